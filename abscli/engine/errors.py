@@ -1,0 +1,33 @@
+"""How a job can end other than well; each class carries its exit code."""
+
+from __future__ import annotations
+
+
+class EngineError(Exception):
+    """message: what happened, to what; hint: what to do next."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.path: str | None = None
+
+
+class UsageError(EngineError):
+    """The job cannot be run as asked: too few slots, an opaque operator, a store that has epochs already."""
+
+    exit_code = 2
+
+
+class EngineStopped(EngineError):
+    """Stopped part-way: a lost worker, cluster or disk. Running it again is safe."""
+
+    exit_code = 6
+
+
+class JobFailed(EngineError):
+    """A user's function raised, or the input is not what the topology says."""
+
+    exit_code = 7

@@ -1,0 +1,276 @@
+"""One attempt of a job, from the store's lock to its last manifest: `run_job` is what `run` and `restore` call."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from abscli.engine.errors import EngineError, EngineStopped, UsageError
+from abscli.engine.inline import InlineWorkers
+from abscli.engine.journal import Journal
+from abscli.engine.service import Progress, Service
+from abscli.engine.sinks import check_sinks, refuse_strangers, settle
+from abscli.engine.wire import JobSpec
+from abscli.protocol.coordinator import Coordinator, Until
+from formats.errors import NotFound, OtherJob
+from formats.native import lock
+from formats.native.facts import AttemptFacts, PartFacts, header
+from formats.native.reader import NativeStore
+from formats.native.writer import create, now, put_attempt, put_topology
+from formats.storage import LocalStorage
+from formats.topology import Kind, Topology, task_name
+
+RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
+                      Kind.SINK})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """How to run. directory: of the job file; from_epoch: None to require an empty store, otherwise the epoch to go
+    on from (0: the start); interval None: no periodic epochs; session: a SparkSession to use."""
+
+    directory: str
+    job_hint: str
+    engine: str = "spark"
+    master: str = "local[*]"
+    workers: int | None = None
+    policy: str = "aligned"
+    interval: float | None = 1.0
+    epoch_timeout: float = 600.0
+    max_concurrent: int = 1
+    keep: int | None = 10
+    from_epoch: int | None = None
+    until: Until = "end"
+    kind: str = "run"
+    session: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ended well. epoch: newest complete; epochs: completed in this attempt; records: rows read;
+    finished: the job has nothing left to do; signal: that asked it to stop, or None; elapsed: seconds;
+    completed_at: Unix times of the manifests."""
+
+    epoch: int
+    parent: int
+    epochs: int
+    records: int
+    elapsed: float
+    finished: bool
+    signal: int | None
+    completed_at: tuple[float, ...]
+
+
+def check_runnable(topology: Topology) -> None:
+    """UsageError for operators that cannot be run, and marks that the engine does not keep."""
+    for op in topology.operators:
+        if op.kind not in RUNNABLE:
+            raise UsageError(f"operator {op.id} is {op.kind}: it can be inspected and planned for, not run")
+    for edge in topology.edges:
+        if edge.replayable:
+            raise UsageError(
+                f"edge {edge.source}->{edge.target} is marked replayable, and the engine keeps no such log",
+                hint="remove the mark to run the job",
+            )
+    check_sinks(topology)
+
+
+def run_job(
+    topology: Topology,
+    store_path: str,
+    options: JobOptions,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_service: Callable[[Service], None] = lambda service: None,
+) -> Outcome:
+    """Run until the end, or until SIGTERM or SIGINT, which take a last epoch; a second one leaves at once.
+
+    Raises UsageError, EngineStopped, JobFailed, and the errors of `formats` (StoreInUse, OtherJob, Damaged).
+    """
+    check_runnable(topology)
+    Path(store_path).mkdir(parents=True, exist_ok=True)
+    storage = LocalStorage(os.path.abspath(store_path))
+    with lock.exclusive(storage):
+        create(storage, topology.job)
+        attempt, parts = _begin(storage, topology, options)
+        return _attempt(storage, topology, options, attempt, parts, on_progress, on_service)
+
+
+def _begin(
+    storage: LocalStorage, topology: Topology, options: JobOptions
+) -> tuple[AttemptFacts, tuple[PartFacts, ...]]:
+    """Fix what this attempt is and starts from, and make sinks show just that."""
+    store = NativeStore(storage)
+    epochs = store.epoch_numbers()
+    attempts = store.attempts()
+    if options.from_epoch is None and epochs:
+        raise UsageError(
+            f"{storage.root} has epochs already, {epochs[0]} to {epochs[-1]}",
+            hint="go on with --resume or --from-epoch N, or give --store another directory",
+        )
+    parent = options.from_epoch or 0
+    parts: tuple[PartFacts, ...] = ()
+    if parent:
+        if parent not in epochs:
+            raise store.no_epoch(parent)
+        if not store.has_manifest(parent):
+            raise NotFound(f"epoch {parent} is not complete", path=storage.root, hint="`abs inspect` shows which are")
+        parts = store.parts(parent)
+        check_same_graph(store.topology(parent), topology, storage.root)
+    elif not attempts:
+        refuse_strangers(topology, options.directory)
+    attempt = AttemptFacts(
+        attempt=max((a.attempt for a in attempts), default=0) + 1,
+        kind=options.kind,
+        generation=1,
+        parent=parent,
+        first_epoch=store.highest_number() + 1,
+        policy=options.policy,
+        topology_sha256=put_topology(storage, topology),
+        directory=os.path.abspath(options.directory),
+        started=now(),
+        **header(AttemptFacts),
+    )
+    put_attempt(storage, attempt)
+    settle(topology, options.directory, parent, parts)
+    return attempt, parts
+
+
+def check_same_graph(old: Topology, new: Topology, path: str) -> None:
+    """OtherJob if the state of `old` has no owner in `new`: order and connectors may differ, the graph may not."""
+
+    def shape(topology: Topology) -> dict[str, object]:
+        operators = {
+            f"operator {op.id}": (op.kind, op.parallelism, op.max_parallelism, op.key, op.aggregates)
+            for op in topology.operators
+        }
+        edges = {f"edge {e.source}->{e.target}": (e.partition, e.key) for e in topology.edges}
+        return {**operators, **edges}
+
+    before, after = shape(old), shape(new)
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            how = "is new" if name not in before else "is gone" if name not in after else "has changed"
+            raise OtherJob(
+                f"{name} {how} since the epoch was taken",
+                path=path,
+                hint="run the job as it was, or start a new store",
+            )
+
+
+def _attempt(
+    storage: LocalStorage,
+    topology: Topology,
+    options: JobOptions,
+    attempt: AttemptFacts,
+    parts: tuple[PartFacts, ...],
+    on_progress: Callable[[Progress], None],
+    on_service: Callable[[Service], None],
+) -> Outcome:
+    started = time.monotonic()
+    journal = Journal(storage, topology, attempt, keep=options.keep, directory_hint=options.job_hint)
+    finished_sources = {p.task for p in parts if p.finished}
+    names = [task_name(op.id, i) for op in topology.operators for i in range(op.parallelism)]
+    kinds = {op.id: op.kind for op in topology.operators}
+    sources = [name for name in names if kinds[name.rpartition("/")[0]] is Kind.SOURCE]
+    coordinator = Coordinator(
+        names,
+        sources,
+        attempt=attempt.attempt,
+        first_epoch=attempt.first_epoch,
+        parent=attempt.parent,
+        max_concurrent=options.max_concurrent,
+        until=options.until,
+        ended=finished_sources,
+    )
+    widest = max(op.parallelism for op in topology.operators)
+    with contextlib.ExitStack() as stack:
+        failed: list[EngineError] = []
+        launcher = stack.enter_context(_launcher(options, failed.append))
+        slots = launcher.slots()
+        workers = options.workers or min(slots or 1, widest)
+        _check_slots(slots, workers)
+        service = Service(
+            coordinator,
+            journal,
+            workers=workers,
+            host=launcher.host,
+            interval=options.interval,
+            epoch_timeout=options.epoch_timeout,
+            on_progress=on_progress,
+        )
+        launcher.abandon = service.abandon
+        spec = JobSpec(
+            topology=topology,
+            store=storage.root,
+            directory=os.path.abspath(options.directory),
+            root=os.path.abspath(options.directory),
+            attempt=attempt.attempt,
+            first_epoch=attempt.first_epoch,
+            parent=attempt.parent,
+            policy=options.policy,
+            workers=workers,
+            read_sources=options.until == "end",
+            token=service.token,
+            address=service.address,
+        )
+        signals = stack.enter_context(_signals(service))
+        on_service(service)
+        launcher.launch(spec)
+        service.serve()
+    return Outcome(
+        epoch=coordinator.last_complete,
+        parent=attempt.parent,
+        epochs=service.progress.epochs,
+        records=service.progress.records,
+        elapsed=time.monotonic() - started,
+        finished=coordinator.idle,
+        signal=signals[0] if signals else None,
+        completed_at=tuple(journal.completed_at),
+    )
+
+
+def _launcher(options: JobOptions, abandon: Callable[[EngineError], None]) -> Any:
+    if options.engine == "inline":
+        return InlineWorkers()
+    from abscli.engine.spark import SparkWorkers
+
+    return SparkWorkers(options.master, abandon, options.session)
+
+
+def _check_slots(slots: int | None, workers: int) -> None:
+    if slots is not None and workers > slots:
+        raise UsageError(
+            f"{workers} workers need {workers} slots, the master has {slots}",
+            hint=f"give --workers {slots} or a larger --master: they would wait for each other for ever",
+        )
+
+
+@contextlib.contextmanager
+def _signals(service: Service) -> Iterator[list[int]]:
+    """SIGTERM and SIGINT ask for a last epoch; a second one leaves at once."""
+    received: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if len(received) == 1:
+            service.request_stop()
+        else:
+            error = EngineStopped("stopped by a second signal, without a last epoch")
+            error.exit_code = 128 + received[0]
+            service.abandon(error)
+
+    previous = {}
+    with contextlib.suppress(ValueError):  # not in the main thread: the caller handles signals
+        previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield received
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

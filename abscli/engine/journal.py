@@ -1,0 +1,104 @@
+"""What the coordinator writes to the store during one attempt: triggers, manifests, aborts, and what may go."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from abscli.planner.retention import Kept, expired
+from formats.errors import Damaged
+from formats.native import layout
+from formats.native.facts import AttemptFacts, TriggerFacts, header
+from formats.native.reader import NativeStore, files_of
+from formats.native.remove import remove_epoch
+from formats.native.writer import complete, now, put_aborted, put_trigger
+from formats.storage import Storage
+from formats.topology import Topology, task_name
+
+
+class Journal:
+    """One attempt's hand on the store. keep: complete epochs that stay; None keeps all."""
+
+    def __init__(
+        self, storage: Storage, topology: Topology, attempt: AttemptFacts, *, keep: int | None, directory_hint: str
+    ) -> None:
+        self.store = NativeStore(storage)
+        self.last_complete = attempt.parent
+        self.completed_at: list[float] = []
+        self._storage = storage
+        self._topology = topology
+        self._attempt = attempt
+        self._keep = keep
+        self._job_hint = directory_hint
+        self._open: dict[int, TriggerFacts] = {}
+        self._kept = self._read_kept() if keep is not None else {}
+
+    def _read_kept(self) -> dict[int, Kept]:
+        kept = {}
+        for epoch in self.store.epoch_numbers():
+            whole = self.store.has_manifest(epoch)
+            try:
+                files = {f.path for part in self.store.parts(epoch) for f in files_of(part)} if whole else set()
+                parent = self.store.manifest(epoch).parent if whole else None
+            except Damaged:
+                continue  # left alone: `validate` names it, a person decides
+            kept[epoch] = Kept(epoch, whole, parent, frozenset(files))
+        return kept
+
+    def begin(self, epoch: int) -> None:
+        """The epoch is about to be triggered."""
+        a = self._attempt
+        trigger = TriggerFacts(
+            epoch=epoch,
+            parent=self.last_complete,
+            attempt=a.attempt,
+            generation=a.generation,
+            policy=a.policy,
+            topology_sha256=a.topology_sha256,
+            triggered=now(),
+            **header(TriggerFacts),
+        )
+        put_trigger(self._storage, trigger)
+        self._open[epoch] = trigger
+
+    def complete(self, epoch: int, *, idle: bool) -> None:
+        """Every task has acked: read their parts back, write the manifest."""
+        parts = []
+        for op in self._topology.operators:
+            for i in range(op.parallelism):
+                part = self.store.part(epoch, task_name(op.id, i))
+                if part is None:
+                    raise Damaged("acked, but its ack file is gone", path=layout.ack(epoch, task_name(op.id, i)))
+                parts.append(part)
+        trigger = msgspec.structs.replace(self._open.pop(epoch), parent=self.last_complete)
+        complete(self._storage, trigger, self._topology.job, tuple(parts), idle=idle)
+        files = frozenset(f.path for part in parts for f in files_of(part))
+        self._kept[epoch] = Kept(epoch, True, trigger.parent, files)
+        self.last_complete = max(self.last_complete, epoch)
+        self.completed_at.append(time.time())
+
+    def abort(self, epoch: int, reason: str) -> None:
+        """The epoch is given up."""
+        put_aborted(self._storage, epoch, self._attempt.attempt, reason)
+        self._open.pop(epoch, None)
+        self._kept[epoch] = Kept(epoch, False, None, frozenset())
+
+    def prune(self) -> None:
+        """Let go of epochs beyond `keep`, but of no file that a kept one refers to."""
+        if self._keep is None:
+            return
+        gone, files = expired(self._kept.values(), self._keep)
+        for epoch in gone:
+            remove_epoch(self._storage, epoch, keep=files)
+            del self._kept[epoch]
+
+    def hint(self) -> str:
+        """What an operator does next after a failure."""
+        if not self.last_complete:
+            return f"no epoch was complete; start again with `abs run {self._job_hint} --resume`"
+        where = self._storage.root
+        return (
+            f"the last complete epoch is {self.last_complete}; see `abs inspect {where}`, "
+            f"then `abs run {self._job_hint} --store {where} --resume`"
+        )

@@ -1,0 +1,292 @@
+"""One running task: its protocol machine, its operator, source or sink, and its queues. It carries out actions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from abscli.engine.errors import JobFailed
+from abscli.engine.inbox import Barrier, Batch, Inbox
+from abscli.engine.operators import Runnable
+from abscli.engine.persist import PartDraft, write_part, write_state
+from abscli.engine.routing import Route
+from abscli.engine.sinks import JsonLinesSink
+from abscli.engine.sources import Source
+from abscli.protocol.events import (
+    Aborted,
+    Ack,
+    BarrierArrived,
+    Block,
+    Commit,
+    Completed,
+    Copy,
+    Discard,
+    EndOfInput,
+    Flush,
+    Forward,
+    Log,
+    Persist,
+    Persisted,
+    Process,
+    RecordsArrived,
+    Sent,
+    TaskEvent,
+    Triggered,
+    Unblock,
+)
+from abscli.protocol.task import Task
+from formats.native.facts import PartFacts
+from formats.storage import Storage
+from formats.view import FileFacts
+
+BACK_EDGE_TURNS = 4
+"""Items taken from back edges for one from a regular input, when both have some."""
+
+FULL_AFTER = 16
+"""State files of a task after which the next one is written whole."""
+
+
+@dataclass(slots=True)
+class Part:
+    """A copy that is not yet acked."""
+
+    draft: PartDraft
+    state: Future[tuple[FileFacts, ...]]
+    logs: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
+
+
+class Runner:
+    """machine: the task's protocol; exactly one of source, sink, operator is set.
+
+    send(channel, item) delivers to a receiver; acked(part) and ended(task) report; later(function) runs it on the
+    processing thread. base: the state files of the epoch that the task was restored from.
+    """
+
+    def __init__(
+        self,
+        machine: Task,
+        inboxes: list[Inbox],
+        routes: list[Route],
+        storage: Storage,
+        attempt: int,
+        pool: ThreadPoolExecutor,
+        *,
+        send: Callable[[str, Batch | Barrier], None],
+        acked: Callable[[PartFacts], None],
+        ended: Callable[[str], None],
+        later: Callable[[Callable[[], None]], None],
+        source: Source | None = None,
+        sink: JsonLinesSink | None = None,
+        operator: Runnable | None = None,
+        base: tuple[FileFacts, ...] = (),
+        base_epoch: int = 0,
+    ) -> None:
+        self.machine = machine
+        self.inboxes = {inbox.channel: inbox for inbox in inboxes}
+        self.routes = routes
+        self.source = source
+        self.sink = sink
+        self.operator = operator
+        self.records_read = 0
+        self._regular = [inbox for inbox in inboxes if not inbox.back]
+        self._back = [inbox for inbox in inboxes if inbox.back]
+        self._storage = storage
+        self._attempt = attempt
+        self._pool = pool
+        self._send = send
+        self._acked = acked
+        self._ended = ended
+        self._later = later
+        self._parts: dict[int, Part] = {}
+        self._files: dict[int, tuple[FileFacts, ...]] = {}
+        self._base = base
+        self._base_epoch = base_epoch
+        self._turns = 0
+        self._schema: pa.Schema | None = None
+        self._first_barrier: float | None = None
+
+    # -- what drives it -----------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Take one item from an input, or read once; False if there is nothing to do."""
+        if self.source is not None:
+            return self._read()
+        inbox = self._choose()
+        if inbox is None:
+            return False
+        item = inbox.take()
+        if isinstance(item, Barrier):
+            if self._first_barrier is None:
+                self._first_barrier = time.monotonic()
+            self.on(BarrierArrived(inbox.channel, item.epoch))
+        else:
+            self.on(RecordsArrived(inbox.channel, item.rows.num_rows, item))
+        return True
+
+    def _choose(self) -> Inbox | None:
+        """Back edges first, but with a bound: a loop that is never empty must not starve a barrier."""
+        back = next((inbox for inbox in self._back if inbox), None)
+        regular = next((inbox for inbox in self._regular if inbox), None)
+        if back is not None and (regular is None or self._turns < BACK_EDGE_TURNS):
+            self._turns += 1
+            self._back.append(self._back.pop(self._back.index(back)))
+            return back
+        self._turns = 0
+        if regular is not None:
+            self._regular.append(self._regular.pop(self._regular.index(regular)))
+        return regular
+
+    def _read(self) -> bool:
+        assert self.source is not None
+        if self.machine.finished:
+            return False
+        rows = self.source.read()
+        if rows is None:
+            self.on(EndOfInput())
+            self._ended(self.machine.name)
+            return True
+        self.records_read += rows.num_rows
+        self._emit(rows)
+        return True
+
+    def trigger(self, epoch: int) -> None:
+        """The coordinator begins an epoch; sources act."""
+        if self.machine.is_source:
+            self.on(Triggered(epoch))
+
+    def complete(self, epoch: int) -> None:
+        """The coordinator says that an epoch is complete."""
+        self.on(Completed(epoch))
+
+    def abort(self, epoch: int) -> None:
+        """The coordinator says that an epoch is given up."""
+        self.on(Aborted(epoch))
+
+    def on(self, event: TaskEvent) -> None:
+        """Tell the machine, and do what it says."""
+        for action in self.machine.on(event):
+            match action:
+                case Process(_, _, batch):
+                    assert isinstance(batch, Batch)
+                    self._process(batch)
+                case Log(channel, epochs, _, batch):
+                    assert isinstance(batch, Batch)
+                    for epoch in epochs:
+                        self._parts[epoch].logs.setdefault(channel, []).append(batch.rows)
+                case Block(channel):
+                    self.inboxes[channel].blocked = True
+                case Unblock(channel):
+                    self.inboxes[channel].blocked = False
+                case Flush(_):
+                    if self.operator is not None:
+                        self._emit(self.operator.flush())
+                case Copy(epoch):
+                    self._copy(epoch)
+                case Forward(epoch):
+                    for route in self.routes:
+                        for channel in route.channels:
+                            self._send(channel, Barrier(epoch))
+                case Persist(epoch):
+                    self._persist(epoch)
+                case Ack(epoch):
+                    del self._parts[epoch]
+                case Commit(epoch):
+                    self._commit(epoch)
+                case Discard(epoch):
+                    self._parts.pop(epoch, None)
+
+    # -- what the actions mean here -----------------------------------------------------------------------
+
+    def _process(self, batch: Batch) -> None:
+        if self.sink is not None:
+            self.sink.write(batch.rows)
+        elif self.operator is not None:
+            self._emit(self.operator.process(batch.rows, batch.first))
+
+    def _emit(self, rows: pa.RecordBatch | None) -> None:
+        if rows is None or not rows.num_rows:
+            return
+        if self._schema is None:
+            self._schema = rows.schema
+        elif not rows.schema.equals(self._schema):
+            raise JobFailed(
+                f"task {self.machine.name}: its output changed from columns {_columns(self._schema)} "
+                f"to {_columns(rows.schema)}",
+                hint="a function must return the same columns and types for every batch: cast them",
+            )
+        for route in self.routes:
+            for channel, part in route.split(rows):
+                first = self.machine.sent[channel] + 1
+                self.machine.on(Sent(channel, part.num_rows))
+                self._send(channel, Batch(first, part))
+
+    def _copy(self, epoch: int) -> None:
+        started = time.monotonic()
+        state = self.operator.state if self.operator is not None else None
+        table, base = None, self._base
+        if state is not None:
+            whole = len(base) >= FULL_AFTER or (
+                len(base) > 3 and sum(f.rows or 0 for f in base) > 2 * state.rows
+            )
+            table = state.copy(epoch, None if whole else self._base_epoch)
+            base = () if whole else base
+        staged, stage = self.sink.cut(epoch) if self.sink is not None else ((), None)
+        draft = PartDraft(
+            task=self.machine.name,
+            epoch=epoch,
+            attempt=self._attempt,
+            rows=state.rows if state is not None else 0,
+            sent=dict(self.machine.sent),
+            received=dict(self.machine.received),
+            positions=self.source.positions if self.source is not None else None,
+            round_robin={r.edge.target: r.turn for r in self.routes},
+            connector=self.source.connector if self.source is not None else None,
+            sink=staged,
+            finished=self.machine.finished,
+            alignment=started - (self._first_barrier or started),
+            copied=started,
+            sync=time.monotonic() - started,
+        )
+        self._first_barrier = None
+        key = state.key if state is not None else ()
+        future = self._pool.submit(write_state, self._storage, draft, table, key, base, stage)
+        self._parts[epoch] = Part(draft, future)
+
+    def _persist(self, epoch: int) -> None:
+        part = self._parts[epoch]
+        write = self._pool.submit(
+            write_part, self._storage, part.draft, part.state, part.logs, sorted(self.machine.back), self.routes,
+            list(self.machine.inputs),
+        )  # fmt: skip
+        write.add_done_callback(lambda done: self._later(lambda: self._persisted(epoch, done)))
+
+    def _persisted(self, epoch: int, done: Future[PartFacts]) -> None:
+        facts = done.result()
+        if epoch in self._parts:
+            self._files[epoch] = facts.state
+            self.on(Persisted(epoch))
+            self._acked(facts)
+
+    def _commit(self, epoch: int) -> None:
+        if epoch in self._files and epoch > self._base_epoch:
+            self._base, self._base_epoch = self._files[epoch], epoch
+            self._files = {e: files for e, files in self._files.items() if e > epoch}
+            if self.operator is not None and self.operator.state is not None:
+                self.operator.state.forget(epoch)
+        if self.sink is not None:
+            self.sink.commit(epoch)
+
+    def close(self) -> None:
+        """Drop queues and open files."""
+        for inbox in self.inboxes.values():
+            inbox.close()
+        if self.sink is not None:
+            self.sink.close()
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{f.name}: {f.type}" for f in schema)

@@ -1,0 +1,176 @@
+"""The `jsonl` sink: a part file a task and epoch, staged until the epoch is complete."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Callable
+from typing import IO
+
+import msgspec
+import pyarrow as pa
+
+from abscli.engine.errors import UsageError
+from formats.native.facts import PartFacts, SinkFile
+from formats.topology import Kind, Operator, Topology
+
+STAGED = ".staged"
+SUPERSEDED = "superseded"
+PART = re.compile(r"part-(\d{5})-(\d{10})\.jsonl")
+
+
+def part_name(index: int, epoch: int) -> str:
+    """`part-<task, 5 digits>-<epoch, 10 digits>.jsonl`."""
+    return f"part-{index:05d}-{epoch:010d}.jsonl"
+
+
+class JsonLinesSink:
+    """One sink task. Rows go to a temporary file; `cut` names it after the epoch, `commit` makes it visible.
+
+    What an aborted epoch staged stays pending: the next complete epoch covers it.
+    """
+
+    def __init__(self, operator: Operator, index: int, directory: str) -> None:
+        assert operator.connector is not None
+        self.path: str = operator.connector["path"]
+        self._folder = os.path.join(directory, self.path)
+        self._index = index
+        self._open: IO[bytes] | None = None
+        self._digest = hashlib.sha256()
+        self._rows = 0
+        self._bytes = 0
+        self._pending: list[tuple[int, SinkFile]] = []
+        self._encoder = msgspec.json.Encoder()
+        os.makedirs(os.path.join(self._folder, STAGED), exist_ok=True)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows as JSON lines, columns in order, nulls kept."""
+        if not batch.num_rows:
+            return
+        data = self._encoder.encode_lines(batch.to_pylist())
+        if self._open is None:
+            name = f".open-{self._index:05d}-{secrets.token_hex(4)}"
+            self._open = open(os.path.join(self._folder, STAGED, name), "wb")  # noqa: SIM115 - `finish` closes it
+        self._open.write(data)
+        self._digest.update(data)
+        self._rows += batch.num_rows
+        self._bytes += len(data)
+
+    def cut(self, epoch: int) -> tuple[tuple[SinkFile, ...], Callable[[], None]]:
+        """End the part of `epoch`: all parts that its completion makes visible, and what makes this one durable."""
+        file, self._open = self._open, None
+        if file is None:
+            return tuple(part for _, part in self._pending), lambda: None
+        part = SinkFile(self.path, part_name(self._index, epoch), self._bytes, self._rows, self._digest.hexdigest())
+        self._pending.append((epoch, part))
+        self._digest, self._rows, self._bytes = hashlib.sha256(), 0, 0
+        return tuple(part for _, part in self._pending), lambda: self._stage(file, part.name)
+
+    def _stage(self, file: IO[bytes], name: str) -> None:
+        with file:
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(file.name, os.path.join(self._folder, STAGED, name))
+        _sync(os.path.join(self._folder, STAGED))
+
+    def commit(self, epoch: int) -> None:
+        """Epoch is complete: its parts become visible."""
+        for staged, part in self._pending:
+            if staged <= epoch:
+                reveal(self._folder, part)
+        self._pending = [(staged, part) for staged, part in self._pending if staged > epoch]
+
+    def close(self) -> None:
+        """Let go of the open file; its rows belong to no epoch."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
+def reveal(folder: str, file: SinkFile) -> None:
+    """Rename a staged part to its visible name, if that has not been done."""
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(os.path.join(folder, STAGED, file.name), os.path.join(folder, file.name))
+        _sync(folder)
+
+
+def _sync(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def check_sinks(topology: Topology) -> None:
+    """UsageError if a sink is of no known type, or two share a directory."""
+    seen: dict[str, str] = {}
+    for op in topology.operators:
+        if op.kind is not Kind.SINK or op.connector is None:
+            continue
+        if op.connector["type"] != "jsonl":
+            raise UsageError(f"operator {op.id}: no sink type {op.connector['type']!r}", hint="jsonl")
+        path = os.path.normpath(op.connector["path"])
+        if path in seen:
+            raise UsageError(f"sinks {seen[path]} and {op.id} both write to {path!r}", hint="give each its own path")
+        seen[path] = op.id
+
+
+def settle(topology: Topology, directory: str, epoch: int, parts: tuple[PartFacts, ...]) -> None:
+    """Make every sink show exactly what belongs to `epoch`, before a job goes on from it (0: from the start).
+
+    Parts that its completion had still to reveal are revealed, other staged parts are dropped, newer visible ones
+    move to `superseded/`. UsageError if a job from the start finds parts of another one.
+    """
+    for op in topology.operators:
+        if op.kind is not Kind.SINK or op.connector is None:
+            continue
+        folder = os.path.join(directory, op.connector["path"])
+        for part in parts:
+            if part.task.rpartition("/")[0] == op.id:
+                for file in part.sink:
+                    reveal(folder, file)
+        _drop_staged(os.path.join(folder, STAGED))
+        _supersede(folder, epoch)
+
+
+def visible_parts(folder: str) -> list[str]:
+    """Names of the parts that readers see."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(name for name in os.listdir(folder) if PART.fullmatch(name))
+    return []
+
+
+def _drop_staged(folder: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(folder):
+            os.unlink(os.path.join(folder, name))
+
+
+def _supersede(folder: str, epoch: int) -> None:
+    newer = [name for name in visible_parts(folder) if int(name[11:21]) > epoch]
+    if not newer:
+        return
+    aside = os.path.join(folder, SUPERSEDED)
+    os.makedirs(aside, exist_ok=True)
+    for name in newer:
+        target, n = os.path.join(aside, name), 1
+        while os.path.exists(target):
+            target, n = os.path.join(aside, f"{name}.{n}"), n + 1
+        os.replace(os.path.join(folder, name), target)
+    _sync(folder)
+
+
+def refuse_strangers(topology: Topology, directory: str) -> None:
+    """UsageError if a store without epochs would write beside parts that are already visible."""
+    for op in topology.operators:
+        if op.kind is Kind.SINK and op.connector is not None:
+            folder = os.path.join(directory, op.connector["path"])
+            if visible_parts(folder):
+                raise UsageError(
+                    f"sink {op.id}: {folder} already holds {visible_parts(folder)[0]}, which this store did not write",
+                    hint="move the output away, or give the sink another path",
+                )

@@ -1,0 +1,315 @@
+"""A worker: one process (or thread) that runs its share of the tasks on one processing thread, with an event loop.
+
+Records between its own tasks go through queues, others over TCP. It leaves when the coordinator says so, or when the
+coordinator's connection ends: no orphans.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import pyarrow as pa
+
+from abscli.engine.assembly import build_runners
+from abscli.engine.errors import EngineError, EngineStopped
+from abscli.engine.inbox import Barrier, Batch, Inbox
+from abscli.engine.runner import Runner
+from abscli.engine.wire import (
+    ChannelHello,
+    Connection,
+    EpochAborted,
+    EpochComplete,
+    Failed,
+    Frame,
+    Go,
+    Hello,
+    JobSpec,
+    Leave,
+    Ready,
+    SourceFinished,
+    Start,
+    Status,
+    TaskAcked,
+    Throttle,
+    TriggerSources,
+    Wakeup,
+    decode,
+)
+from formats.errors import FormatError
+from formats.native.facts import PartFacts
+
+CHANNEL_BYTES = 2 << 20
+"""Bytes queued on a regular channel beyond which its sender waits: they are what a barrier has to pass."""
+
+CIRCULATING_BYTES = 32 << 20
+"""Bytes on back edges of this worker beyond which its sources pause."""
+
+CONNECT_SECONDS = 30.0
+
+
+def worker_of(index: int, workers: int) -> int:
+    """The worker that runs subtask `index` of any operator: `forward` edges stay inside a process."""
+    return index % workers
+
+
+class Worker:
+    """Worker `number` of a job; `run` returns when the job has ended for it."""
+
+    def __init__(self, spec: JobSpec, number: int) -> None:
+        self.spec = spec
+        self.number = number
+        self._selector = selectors.DefaultSelector()
+        self._wakeup = Wakeup(self._selector)
+        self._later: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix=f"abs-persist-{number}")
+        self._runners: list[Runner] = []
+        self._inboxes: dict[str, Inbox] = {}
+        self._senders: dict[str, Connection] = {}
+        self._receivers: dict[str, Connection] = {}
+        self._schemas: dict[str, pa.Schema] = {}
+        self._blocked_by: dict[str, list[Inbox | Connection]] = {}
+        self._leave = False
+        self._reading = False
+        self._throttled = False
+        self._status_at = 0.0
+        host = spec.address[0] if spec.address[0].startswith("127.") else socket.gethostbyname(socket.gethostname())
+        self._listener = socket.create_server((host, 0), backlog=1024)
+        self._listener.setblocking(False)
+        self._control = self._dial_coordinator()
+
+    def _dial_coordinator(self) -> Connection:
+        sock = socket.create_connection(self.spec.address, timeout=CONNECT_SECONDS)
+        control = Connection(sock, self._selector, self._on_control, self._coordinator_gone)
+        host, port = self._listener.getsockname()[:2]
+        control.send_message(Hello(self.number, self.spec.token, host, port, os.getpid()))
+        return control
+
+    def run(self) -> None:
+        """Serve until told to leave. A failure is reported to the coordinator, which ends the job."""
+        try:
+            while not self._leave:
+                busy = self._work()
+                for key, mask in self._selector.select(0 if busy else 0.1):
+                    key.data(mask)
+                while not self._later.empty():
+                    self._later.get()()
+                self._report_status()
+            self._control.send_message(self._status())
+        except Exception as error:
+            self._control.send_message(_failure(self.number, error))
+        finally:
+            self._close()
+
+    def _work(self) -> bool:
+        """One item of every task that can go on."""
+        busy = False
+        for runner in self._runners:
+            if runner.source is not None and not (self._reading and not self._throttled):
+                continue
+            if self._has_room(runner):
+                busy |= runner.step()
+        for channel, connection in self._receivers.items():
+            inbox = self._inboxes[channel]
+            connection.reading(inbox.back or inbox.bytes < CHANNEL_BYTES)
+        return busy
+
+    def _has_room(self, runner: Runner) -> bool:
+        """Whether every regular output can take more; back edges never push back."""
+        for out in self._blocked_by[runner.machine.name]:
+            if (out.bytes if isinstance(out, Inbox) else out.pending) >= CHANNEL_BYTES:
+                return False
+        return True
+
+    # -- control ------------------------------------------------------------------------------------------
+
+    def _on_control(self, kind: Frame, number: int, payload: memoryview) -> None:
+        match decode(payload):
+            case Start(addresses):
+                self._start(addresses)
+            case Go():
+                self._reading = self.spec.read_sources
+            case TriggerSources(epoch):
+                for runner in self._runners:
+                    runner.trigger(epoch)
+            case EpochComplete(epoch):
+                for runner in self._runners:
+                    runner.complete(epoch)
+            case EpochAborted(epoch):
+                for runner in self._runners:
+                    runner.abort(epoch)
+            case Throttle(on):
+                self._throttled = on
+            case Leave():
+                self._leave = True
+
+    def _coordinator_gone(self) -> None:
+        self._leave = True
+
+    def _start(self, addresses: tuple[tuple[str, int], ...]) -> None:
+        spec = self.spec
+        self._runners = build_runners(
+            spec,
+            self._pool,
+            mine=lambda index: worker_of(index, spec.workers) == self.number,
+            send=self._send,
+            acked=self._acked,
+            ended=lambda task: self._control.send_message(SourceFinished(task)),
+            later=self._call_later,
+        )
+        for runner in self._runners:
+            self._inboxes.update(runner.inboxes)
+        back = {channel for channel, inbox in self._inboxes.items() if inbox.back}
+        for runner in self._runners:
+            outs: list[Inbox | Connection] = []
+            for route in runner.routes:
+                for channel in route.channels:
+                    target = self._inboxes.get(channel) or self._dial(channel, addresses)
+                    if channel not in back and not route.back:
+                        outs.append(target)
+            self._blocked_by[runner.machine.name] = outs
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._control.send_message(Ready(self.number))
+
+    def _call_later(self, function: Callable[[], None]) -> None:
+        self._later.put(function)
+        self._wakeup()
+
+    def _acked(self, part: PartFacts) -> None:
+        runner = next(r for r in self._runners if r.machine.name == part.task)
+        counts = {operator: iter(row) for operator, row in part.received.items()}
+        received = {c: next(counts[c.partition("->")[0].rpartition("/")[0]]) for c in runner.machine.inputs}
+        sent: dict[str, int] = {}
+        for route in runner.routes:
+            sent.update(zip(route.channels, part.sent[route.edge.target], strict=True))
+        logged = sum(log.records for log in part.logs)
+        ack = TaskAcked(part.task, part.epoch, part.attempt, part.finished, logged, sent, received)
+        self._control.send_message(ack)
+
+    def _report_status(self) -> None:
+        now = time.monotonic()
+        if now - self._status_at >= 0.5:
+            self._status_at = now
+            self._control.send_message(self._status())
+
+    def _status(self) -> Status:
+        circulating = sum(inbox.queued for inbox in self._inboxes.values() if inbox.back)
+        return Status(self.number, sum(r.records_read for r in self._runners), circulating)
+
+    # -- data ---------------------------------------------------------------------------------------------
+
+    def _send(self, channel: str, item: Batch | Barrier) -> None:
+        inbox = self._inboxes.get(channel)
+        if inbox is not None:
+            inbox.put(item)
+            return
+        connection = self._senders[channel]
+        if isinstance(item, Barrier):
+            connection.send(Frame.BARRIER, item.epoch)
+            return
+        schema = item.rows.schema
+        if self._schemas.get(channel) is not schema:
+            self._schemas[channel] = schema
+            connection.send(Frame.SCHEMA, 0, memoryview(schema.serialize()))
+        connection.send(Frame.RECORDS, item.first, memoryview(item.rows.serialize()))
+
+    def _dial(self, channel: str, addresses: tuple[tuple[str, int], ...]) -> Connection:
+        receiver = channel.partition("->")[2]
+        peer = worker_of(int(receiver.rpartition("/")[2]), self.spec.workers)
+        sock = socket.create_connection(addresses[peer], timeout=CONNECT_SECONDS)
+
+        def lost() -> None:
+            if not self._leave:
+                raise EngineStopped(f"worker {self.number}: lost the connection of {channel} to worker {peer}")
+
+        connection = Connection(sock, self._selector, lambda *_: None, lost)
+        connection.send_message(ChannelHello(channel, self.spec.attempt, self.spec.token))
+        self._senders[channel] = connection
+        return connection
+
+    def _accept(self, mask: int) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        Incoming(self, sock)
+
+    def admit(self, hello: ChannelHello, connection: Connection) -> Inbox | None:
+        """The inbox of an incoming channel; None for strangers and older attempts."""
+        inbox = self._inboxes.get(hello.channel)
+        if hello.token != self.spec.token or hello.attempt != self.spec.attempt or inbox is None:
+            return None
+        self._receivers[hello.channel] = connection
+        return inbox
+
+    def peer_gone(self, channel: str) -> None:
+        """A sender's connection ended: if the job goes on, the coordinator hears of the peer's death as well."""
+        self._receivers.pop(channel, None)
+
+    @property
+    def selector(self) -> selectors.BaseSelector:
+        return self._selector
+
+    def _close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for runner in self._runners:
+            runner.close()
+        self._control.finish(5.0)
+        for connection in [*self._senders.values(), *self._receivers.values()]:
+            connection.close()
+        self._listener.close()
+        self._selector.close()
+        self._wakeup.close()
+
+
+class Incoming:
+    """A data connection before and after its hello: frames in, items into one inbox."""
+
+    def __init__(self, worker: Worker, sock: socket.socket) -> None:
+        self._worker = worker
+        self._inbox: Inbox | None = None
+        self._schema: pa.Schema | None = None
+        self._connection = Connection(sock, worker.selector, self._on_frame, self._on_close)
+
+    def _on_frame(self, kind: Frame, number: int, payload: memoryview) -> None:
+        if self._inbox is None:
+            try:
+                hello = decode(payload) if kind is Frame.CONTROL else None
+            except msgspec.MsgspecError:
+                hello = None
+            if isinstance(hello, ChannelHello):
+                self._inbox = self._worker.admit(hello, self._connection)
+            if self._inbox is None:
+                self._connection.close()
+        elif kind is Frame.BARRIER:
+            self._inbox.put(Barrier(number))
+        elif kind is Frame.SCHEMA:
+            self._schema = pa.ipc.read_schema(pa.py_buffer(payload))
+        elif kind is Frame.RECORDS:
+            self._inbox.put(Batch(number, pa.ipc.read_record_batch(pa.py_buffer(payload), self._schema)))
+            if not self._inbox.back and self._inbox.bytes >= CHANNEL_BYTES:
+                self._connection.reading(False)
+
+    def _on_close(self) -> None:
+        if self._inbox is not None:
+            self._worker.peer_gone(self._inbox.channel)
+
+
+def _failure(number: int, error: Exception) -> Failed:
+    if isinstance(error, EngineError):
+        return Failed(number, error.message, error.hint, error.exit_code)
+    if isinstance(error, FormatError):
+        return Failed(number, str(error), error.hint, 3)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return Failed(number, f"worker {number}: {where}{error.strerror or error}", None, EngineStopped.exit_code)
+    import traceback
+
+    return Failed(number, f"worker {number}: {''.join(traceback.format_exception(error))}", None, 1)
+

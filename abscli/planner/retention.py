@@ -1,0 +1,29 @@
+"""Which epochs may go: pure, over what refers to what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Kept(NamedTuple):
+    """An epoch that is still there. files: what it refers to; older epochs' files among them."""
+
+    epoch: int
+    complete: bool
+    parent: int | None
+    files: frozenset[str]
+
+
+def expired(epochs: Iterable[Kept], keep: int) -> tuple[list[int], frozenset[str]]:
+    """Epochs that may go, ascending, and the files that must stay because a kept epoch refers to them.
+
+    Kept are the `keep` newest complete epochs, and everything newer than the newest of them.
+    """
+    known = sorted(epochs)
+    complete = [e.epoch for e in known if e.complete]
+    if not complete:
+        return [], frozenset(f for e in known for f in e.files)
+    stay = set(complete[-keep:]) | {e.epoch for e in known if e.epoch > complete[-1]}
+    gone = [e.epoch for e in known if e.epoch not in stay]
+    return gone, frozenset(f for e in known if e.epoch in stay for f in e.files)

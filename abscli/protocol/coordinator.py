@@ -1,0 +1,167 @@
+"""The coordinator: begins epochs, counts acks, decides when one is complete, given up, or proves the job idle.
+
+C1  Epoch numbers only grow, also over attempts. At most `max_concurrent` epochs are open.
+C2  An ack counts only for an open epoch and from this attempt.
+C3  The manifest is written when every task has acked, and tasks hear of it only when it is durable.
+C4  When n is complete, open epochs below n are given up: their changes are in n.
+C5  A stable property is read off a complete cut (Chandy and Lamport 1985): sources ended, every log empty, sent =
+    received on every channel. Then the job is idle and ends; with `until="drained"` the sources' ends are not asked.
+C6  When the last source ends, and when a stop is requested, the next epoch is begun at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from abscli.protocol.events import (
+    Abort,
+    Acked,
+    Complete,
+    CoordinatorAction,
+    CoordinatorEvent,
+    Finish,
+    ProtocolError,
+    SourceEnded,
+    StopRequested,
+    Store,
+    Stored,
+    TimedOut,
+    Trigger,
+    TriggerDue,
+)
+
+Until = Literal["end", "drained"]
+
+
+class Coordinator:
+    """One attempt's coordinator. tasks: all names; sources: those without inputs; parent: the epoch it starts from;
+    ended: sources that had ended by then."""
+
+    def __init__(
+        self,
+        tasks: Iterable[str],
+        sources: Iterable[str],
+        *,
+        attempt: int,
+        first_epoch: int,
+        parent: int = 0,
+        max_concurrent: int = 1,
+        until: Until = "end",
+        ended: Iterable[str] = (),
+    ) -> None:
+        self.tasks = frozenset(tasks)
+        self.attempt = attempt
+        self.last_complete = parent
+        self.finished = False
+        self.idle = False
+        self._sources = frozenset(sources)
+        self._running_sources = set(self._sources) - set(ended)
+        self._next = first_epoch
+        self._max_concurrent = max_concurrent
+        self._until: Until = until
+        self._acks: dict[int, dict[str, Acked]] = {}
+        self._storing: dict[int, bool] = {}
+        self._due = self.draining
+        self._stopping = False
+        self._last_epoch: int | None = None
+        if not self._sources <= self.tasks or not self.tasks:
+            raise ProtocolError("sources must be tasks, and there must be tasks")
+
+    @property
+    def open_epochs(self) -> tuple[int, ...]:
+        """Epochs that are begun and neither complete nor given up, ascending."""
+        return tuple(sorted(self._acks))
+
+    @property
+    def draining(self) -> bool:
+        """Whether only the end of what circulates is awaited, so that epochs should follow each other closely."""
+        return self._until == "drained" or not self._running_sources
+
+    def missing(self, epoch: int) -> list[str]:
+        """Tasks that have not acked an open epoch."""
+        return sorted(self.tasks - self._acks[epoch].keys())
+
+    def on(self, event: CoordinatorEvent) -> list[CoordinatorAction]:
+        """Take an event, return what to do, in order."""
+        if self.finished:
+            return []
+        match event:
+            case TriggerDue():
+                self._due = True
+            case SourceEnded(task):
+                self._running_sources.discard(task)
+                self._due |= not self._running_sources
+            case StopRequested():
+                self._due |= not self._stopping
+                self._stopping = True
+            case Acked():
+                return self._acked(event)
+            case Stored(epoch):
+                return self._stored(epoch)
+            case TimedOut(epoch):
+                if epoch not in self._acks or epoch in self._storing:
+                    return []
+                reason = f"timed out, waiting for {_some(self.missing(epoch))}"
+                return [*self._abort(epoch, reason), *self._trigger_if_due()]
+        return self._trigger_if_due()
+
+    def _trigger_if_due(self) -> list[CoordinatorAction]:
+        if not self._due or len(self._acks) >= self._max_concurrent or self._last_epoch is not None:
+            return []
+        self._due = False
+        epoch, self._next = self._next, self._next + 1
+        self._acks[epoch] = {}
+        if self._stopping:
+            self._last_epoch = epoch
+        return [Trigger(epoch)]
+
+    def _acked(self, ack: Acked) -> list[CoordinatorAction]:
+        acks = self._acks.get(ack.epoch)
+        if acks is None or ack.attempt != self.attempt:
+            return []
+        if ack.task not in self.tasks:
+            raise ProtocolError(f"ack of epoch {ack.epoch} from {ack.task}, which is no task of this job")
+        acks[ack.task] = ack
+        if len(acks) < len(self.tasks) or ack.epoch in self._storing:
+            return []
+        self._storing[ack.epoch] = self._is_idle(acks)
+        return [Store(ack.epoch, self._storing[ack.epoch])]
+
+    def _is_idle(self, acks: dict[str, Acked]) -> bool:
+        if self._until == "end" and not all(acks[source].finished for source in self._sources):
+            return False
+        sent: dict[str, int] = {}
+        received: dict[str, int] = {}
+        for ack in acks.values():
+            if ack.logged:
+                return False
+            sent.update(ack.sent)
+            received.update(ack.received)
+        return sent == received
+
+    def _stored(self, epoch: int) -> list[CoordinatorAction]:
+        if epoch not in self._storing:
+            raise ProtocolError(f"epoch {epoch} was not being stored")
+        idle = self._storing.pop(epoch)
+        del self._acks[epoch]
+        actions: list[CoordinatorAction] = []
+        if epoch > self.last_complete:
+            self.last_complete = epoch
+            for older in [e for e in self.open_epochs if e < epoch and e not in self._storing]:
+                actions += self._abort(older, f"epoch {epoch}, which contains it, was complete first")
+        actions.append(Complete(epoch))
+        if idle or epoch == self._last_epoch:
+            self.finished, self.idle = True, idle
+            return [*actions, Finish()]
+        return actions + self._trigger_if_due()
+
+    def _abort(self, epoch: int, reason: str) -> list[CoordinatorAction]:
+        del self._acks[epoch]
+        if epoch == self._last_epoch:
+            self._last_epoch, self._due = None, True
+        return [Abort(epoch, reason)]
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

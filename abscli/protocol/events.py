@@ -1,0 +1,260 @@
+"""What a task and the coordinator are told (events) and what they answer (actions): frozen values, no behaviour.
+
+Channels and tasks are named as in messages (`words/0->counts/1`, `counts/1`); a batch is opaque to the protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class ProtocolError(Exception):
+    """A driver broke the protocol's rules: this is a bug, never a user's fault."""
+
+
+# -- events of a task -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsArrived:
+    """A batch of `count` records is next on an input channel that is not blocked."""
+
+    channel: str
+    count: int
+    batch: object = None
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ProtocolError(f"{self.channel}: a batch of {self.count} records")
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierArrived:
+    """Barrier `epoch` is next on an input channel that is not blocked."""
+
+    channel: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Triggered:
+    """The coordinator asks a source to begin an epoch."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The operator has put `count` records on an output channel."""
+
+    channel: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfInput:
+    """A source has nothing more to read; it stays and forwards barriers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Persisted:
+    """What `Copy` and `Persist` of the epoch asked for is durable."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The manifest of the epoch is durable."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """The epoch has been given up."""
+
+    epoch: int
+
+
+TaskEvent = RecordsArrived | BarrierArrived | Triggered | Sent | EndOfInput | Persisted | Completed | Aborted
+
+
+# -- actions of a task, to be carried out in order ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Run the operator on a batch."""
+
+    channel: str
+    count: int
+    batch: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Deliver nothing more of this channel until `Unblock`; a held back edge is buffered without bound."""
+
+    channel: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unblock:
+    """Deliver the channel again."""
+
+    channel: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Emit what the operator owes once an epoch, before its barrier."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Take the task's state and counters by reference and start writing in the background."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Put barrier `epoch` on every output channel."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Append the batch to the channel's log of each of these epochs, before it is processed."""
+
+    channel: str
+    epochs: tuple[int, ...]
+    count: int
+    batch: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """The part is whole: write its logs, and answer `Persisted` when these and the copy are durable."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Tell the coordinator that the part is durable."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Make visible what the epoch staged; forget which changes it contains."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Drop the epoch's copy and logs; the changes in it count as unwritten again."""
+
+    epoch: int
+
+
+TaskAction = Process | Block | Unblock | Flush | Copy | Forward | Log | Persist | Ack | Commit | Discard
+
+
+# -- events of the coordinator --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerDue:
+    """The interval has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """A task's part is durable. sent, received: counters by channel at the cut; logged: records in its logs."""
+
+    task: str
+    epoch: int
+    attempt: int
+    finished: bool = False
+    logged: int = 0
+    sent: Mapping[str, int] = field(default_factory=dict)
+    received: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The manifest of the epoch is durable."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The epoch has been open for too long."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEnded:
+    """A source task has reached the end of its input."""
+
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """Take one more epoch and stop."""
+
+
+CoordinatorEvent = TriggerDue | Acked | Stored | TimedOut | SourceEnded | StopRequested
+
+
+# -- actions of the coordinator -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Record that the epoch has begun, then tell every source."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write the manifest; answer `Stored`. idle: the cut proves that nothing is left to do."""
+
+    epoch: int
+    idle: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Tell every task that the epoch is complete."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Record that the epoch is given up, and tell every task."""
+
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Tell every task to leave."""
+
+
+CoordinatorAction = Trigger | Store | Complete | Abort | Finish

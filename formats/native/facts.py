@@ -1,0 +1,223 @@
+"""The JSON facts of a native store, each sealed with its own digest.
+
+A sealed file is one JSON object whose last member is `"sha256"`: the SHA-256 of every byte before that member's
+comma. So a flipped, added or removed byte anywhere in the file is found, and `jq` still reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TypeVar
+
+import msgspec
+
+from formats.errors import Damaged, UnsupportedVersion
+from formats.view import FileFacts, Position
+
+FORMAT_VERSION = "1.0"
+SEAL = b',"sha256":"'
+SEAL_LENGTH = len(SEAL) + 64 + len(b'"}\n')
+
+
+class StoreFacts(msgspec.Struct, frozen=True):
+    """`abs-store.json`: what the directory is. Times here and below are RFC 3339 in UTC."""
+
+    schema: str
+    version: str
+    job: str
+    created: str
+
+
+class AttemptFacts(msgspec.Struct, frozen=True):
+    """`attempts/<n>.json`: one life of the job. kind: `run` or `restore`; first_epoch: the fence, every epoch that
+    this attempt triggers is at or above it; directory: of the job file, against which its paths are relative."""
+
+    schema: str
+    version: str
+    attempt: int
+    kind: str
+    generation: int
+    parent: int
+    first_epoch: int
+    policy: str
+    topology_sha256: str
+    directory: str
+    started: str
+
+
+class TriggerFacts(msgspec.Struct, frozen=True):
+    """`epochs/<n>/trigger.json`: the epoch was begun."""
+
+    schema: str
+    version: str
+    epoch: int
+    parent: int
+    attempt: int
+    generation: int
+    policy: str
+    topology_sha256: str
+    triggered: str
+
+
+class LogFacts(msgspec.Struct, frozen=True):
+    """The records of one channel that belong to the cut; file None when there are none."""
+
+    channel: str
+    records: int
+    file: FileFacts | None
+
+
+class SinkFile(msgspec.Struct, frozen=True):
+    """What a sink task staged for the epoch. directory: as in the topology; name: of the part; sha256 of its bytes."""
+
+    directory: str
+    name: str
+    bytes: int
+    rows: int
+    sha256: str
+
+
+class PartFacts(msgspec.Struct, frozen=True):
+    """`epochs/<n>/parts/<operator>/<subtask>/ack.json`: one task's part is durable.
+
+    state: files oldest first, a later row of a key replaces an earlier one; rows: live keys.
+    sent, received: by neighbour operator, a count per channel in the order of the neighbour's subtasks.
+    round_robin: by receiver operator, the number of the next row of a rebalance edge. connector: what the source
+    needs besides positions (its schema). sink: what this epoch's completion makes visible, parts of aborted epochs
+    since the last complete one included. Durations in seconds.
+    """
+
+    schema: str
+    version: str
+    epoch: int
+    attempt: int
+    task: str
+    state: tuple[FileFacts, ...]
+    rows: int
+    logs: tuple[LogFacts, ...]
+    sent: dict[str, tuple[int, ...]]
+    received: dict[str, tuple[int, ...]]
+    positions: tuple[Position, ...] | None
+    round_robin: dict[str, int]
+    connector: dict[str, str] | None
+    sink: tuple[SinkFile, ...]
+    finished: bool
+    alignment: float
+    sync: float
+    async_: float = msgspec.field(name="async")
+
+
+class TasksFacts(msgspec.Struct, frozen=True):
+    """`epochs/<n>/tasks.json`: all parts of a complete epoch, by operator in declared order, then subtask."""
+
+    schema: str
+    version: str
+    epoch: int
+    parts: tuple[PartFacts, ...]
+
+
+class ManifestFacts(msgspec.Struct, frozen=True):
+    """`epochs/<n>/manifest.json`: the epoch is complete. bytes: written for it; state_bytes, state_rows: of all that
+    it refers to; duration: seconds from trigger to this file; idle: the job had nothing left to do."""
+
+    schema: str
+    version: str
+    job: str
+    epoch: int
+    parent: int
+    attempt: int
+    generation: int
+    policy: str
+    topology_sha256: str
+    triggered: str
+    completed: str
+    duration: float
+    tasks: int
+    bytes: int
+    state_bytes: int
+    state_rows: int
+    log_records: int
+    idle: bool
+    tasks_file: FileFacts
+
+
+class AbortFacts(msgspec.Struct, frozen=True):
+    """`epochs/<n>/aborted.json`: the epoch was given up, and why."""
+
+    schema: str
+    version: str
+    epoch: int
+    attempt: int
+    reason: str
+    aborted: str
+
+
+SCHEMAS: dict[type[msgspec.Struct], str] = {
+    StoreFacts: "abs.store",
+    AttemptFacts: "abs.attempt",
+    TriggerFacts: "abs.trigger",
+    PartFacts: "abs.part",
+    TasksFacts: "abs.tasks",
+    ManifestFacts: "abs.manifest",
+    AbortFacts: "abs.aborted",
+}
+
+F = TypeVar("F", bound=msgspec.Struct)
+
+
+def header(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """The two members that begin every facts file."""
+    return {"schema": SCHEMAS[kind], "version": FORMAT_VERSION}
+
+
+def digest(data: bytes | memoryview) -> str:
+    """SHA-256 in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def seal(facts: msgspec.Struct) -> bytes:
+    """The bytes of a facts file."""
+    body = msgspec.json.encode(facts)[:-1]
+    return body + SEAL + digest(body).encode() + b'"}\n'
+
+
+def unseal(data: bytes, kind: type[F], path: str) -> F:
+    """The facts in a sealed file.
+
+    Raises UnsupportedVersion for a newer major version, Damaged for anything else that `seal` did not write.
+    """
+    body, tail = data[:-SEAL_LENGTH], data[-SEAL_LENGTH:]
+    expected = SEAL + digest(body).encode() + b'"}\n'
+    if tail != expected:
+        _refuse_newer(data, path)
+        found = tail[len(SEAL) : -3].decode("ascii", "replace") if tail.startswith(SEAL) else "no digest"
+        raise Damaged(
+            f"its bytes have SHA-256 {digest(body)[:12]}…, it says {found[:12]}…",
+            path=path,
+            hint="run `abs validate` on the store; use another epoch",
+        )
+    _refuse_newer(data, path)
+    try:
+        facts = msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"its digest holds, but it is no {SCHEMAS[kind]}: {error}", path=path) from None
+    if getattr(facts, "schema", None) != SCHEMAS[kind]:
+        raise Damaged(f"is a {getattr(facts, 'schema', None)!r}, expected {SCHEMAS[kind]!r}", path=path)
+    return facts
+
+
+class _Version(msgspec.Struct):
+    version: str = "0"
+
+
+def _refuse_newer(data: bytes, path: str) -> None:
+    try:
+        version = msgspec.json.decode(data, type=_Version).version
+        major = int(version.partition(".")[0])
+    except (msgspec.MsgspecError, ValueError, UnicodeDecodeError):
+        return
+    ours = FORMAT_VERSION.partition(".")[0]
+    if major > int(ours):
+        raise UnsupportedVersion(
+            f"has format version {version}, this program reads up to {ours}.x", path=path, hint="use a newer abs"
+        )

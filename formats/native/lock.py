@@ -1,0 +1,56 @@
+"""The store's lock: held by the process that runs or restores a job, let go by the kernel when that process ends."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+
+from formats.errors import StoreInUse
+from formats.native import layout
+from formats.storage import LocalStorage
+
+
+@contextlib.contextmanager
+def exclusive(storage: LocalStorage) -> Iterator[None]:
+    """Hold the store; StoreInUse, naming the holder, if somebody else does."""
+    path = storage.local_path(layout.LOCK)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreInUse(
+                f"in use by {_holder(fd)}", path=storage.root, hint="wait for it, or stop it with SIGTERM"
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        yield
+    finally:
+        os.close(fd)
+
+
+def held(storage: LocalStorage) -> bool:
+    """Whether somebody holds the store now."""
+    try:
+        fd = os.open(storage.local_path(layout.LOCK), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _holder(fd: int) -> str:
+    try:
+        holder = json.loads(os.pread(fd, 4096, 0))
+        return f"process {holder['pid']} on {holder['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"

@@ -1,0 +1,108 @@
+"""State and log files of a native store: Arrow tables <-> bytes.
+
+State is Parquet, sorted by key group and key, in row groups of at most ROW_GROUP rows, so that a reader takes
+only the key groups it needs. A log is an Arrow IPC file whose batches stand in channel order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from formats.errors import Damaged
+
+KEY_GROUP = "__key_group"
+ROW_GROUP = 65_536
+
+
+def encode_state(table: pa.Table, key: Sequence[str]) -> bytes:
+    """A state file. table: column `__key_group` (int32), the key columns, the value columns; one row a key."""
+    order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in (KEY_GROUP, *key) if _sortable(table, name)])
+    sink = pa.BufferOutputStream()
+    metadata = {**(table.schema.metadata or {}), b"abs.key": json.dumps(list(key)).encode()}
+    pq.write_table(
+        table.take(order).replace_schema_metadata(metadata),
+        sink,
+        row_group_size=ROW_GROUP,
+        compression="zstd",
+        compression_level=1,
+        write_statistics=[KEY_GROUP, *(name for name in key if _sortable(table, name))],
+    )
+    return bytes(sink.getvalue())
+
+
+def _sortable(table: pa.Table, name: str) -> bool:
+    return not pa.types.is_nested(table.schema.field(name).type)
+
+
+def decode_state(data: bytes, path: str, key_groups: range | None = None) -> pa.Table:
+    """The rows of a state file, or those of `key_groups`, decoding only row groups that hold some; Damaged."""
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        if key_groups is None:
+            return file.read()
+        column = file.schema_arrow.get_field_index(KEY_GROUP)
+        wanted = []
+        for i in range(file.metadata.num_row_groups):
+            statistics = file.metadata.row_group(i).column(column).statistics
+            if statistics is None or (statistics.max >= key_groups.start and statistics.min < key_groups.stop):
+                wanted.append(i)
+        table = file.read_row_groups(wanted)
+        groups = table.column(KEY_GROUP)
+        return table.filter(
+            pc.and_(pc.greater_equal(groups, key_groups.start), pc.less(groups, key_groups.stop))
+        )
+    except (pa.ArrowException, OSError, KeyError, IndexError) as error:
+        raise Damaged(f"is no readable state file: {first_line(error)}", path=path) from None
+
+
+def state_rows(data: bytes, path: str) -> int:
+    """Rows that the footer of a state file claims; Damaged if unreadable."""
+    try:
+        return int(pq.ParquetFile(pa.BufferReader(data)).metadata.num_rows)
+    except (pa.ArrowException, OSError) as error:
+        raise Damaged(f"is no readable state file: {first_line(error)}", path=path) from None
+
+
+def key_columns(schema: pa.Schema) -> list[str]:
+    """The key columns that a state file names."""
+    names: list[str] = json.loads((schema.metadata or {}).get(b"abs.key", b"[]"))
+    return names
+
+
+def encode_log(batches: Sequence[pa.RecordBatch]) -> bytes:
+    """A log file of one channel; at least one batch, all of one schema."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batches[0].schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def decode_log(data: bytes, path: str) -> list[pa.RecordBatch]:
+    """The batches of a log file, in order; Damaged if unreadable."""
+    try:
+        reader = pa.ipc.open_file(pa.BufferReader(data))
+        return [reader.get_batch(i) for i in range(reader.num_record_batches)]
+    except (pa.ArrowException, OSError) as error:
+        raise Damaged(f"is no readable log file: {first_line(error)}", path=path) from None
+
+
+def latest_rows(tables: Sequence[pa.Table]) -> pa.Table:
+    """One row a key from the state files of a task, oldest first: a later row replaces an earlier one."""
+    if len(tables) == 1:
+        return tables[0]
+    key = key_columns(tables[0].schema)
+    everything = pa.concat_tables(tables)
+    numbered = everything.select(key).append_column("__row", pa.array(range(everything.num_rows), pa.int64()))
+    last = numbered.group_by(key, use_threads=False).aggregate([("__row", "max")]).column("__row_max")
+    return everything.take(last.take(pc.sort_indices(last)))
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's text: Arrow's go on for pages."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,139 @@
+"""Writing a native store: what the coordinator and the tasks put there, in the order that keeps it whole."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from formats import topology as topologies
+from formats.errors import Damaged, NotFound, OtherJob
+from formats.native import layout
+from formats.native.facts import (
+    AbortFacts,
+    AttemptFacts,
+    ManifestFacts,
+    PartFacts,
+    StoreFacts,
+    TasksFacts,
+    TriggerFacts,
+    digest,
+    header,
+    seal,
+    unseal,
+)
+from formats.storage import Storage
+from formats.topology import Topology
+from formats.view import FileFacts
+
+
+def now() -> str:
+    """RFC 3339 in UTC, milliseconds."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def seconds_between(earlier: str, later: str) -> float:
+    """Seconds from one of `now`'s times to another, never negative."""
+    return max(0.0, (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds())
+
+
+def create(storage: Storage, job: str) -> None:
+    """Make the directory a store of `job`, or check that it is one; OtherJob if it is another's."""
+    try:
+        found = unseal(storage.read(layout.STORE), StoreFacts, f"{storage.root}/{layout.STORE}")
+    except NotFound:
+        strangers = [entry.name for entry in storage.list("") if entry.name != layout.LOCK]
+        if strangers:
+            raise OtherJob(
+                f"is neither empty nor a store (it holds {strangers[0]!r})",
+                path=storage.root,
+                hint="give --store a new or empty directory",
+            ) from None
+        storage.put(layout.STORE, seal(StoreFacts(job=job, created=now(), **header(StoreFacts))))
+        return
+    if found.job != job:
+        raise OtherJob(
+            f"is the store of job {found.job!r}, not of {job!r}",
+            path=storage.root,
+            hint="give --store another directory",
+        )
+
+
+def put_topology(storage: Storage, topology: Topology) -> str:
+    """Store the job graph by its digest, and return that."""
+    data = topologies.canonical(topology)
+    sha256 = digest(data)
+    path = layout.topology(sha256)
+    if storage.size(path) is None:
+        storage.put(path, data)
+    elif storage.read(path) != data:
+        raise Damaged(f"does not have the digest {sha256[:12]}… of its name", path=f"{storage.root}/{path}")
+    return sha256
+
+
+def put_attempt(storage: Storage, attempt: AttemptFacts) -> None:
+    """Record a new life of the job; FileExistsError if another process took the number."""
+    storage.put(layout.attempt(attempt.attempt), seal(attempt))
+
+
+def put_trigger(storage: Storage, trigger: TriggerFacts) -> None:
+    """Record that an epoch has begun, before any source hears of it."""
+    storage.put(layout.trigger(trigger.epoch), seal(trigger))
+
+
+def put_file(storage: Storage, path: str, data: bytes, rows: int) -> FileFacts:
+    """Write one data file and return how a fact file names it."""
+    storage.put(path, data)
+    return FileFacts(path=path, bytes=len(data), rows=rows, sha256=digest(data))
+
+
+def put_part(storage: Storage, part: PartFacts) -> None:
+    """Record a task's ack: everything that it names is durable."""
+    storage.put(layout.ack(part.epoch, part.task), seal(part))
+
+
+def complete(
+    storage: Storage, trigger: TriggerFacts, job: str, parts: tuple[PartFacts, ...], *, idle: bool
+) -> ManifestFacts:
+    """Make an epoch complete: the tasks file, then the manifest; then the acks, which it replaces, go."""
+    body = seal(TasksFacts(epoch=trigger.epoch, parts=parts, **header(TasksFacts)))
+    tasks_file = put_file(storage, layout.tasks_file(trigger.epoch), body, len(parts))
+    files = {f.path: f for p in parts for f in (*p.state, *(log.file for log in p.logs if log.file))}
+    own = layout.epoch_dir(trigger.epoch) + "/"
+    completed = now()
+    manifest = ManifestFacts(
+        job=job,
+        epoch=trigger.epoch,
+        parent=trigger.parent,
+        attempt=trigger.attempt,
+        generation=trigger.generation,
+        policy=trigger.policy,
+        topology_sha256=trigger.topology_sha256,
+        triggered=trigger.triggered,
+        completed=completed,
+        duration=seconds_between(trigger.triggered, completed),
+        tasks=len(parts),
+        bytes=len(body) + sum(f.bytes or 0 for f in files.values() if f.path.startswith(own)),
+        state_bytes=sum(f.bytes or 0 for p in parts for f in p.state),
+        state_rows=sum(p.rows for p in parts),
+        log_records=sum(log.records for p in parts for log in p.logs),
+        idle=idle,
+        tasks_file=tasks_file,
+        **header(ManifestFacts),
+    )
+    storage.put(layout.manifest(trigger.epoch), seal(manifest))
+    for part in parts:
+        storage.delete(layout.ack(part.epoch, part.task))
+    storage.delete(layout.trigger(trigger.epoch))
+    return manifest
+
+
+def put_aborted(storage: Storage, epoch: int, attempt: int, reason: str) -> None:
+    """Record that an epoch was given up."""
+    facts = AbortFacts(epoch=epoch, attempt=attempt, reason=reason, aborted=now(), **header(AbortFacts))
+    storage.put(layout.aborted(epoch), seal(facts))
+
+
+def replace_parent(trigger: TriggerFacts, parent: int) -> TriggerFacts:
+    """The same trigger with the parent known at completion."""
+    return msgspec.structs.replace(trigger, parent=parent)

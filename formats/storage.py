@@ -1,0 +1,278 @@
+"""Where a store's bytes lie: five methods, on a local file system, in memory, or read-only behind a URI.
+
+The consistency contract: after `put` returns, the file is whole, durable and visible under its name; before, no
+reader sees a part of it. A crash leaves the old state or the new one. `put` without `replace` never overwrites.
+Paths are relative, with `/`; one that leads out of the root raises UnsafePath.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple, Protocol
+
+from formats.errors import Damaged, NotFound, UnsafePath
+
+
+class Entry(NamedTuple):
+    """One name in a directory; size in bytes, None for a directory."""
+
+    name: str
+    size: int | None
+
+
+class Storage(Protocol):
+    """The byte-level interface; see the module for the contract."""
+
+    @property
+    def root(self) -> str:
+        """What messages call it."""
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """The bytes of a file, or a slice of them; NotFound if there is no such file."""
+
+    def put(self, path: str, data: bytes | memoryview, *, replace: bool = False) -> None:
+        """Make a whole file appear, durably and in one step; FileExistsError unless `replace`."""
+
+    def list(self, path: str) -> list[Entry]:
+        """The names in a directory, sorted; empty if there is none. Names of unfinished writes are left out."""
+
+    def size(self, path: str) -> int | None:
+        """Size in bytes of a file; None if there is no such file."""
+
+    def delete(self, path: str) -> None:
+        """Remove a file, and its directory when that is empty; nothing if it is not there."""
+
+
+def check_path(path: str) -> str:
+    """`path` itself if it is relative and stays below the root; UnsafePath otherwise."""
+    parts = path.split("/")
+    if not path or path.startswith("/") or "\\" in path or "\0" in path or any(p in ("", ".", "..") for p in parts):
+        raise UnsafePath(
+            f"{path!r} is not a plain relative path",
+            hint="the file that names it was not written by abs; do not trust this store",
+        )
+    return path
+
+
+UNFINISHED = ".tmp-"
+
+
+class LocalStorage:
+    """A directory. Writes go to a temporary name, are synced, and renamed (or linked, to never overwrite)."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = os.fspath(root)
+        self._real = os.path.realpath(self._root)
+        self._made: set[str] = set()
+
+    @property
+    def root(self) -> str:
+        return self._root
+
+    def local_path(self, path: str) -> str:
+        """The file system path of a file; UnsafePath if it (through a symbolic link, too) leads out of the root."""
+        full = os.path.join(self._real, check_path(path))
+        real = os.path.realpath(full)
+        if real != full and not real.startswith(self._real + os.sep):
+            raise UnsafePath(f"leads out of the store, to {real}", path=full, hint="remove the symbolic link")
+        return full
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        full = self.local_path(path)
+        try:
+            with open(full, "rb") as f:
+                if offset:
+                    f.seek(offset)
+                return f.read() if length is None else f.read(length)
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFound("no such file", path=full) from None
+        except IsADirectoryError:
+            raise Damaged("is a directory where a file should be", path=full) from None
+
+    def put(self, path: str, data: bytes | memoryview, *, replace: bool = False) -> None:
+        full = self.local_path(path)
+        folder = os.path.dirname(full)
+        self._make(folder)
+        fd, temporary = tempfile.mkstemp(prefix=UNFINISHED, dir=folder)
+        try:
+            with open(fd, "wb") as f:
+                f.write(data)
+                f.flush()
+                os.fchmod(f.fileno(), 0o644)
+                os.fsync(f.fileno())
+            if replace:
+                os.replace(temporary, full)
+            else:
+                os.link(temporary, full)
+                os.unlink(temporary)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        _sync_folder(folder)
+
+    def list(self, path: str) -> list[Entry]:
+        full = self.local_path(path) if path else self._real
+        try:
+            with os.scandir(full) as entries:
+                found = [
+                    Entry(e.name, None if e.is_dir(follow_symlinks=False) else e.stat(follow_symlinks=False).st_size)
+                    for e in entries
+                    if not e.name.startswith(UNFINISHED)
+                ]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(found)
+
+    def size(self, path: str) -> int | None:
+        try:
+            status = os.stat(self.local_path(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return status.st_size
+
+    def delete(self, path: str) -> None:
+        full = self.local_path(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(full)
+        folder = os.path.dirname(full)
+        with contextlib.suppress(OSError):
+            while folder != self._real:
+                os.rmdir(folder)
+                self._made.discard(folder)
+                folder = os.path.dirname(folder)
+
+    def _make(self, folder: str) -> None:
+        if folder in self._made and os.path.isdir(folder):
+            return
+        missing = []
+        while not os.path.isdir(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        for new in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(new)
+            _sync_folder(os.path.dirname(new))
+            self._made.add(new)
+
+
+def _sync_folder(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class MemoryStorage:
+    """The in-memory twin, for tests and the simulator."""
+
+    def __init__(self, root: str = "memory") -> None:
+        self._root = root
+        self.files: dict[str, bytes] = {}
+
+    @property
+    def root(self) -> str:
+        return self._root
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        try:
+            data = self.files[check_path(path)]
+        except KeyError:
+            raise NotFound("no such file", path=f"{self._root}/{path}") from None
+        return data[offset:] if length is None else data[offset : offset + length]
+
+    def put(self, path: str, data: bytes | memoryview, *, replace: bool = False) -> None:
+        if check_path(path) in self.files and not replace:
+            raise FileExistsError(path)
+        self.files[path] = bytes(data)
+
+    def list(self, path: str) -> list[Entry]:
+        depth = len(PurePosixPath(path).parts) if path else 0
+        found: dict[str, int | None] = {}
+        for name, data in self.files.items():
+            parts = PurePosixPath(name).parts
+            if not path or name.startswith(path + "/"):
+                found[parts[depth]] = len(data) if len(parts) == depth + 1 else None
+        return sorted(Entry(name, size) for name, size in found.items())
+
+    def size(self, path: str) -> int | None:
+        data = self.files.get(check_path(path))
+        return None if data is None else len(data)
+
+    def delete(self, path: str) -> None:
+        self.files.pop(check_path(path), None)
+
+
+class ArrowStorage:
+    """A bucket or file system behind a URI that `pyarrow.fs` knows; reading only.
+
+    Object stores have no atomic, exclusive rename, so nothing is written there.
+    """
+
+    def __init__(self, uri: str) -> None:
+        from pyarrow import fs
+
+        self._root = uri.rstrip("/")
+        self._fs: Any
+        self._fs, self._base = fs.FileSystem.from_uri(self._root)
+
+    @property
+    def root(self) -> str:
+        return self._root
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        try:
+            with self._fs.open_input_file(f"{self._base}/{check_path(path)}") as f:
+                f.seek(offset)
+                return bytes(f.read() if length is None else f.read(length))
+        except FileNotFoundError:
+            raise NotFound("no such file", path=f"{self._root}/{path}") from None
+
+    def put(self, path: str, data: bytes | memoryview, *, replace: bool = False) -> None:
+        raise PermissionError(f"{self._root}: stores behind a URI are read-only")
+
+    def list(self, path: str) -> list[Entry]:
+        from pyarrow import fs
+
+        where = f"{self._base}/{check_path(path)}" if path else self._base
+        infos = self._fs.get_file_info(fs.FileSelector(where, allow_not_found=True))
+        return sorted(Entry(i.base_name, i.size if i.type == fs.FileType.File else None) for i in infos)
+
+    def size(self, path: str) -> int | None:
+        from pyarrow import fs
+
+        info = self._fs.get_file_info(f"{self._base}/{check_path(path)}")
+        return int(info.size) if info.type == fs.FileType.File else None
+
+    def delete(self, path: str) -> None:
+        raise PermissionError(f"{self._root}: stores behind a URI are read-only")
+
+
+def open_storage(path: str) -> LocalStorage | ArrowStorage:
+    """The storage at a directory or URI; NotFound if a local path is no directory."""
+    if path.startswith("file://"):
+        path = path.removeprefix("file://")
+    if "://" in path:
+        return ArrowStorage(path)
+    if not os.path.isdir(path):
+        raise NotFound("no such store", path=path, hint="give the directory that `abs run --store` was given")
+    return LocalStorage(path)
+
+
+def walk(storage: Storage, path: str = "") -> list[Entry]:
+    """Every file at or below `path`, as (path from the root, size)."""
+    found: list[Entry] = []
+    stack = [path]
+    while stack:
+        folder = stack.pop()
+        for entry in storage.list(folder):
+            name = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.size is None:
+                stack.append(name)
+            else:
+                found.append(Entry(name, entry.size))
+    return sorted(found)

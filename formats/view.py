@@ -1,0 +1,138 @@
+"""The one read-only view of a checkpoint store; every command that reads works through it.
+
+Implemented for the native store, Flink and Spark. They differ in what they know: a fact that a format does not
+have is `None` (unknown), never zero. In Flink several operators share a file, so a file is listed under each of
+them and must be counted once; in Spark batches are epochs and partitions are tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from formats.topology import Topology
+
+
+class Status(StrEnum):
+    """State of an epoch, derived from what is on disk; `damaged` here means by presence and size."""
+
+    COMPLETE = "complete"
+    INCOMPLETE = "incomplete"
+    IN_PROGRESS = "in-progress"
+    ABORTED = "aborted"
+    DAMAGED = "damaged"
+
+
+class FileFacts(msgspec.Struct, frozen=True):
+    """One file of a part. path: relative to the store; bytes: its size; rows: of its table; sha256: hex."""
+
+    path: str
+    bytes: int | None
+    rows: int | None
+    sha256: str | None
+
+
+class Position(msgspec.Struct, frozen=True):
+    """How far a source task has read one split. offset: in the connector's unit (bytes for files); records: rows."""
+
+    split: str
+    offset: int | None
+    records: int | None
+
+
+class TaskFacts(msgspec.Struct, frozen=True):
+    """One task's part of an epoch. Durations in seconds; `finished`: a source that has ended."""
+
+    task: str
+    files: tuple[FileFacts, ...]
+    log_records: int | None
+    position: tuple[Position, ...] | None
+    alignment: float | None
+    sync: float | None
+    async_: float | None = msgspec.field(name="async", default=None)
+    finished: bool | None = None
+
+
+class OperatorFacts(msgspec.Struct, frozen=True):
+    """One operator of an epoch. name: what people call it; bytes, rows: of the state that the epoch refers to."""
+
+    id: str
+    name: str | None
+    parallelism: int
+    bytes: int | None
+    rows: int | None
+    tasks: tuple[TaskFacts, ...]
+
+
+class ChannelFacts(msgspec.Struct, frozen=True):
+    """Counters of a channel at the cut: records sent, received, and logged as its state."""
+
+    channel: str
+    sent: int | None
+    received: int | None
+    logged: int | None
+
+
+class EpochFacts(msgspec.Struct, frozen=True):
+    """One epoch as the store's list shows it. duration: seconds; bytes: of what the epoch wrote anew."""
+
+    epoch: int
+    status: Status
+    parent: int | None
+    attempt: int | None
+    expected: int | None
+    acked: int | None
+    missing: tuple[str, ...]
+    bytes: int | None
+    triggered: str | None
+    duration: float | None
+    reason: str | None = None  # why it is aborted or damaged
+
+
+class EpochDetail(msgspec.Struct, frozen=True):
+    """One epoch whole."""
+
+    facts: EpochFacts
+    operators: tuple[OperatorFacts, ...]
+    channels: tuple[ChannelFacts, ...]
+    policy: str | None = None
+
+
+class CheckpointStore(Protocol):
+    """A store opened for reading. Methods raise the classes of `formats.errors`, and read only what they need."""
+
+    @property
+    def format(self) -> str:
+        """`abs`, `flink` or `spark`."""
+
+    @property
+    def path(self) -> str:
+        """Where it is, as the user wrote it."""
+
+    @property
+    def job(self) -> str | None:
+        """The job's name where the format knows it."""
+
+    def epochs(self) -> list[EpochFacts]:
+        """All epochs, ascending."""
+
+    def detail(self, epoch: int) -> EpochDetail:
+        """One epoch; NotFound if there is none."""
+
+    def topology(self, epoch: int) -> Topology | None:
+        """The job graph that the epoch was taken of."""
+
+    def state(self, epoch: int, operator: str) -> Iterator[pa.RecordBatch]:
+        """Keyed state of an operator, one row a live key, by key group."""
+
+    def log(self, epoch: int, channel: str) -> Iterator[pa.RecordBatch]:
+        """The records that belong on a channel at the cut, in order."""
+
+    def raw(self, epoch: int) -> dict[str, Any]:
+        """What the format itself says of the epoch, for people who know the format."""
