@@ -88,15 +88,17 @@ def run_job(
     options: JobOptions,
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_service: Callable[[Service], None] = lambda service: None,
+    verify: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """Run until the end, or until SIGTERM or SIGINT, which take a last epoch; a second one leaves at once.
 
-    Raises UsageError, EngineStopped, JobFailed, and the errors of `formats` (StoreInUse, OtherJob, Damaged).
+    verify: called with the store's lock held, before anything is written. Raises UsageError, EngineStopped, JobFailed, and the errors of `formats` (StoreInUse, OtherJob, Damaged).
     """
     check_runnable(topology)
     Path(store_path).mkdir(parents=True, exist_ok=True)
     storage = LocalStorage(os.path.abspath(store_path))
     with lock.exclusive(storage):
+        verify()
         create(storage, topology.job)
         attempt, parts = _begin(storage, topology, options)
         return _attempt(storage, topology, options, attempt, parts, on_progress, on_service)

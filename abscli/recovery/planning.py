@@ -1,0 +1,167 @@
+"""Plans from a store: read facts, decide purely (abscli.planner), and pin what was relied on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from abscli.planner.plan import plan_full, plan_partial
+from formats.errors import FormatError, NoRecovery, UnknownTask
+from formats.native import layout
+from formats.native.reader import NativeStore, files_of
+from formats.native.writer import now
+from formats.plan import Input, Plan
+from formats.storage import walk
+from formats.topology import task_name
+from formats.view import EpochDetail
+
+Skips = list[tuple[int, str]]
+
+
+def plan_recovery(
+    store: NativeStore, *, epoch: int | None = None, distrust: Sequence[str] = (), below: int | None = None
+) -> Plan:
+    """The job is down: back to the newest whole epoch (or to `epoch`). Every digest is checked on the way.
+
+    distrust: tasks whose part of epoch `below` (default: the newest) must not be used, so an older epoch is taken.
+    Raises NoRecovery if no epoch is whole, NotFound for an unknown one, UnknownTask.
+    """
+    detail, skipped = newest_whole(store, epoch=epoch, distrust=distrust, below=below)
+    return plan_full(
+        store.topology(detail.facts.epoch),
+        detail,
+        store=store.path,
+        topology_sha256=store.topology_sha256(detail.facts.epoch),
+        inputs=inputs(store, detail.facts.epoch),
+        created=now(),
+        skipped=skipped,
+        later=_later(store, detail.facts.epoch),
+    )
+
+
+def plan_failed(store: NativeStore, failed: Sequence[str]) -> Plan:
+    """These tasks of the running job have died: what must restart, from the newest whole epoch."""
+    detail, skipped = newest_whole(store)
+    return plan_partial(
+        store.topology(detail.facts.epoch),
+        failed,
+        created=now(),
+        detail=detail,
+        store=store.path,
+        topology_sha256=store.topology_sha256(detail.facts.epoch),
+        inputs=inputs(store, detail.facts.epoch),
+        skipped=skipped,
+        later=_later(store, detail.facts.epoch),
+    )
+
+
+def newest_whole(
+    store: NativeStore, *, epoch: int | None = None, distrust: Sequence[str] = (), below: int | None = None
+) -> tuple[EpochDetail, Skips]:
+    """The newest epoch whose every file has its size and digest, and why newer ones were passed over."""
+    numbers = [epoch] if epoch is not None else store.epoch_numbers()[::-1]
+    if epoch is not None and epoch not in store.epoch_numbers():
+        raise store.no_epoch(epoch)
+    skipped: Skips = []
+    distrusted = below if below is not None else store.latest()
+    for number in numbers:
+        if below is not None and number > below:
+            skipped.append((number, f"newer than epoch {below}, which the plan is for"))
+            continue
+        reason = why_not(store, number, distrust if number == distrusted else ())
+        if reason is None:
+            return store.detail(number), skipped
+        skipped.append((number, reason))
+    said = "; ".join(f"epoch {number}: {reason}" for number, reason in skipped[:3])
+    raise NoRecovery(
+        f"no epoch is whole ({said or 'there is none'})",
+        path=store.path,
+        hint="`abs validate` says what is damaged; the job can start again from the beginning in a new store",
+    )
+
+
+def why_not(store: NativeStore, epoch: int, distrust: Sequence[str] = ()) -> str | None:
+    """Why a job cannot go back to this epoch, or None."""
+    if not store.has_manifest(epoch):
+        aborted = store.aborted(epoch)
+        if aborted is not None:
+            return f"was given up: {aborted.reason}"
+        missing = next((row.missing for row in store.epochs() if row.epoch == epoch), ())
+        return f"is incomplete: {len(missing)} tasks have not acked, {', '.join(missing[:3])}"
+    try:
+        known = {part.task for part in store.parts(epoch)}
+        for task in distrust:
+            if task not in known:
+                raise UnknownTask(f"epoch {epoch} has no task {task!r}", path=store.path)
+        if distrust:
+            return f"the part of {', '.join(distrust)} is not to be used"
+        for item in inputs(store, epoch):
+            problem = _differs(store, item)
+            if problem is not None:
+                return problem
+    except UnknownTask:
+        raise
+    except FormatError as error:
+        return f"is damaged: {error}"
+    return None
+
+
+def inputs(store: NativeStore, epoch: int) -> list[Input]:
+    """Every file that restoring the epoch relies on, and the newest attempt: a plan is stale after another life."""
+    sealed = [layout.STORE, layout.manifest(epoch)]
+    sealed += [entry.name for entry in walk(store.storage, layout.ATTEMPTS)][-1:]
+    manifest = store.manifest(epoch)
+    named = {layout.topology(manifest.topology_sha256): manifest.topology_sha256}
+    named[manifest.tasks_file.path] = manifest.tasks_file.sha256 or ""
+    for part in store.parts(epoch):
+        for file in files_of(part):
+            named[file.path] = file.sha256 or ""
+    return [Input(path=path, sha256=_digest(store, path)) for path in sealed] + [
+        Input(path=path, sha256=sha256) for path, sha256 in sorted(named.items())
+    ]
+
+
+def _digest(store: NativeStore, path: str) -> str:
+    from formats.native.facts import digest
+
+    return digest(store.storage.read(path))
+
+
+def _differs(store: NativeStore, item: Input) -> str | None:
+    """How the file differs from what an input says of it, or None."""
+    if store.storage.size(item.path) is None:
+        return f"{item.path} is missing"
+    found = _digest(store, item.path)
+    if found != item.sha256:
+        return f"{item.path} has SHA-256 {found[:12]}…, expected {item.sha256[:12]}…"
+    return None
+
+
+def what_changed(store: NativeStore, plan: Plan) -> str | None:
+    """What a plan relies on and is no longer so, or None: the plan holds."""
+    for item in plan.inputs:
+        problem = _differs(store, item)
+        if problem is not None:
+            return problem
+    newest = [entry.name for entry in walk(store.storage, layout.ATTEMPTS)][-1:]
+    if newest and newest[0] not in {item.path for item in plan.inputs}:
+        return f"the job has run since: there is {newest[0]}"
+    return None
+
+
+def _later(store: NativeStore, epoch: int) -> EpochDetail | None:
+    """The newest epoch after `epoch` that some task acked: how far sources are known to have come."""
+    for number in reversed(store.epoch_numbers()):
+        if number <= epoch:
+            return None
+        try:
+            detail = store.detail(number)
+        except FormatError:
+            continue
+        if any(operator.tasks for operator in detail.operators):
+            return detail
+    return None
+
+
+def all_tasks(store: NativeStore, epoch: int) -> list[str]:
+    """Names of all tasks of an epoch's job graph."""
+    return [task_name(op.id, i) for op in store.topology(epoch).operators for i in range(op.parallelism)]

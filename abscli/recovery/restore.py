@@ -1,0 +1,104 @@
+"""Carrying out a full plan: check that it still holds, run the job from its epoch, end in a new complete epoch."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from abscli.engine.job import JobOptions, Outcome, run_job
+from abscli.engine.service import Progress
+from abscli.recovery.planning import what_changed
+from formats.errors import NoRecovery, OtherJob, StalePlan
+from formats.native import layout, lock
+from formats.native.facts import digest
+from formats.native.reader import NativeStore
+from formats.plan import Plan, PlanKind
+from formats.storage import LocalStorage
+from formats.topology import Topology, canonical
+
+
+class Restored(NamedTuple):
+    """What a restore did. replayed: log records put at the heads of their channels; elapsed in seconds."""
+
+    store: str
+    epoch: int
+    parent: int
+    tasks: int
+    state_rows: int
+    replayed: int
+    elapsed: float
+    finished: bool
+
+
+def check_plan(plan: Plan, store: NativeStore, topology: Topology) -> None:
+    """Raise if the plan cannot be carried out now: NoRecovery for other kinds than `recover`, OtherJob, StalePlan."""
+    if plan.kind is not PlanKind.RECOVER:
+        raise NoRecovery(
+            f"a {plan.kind} plan is not carried out by restore",
+            hint="plan without --failed to take the whole job back to its newest whole epoch",
+        )
+    found = digest(canonical(topology))
+    if found != plan.topology_sha256:
+        raise OtherJob(
+            f"job {topology.job!r} has topology {found[:12]}…, the plan is for {str(plan.topology_sha256)[:12]}…",
+            hint="give the job file that the store was written with",
+        )
+    problem = what_changed(store, plan)
+    if problem is not None:
+        raise StalePlan(f"the plan no longer holds: {problem}", path=store.path, hint="make a new plan and look at it")
+
+
+def restore(
+    plan: Plan,
+    topology: Topology,
+    options: JobOptions,
+    *,
+    to: str | None = None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Restored:
+    """Run the job from the plan's epoch in its store, or in a copy of what it needs at `to`. See `check_plan`."""
+    assert plan.store is not None
+    assert plan.epoch is not None
+    started = time.monotonic()
+    store = NativeStore(LocalStorage(plan.store))
+    target = plan.store
+    if to is not None and os.path.abspath(to) != os.path.abspath(plan.store):
+        check_plan(plan, store, topology)
+        copy_epoch(store, plan.epoch, to)
+        target = to
+    outcome: Outcome = run_job(
+        topology,
+        target,
+        dataclasses.replace(options, from_epoch=plan.epoch, kind="restore"),
+        on_progress,
+        verify=lambda: check_plan(plan, store, topology),
+    )
+    manifest = NativeStore(LocalStorage(target)).manifest(outcome.epoch)
+    return Restored(
+        store=target,
+        epoch=outcome.epoch,
+        parent=outcome.parent,
+        tasks=manifest.tasks,
+        state_rows=manifest.state_rows,
+        replayed=sum(log.records or 0 for log in plan.replay_logs),
+        elapsed=time.monotonic() - started,
+        finished=outcome.finished,
+    )
+
+
+def copy_epoch(store: NativeStore, epoch: int, to: str) -> None:
+    """Make a new store at `to` that holds one epoch and all files that it refers to; OtherJob if something is there."""
+    os.makedirs(to, exist_ok=True)
+    target = LocalStorage(to)
+    if target.list(""):
+        raise OtherJob("is not empty", path=to, hint="give --to a new directory")
+    manifest = store.manifest(epoch)
+    paths = {f.path for part in store.parts(epoch) for f in part.state}
+    paths |= {log.file.path for part in store.parts(epoch) for log in part.logs if log.file}
+    paths |= {manifest.tasks_file.path, layout.topology(manifest.topology_sha256)}
+    with lock.exclusive(target):
+        for path in [*sorted(paths), layout.manifest(epoch), layout.STORE]:
+            target.put(path, store.storage.read(path))
