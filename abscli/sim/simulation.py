@@ -62,6 +62,10 @@ class Record(NamedTuple):
     value: int
     rounds: int
 
+    def over(self, back: bool) -> Record:
+        """What arrives over an edge: over a back edge a round less and the next value, so that tasks feed each other."""
+        return Record(self.value + 1, self.rounds - 1) if back else self
+
 
 @dataclass(frozen=True, slots=True)
 class Graph:
@@ -305,8 +309,8 @@ class Simulation:
             for value, rounds in records:
                 if back and not rounds:
                     continue
-                record = Record(value, rounds - 1 if back else rounds)
-                receiver = task_name(target, value % self.graph.parallelism[target])
+                record = Record(value, rounds).over(back)
+                receiver = task_name(target, record.value % self.graph.parallelism[target])
                 channel = channel_name(task, receiver)
                 self.machines[task].on(Sent(channel, 1))
                 self.history[channel].append(record)
@@ -373,5 +377,5 @@ def expected(graph: Graph) -> dict[str, Counter[int]]:
             if source == operator:
                 back = (source, target) in graph.back
                 if not back or record.rounds:
-                    todo.append((target, Record(record.value, record.rounds - back), False))
+                    todo.append((target, record.over(back), False))
     return found
