@@ -100,6 +100,7 @@ class Service:
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
         self._connections: dict[int, Connection] = {}
+        self._visitors: list[Visitor] = []
         self._hellos: dict[int, Hello] = {}
         self._ready: set[int] = set()
         self._running = False
@@ -210,7 +211,7 @@ class Service:
             sock, _ = self._listener.accept()
         except BlockingIOError:
             return
-        Visitor(self, sock, self._selector)
+        self._visitors.append(Visitor(self, sock, self._selector))
 
     def welcome(self, hello: Hello, connection: Connection) -> bool:
         """A worker is there; every hello is a new incarnation, and a second one means that the first is lost."""
@@ -271,8 +272,8 @@ class Service:
         return {number: hello.pid for number, hello in self._hellos.items()}
 
     def _close(self) -> None:
-        for connection in self._connections.values():
-            connection.close()
+        for visitor in self._visitors:
+            visitor.connection.close()
         self._listener.close()
         self._selector.close()
         self.wake.close()
@@ -284,7 +285,7 @@ class Visitor:
     def __init__(self, service: Service, sock: socket.socket, selector: selectors.BaseSelector) -> None:
         self._service = service
         self._worker: int | None = None
-        self._connection = Connection(sock, selector, self._on_frame, self._on_close)
+        self.connection = Connection(sock, selector, self._on_frame, self._on_close)
 
     def _on_frame(self, kind: Frame, number: int, payload: memoryview) -> None:
         if self._worker is not None:
@@ -294,10 +295,10 @@ class Visitor:
             hello = decode(payload)
         except msgspec.MsgspecError:
             hello = None
-        if isinstance(hello, Hello) and self._service.welcome(hello, self._connection):
+        if isinstance(hello, Hello) and self._service.welcome(hello, self.connection):
             self._worker = hello.worker
         else:
-            self._connection.close()
+            self.connection.close()
 
     def _on_close(self) -> None:
         if self._worker is not None:

@@ -53,6 +53,9 @@ CIRCULATING_BYTES = 32 << 20
 
 CONNECT_SECONDS = 30.0
 
+LOST_SECONDS = 5.0
+"""A peer's connection may end because the job has: the coordinator says so meanwhile, or says who died."""
+
 
 def worker_of(index: int, workers: int) -> int:
     """The worker that runs subtask `index` of any operator: `forward` edges stay inside a process."""
@@ -73,12 +76,14 @@ class Worker:
         self._inboxes: dict[str, Inbox] = {}
         self._senders: dict[str, Connection] = {}
         self._receivers: dict[str, Connection] = {}
+        self._incoming: list[Incoming] = []
         self._schemas: dict[str, pa.Schema] = {}
         self._blocked_by: dict[str, list[Inbox | Connection]] = {}
         self._leave = False
         self._reading = False
         self._throttled = False
         self._status_at = 0.0
+        self._lost: tuple[float, str] | None = None
         host = spec.address[0] if spec.address[0].startswith("127.") else socket.gethostbyname(socket.gethostname())
         self._listener = socket.create_server((host, 0), backlog=1024)
         self._listener.setblocking(False)
@@ -194,6 +199,8 @@ class Worker:
 
     def _report_status(self) -> None:
         now = time.monotonic()
+        if self._lost is not None and now - self._lost[0] > LOST_SECONDS:
+            raise EngineStopped(f"worker {self.number}: {self._lost[1]}")
         if now - self._status_at >= 0.5:
             self._status_at = now
             self._control.send_message(self._status())
@@ -225,8 +232,7 @@ class Worker:
         sock = socket.create_connection(addresses[peer], timeout=CONNECT_SECONDS)
 
         def lost() -> None:
-            if not self._leave:
-                raise EngineStopped(f"worker {self.number}: lost the connection of {channel} to worker {peer}")
+            self._lost = self._lost or (time.monotonic(), f"lost the connection of {channel} to worker {peer}")
 
         connection = Connection(sock, self._selector, lambda *_: None, lost)
         connection.send_message(ChannelHello(channel, self.spec.attempt, self.spec.token))
@@ -238,7 +244,7 @@ class Worker:
             sock, _ = self._listener.accept()
         except BlockingIOError:
             return
-        Incoming(self, sock)
+        self._incoming.append(Incoming(self, sock))
 
     def admit(self, hello: ChannelHello, connection: Connection) -> Inbox | None:
         """The inbox of an incoming channel; None for strangers and older attempts."""
@@ -261,7 +267,7 @@ class Worker:
         for runner in self._runners:
             runner.close()
         self._control.finish(5.0)
-        for connection in [*self._senders.values(), *self._receivers.values()]:
+        for connection in [*self._senders.values(), *(incoming.connection for incoming in self._incoming)]:
             connection.close()
         self._listener.close()
         self._selector.close()
@@ -275,7 +281,7 @@ class Incoming:
         self._worker = worker
         self._inbox: Inbox | None = None
         self._schema: pa.Schema | None = None
-        self._connection = Connection(sock, worker.selector, self._on_frame, self._on_close)
+        self.connection = Connection(sock, worker.selector, self._on_frame, self._on_close)
 
     def _on_frame(self, kind: Frame, number: int, payload: memoryview) -> None:
         if self._inbox is None:
@@ -284,9 +290,9 @@ class Incoming:
             except msgspec.MsgspecError:
                 hello = None
             if isinstance(hello, ChannelHello):
-                self._inbox = self._worker.admit(hello, self._connection)
+                self._inbox = self._worker.admit(hello, self.connection)
             if self._inbox is None:
-                self._connection.close()
+                self.connection.close()
         elif kind is Frame.BARRIER:
             self._inbox.put(Barrier(number))
         elif kind is Frame.SCHEMA:
@@ -294,7 +300,7 @@ class Incoming:
         elif kind is Frame.RECORDS:
             self._inbox.put(Batch(number, pa.ipc.read_record_batch(pa.py_buffer(payload), self._schema)))
             if not self._inbox.back and self._inbox.bytes >= CHANNEL_BYTES:
-                self._connection.reading(False)
+                self.connection.reading(False)
 
     def _on_close(self) -> None:
         if self._inbox is not None:
