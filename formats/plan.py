@@ -182,9 +182,9 @@ def _members(data: bytes, name: str) -> dict[str, Any]:
     except RecursionError:
         raise BadPlan("nested too deeply to be a plan", path=name) from None
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        what = "cut short" if error.pos >= len(error.doc.rstrip()) else "not JSON"
-        raise BadPlan(f"{what}: {error.msg.lower()} at {place}", path=name, hint=_AGAIN) from None
+        ended = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
+        problem = error.msg.lower().removesuffix(" at") + f" at line {error.lineno}, column {error.colno}"
+        raise BadPlan(f"{'cut short' if ended else 'not JSON'}: {problem}", path=name, hint=_AGAIN) from None
     except ValueError as error:
         raise BadPlan(f"not JSON: {error}", path=name, hint=_AGAIN) from None
     if not isinstance(document, dict):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple, Protocol
@@ -40,7 +41,7 @@ class Storage(Protocol):
         """The names in a directory, sorted; empty if there is none. Names of unfinished writes are left out."""
 
     def size(self, path: str) -> int | None:
-        """Size in bytes of a file; None if there is no such file."""
+        """Size in bytes of a file; None if there is no such file (a directory or a pipe is none)."""
 
     def delete(self, path: str) -> None:
         """Remove a file, and its directory when that is empty; nothing if it is not there."""
@@ -132,7 +133,7 @@ class LocalStorage:
             status = os.stat(self.local_path(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return status.st_size
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def delete(self, path: str) -> None:
         full = self.local_path(path)

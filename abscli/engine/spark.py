@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from abscli.engine.errors import EngineError, EngineStopped
-from abscli.engine.java import ensure_java
+from abscli.engine.java import use_java
 from abscli.engine.wire import JobSpec
 from formats.native.facts import digest
 
@@ -45,7 +45,7 @@ appender.stderr.layout.pattern = %p %c{1}: %m%n
 
 def start_session(master: str) -> Any:
     """A SparkSession for workers; UsageError without Java, EngineStopped if the cluster cannot be reached."""
-    ensure_java()
+    use_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     from pyspark.sql import SparkSession

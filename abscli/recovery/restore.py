@@ -21,7 +21,8 @@ from formats.topology import Topology, canonical
 
 
 class Restored(NamedTuple):
-    """What a restore did. replayed: log records put at the heads of their channels; elapsed in seconds."""
+    """What a restore did. replayed: log records put at the heads of their channels; elapsed in seconds;
+    first_complete: Unix time of its first manifest."""
 
     store: str
     epoch: int
@@ -30,6 +31,7 @@ class Restored(NamedTuple):
     state_rows: int
     replayed: int
     elapsed: float
+    first_complete: float
     finished: bool
 
 
@@ -85,6 +87,7 @@ def restore(
         state_rows=manifest.state_rows,
         replayed=sum(log.records or 0 for log in plan.replay_logs),
         elapsed=time.monotonic() - started,
+        first_complete=outcome.completed_at[0],
         finished=outcome.finished,
     )
 

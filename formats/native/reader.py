@@ -41,15 +41,23 @@ PRESENCE_LIMIT = 50_000
 """Parts beyond which the list of epochs no longer looks for every file (an epoch's own page still does)."""
 
 
+MAX_FACTS = 256 << 20
+"""Bytes beyond which a fact file is not read: none that abs writes comes near, so it is garbage (tasks files, whose
+size the manifest tells, apart)."""
+
+
 class NativeStore:
-    """A store that `abs run` wrote. Raises NotFound if there is none at `storage`."""
+    """A store that `abs run` wrote. Raises NotFound if there is none at `storage`.
+
+    facts: of the store, where the caller has had to do without its own (validation of a damaged store).
+    """
 
     format = "abs"
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, *, facts: StoreFacts | None = None) -> None:
         self.storage = storage
         try:
-            self.facts = self._unseal(layout.STORE, StoreFacts)
+            self.facts = facts or self._unseal(layout.STORE, StoreFacts)
         except NotFound:
             raise NotFound("no store here: it has no abs-store.json", path=storage.root) from None
 
@@ -62,14 +70,19 @@ class NativeStore:
         return self.facts.job
 
     def _unseal(self, path: str, kind: type[F]) -> F:
-        return unseal(self.storage.read(path), kind, f"{self.storage.root}/{path}")
+        return unseal(self._read_facts(path), kind, f"{self.storage.root}/{path}")
+
+    def _read_facts(self, path: str) -> bytes:
+        if (size := self.storage.size(path) or 0) > MAX_FACTS:
+            raise Damaged(f"has {size} bytes, a fact file has at most {MAX_FACTS}", path=f"{self.storage.root}/{path}")
+        return self.storage.read(path)
 
     # -- facts as written ---------------------------------------------------------------------------------
 
     def epoch_numbers(self) -> list[int]:
         """Every epoch that has a manifest or a trigger, ascending."""
         numbers = (layout.epoch_of(f"{layout.EPOCHS}/{entry.name}/") for entry in self.storage.list(layout.EPOCHS))
-        return [n for n in numbers if n is not None and (self.has_manifest(n) or self._has(layout.trigger(n)))]
+        return [n for n in numbers if n is not None and (self.has_manifest(n) or self.has_trigger(n))]
 
     def highest_number(self) -> int:
         """The highest epoch number ever seen, 0 if none: new ones are above it."""
@@ -84,6 +97,10 @@ class NativeStore:
         """Whether the epoch is complete (its manifest may still be damaged)."""
         return self._has(layout.manifest(epoch))
 
+    def has_trigger(self, epoch: int) -> bool:
+        """Whether the epoch has begun and is not complete."""
+        return self._has(layout.trigger(epoch))
+
     def manifest(self, epoch: int) -> ManifestFacts:
         """NotFound without one; Damaged if it is not what was written."""
         facts = self._unseal(layout.manifest(epoch), ManifestFacts)
@@ -94,9 +111,13 @@ class NativeStore:
         return facts
 
     def trigger(self, epoch: int) -> TriggerFacts | None:
-        """Of an epoch without a manifest."""
+        """Of an epoch without a manifest; Damaged if it is not what was written."""
         path = layout.trigger(epoch)
-        return self._unseal(path, TriggerFacts) if self._has(path) else None
+        facts = self._unseal(path, TriggerFacts) if self._has(path) else None
+        if facts is not None and facts.epoch != epoch:
+            said = f"is the trigger of epoch {facts.epoch}, not of {epoch}"
+            raise Damaged(said, path=f"{self.storage.root}/{path}")
+        return facts
 
     def aborted(self, epoch: int) -> AbortFacts | None:
         """Why an epoch was given up."""
@@ -108,6 +129,10 @@ class NativeStore:
         """The parts of an epoch: all of a complete one, those that acked of another. Every path is checked."""
         if self.has_manifest(epoch):
             file = self.manifest(epoch).tasks_file
+            if (size := self.storage.size(file.path)) not in (None, file.bytes):
+                raise Damaged(
+                    f"has {size} bytes, the manifest says {file.bytes}", path=f"{self.storage.root}/{file.path}"
+                )
             data = self.storage.read(file.path)
             if digest(data) != file.sha256:
                 raise Damaged(
@@ -131,7 +156,14 @@ class NativeStore:
 
     def attempts(self) -> list[AttemptFacts]:
         """All lives of the job, ascending."""
-        return [self._unseal(f"{layout.ATTEMPTS}/{e.name}", AttemptFacts) for e in self.storage.list(layout.ATTEMPTS)]
+        return [self.attempt(f"{layout.ATTEMPTS}/{entry.name}") for entry in self.storage.list(layout.ATTEMPTS)]
+
+    def attempt(self, path: str) -> AttemptFacts:
+        """One life of the job; Damaged if the file is not what was written, or is another's."""
+        facts = self._unseal(path, AttemptFacts)
+        if path != layout.attempt(facts.attempt):
+            raise Damaged(f"is the file of attempt {facts.attempt}", path=f"{self.storage.root}/{path}")
+        return facts
 
     def topology_sha256(self, epoch: int) -> str:
         """Digest of the job graph that the epoch was taken of."""
@@ -149,13 +181,13 @@ class NativeStore:
     @functools.lru_cache(maxsize=4)  # noqa: B019
     def topology_by_digest(self, sha256: str) -> Topology:
         path = layout.topology(check_path(sha256))
-        data = self.storage.read(path)
+        data = self._read_facts(path)
         where = f"{self.storage.root}/{path}"
         if digest(data) != sha256:
             raise Damaged(f"has SHA-256 {digest(data)[:12]}…, its name says {sha256[:12]}…", path=where)
         try:
             return msgspec.json.decode(data, type=Topology)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise Damaged(f"is no job graph: {error}", path=where) from None
 
     def no_epoch(self, epoch: int) -> NotFound:
@@ -263,7 +295,7 @@ class NativeStore:
         facts = self._epoch_facts(epoch, self.running_attempt(), look_for_files=True)
         topology = self.topology(epoch)
         by_task = {part.task: part for part in self.parts(epoch)}
-        policy = self.manifest(epoch).policy if self.has_manifest(epoch) else getattr(self.trigger(epoch), "policy", None)
+        head = self.manifest(epoch) if self.has_manifest(epoch) else self.trigger(epoch)
         return EpochDetail(
             facts=facts,
             operators=tuple(
@@ -271,7 +303,7 @@ class NativeStore:
                 for op in topology.operators
             ),
             channels=tuple(channel_facts(topology, by_task)),
-            policy=policy,
+            policy=head.policy if head else None,
         )
 
     def state(self, epoch: int, operator: str) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,30 @@
+# Everything runs in .venv, which is made when it is missing or pyproject.toml has changed.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test setup lint docs bench clean
+
+demo: setup  ## two jobs: run, killed, restored, compared
+	$(BIN)/abs demo
+
+test: setup lint  ## everything that has to hold
+	$(BIN)/python -m pytest
+
+setup: .venv/.ready
+
+.venv/.ready: pyproject.toml .ci/setup
+	@PYTHON="$(PYTHON)" .ci/setup
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+docs: setup  ## completions/ and man/ from the command line itself
+	$(BIN)/python -m abscli.commands.generate
+
+bench: setup
+	@for file in tests/bench/bench_*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find abscli formats tests -name __pycache__ -type d -prune -exec rm -rf {} +

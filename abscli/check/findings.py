@@ -1,0 +1,87 @@
+"""What a check says: findings by stable code, and one report an epoch."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from formats.view import Status
+
+
+class Code(StrEnum):
+    """What is wrong; scripts rely on these words."""
+
+    MISSING_ACK = "missing-ack"
+    MISSING_FILE = "missing-file"
+    SIZE_MISMATCH = "size-mismatch"
+    DIGEST_MISMATCH = "digest-mismatch"
+    ROW_MISMATCH = "row-mismatch"
+    UNREADABLE = "unreadable"
+    UNREFERENCED_FILE = "unreferenced-file"
+    MISSING_LOG = "missing-log"
+    CONSERVATION = "conservation"
+    POSITION_REGRESSED = "position-regressed"
+    TOPOLOGY_MISSING = "topology-missing"
+    MANIFEST_UNREADABLE = "manifest-unreadable"
+    MISPLACED_KEY = "misplaced-key"
+
+
+HARMLESS = frozenset({Code.UNREFERENCED_FILE})
+"""Findings that take nothing away from an epoch."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that is wrong. path: relative to the store; task, channel: None where it concerns none."""
+
+    code: Code
+    task: str | None
+    channel: str | None
+    path: str | None
+    message: str
+
+
+class EpochReport(msgspec.Struct, frozen=True):
+    """What was found of one epoch. unchecked: what could not be, or was not to be, checked; it has not passed.
+
+    triggered: RFC 3339, None if unknown; reason: why it was aborted.
+    """
+
+    epoch: int
+    verdict: Status
+    findings: tuple[Finding, ...]
+    unchecked: tuple[Code, ...]
+    triggered: str | None = None
+    reason: str | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Complete, and nothing found that takes from it."""
+        return self.verdict is Status.COMPLETE
+
+
+class StoreReport(msgspec.Struct, frozen=True):
+    """What was found of a store. findings: of no epoch; restorable: whole epochs, ascending, whose positions hold
+    along the whole chain of parents, none when the store's own facts are lost."""
+
+    epochs: tuple[EpochReport, ...]
+    findings: tuple[Finding, ...]
+    unchecked: tuple[Code, ...]
+    restorable: tuple[int, ...]
+
+    @property
+    def latest_restorable(self) -> int | None:
+        """The newest of them."""
+        return self.restorable[-1] if self.restorable else None
+
+    @property
+    def damaged(self) -> bool:
+        """Whether something that was whole once is not: an epoch with a manifest, or the store's own facts."""
+        return any(report.verdict is Status.DAMAGED for report in self.epochs) or any(
+            finding.code not in HARMLESS for finding in self.findings
+        )
+
+    @property
+    def all_findings(self) -> tuple[Finding, ...]:
+        """Every finding, the store's own first."""
+        return (*self.findings, *(finding for report in self.epochs for finding in report.findings))

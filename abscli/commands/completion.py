@@ -1,0 +1,67 @@
+"""`abs completion`: the script that completes commands and options in a shell."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from abscli.commands import exits
+from abscli.commands.options import Quiet, Verbose
+from abscli.commands.output import emit_text
+
+EXAMPLES = (
+    ('eval "$(abs completion bash)"', "In this bash; in ~/.bashrc for good."),
+    ('abs completion zsh > "${fpath[1]}/_abs"', "For zsh, once."),
+    ("abs completion fish > ~/.config/fish/completions/abs.fish", "For fish, once."),
+)
+EXIT_STATUS = exits.status(_0="The script was printed.", _2="An unknown shell.")
+
+
+class Shell(StrEnum):
+    """Shells that have a script."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+_FILES = {
+    Shell.BASH: ("abs.bash", "share/bash-completion/completions/abs"),
+    Shell.ZSH: ("_abs", "share/zsh/site-functions/_abs"),
+    Shell.FISH: ("abs.fish", "share/fish/vendor_completions.d/abs.fish"),
+}
+
+
+def completion(
+    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
+    quiet: Quiet = False,
+    verbose: Verbose = 0,
+) -> None:
+    """Print the completion script of a shell.
+
+    The script is static: completing starts no Python. It completes commands, options, the values of options that
+    have a fixed choice, files and directories.
+    """
+    emit_text(_written(shell) or _made(shell))
+
+
+def _written(shell: Shell) -> str | None:
+    """The script as it was installed, or stands in the source tree; None if it is at neither place."""
+    in_tree, installed = _FILES[shell]
+    for place in (Path(__file__).resolve().parents[2] / "completions" / in_tree, Path(sys.prefix) / installed):
+        with contextlib.suppress(OSError):
+            return place.read_text(encoding="utf-8")
+    return None
+
+
+def _made(shell: Shell) -> str:
+    """The same script, made anew: all commands have to be imported for that."""
+    from abscli.commands.generate import pages
+    from abscli.render.completion import SCRIPTS
+
+    return SCRIPTS[shell.value](pages())

@@ -1,0 +1,110 @@
+"""`abs demo`: from a job to a restored job, on input that every machine has."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from abscli.commands import exits
+from abscli.commands.options import Master, OutputForm, Quiet, Verbose
+from abscli.commands.output import Output, emit_json, emit_ndjson, emit_text, note
+
+if TYPE_CHECKING:
+    from abscli.examples.scenario import Story
+
+EXAMPLES = (
+    ("abs demo", "In a temporary directory that is removed."),
+    ("abs demo /tmp/abs-demo", "Keeps jobs, stores and output there, to look at."),
+)
+EXIT_STATUS = exits.status(
+    3, 6, 130,
+    _0="Both jobs came back, and every comparison holds.",
+    _2="A bad option, no Java, or a DIR that is not empty.",
+    _3="A comparison does not hold.",
+)
+
+
+def demo(
+    directory: Annotated[
+        str | None,
+        typer.Argument(metavar="DIR", show_default=False,
+                       help="Where jobs, stores and output are kept; default: a temporary directory."),
+    ] = None,
+    master: Master = "local[*]",
+    output: OutputForm = Output.TABLE,
+    quiet: Quiet = False,
+    verbose: Verbose = 0,
+) -> None:
+    """Run, kill, inspect, plan, restore and compare two real jobs.
+
+    The first counts the words of this Python's standard library; the second, a cyclic job, finds the modules that each
+    of its modules reaches by imports. Each runs to its end; runs again and is killed with SIGKILL in the middle; is
+    inspected, planned, restored and resumed. Both runs are compared with each other and with an answer that is
+    computed without the engine.
+    """
+    with contextlib.ExitStack() as stack:
+        if directory is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="abs-demo-")))
+        else:
+            folder = Path(directory)
+            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+                raise typer.BadParameter(f"{directory} is not an empty directory", param_hint="'DIR'")
+        stories = _tell(folder, master)
+    holds = all(story.holds for story in stories)
+    if output is Output.TABLE:
+        emit_text("\n\n".join(_text(story) for story in stories))
+        if directory is not None:
+            note(f"next: abs inspect {Path(directory) / 'wordcount' / 'killed' / 'store'}")
+    else:
+        import msgspec
+
+        header = {"schema": "abs.demo", "version": "1.0", "holds": holds}
+        items = [msgspec.to_builtins(story) for story in stories]
+        if output is Output.JSON:
+            emit_json({**header, "jobs": items})
+        else:
+            emit_ndjson(header, ({"type": "job", **item} for item in items))
+    if not holds:
+        raise typer.Exit(exits.FINDING)
+
+
+def _tell(folder: Path, master: str) -> list[Story]:
+    from abscli.commands.running import job_progress
+    from abscli.engine.spark import start_session
+    from abscli.examples.scenario import tell
+
+    note(f"starting Spark on {master}")
+    session = start_session(master)
+    try:
+        stories = []
+        for name, interval in (("wordcount", 0.2), ("imports", 0.1)):
+            with job_progress(name) as show:
+                stories.append(tell(name, folder / name, session, interval, note, show))
+        return stories
+    finally:
+        session.stop()
+
+
+def _text(story: Story) -> str:
+    killed = story.killed
+    open_epoch = "between two epochs"
+    if killed.open_epoch is not None:
+        open_epoch = f"in epoch {killed.open_epoch}, which {killed.acked} of {killed.expected} tasks had acked"
+    again = "" if story.source_records_again is None else f", {story.source_records_again:,} source records read again"
+    lines = [
+        f"{story.job}: {story.rows:,} rows",
+        f"  undisturbed  {story.undisturbed_epochs} epochs in {story.undisturbed_seconds:.1f} s",
+        f"  killed       worker {killed.worker} (process {killed.process}) after {killed.records:,} records, "
+        f"{open_epoch}",
+        f"  restored     epoch {story.restored_epoch} as epoch {story.new_epoch}: "
+        f"{story.back_edge_records:,} back-edge log records replayed{again}",
+        f"  time         {story.seconds_to_epoch:.1f} s from the kill to the first new complete epoch; "
+        f"{story.seconds_lost:.1f} s of work lost",
+        f"  resumed      {story.resumed_epochs} more epochs to the end",
+        *(f"  {'ok' if holds else 'FAILED':<12} {check}" for check, holds in story.checks.items()),
+    ]
+    return "\n".join(lines)

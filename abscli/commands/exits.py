@@ -1,0 +1,89 @@
+"""From an error to an exit code: one table. An exception that carries `exit_code` of its own keeps it."""
+
+from __future__ import annotations
+
+import errno
+from typing import NamedTuple
+
+from formats import errors
+
+
+class Fault(NamedTuple):
+    """How an error is told to scripts: the exit code and a stable name."""
+
+    code: int
+    name: str
+
+
+UNEXPECTED, USAGE, FINDING, NO_RECOVERY, STALE, STOPPED, JOB_FAILED = 1, 2, 3, 4, 5, 6, 7
+NOT_FOUND, IN_USE, UNSUPPORTED, INTERRUPTED, TERMINATED = 10, 11, 12, 130, 143
+
+MEANING: dict[int, str] = {
+    0: "Done, nothing found.",
+    UNEXPECTED: "Unexpected failure: a bug.",
+    USAGE: "Usage: a bad option, an unknown task, a topology or plan file that does not hold, a store of another job.",
+    FINDING: "Finding: something is damaged, incomplete or inconsistent.",
+    NO_RECOVERY: "No recovery is possible; the message says why.",
+    STALE: "The plan is stale: something that it relies on has changed.",
+    STOPPED: "Stopped part-way (lost worker, cluster or disk); running it again is safe.",
+    JOB_FAILED: "The job itself failed: a user function raised.",
+    NOT_FOUND: "No such store or epoch.",
+    IN_USE: "The store is in use by another process.",
+    UNSUPPORTED: "The format version is not supported.",
+    INTERRUPTED: "Interrupted (SIGINT).",
+    TERMINATED: "Terminated (SIGTERM).",
+}
+
+NAMES: dict[int, str] = {
+    UNEXPECTED: "unexpected",
+    USAGE: "usage",
+    FINDING: "finding",
+    NO_RECOVERY: "no-recovery",
+    STALE: "stale-plan",
+    STOPPED: "stopped",
+    JOB_FAILED: "job-failed",
+    NOT_FOUND: "not-found",
+    IN_USE: "store-in-use",
+    UNSUPPORTED: "unsupported-version",
+    INTERRUPTED: "interrupted",
+    TERMINATED: "terminated",
+}
+
+TABLE: tuple[tuple[type[BaseException], Fault], ...] = (
+    (errors.NotFound, Fault(NOT_FOUND, "not-found")),
+    (errors.StoreInUse, Fault(IN_USE, "store-in-use")),
+    (errors.UnsupportedVersion, Fault(UNSUPPORTED, "unsupported-version")),
+    (errors.NoRecovery, Fault(NO_RECOVERY, "no-recovery")),
+    (errors.StalePlan, Fault(STALE, "stale-plan")),
+    (errors.Damaged, Fault(FINDING, "damaged")),
+    (errors.OtherJob, Fault(USAGE, "other-job")),
+    (errors.UnknownTask, Fault(USAGE, "unknown-task")),
+    (errors.UnsafePath, Fault(USAGE, "unsafe-path")),
+    (errors.FormatError, Fault(USAGE, "invalid-file")),
+    (FileNotFoundError, Fault(USAGE, "no-such-file")),
+    (NotADirectoryError, Fault(USAGE, "no-such-file")),
+    (IsADirectoryError, Fault(USAGE, "not-a-file")),
+    (PermissionError, Fault(USAGE, "permission-denied")),
+    (KeyboardInterrupt, Fault(INTERRUPTED, "interrupted")),
+)
+"""The first class that fits decides."""
+
+_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
+
+
+def fault(error: BaseException) -> Fault:
+    """The exit code and name of an error; `unexpected` when nothing is known of it."""
+    for kind, known in TABLE:
+        if isinstance(error, kind):
+            return known
+    code = getattr(error, "exit_code", None)
+    if not isinstance(code, int):
+        disk = isinstance(error, OSError) and error.errno in _DISK
+        code = STOPPED if disk else UNEXPECTED
+    return Fault(code, NAMES.get(code, "failed"))
+
+
+def status(*codes: int, **meanings: str) -> dict[int, str]:
+    """The EXIT STATUS of a command: these codes in order, and `_3="..."` where the command has words of its own."""
+    own = {int(name[1:]): text for name, text in meanings.items()}
+    return {code: own.get(code, MEANING[code]) for code in sorted({0, UNEXPECTED, USAGE, *codes, *own})}

@@ -1,0 +1,159 @@
+"""`abs inspect`: what a store or an epoch holds."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from abscli.commands import exits
+from abscli.commands.options import FormatChoice, OutputForm, Quiet, Ref, StoreFormat, Verbose
+from abscli.commands.output import Output
+
+if TYPE_CHECKING:
+    from abscli.render.inspect import EpochPage, StorePage
+    from formats.view import EpochDetail
+
+REFRESH = 1.0
+"""Seconds between two looks of --watch."""
+
+EXAMPLES = (
+    ("abs inspect snapshots", "The epochs of a store: status, missing tasks, sizes, durations."),
+    ("abs inspect snapshots@latest", "The operators, channels, logs and positions of the newest complete epoch."),
+    ("abs inspect snapshots@7 --task counts/1", "One task's part of epoch 7."),
+    ("abs inspect snapshots -o json | jq .latest_complete", "The newest complete epoch, for a script."),
+)
+EXIT_STATUS = exits.status(
+    3, 10, 12,
+    _0="It was shown, whatever its state: 'abs validate' is the one that judges.",
+    _3="A file that is needed to show it is damaged.",
+)
+
+
+def inspect(
+    ref: Ref,
+    operator: Annotated[
+        str | None, typer.Option("--operator", metavar="ID", help="Only this operator of the epoch.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="TASK", help="Only this task, such as counts/1.")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it again whenever it changes, until interrupted.")
+    ] = False,
+    format: FormatChoice = None,
+    output: OutputForm = Output.TABLE,
+    quiet: Quiet = False,
+    verbose: Verbose = 0,
+) -> None:
+    """Show what a checkpoint store or one of its epochs holds.
+
+    Of a store: its epochs, with the tasks that are missing from those that are not complete. Of an epoch: operators
+    and tasks with their files, channels with their counters, logs, source positions and durations. Only facts are
+    read, not the state itself; what a format does not tell is shown as unknown.
+    """
+    from abscli.commands.output import emit_json, emit_ndjson, emit_text, note, plain_ascii, width
+    from abscli.render import inspect as render
+    from formats.open import parse_reference
+
+    native_only(format)
+    path, number = parse_reference(ref)
+    shown = ""
+    while True:
+        page = _store_page(path)
+        one = _epoch_page(page, number, operator, task) if number is not None or operator or task else None
+        result = render.epoch_json(one) if one else render.store_json(page)
+        if shown != (shown := repr(result)):
+            if output is Output.JSON:
+                emit_json(result)
+            elif output is Output.NDJSON:
+                emit_ndjson(*render.items(result))
+            else:
+                columns, ascii = width(), plain_ascii()
+                emit_text(
+                    render.epoch_text(one, width=columns, ascii=ascii)
+                    if one
+                    else render.store_text(page, width=columns, ascii=ascii)
+                )
+        if not watch:
+            break
+        if _reader_left():
+            return
+        time.sleep(REFRESH)
+    if output is Output.TABLE and sys.stdout.isatty():
+        for command in render.next_commands(page):
+            note(f"next: {command}")
+
+
+def native_only(format: StoreFormat | None) -> None:
+    """Refuses formats that this version does not read."""
+    if format is not None and format is not StoreFormat.ABS:
+        said = f"{format}: this version reads only stores that abs wrote"
+        raise typer.BadParameter(said, param_hint="--format")
+
+
+def _store_page(path: str) -> StorePage:
+    from abscli.render.inspect import StorePage
+    from formats.open import open_store
+    from formats.view import Status
+
+    store = open_store(path)
+    epochs = tuple(store.epochs())
+    latest = next((e.epoch for e in reversed(epochs) if e.status is Status.COMPLETE), None)
+    return StorePage(store.path, store.format, store.job, epochs, latest)
+
+
+def _epoch_page(page: StorePage, number: int | str | None, operator: str | None, task: str | None) -> EpochPage:
+    """The page of an epoch, narrowed; the newest complete one if none is named. UnknownTask for what it has not."""
+    from abscli.graph.backedges import back_edges
+    from abscli.render.inspect import EpochPage
+    from formats.open import open_store, resolve_epoch
+
+    store = open_store(page.path)
+    epoch = resolve_epoch(store, number)
+    detail = narrowed(store.detail(epoch), operator, task)
+    return EpochPage(page, detail, back_edges(store.topology(epoch)), narrow=bool(operator or task))
+
+
+def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> EpochDetail:
+    """What concerns one operator, or one task: itself and its channels."""
+    from msgspec.structs import replace
+
+    from formats.errors import UnknownTask
+
+    known = {op.id: op for op in detail.operators}
+    wanted = task.rpartition("/")[0] if task else operator
+    if wanted is None:
+        return detail
+    if wanted not in known or (operator and operator != wanted):
+        raise UnknownTask(
+            f"epoch {detail.facts.epoch} has no {f'task {task!r}' if task else f'operator {operator!r}'}"
+            + (f" of operator {operator!r}" if task and operator else ""),
+            hint=f"it has the operators {', '.join(list(known)[:20])}",
+        )
+    op = known[wanted]
+    if task:
+        index = task.rpartition("/")[2]
+        if not index.isdecimal() or int(index) >= op.parallelism:
+            hint = f"{wanted} has the tasks {wanted}/0 to {wanted}/{op.parallelism - 1}"
+            raise UnknownTask(f"no task {task!r}", hint=hint)
+        op = replace(op, tasks=tuple(part for part in op.tasks if part.task == task))
+
+    def concerns(channel: str) -> bool:
+        ends = channel.split("->")
+        return task in ends if task else wanted in [end.rpartition("/")[0] for end in ends]
+
+    return replace(detail, operators=(op,), channels=tuple(c for c in detail.channels if concerns(c.channel)))
+
+
+def _reader_left() -> bool:
+    """Whether nobody reads stdout any more, so that watching is over."""
+    with contextlib.suppress(OSError, ValueError):
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return any(event & select.POLLERR for _, event in poll.poll(0))
+    return False

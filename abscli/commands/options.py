@@ -1,0 +1,127 @@
+"""Options and arguments that several commands share, and how durations and references are written."""
+
+from __future__ import annotations
+
+import math
+import re
+from enum import StrEnum
+from typing import Annotated, NamedTuple
+
+import typer
+
+from abscli.commands.output import Output, voice
+
+COMPLETES: dict[str, str] = {"JOB": "file", "FILE": "file", "PLAN": "file", "PATH": "directory",
+                             "REF": "directory", "DIR": "directory"}
+"""What a shell offers for a value, by the metavar."""
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])?")
+
+
+class Policy(StrEnum):
+    """How a snapshot keeps a cut consistent."""
+
+    ALIGNED = "aligned"
+    UNALIGNED = "unaligned"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+class Engine(StrEnum):
+    """Where tasks run."""
+
+    SPARK = "spark"
+    INLINE = "inline"
+
+
+class StoreFormat(StrEnum):
+    """Whose checkpoints a store holds."""
+
+    ABS = "abs"
+    FLINK = "flink"
+    SPARK = "spark"
+
+
+def duration(text: str | float) -> float:
+    """Seconds of `500ms`, `10s`, `5m`, `2h`, `1d` or `1h30m`; a number alone is seconds. ValueError otherwise."""
+    written = str(text).strip()
+    parts = [(m[1], m[2]) for m in _DURATION.finditer(written)]
+    whole = "".join(number + (unit or "") for number, unit in parts) == written
+    if not parts or not whole or (len(parts) > 1 and not all(unit for _, unit in parts)):
+        raise ValueError(f"{written!r} is not a duration such as 500ms, 10s, 5m or 1h30m")
+    seconds = sum(float(number) * _UNITS[unit or "s"] for number, unit in parts)
+    if not math.isfinite(seconds):
+        raise ValueError(f"{written!r} is too long a duration")
+    return seconds
+
+
+def positive_duration(text: str | float) -> float:
+    """As `duration`, above zero."""
+    seconds = duration(text)
+    if seconds <= 0:
+        raise ValueError(f"{text!r} is not above zero")
+    return seconds
+
+
+class Reference(NamedTuple):
+    """REF taken apart. epoch: the number after `@`; named: whether an epoch was named at all (`@latest` has none)."""
+
+    path: str
+    epoch: int | None
+    named: bool
+
+
+def reference(text: str) -> Reference:
+    """`PATH@7`, `PATH@latest` or `PATH`; what follows an `@` that is neither belongs to the path."""
+    path, _, which = text.rpartition("@")
+    if path and which == "latest":
+        return Reference(path, None, True)
+    if path and re.fullmatch(r"[0-9]{1,18}", which):
+        return Reference(path, int(which), True)
+    return Reference(text, None, False)
+
+
+def _hush(value: bool) -> bool:
+    voice.quiet = voice.quiet or value
+    return value
+
+
+def _louder(value: int) -> int:
+    voice.verbose += value
+    return value
+
+
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", callback=_hush, help="Print results and errors only.")
+]
+Verbose = Annotated[
+    int,
+    typer.Option("--verbose", "-v", count=True, callback=_louder, metavar="", show_default=False,
+                 help="Say more; -vv shows the traceback of an error."),
+]
+OutputForm = Annotated[
+    Output, typer.Option("--output", "-o", envvar="ABS_OUTPUT", help="Form of the result on stdout.")
+]
+Master = Annotated[
+    str,
+    typer.Option("--master", envvar="ABS_MASTER", metavar="URL",
+                 help="Spark master: local[*], local[N], spark://HOST:PORT, yarn or k8s://..."),
+]
+EngineChoice = Annotated[
+    Engine, typer.Option("--engine", help="spark: worker processes; inline: this process alone, no JVM.")
+]
+Ref = Annotated[
+    str,
+    typer.Argument(
+        metavar="REF",
+        help="PATH, PATH@7 or PATH@latest; PATH is the directory of a store or a URI such as s3://...",
+    ),
+]
+FormatChoice = Annotated[
+    StoreFormat | None,
+    typer.Option("--format", help="Format of the store, in place of what is recognised from its files."),
+]
+Failed = Annotated[
+    list[str] | None,
+    typer.Option("--failed", metavar="TASK", help="A task that has died, such as counts/1; repeatable."),
+]

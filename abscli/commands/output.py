@@ -1,0 +1,172 @@
+"""Where output goes: results to stdout, everything else to stderr; a reader that leaves early is no error."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TextIO
+
+from abscli.commands.overview import width as width
+
+
+class Output(StrEnum):
+    """The forms of a result."""
+
+    TABLE = "table"
+    JSON = "json"
+    NDJSON = "ndjson"
+
+
+@dataclass(slots=True)
+class Voice:
+    """How much is said besides the result; set by -q and -v wherever they stand."""
+
+    quiet: bool = False
+    verbose: int = 0
+
+
+voice = Voice()
+
+
+def emit_json(result: Mapping[str, Any] | bytes) -> None:
+    """One JSON object on stdout; bytes are JSON already and go out as they are (a plan and its file are the same)."""
+    _write(result if isinstance(result, bytes) else _dumped(result, indent=2) + b"\n")
+
+
+def emit_ndjson(header: Mapping[str, Any], items: Iterable[Mapping[str, Any]] = ()) -> None:
+    """The header object, then one item a line; each item says its `type`."""
+    _write(_dumped(header) + b"\n")
+    for item in items:
+        _write(_dumped(item) + b"\n")
+
+
+def emit_text(text: str) -> None:
+    """Text for people, ending in one newline; what stdout's encoding lacks is escaped."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    _write((text.rstrip("\n") + "\n").encode(encoding, "backslashreplace"))
+
+
+def plain_ascii() -> bool:
+    """Whether stdout cannot show box-drawing characters, so that ASCII has to do."""
+    try:
+        "│├└─▶".encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return True
+    return False
+
+
+def colour(stream: TextIO) -> bool:
+    """Whether to colour what goes to `stream`: NO_COLOR, then FORCE_COLOR, then whether it is a terminal."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
+
+
+def note(text: str) -> None:
+    """A remark on stderr, unless -q."""
+    if not voice.quiet:
+        say(text)
+
+
+def detail(text: str) -> None:
+    """A remark on stderr that only -v asks for."""
+    if voice.verbose and not voice.quiet:
+        say(text)
+
+
+def warn(text: str) -> None:
+    """Something that the user should know, on stderr, also under -q."""
+    say(f"abs: warning: {text}")
+
+
+def say(text: str) -> None:
+    """A line on stderr; nobody may be reading it."""
+    with contextlib.suppress(OSError, ValueError):
+        encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+        sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        sys.stderr.flush()
+
+
+def progress_wanted() -> bool:
+    """Whether a progress display would be seen: stderr is a terminal, and not -q."""
+    return not voice.quiet and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+class Progress:
+    """One line on stderr that is overwritten; silent unless `progress_wanted()`."""
+
+    def __init__(self) -> None:
+        self._wanted = progress_wanted()
+        self._shown = ""
+
+    def __call__(self, text: str) -> None:
+        """Shows `text`, cut to the width of the terminal, in place of what was shown."""
+        if self._wanted and text != self._shown:
+            self._draw(text[: width() - 1])
+
+    def clear(self) -> None:
+        """Takes the line away."""
+        if self._shown:
+            self._draw("")
+
+    def _draw(self, text: str) -> None:
+        self._shown = text
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Progress]:
+    """A progress line that is gone when the block ends: `with progress() as show: show("epoch 3")`."""
+    line = Progress()
+    try:
+        yield line
+    finally:
+        line.clear()
+
+
+def flush() -> None:
+    """Writes out what is buffered, so that a reader that has left is noticed here and not while Python shuts down."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (BrokenPipeError, ValueError):
+            _silence(stream)
+
+
+def _dumped(result: Mapping[str, Any], indent: int | None = None) -> bytes:
+    """JSON in UTF-8; a file name that is not UTF-8 is escaped."""
+    try:
+        return json.dumps(result, indent=indent, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(result, indent=indent, allow_nan=False).encode()
+
+
+def _write(data: bytes) -> None:
+    """Bytes to stdout. When the reader has left (`| head`), the command goes on to its own exit code."""
+    try:
+        sys.stdout.flush()
+        buffer = getattr(sys.stdout, "buffer", None)
+        if buffer is None:
+            sys.stdout.write(data.decode(errors="replace"))
+        else:
+            buffer.write(data)
+            buffer.flush()
+    except BrokenPipeError:
+        _silence(sys.stdout)
+
+
+def _silence(stream: TextIO) -> None:
+    """Sends the rest to nowhere, what is still buffered included."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, stream.fileno())
+        finally:
+            os.close(nowhere)

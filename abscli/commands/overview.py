@@ -1,0 +1,59 @@
+"""What `abs` alone prints: the list of commands. Needs no Typer, which alone takes most of 100 ms to import."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+
+COMMANDS: dict[str, str] = {
+    "demo": "Run, kill, inspect, plan, restore and compare two real jobs.",
+    "topology": "Show a job's graph: operators, back edges and loops.",
+    "run": "Run a job and take snapshots of it.",
+    "inspect": "Show what a checkpoint store or one of its epochs holds.",
+    "validate": "Check that epochs are whole and consistent.",
+    "plan-recovery": "Plan what must restart, and from where.",
+    "restore": "Carry a recovery plan out.",
+    "completion": "Print the completion script of a shell.",
+}
+"""Every command, in the order of a first use, with the first sentence of its help."""
+
+ABOUT = "Take, inspect, check and recover snapshots of dataflow jobs."
+
+OPTIONS: dict[str, str] = {
+    "-q, --quiet": "Print results and errors only.",
+    "-v, --verbose": "Say more; -vv shows the traceback of an error.",
+    "--version": "Print the version and exit.",
+    "-h, --help": "Show this message and exit.",
+}
+
+USAGE = "abs [OPTIONS] COMMAND [ARGS]..."
+
+
+def width() -> int:
+    """Columns to fill: COLUMNS, else those of the terminal, else 80 (a pipe)."""
+    return max(shutil.get_terminal_size((80, 24)).columns, 40)
+
+
+def overview(columns: int) -> str:
+    """The help of `abs` itself, in the form that the commands' own help has."""
+    columns = min(columns, 80) - 2
+    blocks = [
+        f"Usage: {USAGE}\n",
+        textwrap.fill(ABOUT, columns, initial_indent="  ", subsequent_indent="  ") + "\n",
+        _table("Options", OPTIONS, columns),
+        _table("Commands", COMMANDS, columns),
+        textwrap.fill(
+            "'abs COMMAND --help' says more, and lists the exit statuses of each command.",
+            columns, initial_indent="  ", subsequent_indent="  ",
+        ),
+    ]
+    return "\n".join(blocks) + "\n"
+
+
+def _table(title: str, rows: dict[str, str], columns: int) -> str:
+    first = max(map(len, rows)) + 4
+    lines = [f"{title}:\n"]
+    for name, text in rows.items():
+        lead = f"  {name}".ljust(first)
+        lines.append(textwrap.fill(text, columns, initial_indent=lead, subsequent_indent=" " * first) + "\n")
+    return "".join(lines)

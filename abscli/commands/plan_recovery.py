@@ -1,0 +1,152 @@
+"""`abs plan-recovery`: what must restart, and from where."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from abscli.commands import exits
+from abscli.commands.options import Failed, FormatChoice, OutputForm, Quiet, Verbose
+from abscli.commands.output import Output, emit_json, emit_ndjson, emit_text, note, width
+
+if TYPE_CHECKING:
+    from formats.plan import Plan
+
+EXAMPLES = (
+    ("abs plan-recovery snapshots --out plan.json", "The job is down: a plan back to the newest whole epoch."),
+    ("abs plan-recovery snapshots@7 --out plan.json", "The same, to epoch 7."),
+    ("abs plan-recovery snapshots --failed counts/1", "The job runs and one task has died: what must restart."),
+    ("abs plan-recovery --topology job.yaml --failed counts/1 -o json", "The same from the graph alone, before the fact."),
+)
+EXIT_STATUS = exits.status(
+    3, 4, 10, 12,
+    _0="There is a plan.",
+    _2="A bad option, an unknown task, or a topology file that does not hold.",
+    _3="A file that the plan needs is damaged.",
+)
+
+
+class Strategy(StrEnum):
+    """How a whole epoch is come by."""
+
+    AUTO = "auto"
+    FULL = "full"
+    REPAIR = "repair"
+
+
+def plan_recovery(
+    ref: Annotated[
+        str | None,
+        typer.Argument(metavar="REF", show_default=False,
+                       help="Store, or one of its epochs (PATH@7); left out with --topology."),
+    ] = None,
+    topology: Annotated[
+        str | None,
+        typer.Option("--topology", metavar="JOB", help="Plan from this topology file alone; needs --failed."),
+    ] = None,
+    failed: Failed = None,
+    strategy: Annotated[
+        Strategy,
+        typer.Option("--strategy", help="full: every task goes back; repair: parts of an epoch are made again."),
+    ] = Strategy.AUTO,
+    distrust: Annotated[
+        list[str] | None,
+        typer.Option("--distrust", metavar="TASK", help="Do not use this task's part of the epoch; repeatable."),
+    ] = None,
+    epoch: Annotated[
+        int | None, typer.Option("--epoch", metavar="N", min=0, help="The epoch to come by; as in PATH@N.")
+    ] = None,
+    parallelism: Annotated[
+        list[str] | None,
+        typer.Option("--parallelism", metavar="OP=N", help="Restore this operator with N tasks; repeatable."),
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="FILE", help="Write the plan to this file, for 'abs restore'.")
+    ] = None,
+    format: FormatChoice = None,
+    output: OutputForm = Output.TABLE,
+    quiet: Quiet = False,
+    verbose: Verbose = 0,
+) -> None:
+    """Plan what must restart, and from where.
+
+    With a store: the job is down, and the plan says how to get a whole epoch again. With --failed: the job runs and
+    these tasks have died; the plan names the tasks that must restart, the receivers that drop what they have already
+    seen, and why. With --topology the same is worked out from the graph alone.
+
+    Nothing is changed. A plan lists every file and digest that it relies on; 'abs restore' refuses it when they have
+    changed.
+    """
+    if topology is not None:
+        if ref is not None:
+            raise typer.BadParameter("REF and --topology exclude each other", param_hint="'--topology'")
+        if not failed:
+            raise typer.BadParameter("a graph alone has no epochs: name the dead tasks with --failed", param_hint="'--topology'")
+        _show(_from_graph(topology, failed), output, out)
+        return
+    if ref is None:
+        raise typer.BadParameter("a store (REF) or --topology is needed", param_hint="'REF'")
+    _show(_from_store(ref, failed, strategy, distrust, epoch, parallelism), output, out)
+
+
+def _from_store(
+    ref: str,
+    failed: list[str] | None,
+    strategy: Strategy,
+    distrust: list[str] | None,
+    epoch: int | None,
+    parallelism: list[str] | None,
+) -> Plan:
+    from abscli.recovery.planning import plan_failed, plan_recovery
+    from formats.open import open_store, parse_reference
+
+    if strategy is Strategy.REPAIR:
+        raise typer.BadParameter("this version plans full recoveries, not repairs", param_hint="'--strategy'")
+    if parallelism:
+        raise typer.BadParameter("this version restores with the parallelism that an epoch has",
+                                 param_hint="'--parallelism'")  # fmt: skip
+    path, named = parse_reference(ref)
+    store = open_store(path)
+    if failed:
+        return plan_failed(store, failed)
+    number = epoch if epoch is not None else named if isinstance(named, int) else None
+    if distrust:
+        return plan_recovery(store, distrust=distrust, below=number)
+    return plan_recovery(store, epoch=number)
+
+
+def _from_graph(topology: str, failed: list[str]) -> Plan:
+    from datetime import UTC, datetime
+
+    from abscli.planner.plan import plan_partial
+    from formats.topology_file import parse_topology
+
+    created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return plan_partial(parse_topology(topology), failed, created=created)
+
+
+def _show(plan: Plan, form: Output, out: str | None) -> None:
+    """Writes the plan to `out`, if anywhere, and shows it on stdout."""
+    from formats.plan import encode
+
+    encoded = encode(plan)
+    if out is not None:
+        from pathlib import Path
+
+        Path(out).write_bytes(encoded)
+    if form is Output.JSON:
+        emit_json(encoded)
+    elif form is Output.NDJSON:
+        import json
+
+        header = json.loads(encoded)
+        rows = header.pop("restart")
+        emit_ndjson(header, ({"type": "restart", **row} for row in rows))
+    else:
+        from abscli.render.plan import plan_text
+
+        emit_text(plan_text(plan, width=width(), plan_file=out))
+        if out is not None:
+            note(f"plan written to {out}")

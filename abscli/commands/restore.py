@@ -1,0 +1,155 @@
+"""`abs restore`: carries a recovery plan out."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from abscli.commands import exits
+from abscli.commands.options import Engine, EngineChoice, Master, OutputForm, Quiet, Verbose
+from abscli.commands.output import Output, emit_text, note, say, width
+
+if TYPE_CHECKING:
+    from formats.native.reader import NativeStore
+    from formats.plan import Plan
+    from formats.topology import Topology
+
+EXAMPLES = (
+    ("abs restore plan.json --job job.yaml", "Restores, and asks before it changes the store."),
+    ("abs restore plan.json --job job.yaml --dry-run", "Checks that the plan still holds, and changes nothing."),
+    ("abs restore plan.json --job job.yaml --to recovered --yes", "Into another store, without a question."),
+)
+EXIT_STATUS = exits.status(
+    3, 4, 5, 6, 7, 10, 11, 12, 130, 143,
+    _0="Restored; the new epoch is complete.",
+    _2="A bad option, a plan or topology file that does not hold, a job that is not the plan's, or no --yes where "
+    "nobody can be asked.",
+    _3="A file that the plan relies on is damaged.",
+)
+
+
+class Until(StrEnum):
+    """How far a restore goes."""
+
+    DRAINED = "drained"
+    END = "end"
+
+
+def restore(
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="Plan file, as 'abs plan-recovery --out' writes it.")],
+    job: Annotated[
+        str | None,
+        typer.Option("--job", metavar="JOB",
+                     help="Topology file with the job's code; needed unless all of its functions are built in."),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="PATH", show_default=False,
+                     help="Store that the restored epoch goes to; default: the plan's own."),
+    ] = None,
+    engine: EngineChoice = Engine.SPARK,
+    master: Master = "local[*]",
+    until: Annotated[
+        Until,
+        typer.Option("--until", help="drained: stop when the logs are replayed; end: go on to the end of the input."),
+    ] = Until.DRAINED,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the plan against the store and say what would be done.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    output: OutputForm = Output.TABLE,
+    quiet: Quiet = False,
+    verbose: Verbose = 0,
+) -> None:
+    """Carry a recovery plan out.
+
+    State is restored, the logs of back edges become the heads of their channels and are replayed, and a new complete
+    epoch ends it; 'abs run --resume' goes on from there. A plan whose inputs have changed is refused. The code that
+    runs is that of --job, never something from the store.
+    """
+    import os
+    import shlex
+
+    from abscli.commands.running import emit_result, job_progress
+    from abscli.engine.job import JobOptions
+    from abscli.recovery import restore as recovery
+    from abscli.render.plan import plan_text
+    from formats.open import open_store
+    from formats.plan import decode
+
+    planned = decode(_read(plan), plan)
+    if planned.store is None or planned.epoch is None:
+        raise typer.BadParameter("the plan is from a graph alone, without a store: there is nothing to restore from",
+                                 param_hint="'PLAN'")  # fmt: skip
+    store = open_store(planned.store)
+    topology, directory = _job(planned, store, job)
+    recovery.check_plan(planned, store, topology)
+    if dry_run:
+        emit_text(plan_text(planned, width=width(), plan_file=plan))
+        note("the plan holds; nothing was changed (--dry-run)")
+        return
+    if not yes:
+        _ask(planned, plan)
+    options = JobOptions(
+        directory=directory,
+        job_hint=shlex.quote(job or planned.job),
+        engine=engine,
+        master=master,
+        keep=None,
+        until="drained" if until is Until.DRAINED else "end",
+    )
+    with job_progress(planned.job) as show:
+        done = recovery.restore(planned, topology, options, to=to, on_progress=show)
+    result = {
+        "schema": "abs.restore", "version": "1.0", "store": done.store, "epoch": done.epoch, "parent": done.parent,
+        "tasks": done.tasks, "state_rows": done.state_rows, "replayed": done.replayed,
+        "elapsed": round(done.elapsed, 3), "finished": done.finished,
+    }  # fmt: skip
+    text = (
+        f"restored epoch {done.parent} as epoch {done.epoch} in {done.elapsed:.1f} s: {done.tasks} tasks, "
+        f"{done.state_rows:,} rows of state, {done.replayed:,} log records replayed"
+    )
+    emit_result(result, text, output)
+    if not done.finished or until is Until.DRAINED:
+        where = shlex.quote(os.path.relpath(done.store) if not os.path.isabs(done.store) else done.store)
+        note(f"next: abs run {shlex.quote(job or 'JOB')} --store {where} --resume")
+
+
+def _job(planned: Plan, store: NativeStore, job: str | None) -> tuple[Topology, str]:
+    """The job's topology and directory: from --job, or, when no code is needed, as the store has them."""
+    import os
+
+    from formats.topology_file import parse_topology
+
+    if job is not None:
+        return parse_topology(job), os.path.dirname(os.path.abspath(job))
+    assert planned.epoch is not None
+    topology = store.topology(planned.epoch)
+    named = [op.function for op in topology.operators if op.function and ":" in op.function]
+    if named:
+        raise typer.BadParameter(f"the job has functions of its own ({named[0]}): name its file with --job",
+                                 param_hint="'--job'")  # fmt: skip
+    return topology, store.attempts()[-1].directory
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise typer.BadParameter(f"cannot read {path}: {error.strerror}", param_hint="'PLAN'") from None
+
+
+def _ask(planned: Plan, path: str) -> None:
+    import sys
+
+    from abscli.render.plan import plan_text
+
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("nobody can be asked here: give --yes to carry the plan out", param_hint="'--yes'")
+    say(plan_text(planned, width=width(), plan_file=path))
+    if not typer.confirm(f"Restore epoch {planned.epoch} in {planned.store}?", err=True):
+        note("nothing was changed")
+        raise typer.Exit(exits.INTERRUPTED)

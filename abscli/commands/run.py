@@ -1,0 +1,139 @@
+"""`abs run`: a job with snapshots."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import Annotated
+
+import typer
+
+from abscli.commands import exits
+from abscli.commands.options import (
+    Engine,
+    EngineChoice,
+    Master,
+    OutputForm,
+    Policy,
+    Quiet,
+    Verbose,
+    positive_duration,
+)
+from abscli.commands.output import Output, note
+
+EXAMPLES = (
+    ("abs run job.yaml --store snapshots", "Runs the job on this machine's cores, with a snapshot every second."),
+    ("abs run job.yaml --store snapshots --resume", "Goes on from the newest whole epoch."),
+    ("abs run job.yaml --store snapshots --engine inline --interval 10s", "In one process, without a JVM."),
+)
+EXIT_STATUS = exits.status(
+    6, 7, 10, 11, 12, 130, 143,
+    _0="The job has ended, and its last epoch is complete.",
+    _2="A bad option, a topology file that does not hold, more workers than slots, a store of another job, or a store "
+    "that has epochs and neither --resume nor --from-epoch.",
+    _6="Stopped part-way (lost worker, cluster or full disk); the message names the last complete epoch.",
+    _10="No such epoch to start from.",
+    _11="Another process runs on this store.",
+    _130="Interrupted: a last epoch was committed, unless a second signal came.",
+    _143="Terminated: likewise.",
+)
+
+
+def run(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Topology file; functions are found beside it.")],
+    store: Annotated[str, typer.Option("--store", metavar="PATH", help="Directory of the checkpoint store.")],
+    interval: Annotated[
+        float,
+        typer.Option("--interval", metavar="DURATION", parser=positive_duration,
+                     help="Time from one snapshot to the next, such as 500ms, 10s or 5m."),
+    ] = "1s",  # type: ignore[assignment]
+    policy: Annotated[
+        Policy, typer.Option("--policy", help="How a snapshot keeps its cut consistent.")
+    ] = Policy.ALIGNED,
+    engine: EngineChoice = Engine.SPARK,
+    master: Master = "local[*]",
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", metavar="N", min=1, help="Worker processes; default: one a slot of the cluster."),
+    ] = None,
+    keep: Annotated[
+        int, typer.Option("--keep", metavar="N", min=1, help="Complete epochs to keep while running.")
+    ] = 10,
+    epoch_timeout: Annotated[
+        float,
+        typer.Option("--epoch-timeout", metavar="DURATION", parser=positive_duration,
+                     help="Time after which an epoch that cannot complete is aborted; the job goes on."),
+    ] = "10m",  # type: ignore[assignment]
+    max_concurrent: Annotated[
+        int, typer.Option("--max-concurrent", metavar="N", min=1, help="Epochs that may be in flight at once.")
+    ] = 1,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Start from the newest whole epoch; where there is none, from the beginning."),
+    ] = False,
+    from_epoch: Annotated[
+        int | None, typer.Option("--from-epoch", metavar="N", min=0, help="Start from this epoch.")
+    ] = None,
+    output: OutputForm = Output.TABLE,
+    quiet: Quiet = False,
+    verbose: Verbose = 0,
+) -> None:
+    """Run a job and take snapshots of it.
+
+    Tasks run in worker processes that Spark places, or in this process. Every interval a barrier is sent down all
+    channels, and each task writes its part of the epoch in the background. An epoch is complete when its manifest is
+    written; sinks show only what belongs to complete epochs. A job with cycles ends by itself when it is idle.
+
+    SIGTERM and SIGINT take a last epoch, commit it and leave; a second signal leaves at once.
+    """
+    from abscli.commands.running import emit_result, job_progress
+    from abscli.engine.job import JobOptions, run_job
+    from formats.topology_file import parse_topology
+
+    if resume and from_epoch is not None:
+        raise typer.BadParameter("--resume and --from-epoch exclude each other", param_hint="'--resume'")
+    if policy is not Policy.ALIGNED:
+        raise typer.BadParameter(f"the engine of this version runs 'aligned' only, not {policy}", param_hint="'--policy'")
+    topology = parse_topology(job)
+    options = JobOptions(
+        directory=os.path.dirname(os.path.abspath(job)),
+        job_hint=shlex.quote(job),
+        engine=engine,
+        master=master,
+        workers=workers,
+        policy=policy,
+        interval=interval,
+        epoch_timeout=epoch_timeout,
+        max_concurrent=max_concurrent,
+        keep=keep,
+        from_epoch=_newest(store) if resume else from_epoch,
+    )
+    with job_progress(topology.job) as show:
+        outcome = run_job(topology, store, options, show)
+    how = "finished" if outcome.finished else "stopped"
+    result = {
+        "schema": "abs.run", "version": "1.0", "job": topology.job, "store": store, "epoch": outcome.epoch,
+        "parent": outcome.parent, "epochs": outcome.epochs, "records": outcome.records,
+        "elapsed": round(outcome.elapsed, 3), "finished": outcome.finished,
+    }  # fmt: skip
+    text = (
+        f"{topology.job}: {how} at epoch {outcome.epoch}: {outcome.epochs} epochs and {outcome.records:,} records "
+        f"in {outcome.elapsed:.1f} s"
+    )
+    emit_result(result, text, output)
+    if outcome.signal is not None:
+        raise typer.Exit(128 + outcome.signal)
+
+
+def _newest(store: str) -> int:
+    """The newest complete epoch; 0, and a word about it, where there is none."""
+    from formats.errors import NotFound
+    from formats.open import open_store
+
+    try:
+        latest = open_store(store).latest()
+    except NotFound:
+        latest = None
+    if latest is None:
+        note(f"{store} has no complete epoch: the job starts from the beginning")
+    return latest or 0

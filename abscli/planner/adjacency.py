@@ -1,0 +1,50 @@
+"""Each operator with its edges, and which subtasks an edge joins: all that planning asks of a graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from abscli.planner.ranges import Ranges
+from formats.topology import Edge, Operator, Partition, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Adjacency:
+    """By operator id, in declared order; edges in the topology's order. subtasks: all that an operator has."""
+
+    operators: dict[str, Operator]
+    subtasks: dict[str, Ranges]
+    edges: tuple[Edge, ...]
+    inputs: dict[str, list[Edge]]
+    outputs: dict[str, list[Edge]]
+
+    @classmethod
+    def of(cls, topology: Topology) -> Adjacency:
+        """Linear in operators and edges; no search for loops, which planning does not need."""
+        operators = {op.id: op for op in topology.operators}
+        inputs: dict[str, list[Edge]] = {id: [] for id in operators}
+        outputs: dict[str, list[Edge]] = {id: [] for id in operators}
+        for edge in topology.edges:
+            inputs[edge.target].append(edge)
+            outputs[edge.source].append(edge)
+        subtasks = {id: Ranges.span(0, op.parallelism) for id, op in operators.items()}
+        return cls(operators, subtasks, topology.edges, inputs, outputs)
+
+    def senders(self, edge: Edge, receivers: Ranges) -> Ranges:
+        """The subtasks of the edge's source with a channel to one of `receivers`."""
+        return receivers if edge.partition is Partition.FORWARD else self.subtasks[edge.source]
+
+    def receivers(self, edge: Edge, senders: Ranges) -> Ranges:
+        """The subtasks of the edge's target with a channel from one of `senders`."""
+        return senders if edge.partition is Partition.FORWARD else self.subtasks[edge.target]
+
+    def input_channels(self, operator: str) -> int:
+        """How many channels, back-edge channels included, lead into each subtask of an operator."""
+        return sum(
+            1 if edge.partition is Partition.FORWARD else self.operators[edge.source].parallelism
+            for edge in self.inputs[operator]
+        )
+
+    def is_source(self, operator: str) -> bool:
+        """Whether it reads from outside the job: declared a source, or opaque and without inputs."""
+        return not self.inputs[operator]

@@ -1,0 +1,93 @@
+"""Plain text for people: columns, sizes, durations and marks that fit a width and cannot harm a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from formats.view import Status
+
+_MARKS = {
+    Status.COMPLETE: ("✓", "+"),
+    Status.INCOMPLETE: ("○", "-"),
+    Status.IN_PROGRESS: ("▸", ">"),
+    Status.ABORTED: ("⊘", "x"),
+    Status.DAMAGED: ("✗", "!"),
+}
+
+UNKNOWN = "?"
+"""What stands for a fact that the format does not have."""
+
+
+def clean(text: str) -> str:
+    """Text that cannot move the cursor or end the line: file names may hold anything."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def marked(status: Status, ascii: bool) -> str:
+    """A status as mark and word: nothing is said by colour."""
+    return f"{_MARKS[status][ascii]} {status}"
+
+
+def columns(header: Sequence[str], rows: Sequence[Sequence[str]], align: str, width: int) -> list[str]:
+    """Lines of a table. align: `l` or `r` a column. The gaps are narrower where the width is short; cells are never
+    cut, since they are what people copy, so a line may be longer than the width."""
+    cells = [list(header), *([clean(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= width else " "
+    lines = []
+    for row in cells:
+        padded = (c.rjust(w) if a == "r" else c.ljust(w) for c, w, a in zip(row, widths, align, strict=True))
+        lines.append(gap.join(padded).rstrip())
+    return lines
+
+
+def wrapped(text: str, width: int, indent: str = "", lead: str | None = None) -> list[str]:
+    """Lines of a paragraph; words (paths among them) are never cut. lead: what the first line begins with."""
+    return textwrap.wrap(
+        clean(text),
+        max(width, 20),
+        initial_indent=indent if lead is None else lead,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def some(items: Sequence[str], limit: int) -> str:
+    """A list in words, cut after `limit` items, with the number of those left out."""
+    more = len(items) - limit
+    return ", ".join(items[:limit]) + (f" and {more} more" if more > 0 else "")
+
+
+def number(value: int | None) -> str:
+    """A count, with thousands apart."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def size(value: int | None) -> str:
+    """Bytes in binary units, three digits."""
+    if value is None:
+        return UNKNOWN
+    amount, units = float(value), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
+    while amount >= 999.5 and len(units) > 1:
+        amount, units = amount / 1024, units[1:]
+    return f"{value} B" if units[0] == "B" else f"{amount:.{0 if amount >= 99.95 else 1}f} {units[0]}"
+
+
+def seconds(value: float | None) -> str:
+    """A duration, in the unit in which it is easily read."""
+    if value is None:
+        return UNKNOWN
+    if value < 1:
+        return f"{value * 1000:.0f} ms"
+    if value < 120:
+        return f"{value:.1f} s"
+    if value < 7200:
+        return f"{value / 60:.0f} min"
+    return f"{value / 3600:.1f} h" if value < 172800 else f"{value / 86400:.0f} d"
+
+
+def moment(value: str | None) -> str:
+    """An RFC 3339 time in UTC, to the second."""
+    return UNKNOWN if value is None else value[:19].replace("T", " ")

@@ -1,0 +1,275 @@
+"""What `abs inspect` shows: a store as its epochs, an epoch as operators, channels and positions."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from abscli.render.columns import (
+    UNKNOWN,
+    clean,
+    columns,
+    marked,
+    moment,
+    number,
+    seconds,
+    size,
+    some,
+    wrapped,
+)
+from formats.view import ChannelFacts, EpochDetail, EpochFacts, Status, TaskFacts
+
+VERSION = "1.0"
+ROWS = 40
+"""Rows of channels and positions that a table shows; json has them all."""
+MISSING = 12
+"""Missing tasks that the list of epochs names."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorePage:
+    """A store. latest_complete: newest epoch whose files are all there by presence and size."""
+
+    path: str
+    format: str
+    job: str | None
+    epochs: tuple[EpochFacts, ...]
+    latest_complete: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochPage:
+    """One epoch, already narrowed to what was asked for. back: back edges (from, to); None if unknown.
+
+    narrow: whether single tasks and channels are shown, in place of sums over them.
+    """
+
+    store: StorePage
+    detail: EpochDetail
+    back: frozenset[tuple[str, str]] | None
+    narrow: bool = False
+
+
+# -- for scripts ----------------------------------------------------------------------------------------------
+
+
+def store_json(page: StorePage) -> dict[str, Any]:
+    """`abs.inspect` of a store."""
+    return {
+        "schema": "abs.inspect",
+        "version": VERSION,
+        "store": page.path,
+        "format": page.format,
+        "job": page.job,
+        "epochs": [_epoch(epoch) for epoch in page.epochs],
+        "latest_complete": page.latest_complete,
+    }
+
+
+def epoch_json(page: EpochPage) -> dict[str, Any]:
+    """`abs.inspect` of an epoch: the same, with that epoch alone, and its operators and channels."""
+    return {
+        **store_json(page.store),
+        "epochs": [_epoch(page.detail.facts)],
+        "policy": page.detail.policy,
+        "operators": msgspec.to_builtins(page.detail.operators),
+        "channels": [
+            {**msgspec.to_builtins(channel), "back": _is_back(page, channel)} for channel in page.detail.channels
+        ],
+    }
+
+
+def items(result: dict[str, Any]) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+    """The ndjson form: what stands once, and the lists, an item at a time with its type."""
+    lists = {"epochs": "epoch", "operators": "operator", "channels": "channel"}
+    header = {key: value for key, value in result.items() if key not in lists}
+    return header, ({"type": kind, **item} for key, kind in lists.items() for item in result.get(key, ()))
+
+
+def _epoch(facts: EpochFacts) -> dict[str, Any]:
+    result: dict[str, Any] = msgspec.to_builtins(facts)
+    expected, acked = result.pop("expected"), result.pop("acked")
+    return {**result, "tasks": {"expected": expected, "acked": acked}}
+
+
+def _ends(channel: ChannelFacts) -> tuple[str, str]:
+    """The operators of a channel."""
+    sender, _, receiver = channel.channel.partition("->")
+    return sender.rpartition("/")[0], receiver.rpartition("/")[0]
+
+
+def _is_back(page: EpochPage, channel: ChannelFacts) -> bool | None:
+    return None if page.back is None else _ends(channel) in page.back
+
+
+# -- for people -----------------------------------------------------------------------------------------------
+
+
+def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
+    """The list of epochs."""
+    what = f"{'Store' if page.format == 'abs' else page.format.capitalize() + ' checkpoints'} {page.path}"
+    lines = wrapped(f"{what}, job {page.job}" if page.job else what, width)
+    if not page.epochs:
+        return "\n".join([*lines, "", "No epochs yet."]) + "\n"
+    rows = [
+        (
+            str(epoch.epoch),
+            marked(epoch.status, ascii),
+            UNKNOWN if epoch.parent is None else str(epoch.parent),
+            UNKNOWN if epoch.attempt is None else str(epoch.attempt),
+            f"{number(epoch.acked)}/{number(epoch.expected)}",
+            size(epoch.bytes),
+            "-" if epoch.status in (Status.INCOMPLETE, Status.ABORTED, Status.IN_PROGRESS) else seconds(epoch.duration),
+            moment(epoch.triggered),
+        )
+        for epoch in page.epochs
+    ]
+    header = ("EPOCH", "STATUS", "PARENT", "ATTEMPT", "ACKED", "BYTES", "TOOK", "TRIGGERED (UTC)")
+    head, *body = columns(header, rows, "rlrrrrrl", width)
+    lines += ["", head]
+    for epoch, line in zip(page.epochs, body, strict=True):
+        lines.append(line)
+        if epoch.missing:
+            lines += wrapped(some(epoch.missing, MISSING), width, " " * 16, "       missing: ")
+        if epoch.reason:
+            lines += wrapped(epoch.reason, width, " " * 16, "       because: ")
+    newest = "none" if page.latest_complete is None else str(page.latest_complete)
+    return "\n".join([*lines, "", f"Latest complete: {newest}"]) + "\n"
+
+
+def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:
+    """One epoch: heading, operators, tasks where few are asked for, channels, positions."""
+    sections = [
+        _heading(page, width, ascii),
+        _operators(page, width),
+        _tasks(page, width) if page.narrow else [],
+        _channels(page, width) if page.narrow else _edges(page, width),
+        _positions(page, width),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def _heading(page: EpochPage, width: int, ascii: bool) -> list[str]:
+    facts = page.detail.facts
+    lines = wrapped(f"Epoch {facts.epoch} of {page.store.path}, job {page.store.job or UNKNOWN}", width)
+    said = [
+        f"parent {UNKNOWN if facts.parent is None else facts.parent}",
+        f"attempt {UNKNOWN if facts.attempt is None else facts.attempt}",
+        f"policy {page.detail.policy or UNKNOWN}",
+        f"{number(facts.acked)} of {number(facts.expected)} tasks",
+        f"{size(facts.bytes)} written",
+        f"triggered {moment(facts.triggered)} UTC",
+    ]
+    if facts.duration is not None:
+        said.append(f"took {seconds(facts.duration)}")
+    lines += wrapped(", ".join(said), width, "  ", f"{marked(facts.status, ascii)}: ")
+    if facts.missing:
+        lines += wrapped(some(facts.missing, ROWS), width, "  ", "  missing: ")
+    if facts.reason:
+        lines += wrapped(facts.reason, width, "  ", "  because: ")
+    return lines
+
+
+def _operators(page: EpochPage, width: int) -> list[str]:
+    rows = [
+        (
+            op.id if op.name is None else f"{op.id} ({op.name})",
+            str(op.parallelism),
+            number(op.rows),
+            size(op.bytes),
+            number(_sum(task.log_records for task in op.tasks)),
+            *(seconds(_slowest(op.tasks, which)) for which in (_alignment, _sync, _async)),
+        )
+        for op in page.detail.operators
+    ]
+    header = ("OPERATOR", "TASKS", "STATE ROWS", "STATE", "LOGGED", "ALIGNING", "COPYING", "WRITING")
+    return [*columns(header, rows, "lrrrrrrr", width), "times are those of the slowest task"]
+
+
+def _tasks(page: EpochPage, width: int) -> list[str]:
+    lines: list[str] = []
+    for task in (task for op in page.detail.operators for task in op.tasks):
+        said = f"task {task.task}: {number(task.log_records)} records logged"
+        times = ((_alignment, "aligning"), (_sync, "copying"), (_async, "writing"))
+        said += "".join(f", {what} {seconds(which(task))}" for which, what in times)
+        lines += wrapped(said, width, "  ")
+        for file in task.files:
+            lines.append(f"  {clean(file.path)}")
+            lines.append(f"    {size(file.bytes)}, {number(file.rows)} rows, sha256 {(file.sha256 or UNKNOWN)[:16]}")
+    return lines
+
+
+def _edges(page: EpochPage, width: int) -> list[str]:
+    """Channels, summed by edge."""
+    edges: dict[tuple[str, str], list[ChannelFacts]] = {}
+    for channel in page.detail.channels:
+        edges.setdefault(_ends(channel), []).append(channel)
+    rows = [
+        (
+            f"{sender}->{receiver}",
+            "back" if page.back is not None and (sender, receiver) in page.back else "",
+            number(len(channels)),
+            *(number(_sum(getattr(c, what) for c in channels)) for what in ("sent", "received", "logged")),
+        )
+        for (sender, receiver), channels in edges.items()
+    ]
+    return columns(("EDGE", "", "CHANNELS", "SENT", "RECEIVED", "LOGGED"), rows, "llrrrr", width) if rows else []
+
+
+def _channels(page: EpochPage, width: int) -> list[str]:
+    rows = [
+        (c.channel, "back" if _is_back(page, c) else "", number(c.sent), number(c.received), number(c.logged))
+        for c in page.detail.channels[:ROWS]
+    ]
+    lines = columns(("CHANNEL", "", "SENT", "RECEIVED", "LOGGED"), rows, "llrrr", width) if rows else []
+    return lines + _left_out(len(page.detail.channels))
+
+
+def _positions(page: EpochPage, width: int) -> list[str]:
+    rows = [
+        (task.task, at.split, number(at.offset), number(at.records), "finished" if task.finished else "")
+        for op in page.detail.operators
+        for task in op.tasks
+        for at in task.position or ()
+    ]
+    lines = columns(("SOURCE", "SPLIT", "OFFSET", "RECORDS", ""), rows[:ROWS], "llrrl", width) if rows else []
+    return lines + _left_out(len(rows))
+
+
+def _left_out(count: int) -> list[str]:
+    return [f"... and {count - ROWS} more; -o json has them all"] if count > ROWS else []
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = list(values)
+    return None if None in known else sum(v for v in known if v is not None)
+
+
+def _alignment(task: TaskFacts) -> float | None:
+    return task.alignment
+
+
+def _sync(task: TaskFacts) -> float | None:
+    return task.sync
+
+
+def _async(task: TaskFacts) -> float | None:
+    return task.async_
+
+
+def _slowest(tasks: Iterable[TaskFacts], which: Callable[[TaskFacts], float | None]) -> float | None:
+    return max((value for task in tasks if (value := which(task)) is not None), default=None)
+
+
+def next_commands(page: StorePage) -> list[str]:
+    """What to type next, for the store as it stands."""
+    store = shlex.quote(page.path)
+    if any(epoch.status is Status.IN_PROGRESS for epoch in page.epochs):
+        return [f"abs inspect {store} --watch"]
+    if page.latest_complete is None:
+        return [f"abs validate {store}"] if page.epochs else []
+    return [f"abs validate {store}", f"abs plan-recovery {store}@{page.latest_complete} --out plan.json"]

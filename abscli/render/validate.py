@@ -1,0 +1,140 @@
+"""What `abs validate` shows: verdicts, and every finding with what it means and the next command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from abscli.check.findings import Code, EpochReport, Finding, StoreReport
+from abscli.render.columns import columns, marked, moment, some, wrapped
+from formats.view import Status
+
+VERSION = "1.0"
+SAME = 20
+"""Findings of one code and epoch that a table shows; json has them all."""
+
+MEANING = {
+    Code.MISSING_ACK: "the epoch lacks what this task held; it cannot be restored as it is",
+    Code.MISSING_FILE: "a file that the epoch needs is gone; this part cannot be restored",
+    Code.SIZE_MISMATCH: "the file was cut short or added to; this part cannot be restored",
+    Code.DIGEST_MISMATCH: "the bytes are not those that were written; what they say cannot be trusted",
+    Code.ROW_MISMATCH: "the file holds another number of rows than the task wrote",
+    Code.UNREADABLE: "the file cannot be read as what it should be",
+    Code.UNREFERENCED_FILE: "no epoch needs it; it takes space and does no harm",
+    Code.MISSING_LOG: "records that were on their way at the cut are lost to a restore",
+    Code.CONSERVATION: "the cut is not consistent: a restore would lose or repeat records",
+    Code.POSITION_REGRESSED: "the source went back without a restore: records are in the state twice",
+    Code.TOPOLOGY_MISSING: "without the job graph nothing says whose state this is",
+    Code.MANIFEST_UNREADABLE: "what the epoch consists of is not known",
+    Code.MISPLACED_KEY: "the task holds keys of another: their later records would miss this state",
+}
+
+
+def to_json(
+    report: StoreReport, *, store: str, format: str, job: str | None, quick: bool, unmet: Sequence[str]
+) -> dict[str, Any]:
+    """`abs.validate`. unmet: demands that do not hold (`abscli.check.demands`); findings: of no epoch."""
+    return {
+        "schema": "abs.validate",
+        "version": VERSION,
+        "store": store,
+        "format": format,
+        "job": job,
+        "quick": quick,
+        "epochs": [msgspec.to_builtins(epoch) for epoch in report.epochs],
+        "findings": [msgspec.to_builtins(finding) for finding in report.findings],
+        "unchecked": [str(code) for code in report.unchecked],
+        "latest_restorable": report.latest_restorable,
+        "restorable": list(report.restorable),
+        "unmet": list(unmet),
+    }
+
+
+def items(result: dict[str, Any]) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+    """The ndjson form: what stands once, then an epoch a line, then a finding of no epoch a line."""
+    lists = {"epochs": "epoch", "findings": "finding"}
+    header = {key: value for key, value in result.items() if key not in lists}
+    return header, ({"type": kind, **item} for key, kind in lists.items() for item in result[key])
+
+
+def text(
+    report: StoreReport,
+    *,
+    store: str,
+    job: str | None,
+    unmet: Sequence[str],
+    width: int = 80,
+    ascii: bool = False,
+) -> str:
+    """Verdicts as a table; then the findings by epoch, alike ones together; then the sum of it."""
+    heading = f"Store {store}, job {job}" if job else f"Store {store}"
+    sections = [wrapped(heading, width), _verdicts(report, width, ascii)]
+    if report.findings:
+        sections.append(["The store itself", *_findings(report.findings, None, report, store, width)])
+    for epoch in report.epochs:
+        if epoch.findings or epoch.reason:
+            lines = wrapped(f"Epoch {epoch.epoch}: {epoch.verdict}", width)
+            if epoch.reason:
+                lines += wrapped(epoch.reason, width, "    ", "  because: ")
+            sections.append([*lines, *_findings(epoch.findings, epoch, report, store, width)])
+    sections.append(_sum(report, unmet, width))
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def _verdicts(report: StoreReport, width: int, ascii: bool) -> list[str]:
+    if not report.epochs:
+        return ["No epochs."]
+    rows = [
+        (
+            str(epoch.epoch),
+            marked(epoch.verdict, ascii),
+            str(len(epoch.findings)),
+            "yes" if epoch.epoch in report.restorable else "no",
+            moment(epoch.triggered),
+        )
+        for epoch in report.epochs
+    ]
+    lines = columns(("EPOCH", "VERDICT", "FINDINGS", "RESTORABLE", "TRIGGERED (UTC)"), rows, "rlrll", width)
+    unchecked = sorted({*report.unchecked, *(code for epoch in report.epochs for code in epoch.unchecked)})
+    return lines + (wrapped(", ".join(unchecked), width, "  ", "not checked everywhere: ") if unchecked else [])
+
+
+def _findings(
+    findings: Sequence[Finding], epoch: EpochReport | None, report: StoreReport, store: str, width: int
+) -> list[str]:
+    lines: list[str] = []
+    for code in dict.fromkeys(finding.code for finding in findings):
+        same = [finding for finding in findings if finding.code is code]
+        if code is Code.MISSING_ACK:
+            tasks = some([finding.task or "" for finding in same], 2 * SAME)
+            lines += wrapped(f"{tasks}: {same[0].message}", width, "    ", f"  {code}: ")
+            same = []
+        for finding in same[:SAME]:
+            where = " ".join(part for part in (finding.channel or finding.task, finding.path) if part)
+            lines += wrapped(f"{where + ': ' if where else ''}{finding.message}", width, "    ", f"  {code}: ")
+        if len(same) > SAME:
+            lines.append(f"  ... and {len(same) - SAME} more; -o json has them all")
+        lines += wrapped(MEANING[code], width, "    ", "    means: ")
+        lines.append(f"    next: {next_command(code, epoch, report, store)}")
+    return lines
+
+
+def next_command(code: Code, epoch: EpochReport | None, report: StoreReport, store: str) -> str:
+    """What to type about a finding, to be copied as it is."""
+    name = shlex.quote(store)
+    if code is Code.UNREFERENCED_FILE:
+        return f"abs inspect {name}"
+    if epoch is not None and epoch.verdict is Status.IN_PROGRESS:
+        return f"abs inspect {name} --watch"
+    newest = report.latest_restorable
+    return f"abs plan-recovery {name}{'' if newest is None else f'@{newest}'} --out plan.json"
+
+
+def _sum(report: StoreReport, unmet: Sequence[str], width: int) -> list[str]:
+    newest = "none" if report.latest_restorable is None else str(report.latest_restorable)
+    count = len(report.all_findings)
+    lines = [f"Findings: {count or 'none'}", f"Newest epoch that can be restored: {newest}"]
+    return lines + [line for reason in unmet for line in wrapped(reason, width, "  ", "Not met: ")]

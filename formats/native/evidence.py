@@ -1,0 +1,230 @@
+"""What a native store says of itself, gathered for validation: facts as read, and what could not be read, and why.
+
+Nothing here raises because of what a file holds, except UnsupportedVersion: a newer format is not damage.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import msgspec
+
+from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
+from formats.native import layout
+from formats.native.facts import AttemptFacts, ManifestFacts, PartFacts, StoreFacts, TriggerFacts
+from formats.native.probe import FileProbe, Prober
+from formats.native.reader import NativeStore, files_of
+from formats.storage import Storage, walk
+from formats.topology import Topology, task_name
+from formats.view import FileFacts, Status
+
+T = TypeVar("T")
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """A fact file that could not be read. code: of the findings of interface `abs.validate`."""
+
+    code: str
+    path: str
+    message: str
+    task: str | None = None
+
+
+class EpochEvidence(msgspec.Struct, frozen=True):
+    """All that is known of one epoch. status: from which files there are alone.
+
+    files: tasks file and topology, as the manifest names them; parts: None where they could not be read; probes: by
+    path, of `files` and of every file that a part names.
+    """
+
+    epoch: int
+    status: Status
+    manifest: ManifestFacts | None = None
+    trigger: TriggerFacts | None = None
+    reason: str | None = None
+    topology: Topology | None = None
+    files: tuple[FileFacts, ...] = ()
+    parts: tuple[PartFacts, ...] | None = None
+    probes: dict[str, FileProbe] = {}
+    problems: tuple[Problem, ...] = ()
+    quick: bool = False
+
+    @property
+    def has_manifest(self) -> bool:
+        """Whether it was complete once, whatever became of it."""
+        return self.status in (Status.COMPLETE, Status.DAMAGED)
+
+    @property
+    def head(self) -> ManifestFacts | TriggerFacts | None:
+        """What names the parent, the generation and the policy."""
+        return self.manifest or self.trigger
+
+    def paths(self) -> Iterator[str]:
+        """Every file that the epoch accounts for."""
+        names = [layout.manifest] if self.has_manifest else [layout.trigger, layout.aborted]
+        yield from (name(self.epoch) for name in names)
+        yield from (file.path for file in self.files)
+        for part in self.parts or ():
+            yield from (file.path for file in files_of(part))
+
+
+class StoreEvidence(msgspec.Struct, frozen=True):
+    """What is known of the store apart from its epochs. files: the names of all there was when the look began."""
+
+    readable: bool
+    attempts: tuple[AttemptFacts, ...]
+    files: tuple[str, ...]
+    problems: tuple[Problem, ...]
+
+
+class _Notes:
+    """Reads facts and notes what could not be read."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def read(self, what: Callable[[], T], path: str, code: str = "unreadable", task: str | None = None) -> T | None:
+        try:
+            return what()
+        except UnsupportedVersion:
+            raise
+        except NotFound as error:
+            missing = code if code == "manifest-unreadable" else "missing-file"
+            self.problems.append(Problem(missing, path, error.message, task))
+        except FormatError as error:
+            self.problems.append(Problem(code, path, error.message, task))
+        except OSError as error:
+            self.problems.append(Problem(code, path, error.strerror or str(error), task))
+        return None
+
+
+def open_for_validation(storage: Storage) -> tuple[NativeStore, tuple[Problem, ...]]:
+    """A store whose own fact file may be damaged: the epochs behind it are worth knowing all the more."""
+    try:
+        return NativeStore(storage), ()
+    except Damaged as error:
+        nameless = StoreFacts(schema="", version="", job="", created="")
+        return NativeStore(storage, facts=nameless), (Problem("unreadable", layout.STORE, error.message),)
+
+
+def store_evidence(
+    store: NativeStore, problems: tuple[Problem, ...] = (), attempt: int | None = None
+) -> StoreEvidence:
+    """The store's own facts, attempts and job graphs, and the names of all files; to be called before the epochs are
+    read (see `lasting_files`). attempt: look at the record of this one alone, and list nothing."""
+    notes = _Notes()
+    notes.problems += problems
+    if attempt is None:
+        files = tuple(entry.name for entry in walk(store.storage))
+    else:
+        files = (layout.attempt(attempt),) if store.storage.size(layout.attempt(attempt)) is not None else ()
+    attempts = [
+        found
+        for name in files
+        if name.startswith(f"{layout.ATTEMPTS}/")
+        and (found := notes.read(functools.partial(store.attempt, name), name)) is not None
+    ]
+    graphs = {name for name in files if name.startswith("topologies/")}
+    for name in sorted(graphs):
+        sha256 = name.removeprefix("topologies/").removesuffix(".json")
+        notes.read(functools.partial(store.topology_by_digest, sha256), name, "digest-mismatch")
+    for life in attempts if attempt is None else ():
+        if (graph := layout.topology(life.topology_sha256)) not in graphs:
+            said = f"attempt {life.attempt} ran this job graph, which is not there"
+            notes.problems.append(Problem("topology-missing", graph, said))
+    return StoreEvidence(not problems, tuple(attempts), files, tuple(notes.problems))
+
+
+def lasting_files(store: NativeStore, evidence: StoreEvidence) -> Iterator[str]:
+    """The files that were there before the epochs were read and still are; those that a running job writes or removes
+    meanwhile are nobody's fault."""
+    now = {entry.name for entry in walk(store.storage)}
+    yield from (name for name in evidence.files if name in now)
+
+
+def epoch_evidence(store: NativeStore, epoch: int, prober: Prober) -> EpochEvidence | None:
+    """All that can be known of one epoch; None if a job that runs has removed it meanwhile."""
+    if store.has_manifest(epoch):
+        notes = _Notes()
+        manifest = notes.read(lambda: store.manifest(epoch), layout.manifest(epoch), "manifest-unreadable")
+        evidence = _evidence(store, epoch, prober, notes, Status.COMPLETE, manifest=manifest)
+        return evidence if store.has_manifest(epoch) else None
+    evidence = _open_evidence(store, epoch, prober)
+    if store.has_manifest(epoch):  # it became complete while it was being read
+        return epoch_evidence(store, epoch, prober)
+    return evidence if store.has_trigger(epoch) else None
+
+
+def _open_evidence(store: NativeStore, epoch: int, prober: Prober) -> EpochEvidence:
+    notes = _Notes()
+    trigger = notes.read(lambda: store.trigger(epoch), layout.trigger(epoch))
+    given_up = notes.read(lambda: store.aborted(epoch), layout.aborted(epoch))
+    if given_up is not None or any(problem.path == layout.aborted(epoch) for problem in notes.problems):
+        status = Status.ABORTED
+    else:
+        running = trigger is not None and trigger.attempt == store.running_attempt()
+        status = Status.IN_PROGRESS if running else Status.INCOMPLETE
+    reason = given_up.reason if given_up else None
+    return _evidence(store, epoch, prober, notes, status, trigger=trigger, reason=reason)
+
+
+def _evidence(
+    store: NativeStore,
+    epoch: int,
+    prober: Prober,
+    notes: _Notes,
+    status: Status,
+    *,
+    manifest: ManifestFacts | None = None,
+    trigger: TriggerFacts | None = None,
+    reason: str | None = None,
+) -> EpochEvidence:
+    head = manifest or trigger
+    topology, parts = None, None
+    files: list[FileFacts] = []
+    probes: dict[str, FileProbe] = {}
+    if head is not None:
+        graph = FileFacts(layout.topology(head.topology_sha256), None, None, head.topology_sha256)
+        files = [graph] if manifest is None else [graph, manifest.tasks_file]
+        probes = prober.probe(files, quick=False)
+        if _sound(probes, graph):
+            topology = notes.read(lambda: store.topology(epoch), graph.path)
+        if manifest is None:
+            parts = _acked(store, epoch, topology, notes)
+        elif _sound(probes, manifest.tasks_file):
+            parts = notes.read(lambda: store.parts(epoch), manifest.tasks_file.path)
+        probes |= prober.probe(file for part in parts or () for file in files_of(part))
+    return EpochEvidence(
+        epoch=epoch,
+        status=status,
+        manifest=manifest,
+        trigger=trigger,
+        reason=reason,
+        topology=topology,
+        files=tuple(files),
+        parts=parts,
+        probes=probes,
+        problems=tuple(notes.problems),
+        quick=prober.quick,
+    )
+
+
+def _acked(
+    store: NativeStore, epoch: int, topology: Topology | None, notes: _Notes
+) -> tuple[PartFacts, ...] | None:
+    """The parts of an epoch that is not complete; None without a job graph to say whose."""
+    if topology is None:
+        return None
+    found = []
+    for task in (task_name(op.id, i) for op in topology.operators for i in range(op.parallelism)):
+        part = notes.read(functools.partial(store.part, epoch, task), layout.ack(epoch, task), task=task)
+        if part is not None:
+            found.append(part)
+    return tuple(found)
+
+
+def _sound(probes: dict[str, FileProbe], file: FileFacts) -> bool:
+    probe = probes[file.path]
+    return probe.error is None and probe.sha256 is not None and probe.sha256 == file.sha256

@@ -1,0 +1,56 @@
+"""The JSON Schemas of a native store's fact files, made from the structs that read them.
+
+`python -m formats.schema` writes them to `formats/schemas/`; a test makes them again and compares.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from formats.native.facts import FORMAT_VERSION, SCHEMAS
+
+FOLDER = Path(__file__).parent / "schemas"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+
+
+def fact_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The schema of one kind of sealed file; minor versions of the format may add members."""
+    (root,), components = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    definitions = {name: components[name] for name in sorted(components)}
+    facts = definitions.pop(root["$ref"].rpartition("/")[2])
+    members = facts["properties"]
+    members["schema"] = {"const": SCHEMAS[kind]}
+    members["version"] = {"type": "string", "pattern": rf"^{FORMAT_VERSION.partition('.')[0]}\.[0-9]+$"}
+    members["sha256"] = {**_DIGEST, "description": "SHA-256 of every byte before this last member's comma."}
+    result = {
+        "$schema": DIALECT,
+        "$id": f"{SCHEMAS[kind]}.json",
+        "title": SCHEMAS[kind],
+        "description": " ".join((kind.__doc__ or "").split()),
+        "type": "object",
+        "properties": members,
+        "required": [*facts["required"], "sha256"],
+    }
+    if definitions:
+        result["$defs"] = definitions
+    return result
+
+
+def texts() -> dict[str, str]:
+    """The text of every generated schema, by file name."""
+    return {f"{name}.json": json.dumps(fact_schema(kind), indent=2) + "\n" for kind, name in SCHEMAS.items()}
+
+
+def main() -> None:
+    """Write them all."""
+    for name, text in texts().items():
+        (FOLDER / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()

