@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from formats import topology_values as read
-from formats.errors import FormatError, NotFound, UnsupportedVersion
+from formats.errors import FormatError, UnsupportedVersion
 from formats.topology import Kind, Operator, Topology
 from formats.topology_errors import Findings, TopologyError, TopologyErrors
 from formats.topology_nodes import Mapping, Node, Scalar, Spot, read_nodes
@@ -23,17 +23,15 @@ KEYS = ("version", "job", "parallelism", "max_parallelism", "operators")
 def parse_topology(path: str | os.PathLike[str]) -> Topology:
     """The topology in the file `path`.
 
-    Raises TopologyErrors with every finding, UnsupportedVersion, NotFound, and FormatError for a file that cannot
-    be read.
+    Raises TopologyErrors with every finding, UnsupportedVersion, and FormatError for a file that is missing or cannot
+    be read (not NotFound: that speaks of stores and epochs).
     """
     name = os.fspath(path)
     try:
         with open(name, "rb") as file:
             data = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise NotFound("no such file", path=name, hint="give a topology file, YAML or JSON") from None
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
+        reason = str(error.strerror if isinstance(error, OSError) else error).lower()
         raise FormatError(f"cannot be read: {reason}", path=name, hint="give a topology file, YAML or JSON") from None
     return parse_topology_bytes(data, name)
 

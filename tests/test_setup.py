@@ -94,6 +94,31 @@ def test_the_java_that_was_found_is_the_one_that_spark_gets(bare: Path, monkeypa
     assert os.environ["JAVA_HOME"] == str(good.resolve())
 
 
+def test_a_java_without_spark_s_module_gets_a_front_that_drops_the_option(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = make_java(bare / "cut", openjdk("25.0.2"))
+    (cut / "bin" / "java").write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
+    (cut / "release").write_text('JAVA_VERSION="25.0.2"\nMODULES="java.base java.se"\n')
+    monkeypatch.setattr(java, "java_version", lambda home: 25)
+    monkeypatch.setenv("JAVA_HOME", str(cut))
+    monkeypatch.setenv("ABS_JAVA_HOME", "")
+    java.use_java()
+    front = Path(os.environ["JAVA_HOME"]) / "bin" / "java"
+    given = ["--add-modules=jdk.incubator.vector", "-cp", "a b", "--add-modules=java.se", "Main"]
+    done = subprocess.run([front, *given], capture_output=True, text=True, check=True)
+    assert done.stdout == "<-cp><a b><--add-modules=java.se><Main>"
+
+
+@pytest.mark.parametrize("modules", ["", 'MODULES="java.base jdk.incubator.vector"\n'])
+def test_a_whole_java_is_used_as_it_is(bare: Path, monkeypatch: pytest.MonkeyPatch, modules: str) -> None:
+    whole = make_java(bare / "whole", openjdk("17.0.9"))
+    (whole / "release").write_text('JAVA_VERSION="17.0.9"\n' + modules)
+    monkeypatch.setenv("JAVA_HOME", str(whole))
+    java.use_java()
+    assert os.environ["JAVA_HOME"] == str(whole)
+
+
 def test_without_java_the_error_says_what_to_install(bare: Path) -> None:
     with pytest.raises(java.JavaMissing) as missing:
         java.use_java()

@@ -16,7 +16,7 @@ COMPLETES: dict[str, str] = {"JOB": "file", "FILE": "file", "PLAN": "file", "PAT
 """What a shell offers for a value, by the metavar."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])?")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhd])?")
 
 
 class Policy(StrEnum):

@@ -18,7 +18,7 @@ EXAMPLES = (
     ("abs plan-recovery snapshots --out plan.json", "The job is down: a plan back to the newest whole epoch."),
     ("abs plan-recovery snapshots@7 --out plan.json", "The same, to epoch 7."),
     ("abs plan-recovery snapshots --failed counts/1", "The job runs and one task has died: what must restart."),
-    ("abs plan-recovery --topology job.yaml --failed counts/1 -o json", "The same from the graph alone, before the fact."),
+    ("abs plan-recovery --topology job.yaml --failed counts/1 -o json", "The same from the graph alone."),
 )
 EXIT_STATUS = exits.status(
     3, 4, 10, 12,
@@ -83,7 +83,7 @@ def plan_recovery(
         if ref is not None:
             raise typer.BadParameter("REF and --topology exclude each other", param_hint="'--topology'")
         if not failed:
-            raise typer.BadParameter("a graph alone has no epochs: name the dead tasks with --failed", param_hint="'--topology'")
+            raise typer.BadParameter("a graph alone has no epochs: name dead tasks with --failed", param_hint="'--topology'")
         _show(_from_graph(topology, failed), output, out)
         return
     if ref is None:

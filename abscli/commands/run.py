@@ -93,7 +93,8 @@ def run(
     if resume and from_epoch is not None:
         raise typer.BadParameter("--resume and --from-epoch exclude each other", param_hint="'--resume'")
     if policy is not Policy.ALIGNED:
-        raise typer.BadParameter(f"the engine of this version runs 'aligned' only, not {policy}", param_hint="'--policy'")
+        what = f"the engine of this version runs 'aligned' only, not {policy}"
+        raise typer.BadParameter(what, param_hint="'--policy'")
     topology = parse_topology(job)
     options = JobOptions(
         directory=os.path.dirname(os.path.abspath(job)),

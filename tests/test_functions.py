@@ -1,0 +1,68 @@
+"""Built-in functions, and how user functions are loaded and blamed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from abscli.engine.errors import JobFailed, UsageError
+from abscli.engine.functions import call, identity, load, words
+
+LINES = st.lists(st.text(st.sampled_from("ab_1 .\t(ß漢é"), max_size=12), max_size=12)
+ASCII_LINES = st.lists(st.text(st.sampled_from("ab_1 .\t("), max_size=12), max_size=12)
+
+
+@settings(deadline=None)
+@given(st.one_of(LINES, ASCII_LINES), st.integers(0, 3))
+def test_words_are_the_maximal_runs_of_each_line(lines: list[str], offset: int) -> None:
+    batch = pa.record_batch([pa.array(lines, pa.string())], names=["line"]).slice(offset)
+    expected = [word for line in lines[offset:] for word in re.findall(r"\w+", line)]
+    assert words(batch).column("word").to_pylist() == expected
+
+
+def test_a_built_in_is_named_without_a_module() -> None:
+    assert load("identity", "/nowhere") is identity
+    with pytest.raises(UsageError, match="no built-in function 'nope'"):
+        load("nope", "/nowhere")
+
+
+def test_functions_are_found_beside_the_job_file_also_after_another_job_of_that_name(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "samename.py").write_text(f"def f(batch):\n    return {name!r}\n")
+    assert [load("samename:f", str(tmp_path / name))(None) for name in ("one", "two", "one")] == ["one", "two", "one"]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("def f(:", "SyntaxError"),
+        ("import does_not_exist", "does_not_exist"),
+        ("x = 1", "has no attribute 'f'"),
+        ("f = 3", "is no function but int"),
+    ],
+)
+def test_a_function_that_cannot_be_loaded_is_a_usage_error(tmp_path: Path, body: str, message: str) -> None:
+    (tmp_path / "broken_module.py").write_text(body)
+    with pytest.raises(UsageError, match=message):
+        load("broken_module:f", str(tmp_path))
+
+
+@settings(deadline=None)
+@given(st.integers(1, 40), st.data())
+def test_the_first_failing_row_is_blamed(rows: int, data: st.DataObject) -> None:
+    bad = data.draw(st.sets(st.integers(0, rows - 1), min_size=1))
+    batch = pa.record_batch([pa.array(range(rows))], names=["x"])
+
+    def function(part: pa.RecordBatch) -> pa.RecordBatch:
+        if bad & set(part.column("x").to_pylist()):
+            raise ValueError("no")
+        return part
+
+    with pytest.raises(JobFailed, match=rf"task t/0, record {100 + min(bad)} .*'x': {min(bad)}"):
+        call(function, batch, pa.RecordBatch, operator="t", task="t/0", first=100)

@@ -1,0 +1,137 @@
+"""Storage: whole files or nothing, never outside of the root, and the in-memory twin does the same."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from formats.errors import Damaged, NotFound, UnsafePath
+from formats.storage import ArrowStorage, LocalStorage, MemoryStorage, Storage, check_path, open_storage, walk
+
+
+@pytest.fixture(params=["local", "memory"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    return LocalStorage(tmp_path / "root") if request.param == "local" else MemoryStorage()
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> LocalStorage:
+    (tmp_path / "root").mkdir()
+    return LocalStorage(tmp_path / "root")
+
+
+def test_what_is_put_is_read_whole_and_in_slices(storage: Storage) -> None:
+    storage.put("a/b/c", b"0123456789")
+    assert storage.read("a/b/c") == b"0123456789"
+    assert storage.read("a/b/c", 3, 4) == b"3456"
+    assert storage.read("a/b/c", 8, 10) == b"89"
+    assert storage.read("a/b/c", 20, 10) == b""
+    assert storage.size("a/b/c") == 10
+
+
+def test_put_never_overwrites_unless_asked(storage: Storage) -> None:
+    storage.put("a", b"old")
+    with pytest.raises(FileExistsError):
+        storage.put("a", b"new")
+    assert storage.read("a") == b"old"
+    storage.put("a", b"new", replace=True)
+    assert storage.read("a") == b"new"
+
+
+def test_a_file_that_is_not_there_is_not_found(storage: Storage) -> None:
+    with pytest.raises(NotFound):
+        storage.read("a/b")
+    assert storage.size("a/b") is None
+    assert storage.list("a") == []
+    storage.delete("a/b")
+
+
+def test_names_are_listed_sorted_with_sizes_and_directories_without(storage: Storage) -> None:
+    for name in ("b", "a/y", "a/x", "c"):
+        storage.put(name, b"12")
+    assert storage.list("") == [("a", None), ("b", 2), ("c", 2)]
+    assert storage.list("a") == [("x", 2), ("y", 2)]
+    assert [name for name, _ in walk(storage)] == ["a/x", "a/y", "b", "c"]
+
+
+def test_deleting_the_last_file_removes_its_directories(storage: Storage) -> None:
+    storage.put("a/b/c", b"1")
+    storage.put("d", b"1")
+    storage.delete("a/b/c")
+    assert storage.list("") == [("d", 1)]
+
+
+@pytest.mark.parametrize("path", ["", "/a", "../a", "a/../b", "a/./b", "a//b", "a/", "a\\b", "a\0b", ".."])
+def test_a_path_that_could_lead_out_is_refused(storage: Storage, path: str) -> None:
+    for use in (storage.read, storage.size, storage.delete, lambda p: storage.put(p, b"")):
+        with pytest.raises(UnsafePath):
+            use(path)
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="ab./\\\0", max_size=12))
+def test_a_path_that_passes_stays_below_the_root(path: str) -> None:
+    try:
+        check_path(path)
+    except UnsafePath:
+        return
+    assert os.path.normpath(f"/root/{path}") == f"/root/{path}"
+
+
+def test_a_symbolic_link_out_of_the_root_is_refused(local: LocalStorage, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "root" / "file").symlink_to(tmp_path / "secret")
+    (tmp_path / "root" / "folder").symlink_to(tmp_path)
+    for path in ("file", "folder/secret"):
+        with pytest.raises(UnsafePath):
+            local.read(path)
+        with pytest.raises(UnsafePath):
+            local.size(path)
+
+
+def test_only_plain_files_have_a_size(local: LocalStorage, tmp_path: Path) -> None:
+    (tmp_path / "root" / "folder").mkdir()
+    os.mkfifo(tmp_path / "root" / "pipe")
+    assert local.size("folder") is None
+    assert local.size("pipe") is None
+    with pytest.raises(Damaged):
+        local.read("folder")
+
+
+def test_an_unfinished_write_is_not_seen(local: LocalStorage, tmp_path: Path) -> None:
+    local.put("a", b"1")
+    (tmp_path / "root" / ".tmp-abc").write_bytes(b"half")
+    assert [entry.name for entry in local.list("")] == ["a"]
+
+
+def test_a_failed_put_leaves_nothing(local: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        local.put("a", b"1")
+    assert os.listdir(tmp_path / "root") == []
+
+
+def test_a_missing_directory_is_no_store(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        open_storage(str(tmp_path / "none"))
+
+
+def test_a_uri_is_read_like_a_directory_and_never_written(local: LocalStorage, tmp_path: Path) -> None:
+    local.put("a/b", b"0123")
+    remote = ArrowStorage(f"file://{tmp_path}/root")
+    assert (remote.read("a/b"), remote.read("a/b", 1, 2), remote.size("a/b")) == (b"0123", b"12", 4)
+    assert remote.list("") == [("a", None)]
+    assert remote.size("a") is None
+    with pytest.raises(NotFound):
+        remote.read("c")
+    with pytest.raises(PermissionError):
+        remote.put("c", b"")
+    with pytest.raises(PermissionError):
+        remote.delete("a/b")

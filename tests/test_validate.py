@@ -1,0 +1,313 @@
+"""`abs validate`: any byte that changed is found and put down, and the exit code says what scripts need to know."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from abscli.check.findings import Code, StoreReport
+from abscli.commands.main import main
+from abscli.commands.validate import check_all
+from abscli.render.validate import MEANING
+from formats.native import layout, lock
+from formats.native.evidence import open_for_validation
+from formats.native.facts import digest, seal
+from formats.native.probe import Prober
+from formats.native.reader import NativeStore
+from formats.storage import LocalStorage, MemoryStorage, walk
+from formats.view import FileFacts
+from tests.schemas import checked
+from tests.stores import in_memory, make_store
+
+STATE = "epochs/0000000002/parts/seen/0/state.parquet"
+
+
+@pytest.fixture(scope="session")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("stores") / "store"
+    make_store(path)
+    return path
+
+
+@pytest.fixture
+def store(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "store"))
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
+    code = main(["validate", *map(str, args)])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return code, out, err
+
+
+def result(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, dict[str, Any]]:
+    code, out, err = run(capsys, *args, "-o", "json")
+    assert err == ""
+    return code, checked(out)
+
+
+def flip(path: Path, at: int = 40) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def findings(told: dict[str, Any]) -> list[tuple[int | None, str, str | None, str | None]]:
+    """(epoch, code, task, path) of every finding but the missing acks that the store has by nature."""
+    every = [(None, finding) for finding in told["findings"]]
+    every += [(epoch["epoch"], finding) for epoch in told["epochs"] for finding in epoch["findings"]]
+    return [(e, f["code"], f["task"], f["path"]) for e, f in every if f["code"] != "missing-ack"]
+
+
+# -- any byte -------------------------------------------------------------------------------------------------
+
+
+def check(storage: MemoryStorage, prober: Prober) -> StoreReport:
+    store, problems = open_for_validation(storage)
+    return check_all(store, problems, prober)
+
+
+def put_down(report: StoreReport, path: str) -> set[int | None]:
+    """The epochs (None: the store itself) that hold a finding about a file, and name its task if it is of one."""
+    task = "/".join(path.split("/")[3:5]) if "/parts/" in path else None
+    found = {None for f in report.findings if f.path == path}
+    return found | {
+        r.epoch for r in report.epochs if any(f.path == path and f.task == task for f in r.findings)
+    }
+
+
+def expected(path: str) -> set[int | None]:
+    """Whom a file of the smallest store belongs to; its epoch 2 is incomplete, and both epochs have one job graph."""
+    if path.startswith("topologies/"):
+        return {None, 1, 2}
+    return {layout.epoch_of(path)}
+
+
+def test_any_changed_byte_of_any_file_is_found_and_put_down_to_file_task_and_epoch() -> None:
+    storage = in_memory(make_store(MemoryStorage(), parallelism=1, more=False))
+    prober = Prober(storage)
+    clean = check(storage, prober)
+    assert [f.code for f in clean.all_findings] == [Code.MISSING_ACK]
+    assert clean.latest_restorable == 1
+    for path, data in list(storage.files.items()):
+        facts = path.endswith(".json")
+        for i in range(0, len(data), 1 if facts else 97):
+            changed = data[:i] + bytes([data[i] ^ (1 + i % 255)]) + data[i + 1 :]
+            for damaged in (changed, data[:i] + data[i + 1 :], data[:i] + b" " + data[i:])[: 3 if i % 16 == 0 else 1]:
+                storage.files[path] = damaged
+                prober.forget(path)
+                report = check(storage, prober)
+                assert put_down(report, path) == expected(path), (path, i)
+        storage.files[path] = data
+        prober.forget(path)
+    assert check(storage, prober) == clean
+
+
+def test_every_changed_byte_of_state_and_logs_changes_the_probe() -> None:
+    storage = in_memory(make_store(MemoryStorage(), parallelism=1, more=False))
+    data_files = [path for path in storage.files if not path.endswith(".json")]
+    assert len(data_files) == 4
+    for path in data_files:
+        data = storage.files[path]
+        written = FileFacts(path, len(data), 2, digest(data))
+        for i in range(len(data)):
+            storage.files[path] = data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :]
+            assert Prober(storage).probe([written])[path].sha256 != written.sha256
+
+
+def test_any_file_that_is_gone_is_missed(store: Path) -> None:
+    for path, _ in walk(LocalStorage(store)):
+        if "0000000003/" in path or path.endswith(("abs-store.json", "trigger.json")):
+            continue  # of an aborted epoch nothing is needed; the others have tests of their own
+        (store / path).rename(store / "away")
+        prober = Prober(LocalStorage(store))
+        report = check_all(*open_for_validation(LocalStorage(store)), prober)
+        (store / "away").rename(store / path)
+        accused = {f.path for f in report.all_findings if f.path != "away"}
+        missed = path in accused or (path.endswith("manifest.json") and layout.tasks_file(layout.epoch_of(path) or 0) in accused)
+        assert missed, path
+
+
+# -- one damage at a time, by the command ---------------------------------------------------------------------
+
+
+def test_a_whole_store_validates_and_names_the_missing_tasks(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, told = result(capsys, store)
+    assert (code, told["latest_restorable"], told["restorable"], told["unmet"]) == (0, 4, [1, 2, 4], [])
+    assert [e["verdict"] for e in told["epochs"]] == ["complete", "complete", "aborted", "complete", "incomplete"]
+    assert [f["task"] for f in told["epochs"][4]["findings"]] == ["seen/1", "out/0"]
+    assert findings(told) == []
+
+
+def test_a_flipped_byte_in_a_state_file_damages_every_epoch_that_refers_to_it(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flip(store / STATE)
+    code, told = result(capsys, store)
+    assert (code, told["latest_restorable"]) == (3, 1)
+    assert findings(told) == [(n, "digest-mismatch", "seen/0", STATE) for n in (2, 4)]
+    assert told["unmet"] == ["epoch 2 is damaged", "epoch 4 is damaged"]
+
+
+def test_quick_sees_sizes_and_says_what_it_has_not_seen(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flip(store / STATE)
+    code, told = result(capsys, store, "--quick")
+    assert (code, findings(told)) == (0, [])
+    assert "digest-mismatch" in told["epochs"][1]["unchecked"]
+    with (store / STATE).open("ab") as f:
+        f.write(b"x")
+    code, told = result(capsys, store, "--quick")
+    assert (code, findings(told)[0]) == (3, (2, "size-mismatch", "seen/0", STATE))
+
+
+def test_a_manifest_of_garbage_is_a_finding_and_the_others_are_judged(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (store / layout.manifest(4)).write_bytes(os.urandom(300))
+    code, told = result(capsys, store)
+    assert (code, told["latest_restorable"]) == (3, 2)
+    assert findings(told) == [(4, "manifest-unreadable", None, layout.manifest(4))]
+    assert "conservation" in told["epochs"][3]["unchecked"]
+
+
+def test_a_damaged_record_of_the_store_leaves_nothing_to_restore_but_epochs_are_judged(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flip(store / layout.STORE)
+    code, told = result(capsys, store)
+    assert (code, told["latest_restorable"], told["job"]) == (3, None, None)
+    assert findings(told) == [(None, "unreadable", None, layout.STORE)]
+    assert [e["verdict"] for e in told["epochs"]].count("complete") == 3
+
+
+def test_a_job_graph_that_is_gone_damages_its_epochs(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(store / "topologies")
+    code, told = result(capsys, store)
+    assert code == 3
+    assert {(e, c) for e, c, _, _ in findings(told)} == {(n, "topology-missing") for n in (None, 1, 2, 3, 4, 5)}
+
+
+def test_a_stray_file_is_told_and_only_strict_minds(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (store / "notes.txt").write_text("")
+    (store / layout.manifest(5)).with_name("core").write_text("")
+    shutil.rmtree(store / layout.epoch_dir(3))
+    code, told = result(capsys, store)
+    assert (code, findings(told)) == (0, [
+        (None, "unreferenced-file", None, "notes.txt"),
+        (5, "unreferenced-file", None, "epochs/0000000005/core"),
+    ])
+    assert result(capsys, store, "--strict")[0] == 3
+
+
+def test_a_link_out_of_the_store_is_not_followed(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (store / STATE).rename(store.parent / "outside")
+    (store / STATE).symlink_to(store.parent / "outside")
+    code, told = result(capsys, store)
+    assert (code, findings(told)[0]) == (3, (2, "unreadable", "seen/0", STATE))
+
+
+def test_a_path_that_leads_out_of_the_store_is_unreadable(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from msgspec.structs import replace
+
+    ack = store / layout.ack(5, "seen/0")
+    part = NativeStore(LocalStorage(store)).part(5, "seen/0")
+    assert part is not None
+    evil = FileFacts("../../../etc/passwd", 1, 1, "0" * 64)
+    ack.write_bytes(seal(replace(part, state=(evil,), rows=1)))
+    _, told = result(capsys, store)
+    assert (5, "unreadable", "seen/0", evil.path) in findings(told)
+
+
+def test_a_newer_format_is_refused_with_its_own_code(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from msgspec.structs import replace
+
+    manifest = store / layout.manifest(4)
+    manifest.write_bytes(seal(replace(NativeStore(LocalStorage(store)).manifest(4), version="2.0")))
+    code, _, err = run(capsys, store)
+    assert code == 12
+    assert "version 2.0" in err
+
+
+# -- which exit code ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ref", "code"), [
+    ("@4", 0), ("@latest", 0), ("@2", 0), ("@3", 3), ("@5", 3), ("@9", 10), ("@0", 10), ("@x", 2),
+])
+def test_an_epoch_that_was_named_must_be_whole(
+    store: Path, capsys: pytest.CaptureFixture[str], ref: str, code: int
+) -> None:
+    assert run(capsys, f"{store}{ref}")[0] == code
+
+
+def test_one_epoch_is_judged_by_itself_and_its_parent(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flip(store / layout.log(2, "seen/0", "seen/0"))
+    assert run(capsys, f"{store}@2")[0] == 3
+    code, told = result(capsys, f"{store}@4")
+    assert (code, [e["epoch"] for e in told["epochs"]], told["latest_restorable"]) == (0, [4], 4)
+    assert told["epochs"][0]["unchecked"] == ["unreferenced-file"]
+
+
+@pytest.mark.parametrize(("options", "code"), [
+    ((), 0), (("--strict",), 3), (("--min-epochs", 3), 0), (("--min-epochs", 4), 3),
+    (("--max-age", "1h"), 3), (("--max-age", "36500d"), 0), (("--max-age", "soon"), 2), (("--format", "flink"), 2),
+])
+def test_demands_on_a_store(
+    store: Path, capsys: pytest.CaptureFixture[str], options: tuple[object, ...], code: int
+) -> None:
+    assert run(capsys, store, *options)[0] == code
+
+
+def test_a_store_without_an_epoch_has_nothing_to_restore(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    storage = LocalStorage(tmp_path)
+    make_store(MemoryStorage())
+    storage.put(layout.STORE, in_memory(make_store(MemoryStorage())).files[layout.STORE])
+    code, told = result(capsys, tmp_path)
+    assert (code, told["unmet"]) == (3, ["no epoch can be restored"])
+    assert run(capsys, tmp_path / "none")[0] == 10
+
+
+def test_an_epoch_in_progress_is_no_finding_but_not_whole(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with lock.exclusive(LocalStorage(store)):
+        code, told = result(capsys, store)
+        assert (code, told["epochs"][4]["verdict"], told["epochs"][4]["findings"]) == (0, "in-progress", [])
+        assert run(capsys, f"{store}@5")[0] == 3
+
+
+# -- forms ----------------------------------------------------------------------------------------------------
+
+
+def test_ndjson_is_a_header_then_an_epoch_a_line(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (store / "stray").write_text("")
+    _, out, _ = run(capsys, store, "-o", "ndjson")
+    header, *items = [json.loads(line) for line in out.splitlines()]
+    assert (header["schema"], "epochs" in header) == ("abs.validate", False)
+    assert [item.pop("type") for item in items] == ["epoch"] * 5 + ["finding"]
+    checked({**header, "epochs": items[:5], "findings": items[5:]})
+
+
+def test_the_table_says_what_each_finding_means_and_what_to_type_next(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    flip(store / STATE)
+    code, out, err = run(capsys, store)
+    assert (code, err) == (3, "")
+    flat = " ".join(out.split())
+    assert "! damaged" in flat or "✗ damaged" in flat
+    assert f"digest-mismatch: seen/0 {STATE}: has SHA-256" in flat
+    assert f"means: {MEANING[Code.DIGEST_MISMATCH]}" in flat
+    assert f"next: abs plan-recovery {store}@1 --out plan.json" in flat
+    assert "missing-ack: seen/1, out/0: has not acked" in flat
+    assert "Not met: epoch 2 is damaged" in flat
+    assert "\x1b" not in out
+
+
+def test_every_code_has_a_meaning() -> None:
+    assert set(MEANING) == set(Code)
