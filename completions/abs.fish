@@ -11,7 +11,8 @@ function __abs_command --description 'The command on the line, if there is one'
 end
 
 function __abs_is --description 'Whether that command is the one named'
-    test (__abs_command)x = $argv[1]x
+    set -l command (__abs_command)
+    test "$command" = "$argv[1]"
 end
 
 complete -c abs -f

@@ -1,4 +1,4 @@
-"""What all tests share: one Spark session, and the switch that renews golden files."""
+"""What all tests share: one Spark context, and the switch that renews golden files."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """One Spark session for the whole run."""
-    from abscli.engine.spark import start_session
+    """One Spark context for the whole run."""
+    from abscli.engine.spark import start_context
 
-    session = start_session("local[4]")
-    yield session
-    session.stop()
+    context = start_context("local[4]")
+    yield context
+    context.stop()

@@ -26,8 +26,8 @@ from tests.jobs import last_counts, output_rows, reach, word_count, write_graph,
 STORE = "store"
 
 
-def options(folder: Path, session: Any, **more: object) -> JobOptions:
-    defaults: dict[str, object] = {"session": session, "interval": 0.1, "workers": 2}
+def options(folder: Path, context: Any, **more: object) -> JobOptions:
+    defaults: dict[str, object] = {"context": context, "interval": 0.1, "workers": 2}
     return JobOptions(str(folder), "job.yaml", **{**defaults, **more})  # type: ignore[arg-type]
 
 
@@ -55,11 +55,11 @@ class Killer:
 
 
 def run_and_kill(
-    topology: Topology, folder: Path, session: Any, due: Callable[[Progress], bool], **more: object
+    topology: Topology, folder: Path, context: Any, due: Callable[[Progress], bool], **more: object
 ) -> EngineStopped:
     killer = Killer(due)
     with pytest.raises(EngineStopped) as caught:
-        run_job(topology, str(folder / STORE), options(folder, session, **more), killer.progress, killer.meet)
+        run_job(topology, str(folder / STORE), options(folder, context, **more), killer.progress, killer.meet)
     assert f"process {killer.pid}" in caught.value.message
     return caught.value
 

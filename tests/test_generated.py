@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -144,3 +145,26 @@ def test_bash_offers_nothing_where_nothing_is_known(folder: Path) -> None:
     assert bash_completes("abs run --interval ", folder) == []
     assert bash_completes("abs run --store stores job.yaml ", folder) == []
     assert bash_completes("abs nonsense ", folder) == []
+
+
+def fish_completes(line: str, folder: Path) -> list[str]:
+    """What fish offers at the end of `line`, without the descriptions."""
+    code = f'source "{ROOT}/completions/abs.fish"; complete -C "{line}"'
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", code],
+        capture_output=True, text=True, check=True, cwd=folder, env={**os.environ, "HOME": str(folder)},
+    )
+    assert done.stderr == ""
+    return [offer.partition("\t")[0] for offer in done.stdout.splitlines()]
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes_commands_options_choices_and_files(folder: Path) -> None:
+    assert set(fish_completes("abs ", folder)) == set(COMMANDS)
+    assert fish_completes("abs -q re", folder) == ["restore"]
+    assert fish_completes("abs run --inte", folder) == ["--interval"]
+    assert set(fish_completes("abs run --policy ", folder)) == {"aligned", "unaligned", "at-least-once"}
+    assert fish_completes("abs inspect --output=js", folder) == ["--output=json"]
+    assert fish_completes("abs inspect st", folder) == ["stores/"]
+    assert fish_completes("abs topology j", folder) == ["job.yaml"]
+    assert fish_completes("abs run --interval ", folder) == []

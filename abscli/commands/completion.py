@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -53,7 +52,8 @@ def completion(
 def _written(shell: Shell) -> str | None:
     """The script as it was installed, or stands in the source tree; None if it is at neither place."""
     in_tree, installed = _FILES[shell]
-    for place in (Path(__file__).resolve().parents[2] / "completions" / in_tree, Path(sys.prefix) / installed):
+    root = Path(__file__).resolve().parents[2]  # of the tree, or PREFIX/lib/python3.x/site-packages
+    for place in (root / "completions" / in_tree, root / "../../.." / installed):
         with contextlib.suppress(OSError):
             return place.read_text(encoding="utf-8")
     return None

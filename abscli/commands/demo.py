@@ -74,19 +74,19 @@ def demo(
 
 def _tell(folder: Path, master: str) -> list[Story]:
     from abscli.commands.running import job_progress
-    from abscli.engine.spark import start_session
+    from abscli.engine.spark import start_context
     from abscli.examples.scenario import tell
 
     note(f"starting Spark on {master}")
-    session = start_session(master)
+    context = start_context(master)
     try:
         stories = []
         for name, interval in (("wordcount", 0.2), ("imports", 0.1)):
             with job_progress(name) as show:
-                stories.append(tell(name, folder / name, session, interval, note, show))
+                stories.append(tell(name, folder / name, context, interval, note, show))
         return stories
     finally:
-        session.stop()
+        context.stop()
 
 
 def _text(story: Story) -> str:

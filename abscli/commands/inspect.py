@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import sys
 import time
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 REFRESH = 1.0
 """Seconds between two looks of --watch."""
+
+CLEAR = "\x1b[2J\x1b[H"
+"""Empties a terminal."""
 
 EXAMPLES = (
     ("abs inspect snapshots", "The epochs of a store: status, missing tasks, sizes, durations."),
@@ -62,7 +66,7 @@ def inspect(
 
     native_only(format)
     path, number = parse_reference(ref)
-    shown = ""
+    shown, before = "", _stdout()
     while True:
         page = _store_page(path)
         one = _epoch_page(page, number, operator, task) if number is not None or operator or task else None
@@ -74,14 +78,15 @@ def inspect(
                 emit_ndjson(*render.items(result))
             else:
                 columns, ascii = width(), plain_ascii()
-                emit_text(
+                text = (
                     render.epoch_text(one, width=columns, ascii=ascii)
                     if one
                     else render.store_text(page, width=columns, ascii=ascii)
                 )
+                emit_text((CLEAR if watch and sys.stdout.isatty() else "") + text)
         if not watch:
             break
-        if _reader_left():
+        if _reader_left(before):
             return
         time.sleep(REFRESH)
     if output is Output.TABLE and sys.stdout.isatty():
@@ -150,10 +155,18 @@ def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> Epo
     return replace(detail, operators=(op,), channels=tuple(c for c in detail.channels if concerns(c.channel)))
 
 
-def _reader_left() -> bool:
-    """Whether nobody reads stdout any more, so that watching is over."""
+def _stdout() -> os.stat_result | None:
+    """What stdout is now; it is sent to nowhere when a write finds that its reader has left."""
     with contextlib.suppress(OSError, ValueError):
-        poll = select.poll()
-        poll.register(sys.stdout.fileno(), 0)
-        return any(event & select.POLLERR for _, event in poll.poll(0))
-    return False
+        return os.fstat(sys.stdout.fileno())
+    return None
+
+
+def _reader_left(before: os.stat_result | None) -> bool:
+    """Whether nobody reads stdout any more, so that watching is over. before: what it was at the start."""
+    now = _stdout()
+    if before is None or now is None:
+        return False
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return not os.path.samestat(before, now) or any(event & select.POLLERR for _, event in poll.poll(0))

@@ -83,7 +83,8 @@ def plan_recovery(
         if ref is not None:
             raise typer.BadParameter("REF and --topology exclude each other", param_hint="'--topology'")
         if not failed:
-            raise typer.BadParameter("a graph alone has no epochs: name dead tasks with --failed", param_hint="'--topology'")
+            what = "a graph alone has no epochs: name the dead tasks with --failed"
+            raise typer.BadParameter(what, param_hint="'--topology'")
         _show(_from_graph(topology, failed), output, out)
         return
     if ref is None:

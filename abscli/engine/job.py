@@ -34,7 +34,7 @@ RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.RE
 @dataclass(frozen=True, slots=True)
 class JobOptions:
     """How to run. directory: of the job file; from_epoch: None to require an empty store, otherwise the epoch to go
-    on from (0: the start); interval None: no periodic epochs; session: a SparkSession to use."""
+    on from (0: the start); interval None: no periodic epochs; context: a SparkContext to use."""
 
     directory: str
     job_hint: str
@@ -49,7 +49,7 @@ class JobOptions:
     from_epoch: int | None = None
     until: Until = "end"
     kind: str = "run"
-    session: Any = None
+    context: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ def _launcher(options: JobOptions, abandon: Callable[[EngineError], None]) -> An
         return InlineWorkers()
     from abscli.engine.spark import SparkWorkers
 
-    return SparkWorkers(options.master, abandon, options.session)
+    return SparkWorkers(options.master, abandon, options.context)
 
 
 def _check_slots(slots: int | None, workers: int) -> None:

@@ -29,10 +29,10 @@ CONF = {
     "spark.ui.enabled": "false",
     "spark.task.maxFailures": "1",
     "spark.python.worker.reuse": "true",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.catalogImplementation": "in-memory",
 }
+JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 LOG4J = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -43,46 +43,65 @@ appender.stderr.layout.pattern = %p %c{1}: %m%n
 """
 
 
-def start_session(master: str) -> Any:
-    """A SparkSession for workers; UsageError without Java, EngineStopped if the cluster cannot be reached."""
+def start_context(master: str) -> Any:
+    """A SparkContext for workers; JavaMissing, or EngineStopped if the cluster cannot be reached.
+
+    A context starts in half the time of a SparkSession, which workers do not need. What the JVM writes to stderr while
+    it lives goes to a file that is shown only when it does not start.
+    """
     use_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    from pyspark.sql import SparkSession
+    from pyspark import SparkConf, SparkContext
 
-    builder = SparkSession.builder.master(master).appName("abs")
-    for key, value in CONF.items():
-        builder = builder.config(key, value)
+    conf = SparkConf().setMaster(master).setAppName("abs").setAll(list(CONF.items()))
     if master.startswith("local"):
-        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    with _quiet_log4j() as options:
-        builder = builder.config("spark.driver.extraJavaOptions", CONF["spark.driver.extraJavaOptions"] + options)
+        conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
+    with tempfile.TemporaryFile() as log, _log4j() as options:
+        conf.set("spark.driver.extraJavaOptions", JAVA_OPTIONS + options)
         try:
-            session = builder.getOrCreate()
+            with _stderr_to(log.fileno()):
+                return SparkContext(conf=conf)
         except Exception as error:
-            raise EngineStopped(f"Spark did not start on {master}: {str(error).splitlines()[0]}") from error
-    session.sparkContext.setLogLevel("OFF")
-    return session
+            log.seek(0)
+            said = [line for line in log.read().decode("utf-8", "replace").splitlines() if "ERROR" in line or "Exc" in line]
+            why = said[0].strip() if said else (str(error).splitlines() or [type(error).__name__])[0]
+            raise EngineStopped(
+                f"Spark did not start on {master}: {why[:300]}", hint="is --master right, and the cluster up?"
+            ) from error
 
 
 @contextlib.contextmanager
-def _quiet_log4j() -> Iterator[str]:
-    """JVM options that keep Spark's start off the terminal; the file is needed only while the JVM starts."""
+def _log4j() -> Iterator[str]:
+    """JVM options that keep Spark's own log to errors; the file is needed only while the JVM starts."""
     with tempfile.TemporaryDirectory(prefix="abs-log4j-") as folder:
         path = Path(folder) / "log4j2.properties"
         path.write_text(LOG4J)
         yield f" -Dlog4j.configurationFile=file:{path} -Dlog4j2.configurationFile=file:{path}"
 
 
+@contextlib.contextmanager
+def _stderr_to(descriptor: int) -> Iterator[None]:
+    """Let what is started meanwhile inherit another stderr."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    os.dup2(descriptor, 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
 class SparkWorkers:
-    """Launches workers as Spark jobs. session: one to use and leave running; otherwise one is made and stopped.
+    """Launches workers as Spark jobs. context: one to use and leave running; otherwise one is made and stopped.
 
     abandon(error) is called, from another thread, when a worker's job fails before the worker has said why.
     """
 
-    def __init__(self, master: str, abandon: Callable[[EngineError], None], session: Any = None) -> None:
-        self._own = session is None
-        self._session = session or start_session(master)
+    def __init__(self, master: str, abandon: Callable[[EngineError], None], context: Any = None) -> None:
+        self._own = context is None
+        self._context = context or start_context(master)
         self.abandon = abandon
         self._threads: list[threading.Thread] = []
         self._leaving = False
@@ -90,12 +109,12 @@ class SparkWorkers:
     @property
     def host(self) -> str:
         """Where the coordinator listens: as executors reach the driver."""
-        host: str = self._session.sparkContext.getConf().get("spark.driver.host", "127.0.0.1")
+        host: str = self._context.getConf().get("spark.driver.host", "127.0.0.1")
         return host
 
     def slots(self) -> int | None:
         """Tasks that can run at once."""
-        context = self._session.sparkContext
+        context = self._context
         local = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", context.master)
         if local:
             count = local.group(1)
@@ -106,7 +125,7 @@ class SparkWorkers:
 
     def launch(self, spec: JobSpec) -> None:
         """Submit a job a worker, each from a thread of its own."""
-        context = self._session.sparkContext
+        context = self._context
         archive = _zip_modules(spec.root) if not context.master.startswith("local") else None
         if archive:
             context.addPyFile(archive)
@@ -134,7 +153,7 @@ class SparkWorkers:
         for thread in self._threads:
             thread.join(timeout=15)
         if self._own:
-            self._session.stop()
+            self._context.stop()
 
 
 def _worker_main(data: bytes, archive: str | None) -> Callable[[Iterator[int]], Iterator[int]]:

@@ -75,25 +75,25 @@ class Story(msgspec.Struct, frozen=True):
 
 
 def tell(
-    name: str, folder: Path, session: Any, interval: float, say: Report, show: Callable[[Progress], None]
+    name: str, folder: Path, context: Any, interval: float, say: Report, show: Callable[[Progress], None]
 ) -> Story:
-    """Take the example job `name` through its course below `folder`, on a SparkSession. say: a line a step."""
+    """Take the example job `name` through its course below `folder`, on a SparkContext. say: a line a step."""
     say(f"{name}: preparing its input from this Python's standard library")
     calm, rough = folder / "undisturbed", folder / "killed"
     topology = inputs.write_job(name, calm)
     inputs.write_job(name, rough)
 
     say(f"{name}: running to the end, undisturbed")
-    undisturbed = run_job(topology, str(calm / "store"), _options(calm, name, session, interval), show)
+    undisturbed = run_job(topology, str(calm / "store"), _options(calm, name, context, interval), show)
 
     say(f"{name}: running again; a worker gets SIGKILL while an epoch is being taken")
-    killed, when = _run_and_kill(topology, rough, _options(rough, name, session, interval), show)
+    killed, when = _run_and_kill(topology, rough, _options(rough, name, context, interval), show)
     store = NativeStore(LocalStorage(rough / "store"))
     lost_since = store.manifest(killed.last_complete).completed
 
     say(f"{name}: epoch {killed.last_complete} is the newest whole one; planning and restoring")
     plan = plan_recovery(store)
-    options = _options(rough, name, session, interval)
+    options = _options(rough, name, context, interval)
     restored = restore(plan, topology, dataclasses.replace(options, until="drained", keep=None), on_progress=show)
 
     say(f"{name}: epoch {restored.epoch} is whole; going on to the end")
@@ -118,8 +118,8 @@ def tell(
     )
 
 
-def _options(folder: Path, name: str, session: Any, interval: float) -> JobOptions:
-    return JobOptions(str(folder), f"{name}.yaml", session=session, interval=interval, workers=2)
+def _options(folder: Path, name: str, context: Any, interval: float) -> JobOptions:
+    return JobOptions(str(folder), f"{name}.yaml", context=context, interval=interval, workers=2)
 
 
 class _Killer:

@@ -63,7 +63,7 @@ class Record(NamedTuple):
     rounds: int
 
     def over(self, back: bool) -> Record:
-        """What arrives over an edge: after a back edge a round less and the next value, so that peers feed each other."""
+        """What arrives over an edge: after a back edge a round less, and the next value, which a peer may own."""
         return Record(self.value + 1, self.rounds - 1) if back else self
 
 

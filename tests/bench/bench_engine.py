@@ -3,7 +3,7 @@
     python tests/bench/bench_engine.py [--copies 8] [--rounds 5] [--latency 0.0]
 
 The four kinds alternate; medians and ratios are printed. Input: the source text of the standard library, repeated
-`copies` times. Rates count the whole attempt, from the store's lock to the last manifest, on a running Spark session.
+`copies` times. Rates count the whole attempt, from the store's lock to the last manifest, on a running Spark context.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from abscli.engine.job import JobOptions, run_job
-from abscli.engine.spark import start_session
+from abscli.engine.spark import start_context
 from abscli.examples import inputs
 
 KINDS = [("spark", 1.0), ("spark", None), ("inline", 1.0), ("inline", None)]
@@ -37,10 +37,10 @@ def main() -> None:
         for path in list((folder / "corpus").iterdir()):
             for i in range(1, arguments.copies):
                 os.link(path, path.with_name(f"{path.stem}.copy{i}.py"))
-        session = start_session("local[2]") if any(kind[0] == "spark" for kind in kinds) else None
+        context = start_context("local[2]") if any(kind[0] == "spark" for kind in kinds) else None
         rates: dict[tuple[str, float | None], list[float]] = {kind: [] for kind in kinds}
         epochs: dict[tuple[str, float | None], list[int]] = {kind: [] for kind in kinds}
-        options = JobOptions(str(folder), "wordcount.yaml", workers=2, session=session)
+        options = JobOptions(str(folder), "wordcount.yaml", workers=2, context=context)
         for turn in range(arguments.rounds + 1):
             for engine, interval in kinds:
                 for name in ("store", "out"):
@@ -50,8 +50,8 @@ def main() -> None:
                 if turn:  # the first is a warm-up
                     rates[engine, interval].append(words / outcome.elapsed)
                     epochs[engine, interval].append(outcome.epochs)
-        if session is not None:
-            session.stop()
+        if context is not None:
+            context.stop()
     print(f"{words:,} words, {os.cpu_count()} cores, {arguments.rounds} rounds")
     for (engine, interval), found in rates.items():
         how = f"every {interval:g} s" if interval else "only the last"
