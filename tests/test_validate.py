@@ -286,8 +286,10 @@ def test_a_store_without_an_epoch_has_nothing_to_restore(tmp_path: Path, capsys:
 
 
 def test_an_epoch_in_progress_is_no_finding_but_not_whole(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (store / "stray").write_text("")
     with lock.exclusive(LocalStorage(store)):
         code, told = result(capsys, store)
+        assert (told["findings"], told["unchecked"]) == ([], ["unreferenced-file"])
         assert (code, told["epochs"][4]["verdict"], told["epochs"][4]["findings"]) == (0, "in-progress", [])
         assert run(capsys, f"{store}@5")[0] == 3
 

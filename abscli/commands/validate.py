@@ -96,13 +96,15 @@ def validate(
 
 
 def check_all(store: NativeStore, problems: tuple[Problem, ...], prober: Prober) -> StoreReport:
-    """Every epoch, the store's own facts, and files that nothing refers to."""
+    """Every epoch, the store's own facts, and files that nothing refers to: these only in a store at rest, since a
+    job that runs begins, completes and removes epochs while they are being read."""
     from abscli.check.store import check_store
     from formats.native.evidence import epoch_evidence, lasting_files, store_evidence
 
+    at_rest = store.running_attempt() is None
     whole = store_evidence(store, problems)
     epochs = (found for n in store.epoch_numbers() if (found := epoch_evidence(store, n, prober)) is not None)
-    return check_store(whole, epochs, lasting_files(store, whole))
+    return check_store(whole, epochs, lasting_files(store, whole) if at_rest else None)
 
 
 def check_one(store: NativeStore, problems: tuple[Problem, ...], epoch: int, prober: Prober) -> StoreReport:

@@ -64,8 +64,9 @@ def start_context(master: str) -> Any:
                 return SparkContext(conf=conf)
         except Exception as error:
             log.seek(0)
-            said = [line for line in log.read().decode("utf-8", "replace").splitlines() if "ERROR" in line or "Exc" in line]
-            why = said[0].strip() if said else (str(error).splitlines() or [type(error).__name__])[0]
+            lines = log.read().decode("utf-8", "replace").splitlines()
+            said = [line.strip() for line in lines if "ERROR" in line or "Exception" in line]
+            why = said[0] if said else (str(error).splitlines() or [type(error).__name__])[0]
             raise EngineStopped(
                 f"Spark did not start on {master}: {why[:300]}", hint="is --master right, and the cluster up?"
             ) from error
@@ -83,7 +84,6 @@ def _log4j() -> Iterator[str]:
 @contextlib.contextmanager
 def _stderr_to(descriptor: int) -> Iterator[None]:
     """Let what is started meanwhile inherit another stderr."""
-    sys.stderr.flush()
     saved = os.dup(2)
     os.dup2(descriptor, 2)
     try:
