@@ -158,9 +158,8 @@ def test_a_signal_takes_a_last_epoch_and_leaves(tmp_path: Path, number: signal.S
         [*ABS, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True
     )
     deadline = time.monotonic() + 60
-    while not any((tmp_path / "out" / ".staged").glob(".open-*")) and time.monotonic() < deadline:
-        if (tmp_path / "store" / "attempts").exists() and process.poll() is None:
-            break
+    while not (tmp_path / "store" / "attempts").exists() and time.monotonic() < deadline:
+        assert process.poll() is None
     process.send_signal(number)
     out, err = process.communicate(timeout=120)
     assert "Traceback" not in err
@@ -168,6 +167,61 @@ def test_a_signal_takes_a_last_epoch_and_leaves(tmp_path: Path, number: signal.S
         pytest.fail("the job ended before the signal: make its input larger")
     assert process.returncode == 128 + number, err
     assert "stopped at epoch" in out
+    assert run(tmp_path, "--resume").returncode == 0
+    assert last_counts(tmp_path) == counts
+
+
+def spawn_on_spark(folder: Path) -> subprocess.Popen[str]:
+    """A job on Spark in a process group of its own, once its first epoch is complete."""
+    arguments = ["run", folder / "job.yaml", "--store", folder / "store", "--master", "local[2]", "--interval", "50ms"]
+    process = subprocess.Popen(
+        [*ABS, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+    while not list((folder / "store").glob("epochs/*/manifest.json")) and time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
+    return process
+
+
+def group(number: int) -> list[int]:
+    """Processes of a process group that are still alive."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[2]) == number and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def test_ctrl_c_on_spark_takes_a_last_epoch_though_every_process_gets_it(tmp_path: Path) -> None:
+    counts = make_job(tmp_path, files=8, lines=150_000)
+    process = spawn_on_spark(tmp_path)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert " at epoch " in out
+    assert run(tmp_path, "--resume").returncode == 0
+    assert last_counts(tmp_path) == counts
+
+
+def test_a_killed_driver_leaves_no_orphans_and_nothing_lost(tmp_path: Path) -> None:
+    counts = make_job(tmp_path, files=8, lines=150_000)
+    process = spawn_on_spark(tmp_path)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=120)
+    deadline = time.monotonic() + 120
+    while group(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert group(process.pid) == []
     assert run(tmp_path, "--resume").returncode == 0
     assert last_counts(tmp_path) == counts
 
@@ -266,8 +320,7 @@ def test_a_damaged_store_is_named_and_nothing_is_lost(job: Path, which: str, dam
 
 
 def test_a_newer_format_is_refused_with_its_own_code(job: Path) -> None:
-    file = job / "store" / layout.STORE
-    file.write_bytes(file.read_bytes().replace(b'"version":"1.0"', b'"version":"2.0"'))
+    reseal(job / "store" / layout.STORE, b'"version":"1.0"', b'"version":"2.0"')
     for arguments in (("inspect", job / "store"), ("validate", job / "store"), ("plan-recovery", job / "store")):
         assert abs_(*arguments).returncode == 12
     assert run(job, "--resume").returncode == 12
@@ -335,7 +388,7 @@ def test_a_full_disk_stops_the_job_and_the_last_epoch_stays_good(tmp_path: Path)
     counts = make_job(tmp_path, files=6, lines=60_000)
 
     def small_files() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000))
 
     done = run(tmp_path, "--interval", "50ms", preexec_fn=small_files)
     assert done.returncode == 6, done.stderr
@@ -350,7 +403,7 @@ def test_a_disk_without_space_stops_the_job_and_it_goes_on_when_there_is_some(tm
     counts = make_job(tmp_path, files=6, lines=60_000)
     (tmp_path / "store").mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=150k", "tmpfs", str(tmp_path / "store")], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=60k", "tmpfs", str(tmp_path / "store")], capture_output=True
     )
     if mounted.returncode:
         pytest.skip("no mounting here")

@@ -15,7 +15,7 @@ from abscli.engine.job import JobOptions, run_job
 from abscli.engine.service import Progress, Service
 from formats.errors import Damaged, NotFound, OtherJob, StoreInUse
 from formats.native.lock import exclusive
-from formats.native.reader import NativeStore
+from formats.native.reader import NativeStore, files_of
 from formats.storage import LocalStorage
 from formats.topology import Aggregate, Kind, Topology
 from formats.view import Status
@@ -162,6 +162,9 @@ def test_only_what_changed_is_written_and_kept_epochs_can_all_be_restored(tmp_pa
     s = store(tmp_path)
     kept = [row for row in s.epochs() if row.status is Status.COMPLETE]
     assert 1 <= len(kept) <= 3
+    used = {f.path for row in kept for part in s.parts(row.epoch) for f in files_of(part)}
+    data = {p.relative_to(tmp_path / STORE).as_posix() for p in (tmp_path / STORE).rglob("*.parquet")}
+    assert data == used
     assert all(row.reason is None for row in s.epochs())
     for row in kept:
         rows = sum(b.num_rows for b in s.state(row.epoch, "counts"))

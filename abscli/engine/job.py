@@ -98,11 +98,11 @@ def run_job(
     check_runnable(topology)
     Path(store_path).mkdir(parents=True, exist_ok=True)
     storage = LocalStorage(os.path.abspath(store_path))
-    with lock.exclusive(storage):
+    with _signals() as signals, lock.exclusive(storage):
         verify()
         create(storage, topology.job)
         attempt, parts = _begin(storage, topology, options)
-        return _attempt(storage, topology, options, attempt, parts, on_progress, on_service)
+        return _attempt(storage, topology, options, attempt, parts, on_progress, on_service, signals)
 
 
 def _begin(
@@ -175,6 +175,7 @@ def _attempt(
     parts: tuple[PartFacts, ...],
     on_progress: Callable[[Progress], None],
     on_service: Callable[[Service], None],
+    signals: _Signals,
 ) -> Outcome:
     started = time.monotonic()
     journal = Journal(storage, topology, attempt, keep=options.keep, directory_hint=options.job_hint)
@@ -223,7 +224,7 @@ def _attempt(
             token=service.token,
             address=service.address,
         )
-        signals = stack.enter_context(_signals(service))
+        signals.attach(service)
         on_service(service)
         launcher.launch(spec)
         service.serve()
@@ -234,7 +235,7 @@ def _attempt(
         records=service.progress.records,
         elapsed=time.monotonic() - started,
         finished=coordinator.idle,
-        signal=signals[0] if signals else None,
+        signal=signals.received[0] if signals.received else None,
         completed_at=tuple(journal.completed_at),
     )
 
@@ -255,25 +256,39 @@ def _check_slots(slots: int | None, workers: int) -> None:
         )
 
 
-@contextlib.contextmanager
-def _signals(service: Service) -> Iterator[list[int]]:
-    """SIGTERM and SIGINT ask for a last epoch; a second one leaves at once."""
-    received: list[int] = []
+class _Signals:
+    """SIGTERM and SIGINT ask for a last epoch, also before there is anything to ask; a second one leaves at once."""
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        if len(received) == 1:
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self._service: Service | None = None
+
+    def attach(self, service: Service) -> None:
+        """From now on there is somebody to ask."""
+        self._service = service
+        if self.received:
             service.request_stop()
-        else:
-            error = EngineStopped("stopped by a second signal, without a last epoch")
-            error.exit_code = 128 + received[0]
-            service.abandon(error)
 
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        self.received.append(number)
+        if len(self.received) > 1:
+            error = EngineStopped("stopped by a second signal, without a last epoch")
+            error.exit_code = 128 + self.received[0]
+            if self._service is None:
+                raise error
+            self._service.abandon(error)
+        elif self._service is not None:
+            self._service.request_stop()
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[_Signals]:
+    signals = _Signals()
     previous = {}
     with contextlib.suppress(ValueError):  # not in the main thread: the caller handles signals
-        previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+        previous = {number: signal.signal(number, signals.handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield received
+        yield signals
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

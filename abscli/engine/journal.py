@@ -13,7 +13,7 @@ from formats.native.facts import AttemptFacts, TriggerFacts, header
 from formats.native.reader import NativeStore, files_of
 from formats.native.remove import remove_epoch
 from formats.native.writer import complete, now, put_aborted, put_trigger
-from formats.storage import Storage
+from formats.storage import Storage, walk
 from formats.topology import Topology, task_name
 
 
@@ -33,6 +33,7 @@ class Journal:
         self._job_hint = directory_hint
         self._open: dict[int, TriggerFacts] = {}
         self._kept = self._read_kept() if keep is not None else {}
+        self._spared = self._read_spared() if keep is not None else set()
 
     def _read_kept(self) -> dict[int, Kept]:
         kept = {}
@@ -45,6 +46,12 @@ class Journal:
                 continue  # left alone: `validate` names it, a person decides
             kept[epoch] = Kept(epoch, whole, parent, frozenset(files))
         return kept
+
+    def _read_spared(self) -> set[str]:
+        """Files that outlived their epoch because another one refers (or referred) to them."""
+        epochs = set(self.store.epoch_numbers())
+        files = walk(self._storage, layout.EPOCHS)
+        return {entry.name for entry in files if layout.epoch_of(entry.name) not in epochs}
 
     def begin(self, epoch: int) -> None:
         """The epoch is about to be triggered."""
@@ -90,8 +97,11 @@ class Journal:
             return
         gone, files = expired(self._kept.values(), self._keep)
         for epoch in gone:
-            remove_epoch(self._storage, epoch, keep=files)
+            self._spared |= remove_epoch(self._storage, epoch, keep=files)
             del self._kept[epoch]
+        for path in self._spared - files:
+            self._storage.delete(path)
+        self._spared &= files
 
     def hint(self) -> str:
         """What an operator does next after a failure."""

@@ -9,6 +9,7 @@ import contextlib
 import io
 import os
 import re
+import signal
 import sys
 import tempfile
 import threading
@@ -60,7 +61,7 @@ def start_context(master: str) -> Any:
     with tempfile.TemporaryFile() as log, _log4j() as options:
         conf.set("spark.driver.extraJavaOptions", JAVA_OPTIONS + options)
         try:
-            with _stderr_to(log.fileno()):
+            with _stderr_to(log.fileno()), _same_interrupt_handler():
                 return SparkContext(conf=conf)
         except Exception as error:
             log.seek(0)
@@ -79,6 +80,17 @@ def _log4j() -> Iterator[str]:
         path = Path(folder) / "log4j2.properties"
         path.write_text(LOG4J)
         yield f" -Dlog4j.configurationFile=file:{path} -Dlog4j2.configurationFile=file:{path}"
+
+
+@contextlib.contextmanager
+def _same_interrupt_handler() -> Iterator[None]:
+    """A SparkContext takes SIGINT for itself, to cancel jobs; a job of ours is to take a last epoch instead."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
 
 
 @contextlib.contextmanager
@@ -158,8 +170,6 @@ class SparkWorkers:
 
 def _worker_main(data: bytes, archive: str | None) -> Callable[[Iterator[int]], Iterator[int]]:
     def main(numbers: Iterator[int]) -> Iterator[int]:
-        import signal
-
         from pyspark import SparkFiles
 
         from abscli.engine.worker import Worker

@@ -7,11 +7,14 @@ import fcntl
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 
 from formats.errors import StoreInUse
 from formats.native import layout
 from formats.storage import LocalStorage
+
+LOOKS, LOOK_SECONDS = 25, 0.01
 
 
 @contextlib.contextmanager
@@ -20,17 +23,27 @@ def exclusive(storage: LocalStorage) -> Iterator[None]:
     path = storage.local_path(layout.LOCK)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locked(fd):
             raise StoreInUse(
                 f"in use by {_holder(fd)}", path=storage.root, hint="wait for it, or stop it with SIGTERM"
-            ) from None
+            )
         os.ftruncate(fd, 0)
         os.pwrite(fd, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
         yield
     finally:
         os.close(fd)
+
+
+def _locked(fd: int) -> bool:
+    """Take the lock; again for a while, since `held` takes it for a moment to look."""
+    for _ in range(LOOKS):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOOK_SECONDS)
+        else:
+            return True
+    return False
 
 
 def held(storage: LocalStorage) -> bool:

@@ -8,16 +8,17 @@ from formats.native import layout
 from formats.storage import Storage, walk
 
 
-def remove_epoch(storage: Storage, epoch: int, keep: Collection[str]) -> int:
-    """Make an epoch disappear in one step, then delete its files except `keep`; bytes freed.
+def remove_epoch(storage: Storage, epoch: int, keep: Collection[str]) -> set[str]:
+    """Make an epoch disappear in one step, then delete its files except `keep`; those that were spared.
 
     Without trigger the epoch stands by its manifest alone; with that gone it is no epoch any more.
     """
-    freed = 0
+    spared = set()
     storage.delete(layout.trigger(epoch))
     storage.delete(layout.manifest(epoch))
     for entry in walk(storage, layout.epoch_dir(epoch)):
-        if entry.name not in keep:
+        if entry.name in keep:
+            spared.add(entry.name)
+        else:
             storage.delete(entry.name)
-            freed += entry.size or 0
-    return freed
+    return spared
