@@ -9,9 +9,12 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from abscli.commands.overview import width as width
+
+if TYPE_CHECKING:
+    from rich.status import Status
 
 
 class Output(StrEnum):
@@ -85,7 +88,9 @@ def warn(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """A line on stderr; nobody may be reading it."""
+    """A line on stderr, above a progress line if there is one; nobody may be reading it."""
+    if any(line.above(text) for line in _shown):
+        return
     with contextlib.suppress(OSError, ValueError):
         encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
         sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
@@ -98,37 +103,54 @@ def progress_wanted() -> bool:
 
 
 class Progress:
-    """One line on stderr that is overwritten; silent unless `progress_wanted()`."""
+    """One line on stderr, with a spinner, that is overwritten; silent unless `progress_wanted()`."""
 
     def __init__(self) -> None:
         self._wanted = progress_wanted()
-        self._shown = ""
+        self._status: Status | None = None
 
     def __call__(self, text: str) -> None:
         """Shows `text`, cut to the width of the terminal, in place of what was shown."""
-        if self._wanted and text != self._shown:
-            self._draw(text[: width() - 1])
+        if not self._wanted:
+            return
+        from rich.text import Text
+
+        shown = Text(text[: width() - 3], no_wrap=True)
+        if self._status is None:
+            from rich.console import Console
+
+            self._status = Console(stderr=True, width=width()).status(shown)
+            self._status.start()
+        else:
+            self._status.update(shown)
+
+    def above(self, text: str) -> bool:
+        """Prints a line above the one that is shown; False if none is."""
+        if self._status is None:
+            return False
+        self._status.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        return True
 
     def clear(self) -> None:
         """Takes the line away."""
-        if self._shown:
-            self._draw("")
-
-    def _draw(self, text: str) -> None:
-        self._shown = text
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
 
 
 @contextlib.contextmanager
 def progress() -> Iterator[Progress]:
     """A progress line that is gone when the block ends: `with progress() as show: show("epoch 3")`."""
     line = Progress()
+    _shown.append(line)
     try:
         yield line
     finally:
+        _shown.remove(line)
         line.clear()
+
+
+_shown: list[Progress] = []
 
 
 def flush() -> None:
