@@ -75,8 +75,13 @@ def running(
 ) -> pa.Array:
     """The aggregate after each row: `before` holds each group's value so far. Rows keep their order.
 
-    A segmented scan in log2(longest group) passes over Arrow kernels. Overflow names the first row that overflows.
+    A segmented scan in log2(longest group) passes over Arrow kernels. Overflow names the first row that overflows:
+    sums near the bounds are added one by one, since a part of a sum may overflow where the sum does not.
     """
+    if function == "sum" and values is not None and pa.types.is_int64(before.type):
+        column = values.cast(pa.int64())
+        if _may_overflow(column, before):
+            return _running_sum(column, groups, before)
     order = np.argsort(groups, kind="stable")
     sorted_groups = groups[order]
     starts = np.flatnonzero(np.r_[True, sorted_groups[1:] != sorted_groups[:-1]])
@@ -90,30 +95,38 @@ def running(
         column = values.cast(kind)
     scanned = column.take(pa.array(order))
     first = pa.array(rank == 0)
-    scanned = pc.if_else(first, _combine(function, before.take(pa.array(sorted_groups)), scanned, order), scanned)
+    scanned = pc.if_else(first, _combine(function, before.take(pa.array(sorted_groups)), scanned), scanned)
     step, longest = 1, int(rank.max()) + 1 if len(rank) else 0
     while step < longest:
         shifted = pa.concat_arrays([pa.nulls(step, kind), scanned.slice(0, len(scanned) - step)])
-        scanned = pc.if_else(pa.array(rank >= step), _combine(function, shifted, scanned, order), scanned)
+        scanned = pc.if_else(pa.array(rank >= step), _combine(function, shifted, scanned), scanned)
         step *= 2
     back = np.empty(len(order), dtype=np.int64)
     back[order] = np.arange(len(order))
     return scanned.take(pa.array(back))
 
 
-def _combine(function: str, left: pa.Array, right: pa.Array, rows: Slots) -> pa.Array:
+def _combine(function: str, left: pa.Array, right: pa.Array) -> pa.Array:
     if function == "min":
         return pc.min_element_wise(left, right)
     if function == "max":
         return pc.max_element_wise(left, right)
     total = pc.add(pc.fill_null(left, 0), pc.fill_null(right, 0))
-    if pa.types.is_int64(total.type):
-        a, b, c = (pc.fill_null(x, 0).to_numpy(zero_copy_only=False) for x in (left, right, total))
-        wrapped = np.flatnonzero(((a ^ c) & (b ^ c)) < 0)
-        if len(wrapped):
-            raise Overflow(int(rows[wrapped].min()))
     both_null = pc.and_(pc.is_null(left), pc.is_null(right))
     return pc.if_else(both_null, pa.nulls(len(total), total.type), total)
+
+
+def _running_sum(column: pa.Array, groups: Slots, before: pa.Array) -> pa.Array:
+    totals: list[int | None] = before.to_pylist()
+    rows: list[int | None] = []
+    for row, (value, group) in enumerate(zip(column.to_pylist(), groups.tolist(), strict=True)):
+        if value is not None:
+            total = (totals[group] or 0) + value
+            if not -INT64 <= total < INT64:
+                raise Overflow(row)
+            totals[group] = total
+        rows.append(totals[group])
+    return pa.array(rows, pa.int64())
 
 
 def merged(function: str, values: pa.Array | None, groups: Slots, before: pa.Array) -> pa.Array:
@@ -136,7 +149,7 @@ def merged(function: str, values: pa.Array | None, groups: Slots, before: pa.Arr
     place = np.empty(count, dtype=np.int64)
     place[grouped.column("g").to_numpy()] = np.arange(count)
     partial = grouped.column(f"v_{function}").combine_chunks().take(pa.array(place))
-    return _combine(function, before, partial.cast(kind), np.zeros(count, dtype=np.int64))
+    return _combine(function, before, partial.cast(kind))
 
 
 def _may_overflow(column: pa.Array, before: pa.Array) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 from abscli.engine.errors import EngineError, EngineStopped, JobFailed, UsageError
 from abscli.engine.journal import Journal
 from abscli.engine.wire import (
+    MAX_FRAME,
     Connection,
     EpochAborted,
     EpochComplete,
@@ -222,6 +223,7 @@ class Service:
             return False
         self._hellos[hello.worker] = hello
         self._connections[hello.worker] = connection
+        connection.limit = MAX_FRAME
         if len(self._hellos) == self._workers:
             addresses = tuple((self._hellos[i].host, self._hellos[i].port) for i in range(self._workers))
             self._tell(Start(addresses))

@@ -20,6 +20,7 @@ from formats.topology import Topology
 
 HEADER = struct.Struct("<BQI")
 MAX_FRAME = 1 << 31
+STRANGERS_FRAME = 1 << 14
 READ_AHEAD = 16
 
 
@@ -175,7 +176,8 @@ def decode(payload: memoryview) -> Message:
 class Connection:
     """One non-blocking socket in a selector. on_frame(kind, number, payload) takes what comes, on_close its end.
 
-    `pending` is how many bytes are still to be sent; `reading(False)` leaves what comes to TCP's flow control.
+    `pending` is how many bytes are still to be sent; `reading(False)` leaves what comes to TCP's flow control; `limit`
+    is the longest payload that is taken: short, until who is there has said who it is.
     """
 
     def __init__(
@@ -186,7 +188,9 @@ class Connection:
         on_close: Callable[[], None],
     ) -> None:
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.limit = STRANGERS_FRAME
         self.pending = 0
         self.closed = False
         self._sock = sock
@@ -279,7 +283,7 @@ class Connection:
     def _advance(self) -> None:
         if self._frame is None:
             kind, number, length = HEADER.unpack(self._header)
-            if kind > Frame.BARRIER or length > MAX_FRAME:
+            if kind > Frame.BARRIER or length > self.limit:
                 self._ended()
                 return
             self._frame = Frame(kind), number

@@ -22,6 +22,7 @@ from abscli.engine.errors import EngineError, EngineStopped
 from abscli.engine.inbox import Barrier, Batch, Inbox
 from abscli.engine.runner import Runner
 from abscli.engine.wire import (
+    MAX_FRAME,
     ChannelHello,
     Connection,
     EpochAborted,
@@ -92,6 +93,7 @@ class Worker:
     def _dial_coordinator(self) -> Connection:
         sock = socket.create_connection(self.spec.address, timeout=CONNECT_SECONDS)
         control = Connection(sock, self._selector, self._on_control, self._coordinator_gone)
+        control.limit = MAX_FRAME
         host, port = self._listener.getsockname()[:2]
         control.send_message(Hello(self.number, self.spec.token, host, port, os.getpid()))
         return control
@@ -252,6 +254,7 @@ class Worker:
         if hello.token != self.spec.token or hello.attempt != self.spec.attempt or inbox is None:
             return None
         self._receivers[hello.channel] = connection
+        connection.limit = MAX_FRAME
         return inbox
 
     def peer_gone(self, channel: str) -> None:
