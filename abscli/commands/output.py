@@ -154,11 +154,14 @@ _shown: list[Progress] = []
 
 
 def flush() -> None:
-    """Writes out what is buffered, so that a reader that has left is noticed here and not while Python shuts down."""
+    """Writes out what is buffered, so that a reader that has left is noticed here and not while Python shuts down.
+
+    What cannot be written has been told where it was written; it must not be told again by a traceback.
+    """
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (BrokenPipeError, ValueError):
+        except (OSError, ValueError):
             _silence(stream)
 
 
