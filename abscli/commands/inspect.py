@@ -104,12 +104,8 @@ def native_only(format: StoreFormat | None) -> None:
 def _store_page(path: str) -> StorePage:
     from abscli.render.inspect import StorePage
     from formats.open import open_store
-    from formats.view import Status
 
-    store = open_store(path)
-    epochs = tuple(store.epochs())
-    latest = next((e.epoch for e in reversed(epochs) if e.status is Status.COMPLETE), None)
-    return StorePage(store.path, store.format, store.job, epochs, latest)
+    return StorePage.of(open_store(path))
 
 
 def _epoch_page(page: StorePage, number: int | str | None, operator: str | None, task: str | None) -> EpochPage:

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 @contextlib.contextmanager
 def job_progress(job: str) -> Iterator[Callable[[Progress], None]]:
     """A progress line on a terminal: newest complete epoch, records read, records a second."""
-    started = time.monotonic()
+    begun, seen = time.monotonic(), 0
     with output.progress() as line:
         line(f"{job}: starting")
 
         def show(progress: Progress) -> None:
-            rate = progress.records / max(time.monotonic() - started, 0.001)
+            nonlocal begun, seen
+            if not seen or progress.records < seen:  # nothing read yet, or another run has begun
+                begun = time.monotonic()
+            seen = progress.records
+            rate = seen / max(time.monotonic() - begun, 1.0)
             circulating = f" · {progress.circulating:,} bytes circulating" if progress.circulating else ""
             line(f"{job}: epoch {progress.epoch} · {progress.records:,} records · {rate:,.0f}/s{circulating}")
 

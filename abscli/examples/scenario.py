@@ -22,6 +22,7 @@ from abscli.engine.sinks import visible_parts
 from abscli.examples import inputs
 from abscli.recovery.planning import plan_recovery
 from abscli.recovery.restore import restore
+from abscli.render.inspect import StorePage, store_text
 from formats.native.reader import NativeStore
 from formats.storage import LocalStorage
 from formats.topology import Topology
@@ -91,6 +92,7 @@ def tell(
     store = NativeStore(LocalStorage(rough / "store"))
     lost_since = store.manifest(killed.last_complete).completed
 
+    say(f"{name}: the store as `abs inspect` shows it now:\n" + store_text(StorePage.of(store)).rstrip())
     say(f"{name}: epoch {killed.last_complete} is the newest whole one; planning and restoring")
     plan = plan_recovery(store)
     options = _options(rough, name, context, interval)

@@ -21,7 +21,7 @@ from abscli.render.columns import (
     some,
     wrapped,
 )
-from formats.view import ChannelFacts, EpochDetail, EpochFacts, Status, TaskFacts
+from formats.view import ChannelFacts, CheckpointStore, EpochDetail, EpochFacts, Status, TaskFacts
 
 VERSION = "1.0"
 ROWS = 40
@@ -39,6 +39,13 @@ class StorePage:
     job: str | None
     epochs: tuple[EpochFacts, ...]
     latest_complete: int | None
+
+    @classmethod
+    def of(cls, store: CheckpointStore) -> StorePage:
+        """The page of an open store."""
+        epochs = tuple(store.epochs())
+        latest = next((e.epoch for e in reversed(epochs) if e.status is Status.COMPLETE), None)
+        return cls(store.path, store.format, store.job, epochs, latest)
 
 
 @dataclass(frozen=True, slots=True)
