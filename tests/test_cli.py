@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator
 from abscli import __version__
 from abscli.commands import exits, main, output
 from abscli.commands.app import load
-from abscli.commands.options import Reference, duration, positive_duration, reference
+from abscli.commands.options import duration, positive_duration
 from abscli.commands.overview import COMMANDS, OPTIONS, overview
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from formats import errors
@@ -416,29 +416,3 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 def test_an_interval_is_above_zero() -> None:
     with pytest.raises(ValueError, match="above zero"):
         positive_duration("0ms")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("store", Reference("store", None, False)),
-        ("store@7", Reference("store", 7, True)),
-        ("store@latest", Reference("store", None, True)),
-        ("a@b/store", Reference("a@b/store", None, False)),
-        ("a@7/store@0", Reference("a@7/store", 0, True)),
-        ("s3://bucket/job@12", Reference("s3://bucket/job", 12, True)),
-        ("store@", Reference("store@", None, False)),
-        ("@7", Reference("@7", None, False)),
-        ("store@-1", Reference("store@-1", None, False)),
-    ],
-)
-def test_a_reference_is_a_path_and_perhaps_an_epoch(text: str, expected: Reference) -> None:
-    assert reference(text) == expected
-
-
-@given(st.text())
-@settings(deadline=None)
-def test_any_text_is_a_reference_to_something(text: str) -> None:
-    found = reference(text)
-    assert text.startswith(found.path)
-    assert found.named or found.path == text

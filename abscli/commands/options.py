@@ -1,11 +1,11 @@
-"""Options and arguments that several commands share, and how durations and references are written."""
+"""Options and arguments that several commands share, and how durations are written."""
 
 from __future__ import annotations
 
 import math
 import re
 from enum import StrEnum
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -61,24 +61,6 @@ def positive_duration(text: str | float) -> float:
     if seconds <= 0:
         raise ValueError(f"{text!r} is not above zero")
     return seconds
-
-
-class Reference(NamedTuple):
-    """REF taken apart. epoch: the number after `@`; named: whether an epoch was named at all (`@latest` has none)."""
-
-    path: str
-    epoch: int | None
-    named: bool
-
-
-def reference(text: str) -> Reference:
-    """`PATH@7`, `PATH@latest` or `PATH`; what follows an `@` that is neither belongs to the path."""
-    path, _, which = text.rpartition("@")
-    if path and which == "latest":
-        return Reference(path, None, True)
-    if path and re.fullmatch(r"[0-9]{1,18}", which):
-        return Reference(path, int(which), True)
-    return Reference(text, None, False)
 
 
 def _hush(value: bool) -> bool:
