@@ -23,6 +23,10 @@ class NotFound(FormatError):
     """No such store, epoch or file."""
 
 
+class Unreachable(FormatError):
+    """A store behind a URI cannot be reached now."""
+
+
 class Damaged(FormatError):
     """Bytes that are there are not those that were written."""
 

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple, Protocol
 
-from formats.errors import Damaged, NotFound, UnsafePath
+from formats.errors import Damaged, NotFound, Unreachable, UnsafePath
 
 
 class Entry(NamedTuple):
@@ -208,6 +208,9 @@ class MemoryStorage:
         self.files.pop(check_path(path), None)
 
 
+REACH = "are the URI, the network and the credentials right?"
+
+
 class ArrowStorage:
     """A bucket or file system behind a URI that `pyarrow.fs` knows; reading only.
 
@@ -219,7 +222,10 @@ class ArrowStorage:
 
         self._root = uri.rstrip("/")
         self._fs: Any
-        self._fs, self._base = fs.FileSystem.from_uri(self._root)
+        try:
+            self._fs, self._base = fs.FileSystem.from_uri(self._root)
+        except (OSError, ValueError) as error:
+            raise Unreachable(str(error).splitlines()[0], path=self._root, hint=REACH) from None
 
     @property
     def root(self) -> str:
@@ -232,6 +238,8 @@ class ArrowStorage:
                 return bytes(f.read() if length is None else f.read(length))
         except FileNotFoundError:
             raise NotFound("no such file", path=f"{self._root}/{path}") from None
+        except OSError as error:
+            raise Unreachable(str(error).splitlines()[0], path=self._root, hint=REACH) from None
 
     def put(self, path: str, data: bytes | memoryview, *, replace: bool = False) -> None:
         raise PermissionError(f"{self._root}: stores behind a URI are read-only")
@@ -240,7 +248,10 @@ class ArrowStorage:
         from pyarrow import fs
 
         where = f"{self._base}/{check_path(path)}" if path else self._base
-        infos = self._fs.get_file_info(fs.FileSelector(where, allow_not_found=True))
+        try:
+            infos = self._fs.get_file_info(fs.FileSelector(where, allow_not_found=True))
+        except OSError as error:
+            raise Unreachable(str(error).splitlines()[0], path=self._root, hint=REACH) from None
         return sorted(Entry(i.base_name, i.size if i.type == fs.FileType.File else None) for i in infos)
 
     def size(self, path: str) -> int | None:

@@ -314,9 +314,25 @@ def test_a_damaged_store_is_named_and_nothing_is_lost(job: Path, which: str, dam
         if command == "validate":
             assert Path(path).name in done.stdout + done.stderr
     done = run(job, "--resume")
-    assert done.returncode in (2, 3), done.stderr
+    assert done.returncode in (2, 3, 4), done.stderr
     after = fingerprint(job / "store")
     assert {name: after[name] for name in before} == before
+
+
+def test_resume_passes_over_a_damaged_epoch_and_says_so(tmp_path: Path) -> None:
+    counts = make_job(tmp_path, files=6, lines=60_000)
+    assert run(tmp_path, "--interval", "50ms").returncode == 0
+    s = NativeStore(LocalStorage(tmp_path / "store"))
+    latest = newest(tmp_path)
+    older = [n for n in s.epoch_numbers() if n < latest]
+    (tmp_path / "store" / layout.tasks_file(latest)).unlink()
+    asked = abs_("plan-recovery", f"{tmp_path / 'store'}@{latest}")
+    assert asked.returncode == 4
+    assert f"epoch {older[-1]} is the newest whole one" in asked.stderr
+    done = run(tmp_path, "--resume")
+    assert done.returncode == 0
+    assert f"going on from epoch {older[-1]}" in done.stderr
+    assert last_counts(tmp_path) == counts
 
 
 def test_a_newer_format_is_refused_with_its_own_code(job: Path) -> None:
@@ -348,7 +364,7 @@ def test_a_path_that_leads_out_of_the_store_is_refused(job: Path, path: str) -> 
     reseal(manifest, f'"bytes":{size},'.encode(), f'"bytes":{tasks.stat().st_size},'.encode())
     assert abs_("validate", job / "store").returncode == 3
     done = run(job, "--resume")
-    assert done.returncode in (2, 3)
+    assert done.returncode in (2, 3, 4)
     assert "plain relative path" in done.stderr
 
 
@@ -362,7 +378,7 @@ def test_a_symbolic_link_out_of_the_store_is_refused(job: Path, tmp_path: Path) 
     file.symlink_to(secret)
     assert abs_("validate", job / "store").returncode == 3
     done = run(job, "--resume")
-    assert done.returncode in (2, 3)
+    assert done.returncode in (2, 3, 4)
     assert "out of the store" in done.stderr
 
 

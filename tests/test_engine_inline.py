@@ -13,6 +13,8 @@ from abscli.engine import sources
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.job import JobOptions, run_job
 from abscli.engine.service import Progress, Service
+from abscli.recovery.planning import plan_recovery
+from abscli.recovery.restore import restore
 from formats.errors import Damaged, NotFound, OtherJob, StoreInUse
 from formats.native.lock import exclusive
 from formats.native.reader import NativeStore, files_of
@@ -299,7 +301,7 @@ def test_a_changed_graph_is_refused_and_a_reordered_one_is_not(tmp_path: Path, s
     counts = write_words(tmp_path, lines=5000)
     callbacks, _ = stop_after(1)
     stopped = run_job(word_count(), str(tmp_path / STORE), inline(tmp_path, interval=0.02), **callbacks)  # type: ignore[arg-type]
-    with pytest.raises(OtherJob, match="operator counts has changed"):
+    with pytest.raises(OtherJob, match="operator lines has changed .*parallelism was 2, is 4"):
         run(word_count(4), tmp_path, from_epoch=stopped.epoch)
     topology = word_count()
     reordered = msgspec.structs.replace(topology, operators=topology.operators[::-1], edges=topology.edges[::-1])
@@ -320,6 +322,19 @@ def test_output_of_somebody_else_is_not_mixed_with(tmp_path: Path) -> None:
     (tmp_path / "out" / "part-00000-0000000001.jsonl").write_text("{}\n")
     with pytest.raises(UsageError, match="did not write"):
         run(word_count(), tmp_path)
+
+
+def test_two_stores_do_not_take_turns_at_one_sink(tmp_path: Path, small_batches: None) -> None:
+    counts = write_words(tmp_path, lines=20_000)
+    callbacks, _ = stop_after(1)
+    run_job(word_count(), str(tmp_path / STORE), inline(tmp_path, interval=0.02), **callbacks)  # type: ignore[arg-type]
+    plan = plan_recovery(store(tmp_path))
+    done = restore(plan, word_count(), inline(tmp_path, until="end"), to=str(tmp_path / "copy"))
+    assert done.finished
+    assert last_counts(tmp_path) == counts
+    with pytest.raises(UsageError, match="written from another store"):
+        run(word_count(), tmp_path, from_epoch=plan.epoch)
+    assert last_counts(tmp_path) == counts
 
 
 def test_no_input_is_an_error_that_names_the_pattern(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ NAMES: dict[int, str] = {
 
 TABLE: tuple[tuple[type[BaseException], Fault], ...] = (
     (errors.NotFound, Fault(NOT_FOUND, "not-found")),
+    (errors.Unreachable, Fault(STOPPED, "unreachable")),
     (errors.StoreInUse, Fault(IN_USE, "store-in-use")),
     (errors.UnsupportedVersion, Fault(UNSUPPORTED, "unsupported-version")),
     (errors.NoRecovery, Fault(NO_RECOVERY, "no-recovery")),

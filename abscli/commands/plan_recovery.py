@@ -49,7 +49,7 @@ def plan_recovery(
     failed: Failed = None,
     strategy: Annotated[
         Strategy,
-        typer.Option("--strategy", help="full: every task goes back; repair: parts of an epoch are made again."),
+        typer.Option("--strategy", help="full: every task goes back; auto: the same. repair: not in this version."),
     ] = Strategy.AUTO,
     distrust: Annotated[
         list[str] | None,
@@ -60,7 +60,7 @@ def plan_recovery(
     ] = None,
     parallelism: Annotated[
         list[str] | None,
-        typer.Option("--parallelism", metavar="OP=N", help="Restore this operator with N tasks; repeatable."),
+        typer.Option("--parallelism", metavar="OP=N", help="Not in this version: restore this operator with N tasks."),
     ] = None,
     out: Annotated[
         str | None, typer.Option("--out", metavar="FILE", help="Write the plan to this file, for 'abs restore'.")
@@ -112,6 +112,8 @@ def _from_store(
     store = open_store(path)
     if failed:
         return plan_failed(store, failed)
+    if store.running_attempt() is not None:
+        note(f"a job runs on {path} now: this plan is stale at its next start; --failed TASK plans for a running job")
     number = epoch if epoch is not None else named if isinstance(named, int) else None
     if distrust:
         return plan_recovery(store, distrust=distrust, below=number)

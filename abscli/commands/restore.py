@@ -95,7 +95,7 @@ def restore(
         _ask(planned, plan)
     options = JobOptions(
         directory=directory,
-        job_hint=shlex.quote(job or planned.job),
+        job_hint=shlex.quote(job or "JOB") + (" --engine inline" if engine is Engine.INLINE else ""),
         engine=engine,
         master=master,
         keep=None,
@@ -113,9 +113,10 @@ def restore(
         f"{done.state_rows:,} rows of state, {done.replayed:,} log records replayed"
     )
     emit_result(result, text, output)
+    inline = " --engine inline" if engine is Engine.INLINE else ""
     if not done.finished or until is Until.DRAINED:
         where = shlex.quote(os.path.relpath(done.store) if not os.path.isabs(done.store) else done.store)
-        note(f"next: abs run {shlex.quote(job or 'JOB')} --store {where} --resume")
+        note(f"next: abs run {shlex.quote(job or 'JOB')}{inline} --store {where} --resume")
 
 
 def _job(planned: Plan, store: NativeStore, job: str | None) -> tuple[Topology, str]:

@@ -19,7 +19,7 @@ from abscli.commands.options import (
     Verbose,
     positive_duration,
 )
-from abscli.commands.output import Output, note
+from abscli.commands.output import Output, note, warn
 
 EXAMPLES = (
     ("abs run job.yaml --store snapshots", "Runs the job on this machine's cores, with a snapshot every second."),
@@ -27,10 +27,11 @@ EXAMPLES = (
     ("abs run job.yaml --store snapshots --engine inline --interval 10s", "In one process, without a JVM."),
 )
 EXIT_STATUS = exits.status(
-    6, 7, 10, 11, 12, 130, 143,
+    3, 4, 6, 7, 10, 11, 12, 130, 143,
     _0="The job has ended, and its last epoch is complete.",
     _2="A bad option, a topology file that does not hold, more workers than slots, a store of another job, or a store "
     "that has epochs and neither --resume nor --from-epoch.",
+    _4="--resume: there are complete epochs, and none is whole.",
     _6="Stopped part-way (lost worker, cluster or full disk); the message names the last complete epoch.",
     _10="No such epoch to start from.",
     _11="Another process runs on this store.",
@@ -48,7 +49,7 @@ def run(
                      help="Time from one snapshot to the next, such as 500ms, 10s or 5m."),
     ] = "1s",  # type: ignore[assignment]
     policy: Annotated[
-        Policy, typer.Option("--policy", help="How a snapshot keeps its cut consistent.")
+        Policy, typer.Option("--policy", help="How a snapshot keeps its cut consistent; this version runs aligned.")
     ] = Policy.ALIGNED,
     engine: EngineChoice = Engine.SPARK,
     master: Master = "local[*]",
@@ -98,7 +99,7 @@ def run(
     topology = parse_topology(job)
     options = JobOptions(
         directory=os.path.dirname(os.path.abspath(job)),
-        job_hint=shlex.quote(job),
+        job_hint=_again(job, engine),
         engine=engine,
         master=master,
         workers=workers,
@@ -118,23 +119,41 @@ def run(
         "elapsed": round(outcome.elapsed, 3), "finished": outcome.finished,
     }  # fmt: skip
     text = (
-        f"{topology.job}: {how} at epoch {outcome.epoch}: {outcome.epochs} epochs and {outcome.records:,} records "
-        f"in {outcome.elapsed:.1f} s"
+        f"{topology.job}: {how} at epoch {outcome.epoch}: {outcome.epochs} epoch{'s'[: outcome.epochs != 1]} and "
+        f"{outcome.records:,} records in {outcome.elapsed:.1f} s"
     )
     emit_result(result, text, output)
+    if not outcome.finished:
+        note(f"next: abs run {_again(job, engine)} --store {shlex.quote(store)} --resume")
     if outcome.signal is not None:
         raise typer.Exit(128 + outcome.signal)
 
 
+def _again(job: str, engine: Engine) -> str:
+    return shlex.quote(job) + (" --engine inline" if engine is Engine.INLINE else "")
+
+
 def _newest(store: str) -> int:
-    """The newest complete epoch; 0, and a word about it, where there is none."""
+    """The newest whole epoch, every digest checked; 0 where none was ever complete. Says so if it is not the newest.
+
+    Raises NoRecovery when there are complete epochs and none is whole.
+    """
+    from abscli.recovery.planning import newest_whole
     from formats.errors import NotFound
     from formats.open import open_store
 
     try:
-        latest = open_store(store).latest()
+        opened = open_store(store)
+        latest = opened.latest()
     except NotFound:
         latest = None
     if latest is None:
         note(f"{store} has no complete epoch: the job starts from the beginning")
-    return latest or 0
+        return 0
+    detail, skipped = newest_whole(opened)
+    for epoch, reason in skipped:
+        if epoch <= latest:
+            warn(f"epoch {epoch} cannot be used: it {reason}")
+    if detail.facts.epoch != latest:
+        warn(f"going on from epoch {detail.facts.epoch}")
+    return detail.facts.epoch

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,11 +126,10 @@ def call(function: Function, batch: pa.RecordBatch, expected: type, *, operator:
         result = function(batch)
     except Exception as error:
         row = _failing_row(function, batch)
-        what = f"{type(error).__name__}: {error}"
+        what = f"{type(error).__name__}: {error}{_place(error)}"
         value = str(batch.slice(row, 1).to_pylist()[0])[:200]
         raise JobFailed(
             f"operator {operator}, task {task}, record {first + row} {value}: {what}",
-            hint="mend the function or the input, then `abs run --resume`",
         ) from error
     if not isinstance(result, expected):
         raise JobFailed(
@@ -136,6 +137,13 @@ def call(function: Function, batch: pa.RecordBatch, expected: type, *, operator:
             f"expected {expected.__name__}"
         )
     return result
+
+
+def _place(error: Exception) -> str:
+    """Where in the user's file it was raised: the innermost frame that is no library's."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    own = [frame for frame in frames if "site-packages" not in frame.filename and not frame.filename.startswith("<")]
+    return f" ({os.path.basename(own[-1].filename)}, line {own[-1].lineno}, in {own[-1].name})" if own else ""
 
 
 def _failing_row(function: Function, batch: pa.RecordBatch) -> int:

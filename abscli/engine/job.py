@@ -16,12 +16,12 @@ from abscli.engine.errors import EngineError, EngineStopped, UsageError
 from abscli.engine.inline import InlineWorkers
 from abscli.engine.journal import Journal
 from abscli.engine.service import Progress, Service
-from abscli.engine.sinks import check_sinks, refuse_strangers, settle
+from abscli.engine.sinks import check_sinks, claim, refuse_strangers, settle
 from abscli.engine.wire import JobSpec
 from abscli.protocol.coordinator import Coordinator, Until
 from formats.errors import NotFound, OtherJob
-from formats.native import lock
-from formats.native.facts import AttemptFacts, PartFacts, header
+from formats.native import layout, lock
+from formats.native.facts import AttemptFacts, PartFacts, digest, header
 from formats.native.reader import NativeStore
 from formats.native.writer import create, now, put_attempt, put_topology
 from formats.storage import LocalStorage
@@ -100,6 +100,8 @@ def run_job(
     storage = LocalStorage(os.path.abspath(store_path))
     with _signals() as signals, lock.exclusive(storage):
         verify()
+        if storage.size(layout.STORE) is None:
+            refuse_strangers(topology, options.directory)
         create(storage, topology.job)
         attempt, parts = _begin(storage, topology, options)
         return _attempt(storage, topology, options, attempt, parts, on_progress, on_service, signals)
@@ -126,8 +128,6 @@ def _begin(
             raise NotFound(f"epoch {parent} is not complete", path=storage.root, hint="`abs inspect` shows which are")
         parts = store.parts(parent)
         check_same_graph(store.topology(parent), topology, storage.root)
-    elif not attempts:
-        refuse_strangers(topology, options.directory)
     attempt = AttemptFacts(
         attempt=max((a.attempt for a in attempts), default=0) + 1,
         kind=options.kind,
@@ -140,6 +140,7 @@ def _begin(
         started=now(),
         **header(AttemptFacts),
     )
+    claim(topology, options.directory, digest(storage.read(layout.STORE)), take_over=options.kind == "restore")
     put_attempt(storage, attempt)
     settle(topology, options.directory, parent, parts)
     return attempt, parts
@@ -148,23 +149,33 @@ def _begin(
 def check_same_graph(old: Topology, new: Topology, path: str) -> None:
     """OtherJob if the state of `old` has no owner in `new`: order and connectors may differ, the graph may not."""
 
-    def shape(topology: Topology) -> dict[str, object]:
-        operators = {
-            f"operator {op.id}": (op.kind, op.parallelism, op.max_parallelism, op.key, op.aggregates)
+    def shape(topology: Topology) -> dict[str, dict[str, object]]:
+        operators: dict[str, dict[str, object]] = {
+            f"operator {op.id}": {
+                "kind": op.kind,
+                "parallelism": op.parallelism,
+                "max_parallelism": op.max_parallelism,
+                "key": op.key,
+                "outputs": tuple(f"{a.name}: {a.function}({a.column})" for a in op.aggregates),
+            }
             for op in topology.operators
         }
-        edges = {f"edge {e.source}->{e.target}": (e.partition, e.key) for e in topology.edges}
+        edges: dict[str, dict[str, object]] = {
+            f"edge {e.source}->{e.target}": {"partition": e.partition, "key": e.key} for e in topology.edges
+        }
         return {**operators, **edges}
 
+    def refuse(what: str) -> OtherJob:
+        return OtherJob(what, path=path, hint="run the job as it was, or start a new store")
+
     before, after = shape(old), shape(new)
-    for name in sorted(before.keys() | after.keys()):
-        if before.get(name) != after.get(name):
-            how = "is new" if name not in before else "is gone" if name not in after else "has changed"
-            raise OtherJob(
-                f"{name} {how} since the epoch was taken",
-                path=path,
-                hint="run the job as it was, or start a new store",
-            )
+    for name in [*before, *(name for name in after if name not in before)]:
+        if name not in after or name not in before:
+            raise refuse(f"{name} is {'new' if name in after else 'gone'} since the epoch was taken")
+        for field, value in before[name].items():
+            if after[name][field] != value:
+                change = f"{field} was {value}, is {after[name][field]}"
+                raise refuse(f"{name} has changed since the epoch was taken: {change}")
 
 
 def _attempt(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 
 import msgspec
 
 from abscli.planner.retention import Kept, expired
-from formats.errors import Damaged
+from formats.errors import Damaged, FormatError
 from formats.native import layout
 from formats.native.facts import AttemptFacts, TriggerFacts, header
 from formats.native.reader import NativeStore, files_of
@@ -42,7 +43,7 @@ class Journal:
             try:
                 files = {f.path for part in self.store.parts(epoch) for f in files_of(part)} if whole else set()
                 parent = self.store.manifest(epoch).parent if whole else None
-            except Damaged:
+            except FormatError:
                 continue  # left alone: `validate` names it, a person decides
             kept[epoch] = Kept(epoch, whole, parent, frozenset(files))
         return kept
@@ -105,9 +106,9 @@ class Journal:
 
     def hint(self) -> str:
         """What an operator does next after a failure."""
+        where = shlex.quote(self._storage.root)
         if not self.last_complete:
-            return f"no epoch was complete; start again with `abs run {self._job_hint} --resume`"
-        where = self._storage.root
+            return f"no epoch was complete; start again with `abs run {self._job_hint} --store {where} --resume`"
         return (
             f"the last complete epoch is {self.last_complete}; see `abs inspect {where}`, "
             f"then `abs run {self._job_hint} --store {where} --resume`"

@@ -19,6 +19,7 @@ from formats.topology import Kind, Operator, Topology
 
 STAGED = ".staged"
 SUPERSEDED = "superseded"
+OWNER = ".abs-store"
 PART = re.compile(r"part-(\d{5})-(\d{10})\.jsonl")
 
 
@@ -117,6 +118,29 @@ def check_sinks(topology: Topology) -> None:
         if path in seen:
             raise UsageError(f"sinks {seen[path]} and {op.id} both write to {path!r}", hint="give each its own path")
         seen[path] = op.id
+
+
+def claim(topology: Topology, directory: str, owner: str, *, take_over: bool) -> None:
+    """Note in every sink which store writes it (owner: digest of its facts).
+
+    UsageError if another store wrote the parts that are visible: two would move each other's output away. A restore
+    into a new store takes the sinks over.
+    """
+    for op in topology.operators:
+        if op.kind is not Kind.SINK or op.connector is None:
+            continue
+        folder = os.path.join(directory, op.connector["path"])
+        note = os.path.join(folder, OWNER)
+        with contextlib.suppress(FileNotFoundError), open(note) as file:
+            if file.read().strip() != owner and visible_parts(folder) and not take_over:
+                raise UsageError(
+                    f"sink {op.id}: {folder} is written from another store since",
+                    hint=f"go on with that store; or give the sink another path; or remove {note} to take it over",
+                )
+        os.makedirs(folder, exist_ok=True)
+        with open(note + ".new", "w") as file:
+            file.write(owner + "\n")
+        os.replace(note + ".new", note)
 
 
 def settle(topology: Topology, directory: str, epoch: int, parts: tuple[PartFacts, ...]) -> None:

@@ -131,7 +131,10 @@ class SparkWorkers:
         if local:
             count = local.group(1)
             return int(os.cpu_count() or 1) if count == "*" else int(count or 1)
-        executors = int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
+        try:
+            executors = int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
+        except Exception as error:
+            raise EngineStopped(f"cannot reach Spark master {context.master}", hint="is --master right?") from error
         cores = int(context.getConf().get("spark.executor.cores", "0"))
         return executors * cores if cores else max(int(context.defaultParallelism), executors)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from abscli.planner.plan import plan_full, plan_partial
@@ -71,12 +72,24 @@ def newest_whole(
         if reason is None:
             return store.detail(number), skipped
         skipped.append((number, reason))
+    if epoch is not None:
+        raise _not_that_one(store, epoch, skipped[0][1])
     said = "; ".join(f"epoch {number}: {reason}" for number, reason in skipped[:3])
     raise NoRecovery(
         f"no epoch is whole ({said or 'there is none'})",
         path=store.path,
         hint="`abs validate` says what is damaged; the job can start again from the beginning in a new store",
     )
+
+
+def _not_that_one(store: NativeStore, epoch: int, reason: str) -> NoRecovery:
+    """The error for an epoch that was asked for and is not whole; says which other one is."""
+    try:
+        other = newest_whole(store)[0].facts.epoch
+        hint = f"epoch {other} is the newest whole one: abs plan-recovery {shlex.quote(f'{store.path}@{other}')}"
+    except NoRecovery:
+        hint = "no other epoch is whole; `abs validate` says what is damaged"
+    return NoRecovery(f"epoch {epoch} cannot be restored: {reason}", path=store.path, hint=hint)
 
 
 def why_not(store: NativeStore, epoch: int, distrust: Sequence[str] = ()) -> str | None:
@@ -86,7 +99,8 @@ def why_not(store: NativeStore, epoch: int, distrust: Sequence[str] = ()) -> str
         if aborted is not None:
             return f"was given up: {aborted.reason}"
         missing = next((row.missing for row in store.epochs() if row.epoch == epoch), ())
-        return f"is incomplete: {len(missing)} tasks have not acked, {', '.join(missing[:3])}"
+        named = ", ".join(missing[:3]) + (" ..." if len(missing) > 3 else "")
+        return f"is incomplete: not acked by {len(missing)} of its tasks, {named}"
     try:
         known = {part.task for part in store.parts(epoch)}
         for task in distrust:

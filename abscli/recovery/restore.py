@@ -15,6 +15,7 @@ from formats.errors import NoRecovery, OtherJob, StalePlan
 from formats.native import layout, lock
 from formats.native.facts import digest
 from formats.native.reader import NativeStore
+from formats.native.writer import put_store
 from formats.plan import Plan, PlanKind
 from formats.storage import LocalStorage
 from formats.topology import Topology, canonical
@@ -103,5 +104,6 @@ def copy_epoch(store: NativeStore, epoch: int, to: str) -> None:
     paths |= {log.file.path for part in store.parts(epoch) for log in part.logs if log.file}
     paths |= {manifest.tasks_file.path, layout.topology(manifest.topology_sha256)}
     with lock.exclusive(target):
-        for path in [*sorted(paths), layout.manifest(epoch), layout.STORE]:
+        for path in [*sorted(paths), layout.manifest(epoch)]:
             target.put(path, store.storage.read(path))
+        put_store(target, store.job)

@@ -191,7 +191,12 @@ def unseal(data: bytes, kind: type[F], path: str) -> F:
     if tail != expected:
         if not tail.startswith(SEAL):  # a newer format may seal in another way; a flipped digit is no newer format
             _refuse_newer(data, path)
-        found = tail[len(SEAL) : -3].decode("ascii", "replace") if tail.startswith(SEAL) else "no digest"
+            raise Damaged(
+                "was cut short or overwritten: it does not end in its own digest",
+                path=path,
+                hint="run `abs validate` on the store; use another epoch",
+            )
+        found = tail[len(SEAL) : -3].decode("ascii", "replace")
         raise Damaged(
             f"its bytes have SHA-256 {digest(body)[:12]}…, it says {found[:12]}…",
             path=path,

@@ -49,7 +49,7 @@ def create(storage: Storage, job: str) -> None:
                 path=storage.root,
                 hint="give --store a new or empty directory",
             ) from None
-        storage.put(layout.STORE, seal(StoreFacts(job=job, created=now(), **header(StoreFacts))))
+        put_store(storage, job)
         return
     if found.job != job:
         raise OtherJob(
@@ -57,6 +57,11 @@ def create(storage: Storage, job: str) -> None:
             path=storage.root,
             hint="give --store another directory",
         )
+
+
+def put_store(storage: Storage, job: str) -> None:
+    """Say that the directory is a store; from then on it is one."""
+    storage.put(layout.STORE, seal(StoreFacts(job=job, created=now(), **header(StoreFacts))))
 
 
 def put_topology(storage: Storage, topology: Topology) -> str:

@@ -52,7 +52,8 @@ def main() -> None:
     for name, times in found.items():
         print(f"{name:34} median {statistics.median(times):6.0f} ms (min {min(times):.0f}, max {max(times):.0f})")
     code = "import sys\nfrom abscli.commands.main import main\nmain(['--help'])\nprint(*sorted(sys.modules), sep='\\n')"
-    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = done.stdout.split("\n")
     ours = [m for m in modules if m.split(".")[0] in ("abscli", "formats")]
     heavy = [m for m in modules if m in ("pyarrow", "pyspark", "rich", "yaml", "numpy", "msgspec", "typer", "pydantic")]
     print(f"abs --help imports {', '.join(ours)}; of the heavy ones: {', '.join(heavy) or 'none'}")
