@@ -301,7 +301,7 @@ def test_a_changed_graph_is_refused_and_a_reordered_one_is_not(tmp_path: Path, s
     counts = write_words(tmp_path, lines=5000)
     callbacks, _ = stop_after(1)
     stopped = run_job(word_count(), str(tmp_path / STORE), inline(tmp_path, interval=0.02), **callbacks)  # type: ignore[arg-type]
-    with pytest.raises(OtherJob, match="operator lines has changed .*parallelism was 2, is 4"):
+    with pytest.raises(OtherJob, match=r"operator lines has changed .*parallelism was 2, is 4"):
         run(word_count(4), tmp_path, from_epoch=stopped.epoch)
     topology = word_count()
     reordered = msgspec.structs.replace(topology, operators=topology.operators[::-1], edges=topology.edges[::-1])
