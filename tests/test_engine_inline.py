@@ -13,7 +13,7 @@ from abscli.engine import sources
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.job import JobOptions, run_job
 from abscli.engine.service import Progress, Service
-from abscli.recovery.planning import plan_recovery
+from abscli.recovery.planning import own_line, plan_recovery
 from abscli.recovery.restore import restore
 from formats.errors import Damaged, NotFound, OtherJob, StoreInUse
 from formats.native.lock import exclusive
@@ -182,6 +182,68 @@ def test_going_back_on_purpose_moves_newer_output_aside(tmp_path: Path, small_ba
     run(word_count(), tmp_path, from_epoch=first)
     assert last_counts(tmp_path) == counts
     assert any((tmp_path / "out" / "superseded").iterdir())
+
+
+def test_branches_keep_their_own_output(tmp_path: Path, small_batches: None) -> None:
+    counts = write_words(tmp_path, lines=20_000)
+    run(word_count(), tmp_path, interval=0.02, keep=None)
+    first, second = store(tmp_path).epoch_numbers()[:2]
+    run(word_count(), tmp_path, from_epoch=first, keep=None)
+    run(word_count(), tmp_path, from_epoch=second, keep=None)
+    assert last_counts(tmp_path) == counts
+    last = store(tmp_path).latest() or 0
+    whole = [last, second, first]
+    assert [n for n in own_line(store(tmp_path)) if n in whole] == whole
+
+
+def test_a_part_that_is_gone_is_not_passed_over(tmp_path: Path, small_batches: None) -> None:
+    write_words(tmp_path, lines=20_000)
+    callbacks, _ = stop_after(1)
+    stopped = run_job(word_count(), str(tmp_path / STORE), inline(tmp_path, interval=0.02), **callbacks)  # type: ignore[arg-type]
+    for path in (tmp_path / "out").glob(f"*-{stopped.epoch:010d}.jsonl"):
+        path.unlink()
+    with pytest.raises(Damaged, match="output part of .* rows is gone"):
+        run(word_count(), tmp_path, from_epoch=stopped.epoch)
+
+
+def test_keys_of_every_unit_of_time_survive_a_restore(tmp_path: Path) -> None:
+    rows = [{"t": f"2024-01-01T00:00:{i % 60:02d}"} for i in range(500)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    base = word_count()
+    topology = Topology(
+        "times",
+        (
+            operator("rows", Kind.SOURCE, 1, connector={"type": "jsonl", "path": "rows.jsonl"}),
+            operator("counts", Kind.REDUCE, 2, key=("t",), aggregates=(Aggregate("n", "count", "*"),), emit="epoch"),
+            operator("out", Kind.SINK, 2, connector={"type": "jsonl", "path": "out"}),
+        ),
+        (
+            msgspec.structs.replace(base.edges[1], source="rows", key=("t",)),
+            base.edges[2],
+        ),
+    )
+    run(topology, tmp_path)
+    with (tmp_path / "rows.jsonl").open("a") as f:
+        f.write("".join(json.dumps(row) + "\n" for row in rows))
+    run(topology, tmp_path, from_epoch=store(tmp_path).latest())
+    latest = store(tmp_path).latest() or 0
+    state = [row for batch in store(tmp_path).state(latest, "counts") for row in batch.to_pylist()]
+    assert len(state) == 60
+    assert sum(row["n"] for row in state) == 500
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_few_kept_epochs_and_several_in_flight_can_always_be_restored(
+    tmp_path: Path, small_batches: None, keep: int
+) -> None:
+    counts = write_words(tmp_path, lines=20_000)
+    callbacks, _ = stop_after(25)
+    chosen = inline(tmp_path, interval=0.005, keep=keep, max_concurrent=3)
+    run_job(word_count(), str(tmp_path / STORE), chosen, **callbacks)  # type: ignore[arg-type]
+    for row in store(tmp_path).epochs():
+        assert row.reason is None or "contains it" in row.reason
+    run(word_count(), tmp_path, from_epoch=store(tmp_path).latest())
+    assert last_counts(tmp_path) == counts
 
 
 def test_from_epoch_zero_starts_again(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ TABLE: tuple[tuple[type[BaseException], Fault], ...] = (
     (errors.UnknownTask, Fault(USAGE, "unknown-task")),
     (errors.UnsafePath, Fault(USAGE, "unsafe-path")),
     (errors.FormatError, Fault(USAGE, "invalid-file")),
+    (FileExistsError, Fault(USAGE, "not-a-directory")),
     (FileNotFoundError, Fault(USAGE, "no-such-file")),
     (NotADirectoryError, Fault(USAGE, "no-such-file")),
     (IsADirectoryError, Fault(USAGE, "not-a-file")),

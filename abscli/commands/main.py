@@ -66,7 +66,7 @@ def _report(error: BaseException, args: list[str]) -> int:
     bold, plain = ("\x1b[1;31m", "\x1b[0m") if output.colour(sys.stderr) else ("", "")
     if path and path not in message:
         message = f"{path}: {message}"
-    elif "\n" in message:
+    elif _findings(error):
         message = f"{path or 'input'} does not hold: {message.count(chr(10)) + 1} errors\n{message}"
     first, _, rest = message.partition("\n")
     output.say(f"{bold}abs: error:{plain} {first}")

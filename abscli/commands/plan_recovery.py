@@ -111,7 +111,12 @@ def _from_store(
     path, named = parse_reference(ref)
     store = open_store(path)
     if failed:
+        if distrust or epoch is not None or isinstance(named, int):
+            raise typer.BadParameter("a running job goes on from its newest whole epoch: leave @N, --epoch and "
+                                     "--distrust out", param_hint="'--failed'")  # fmt: skip
         return plan_failed(store, failed)
+    if epoch is not None and isinstance(named, int) and epoch != named:
+        raise typer.BadParameter(f"REF names epoch {named}, --epoch {epoch}", param_hint="'--epoch'")
     if store.running_attempt() is not None:
         note(f"a job runs on {path} now: this plan is stale at its next start; --failed TASK plans for a running job")
     number = epoch if epoch is not None else named if isinstance(named, int) else None

@@ -138,17 +138,17 @@ def _newest(store: str) -> int:
 
     Raises NoRecovery when there are complete epochs and none is whole.
     """
-    from abscli.recovery.planning import newest_whole
+    from abscli.recovery.planning import newest_whole, own_line
     from formats.errors import NotFound
     from formats.open import open_store
 
     try:
         opened = open_store(store)
-        latest = opened.latest()
+        latest = next((epoch for epoch in own_line(opened) if opened.has_manifest(epoch)), None)
     except NotFound:
         latest = None
     if latest is None:
-        note(f"{store} has no complete epoch: the job starts from the beginning")
+        note(f"{store} has no complete epoch to go on from: the job starts from the beginning")
         return 0
     detail, skipped = newest_whole(opened)
     for epoch, reason in skipped:

@@ -27,7 +27,7 @@ def build_runners(
     *,
     mine: Callable[[int], bool],
     send: Callable[[str, Batch | Barrier], None],
-    acked: Callable[[PartFacts], None],
+    acked: Callable[[PartFacts, int], None],
     ended: Callable[[str], None],
     later: Callable[[Callable[[], None]], None],
 ) -> list[Runner]:

@@ -124,7 +124,7 @@ def call(function: Function, batch: pa.RecordBatch, expected: type, *, operator:
     """
     try:
         result = function(batch)
-    except Exception as error:
+    except BaseException as error:  # sys.exit() in a function is a failure of the job as well
         row = _failing_row(function, batch)
         what = f"{type(error).__name__}: {error}{_place(error)}"
         value = str(batch.slice(row, 1).to_pylist()[0])[:200]
@@ -139,7 +139,7 @@ def call(function: Function, batch: pa.RecordBatch, expected: type, *, operator:
     return result
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """Where in the user's file it was raised: the innermost frame that is no library's."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     own = [frame for frame in frames if "site-packages" not in frame.filename and not frame.filename.startswith("<")]
@@ -153,7 +153,7 @@ def _failing_row(function: Function, batch: pa.RecordBatch) -> int:
         middle = (low + high) // 2
         try:
             function(batch.slice(low, middle - low))
-        except Exception:
+        except BaseException:
             high = middle
         else:
             low = middle

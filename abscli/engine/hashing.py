@@ -1,12 +1,14 @@
 """The hash that places keys in key groups: the same on every machine and in every version.
 
 64 bits, over Arrow columns at numpy speed. Integers of any width, booleans, dates and times hash by value; floats
-by their double's bits (-0.0 as 0.0, every NaN alike); strings and bytes by 8-byte little-endian lanes and length;
+by their double's bits (-0.0 as 0.0, every NaN alike); strings and bytes by 8-byte little-endian lanes and length, those
+beyond LONG bytes by BLAKE2b, first 8 bytes, little-endian;
 anything else by its string form. It is part of the store's format: changing it is a new major version.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import cast
 
@@ -16,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 SAMPLE = 2048
+LONG = 1024
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -100,8 +103,11 @@ def _hash_bytes(column: pa.Array, offset_type: np.dtype[np.signedinteger]) -> Ha
     lanes = np.lib.stride_tricks.as_strided(data.view(), shape=(len(data) - 7, 8), strides=(1, 1))
     starts, lengths = offsets[:-1] - first, np.diff(offsets)
     hashes = _mix(lengths.astype(np.uint64) * _P2)
+    for row in np.flatnonzero(lengths > LONG).tolist():
+        whole = data[starts[row] : starts[row] + lengths[row]].tobytes()
+        hashes[row] = int.from_bytes(hashlib.blake2b(whole, digest_size=8).digest(), "little")
     done = 0
-    active = np.flatnonzero(lengths > 0)
+    active = np.flatnonzero((lengths > 0) & (lengths <= LONG))
     while len(active):
         left = lengths[active] - done
         lane = np.ascontiguousarray(lanes[starts[active] + done]).view("<u8").reshape(-1).astype(np.uint64)

@@ -18,6 +18,7 @@ from abscli.engine.journal import Journal
 from abscli.engine.service import Progress, Service
 from abscli.engine.sinks import check_sinks, claim, refuse_strangers, settle
 from abscli.engine.wire import JobSpec
+from abscli.planner.lineage import Life, spans
 from abscli.protocol.coordinator import Coordinator, Until
 from formats.errors import NotFound, OtherJob
 from formats.native import layout, lock
@@ -96,6 +97,11 @@ def run_job(
     JobFailed, and the errors of `formats` (StoreInUse, OtherJob, Damaged).
     """
     check_runnable(topology)
+    store_path = store_path.removeprefix("file://")
+    if "://" in store_path or not store_path:
+        raise UsageError(
+            f"cannot write to {store_path!r}: stores behind a URI are read-only", hint="give --store a local directory"
+        )
     Path(store_path).mkdir(parents=True, exist_ok=True)
     storage = LocalStorage(os.path.abspath(store_path))
     with _signals() as signals, lock.exclusive(storage):
@@ -142,7 +148,7 @@ def _begin(
     )
     claim(topology, options.directory, digest(storage.read(layout.STORE)), take_over=options.kind == "restore")
     put_attempt(storage, attempt)
-    settle(topology, options.directory, parent, parts)
+    settle(topology, options.directory, spans([Life(a.first_epoch, a.parent) for a in attempts], parent), parts)
     return attempt, parts
 
 

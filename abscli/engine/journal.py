@@ -33,6 +33,7 @@ class Journal:
         self._keep = keep
         self._job_hint = directory_hint
         self._open: dict[int, TriggerFacts] = {}
+        self._bases: dict[int, int] = {}
         self._kept = self._read_kept() if keep is not None else {}
         self._spared = self._read_spared() if keep is not None else set()
 
@@ -79,12 +80,19 @@ class Journal:
                 if part is None:
                     raise Damaged("acked, but its ack file is gone", path=layout.ack(epoch, task_name(op.id, i)))
                 parts.append(part)
+        files = frozenset(f.path for part in parts for f in files_of(part))
+        lost = [path for path in sorted(files) if self._storage.size(path) is None]
+        if lost:
+            raise Damaged(f"epoch {epoch} refers to it, and it is gone", path=f"{self._storage.root}/{lost[0]}")
         trigger = msgspec.structs.replace(self._open.pop(epoch), parent=self.last_complete)
         complete(self._storage, trigger, self._topology.job, tuple(parts), idle=idle)
-        files = frozenset(f.path for part in parts for f in files_of(part))
         self._kept[epoch] = Kept(epoch, True, trigger.parent, files)
         self.last_complete = max(self.last_complete, epoch)
         self.completed_at.append(time.time())
+
+    def builds_on(self, epoch: int, base: int) -> None:
+        """A task's part of `epoch` refers to files of epoch `base`."""
+        self._bases[epoch] = min(base, self._bases.get(epoch, base))
 
     def abort(self, epoch: int, reason: str) -> None:
         """The epoch is given up."""
@@ -92,11 +100,17 @@ class Journal:
         self._open.pop(epoch, None)
         self._kept[epoch] = Kept(epoch, False, None, frozenset())
 
-    def prune(self) -> None:
-        """Let go of epochs beyond `keep`, but of no file that a kept one refers to."""
+    def prune(self, *, last: bool = False) -> None:
+        """Let go of epochs beyond `keep`, but of no file that a kept one refers to or an open one may refer to.
+
+        Tasks hear late of complete epochs: until the end, what the newest complete one was built on stays, since what
+        is being copied now builds on that or on something newer.
+        """
         if self._keep is None:
             return
-        gone, files = expired(self._kept.values(), self._keep)
+        floor = None if last else self._bases.get(self.last_complete, self._attempt.parent)
+        gone, files = expired(self._kept.values(), self._keep, floor)
+        self._bases = {epoch: base for epoch, base in self._bases.items() if epoch >= self.last_complete}
         for epoch in gone:
             self._spared |= remove_epoch(self._storage, epoch, keep=files)
             del self._kept[epoch]

@@ -55,6 +55,7 @@ class Part:
     """A copy that is not yet acked."""
 
     draft: PartDraft
+    base: int
     state: Future[tuple[FileFacts, ...]]
     logs: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
 
@@ -62,8 +63,8 @@ class Part:
 class Runner:
     """machine: the task's protocol; exactly one of source, sink, operator is set.
 
-    send(channel, item) delivers to a receiver; acked(part) and ended(task) report; later(function) runs it on the
-    processing thread. base: the state files of the epoch that the task was restored from.
+    send(channel, item) delivers to a receiver; acked(part, base epoch) and ended(task) report; later(function) runs it
+    on the processing thread. base: the state files of the epoch that the task was restored from.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Runner:
         pool: ThreadPoolExecutor,
         *,
         send: Callable[[str, Batch | Barrier], None],
-        acked: Callable[[PartFacts], None],
+        acked: Callable[[PartFacts, int], None],
         ended: Callable[[str], None],
         later: Callable[[Callable[[], None]], None],
         source: Source | None = None,
@@ -202,16 +203,28 @@ class Runner:
     # -- what the actions mean here -----------------------------------------------------------------------
 
     def _process(self, batch: Batch) -> None:
-        if self.sink is not None:
-            self.sink.write(batch.rows)
-        elif self.operator is not None:
-            self._emit(self.operator.process(batch.rows, batch.first))
+        try:
+            if self.sink is not None:
+                self.sink.write(batch.rows)
+            elif self.operator is not None:
+                self._emit(self.operator.process(batch.rows, batch.first))
+        except (pa.ArrowException, ValueError, TypeError, KeyError) as error:  # JobFailed is none of these
+            raise self._cannot(error, batch.rows.schema) from error
+
+    def _cannot(self, error: Exception, schema: pa.Schema) -> JobFailed:
+        what = (str(error).splitlines() or [""])[0]
+        return JobFailed(
+            f"task {self.machine.name} cannot work on columns {_columns(schema)}: {type(error).__name__}: {what}",
+            hint="cast the columns to plain types in a map before it",
+        )
 
     def _emit(self, rows: pa.RecordBatch | None) -> None:
         if rows is None or not rows.num_rows:
             return
         if self._schema is None:
             self._schema = rows.schema
+            if len(set(rows.schema.names)) < len(rows.schema.names):
+                raise JobFailed(f"task {self.machine.name}: two columns of one name in {_columns(rows.schema)}")
         elif not rows.schema.equals(self._schema):
             raise JobFailed(
                 f"task {self.machine.name}: its output changed from columns {_columns(self._schema)} "
@@ -254,7 +267,7 @@ class Runner:
         self._first_barrier = None
         key = state.key if state is not None else ()
         future = self._pool.submit(write_state, self._storage, draft, table, key, base, stage)
-        self._parts[epoch] = Part(draft, future)
+        self._parts[epoch] = Part(draft, self._base_epoch, future)
 
     def _persist(self, epoch: int) -> None:
         part = self._parts[epoch]
@@ -265,11 +278,15 @@ class Runner:
         write.add_done_callback(lambda done: self._later(lambda: self._persisted(epoch, done)))
 
     def _persisted(self, epoch: int, done: Future[PartFacts]) -> None:
-        facts = done.result()
+        try:
+            facts = done.result()
+        except pa.ArrowException as error:
+            raise self._cannot(error, self._schema or pa.schema([])) from error
         if epoch in self._parts:
+            base = self._parts[epoch].base
             self._files[epoch] = facts.state
             self.on(Persisted(epoch))
-            self._acked(facts)
+            self._acked(facts, base)
 
     def _commit(self, epoch: int) -> None:
         if epoch in self._files and epoch > self._base_epoch:

@@ -198,11 +198,12 @@ class Service:
                     self._deadlines.pop(epoch, None)
                     self._tell(EpochAborted(epoch))
                 case Finish():
+                    self._journal.prune(last=True)
                     self._leaving = True
                     self._tell(Leave())
 
     def _tell(self, message: msgspec.Struct) -> None:
-        for connection in self._connections.values():
+        for connection in list(self._connections.values()):  # a send that fails takes its connection out
             connection.send_message(message)
 
     # -- workers ------------------------------------------------------------------------------------------
@@ -240,16 +241,19 @@ class Service:
                     self._tell(Go())
                     if self._coordinator.draining:
                         self._do(TriggerDue())
-            case TaskAcked(task, epoch, attempt, finished, logged, sent, received):
+            case TaskAcked(task, epoch, attempt, base, finished, logged, sent, received):
+                self._journal.builds_on(epoch, base)
                 self._do(Acked(task, epoch, attempt, finished, logged, sent, received))
             case SourceFinished(task):
                 self._do(SourceEnded(task))
             case Status() as status:
                 self._note(status)
-            case Failed(_, message, hint, code):
+            case Failed(_, message, hint, code, detail):
                 kind: type[EngineError] = {6: EngineStopped, 7: JobFailed, 2: UsageError}.get(code, EngineError)
-                error = kind(message, hint=hint or self._journal.hint())
+                error = kind(message, hint=hint if hint or code == 2 else self._journal.hint())
                 error.exit_code = code
+                if detail:
+                    error.add_note(detail)
                 self.abandon(error)
 
     def _note(self, status: Status) -> None:

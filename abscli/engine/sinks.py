@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from abscli.engine.errors import UsageError
+from formats.errors import Damaged
 from formats.native.facts import PartFacts, SinkFile
 from formats.topology import Kind, Operator, Topology
 
@@ -92,9 +93,18 @@ class JsonLinesSink:
 
 
 def reveal(folder: str, file: SinkFile) -> None:
-    """Rename a staged part to its visible name, if that has not been done."""
-    with contextlib.suppress(FileNotFoundError):
-        os.replace(os.path.join(folder, STAGED, file.name), os.path.join(folder, file.name))
+    """Rename a staged part to its visible name, if that has not been done; Damaged if it is neither here nor there."""
+    visible = os.path.join(folder, file.name)
+    try:
+        os.replace(os.path.join(folder, STAGED, file.name), visible)
+    except FileNotFoundError:
+        if not os.path.exists(visible):
+            raise Damaged(
+                f"an output part of {file.rows} rows is gone",
+                path=visible,
+                hint="put it back; or, if a reader took it away, leave an empty file of that name in its place",
+            ) from None
+    else:
         _sync(folder)
 
 
@@ -143,22 +153,35 @@ def claim(topology: Topology, directory: str, owner: str, *, take_over: bool) ->
         os.replace(note + ".new", note)
 
 
-def settle(topology: Topology, directory: str, epoch: int, parts: tuple[PartFacts, ...]) -> None:
-    """Make every sink show exactly what belongs to `epoch`, before a job goes on from it (0: from the start).
+def settle(topology: Topology, directory: str, leading: list[range], parts: tuple[PartFacts, ...]) -> None:
+    """Make every sink show exactly what belongs to an epoch, before a job goes on from it.
 
-    Parts that its completion had still to reveal are revealed, other staged parts are dropped, newer visible ones
-    move to `superseded/`. UsageError if a job from the start finds parts of another one.
+    leading: the epoch numbers that lead to it (none: from the start); parts: its own, whose completion may still have
+    to be revealed. Other staged parts are dropped; visible ones of other branches move to `superseded/`, and those of
+    this line come back from there. Damaged if a part of the epoch is nowhere.
     """
     for op in topology.operators:
         if op.kind is not Kind.SINK or op.connector is None:
             continue
         folder = os.path.join(directory, op.connector["path"])
+        aside = os.path.join(folder, SUPERSEDED)
+        os.makedirs(folder, exist_ok=True)
+        for name in visible_parts(aside):
+            if _leads(name, leading) and not os.path.exists(os.path.join(folder, name)):
+                os.replace(os.path.join(aside, name), os.path.join(folder, name))
         for part in parts:
             if part.task.rpartition("/")[0] == op.id:
                 for file in part.sink:
                     reveal(folder, file)
         _drop_staged(os.path.join(folder, STAGED))
-        _supersede(folder, epoch)
+        for name in visible_parts(folder):
+            if not _leads(name, leading):
+                _set_aside(folder, aside, name)
+        _sync(folder)
+
+
+def _leads(name: str, leading: list[range]) -> bool:
+    return any(int(name[11:21]) in span for span in leading)
 
 
 def visible_parts(folder: str) -> list[str]:
@@ -174,18 +197,12 @@ def _drop_staged(folder: str) -> None:
             os.unlink(os.path.join(folder, name))
 
 
-def _supersede(folder: str, epoch: int) -> None:
-    newer = [name for name in visible_parts(folder) if int(name[11:21]) > epoch]
-    if not newer:
-        return
-    aside = os.path.join(folder, SUPERSEDED)
+def _set_aside(folder: str, aside: str, name: str) -> None:
     os.makedirs(aside, exist_ok=True)
-    for name in newer:
-        target, n = os.path.join(aside, name), 1
-        while os.path.exists(target):
-            target, n = os.path.join(aside, f"{name}.{n}"), n + 1
-        os.replace(os.path.join(folder, name), target)
-    _sync(folder)
+    target, n = os.path.join(aside, name), 1
+    while os.path.exists(target):
+        target, n = os.path.join(aside, f"{name}.{n}"), n + 1
+    os.replace(os.path.join(folder, name), target)
 
 
 def refuse_strangers(topology: Topology, directory: str) -> None:

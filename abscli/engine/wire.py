@@ -95,11 +95,13 @@ class EpochAborted(msgspec.Struct, frozen=True, tag=True):
 
 
 class TaskAcked(msgspec.Struct, frozen=True, tag=True):
-    """A task's part is durable; the facts themselves lie in the store."""
+    """A task's part is durable; the facts themselves lie in the store. base: the complete epoch whose files the part
+    builds on: what the task copies later builds on that one or a newer one."""
 
     task: str
     epoch: int
     attempt: int
+    base: int
     finished: bool
     logged: int
     sent: dict[str, int]
@@ -127,12 +129,13 @@ class Throttle(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """A worker cannot go on. code: as in the table of exit codes."""
+    """A worker cannot go on. code: as in the table of exit codes; detail: a traceback, for a bug."""
 
     worker: int
     message: str
     hint: str | None
     code: int
+    detail: str | None = None
 
 
 class Leave(msgspec.Struct, frozen=True, tag=True):

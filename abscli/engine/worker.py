@@ -11,6 +11,7 @@ import queue
 import selectors
 import socket
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -52,6 +53,7 @@ CHANNEL_BYTES = 2 << 20
 CIRCULATING_BYTES = 32 << 20
 """Bytes on back edges of this worker beyond which its sources pause."""
 
+BUG = "this is a bug; run with -vv for the traceback"
 CONNECT_SECONDS = 30.0
 
 LOST_SECONDS = 5.0
@@ -188,7 +190,7 @@ class Worker:
         self._later.put(function)
         self._wakeup()
 
-    def _acked(self, part: PartFacts) -> None:
+    def _acked(self, part: PartFacts, base: int) -> None:
         runner = next(r for r in self._runners if r.machine.name == part.task)
         counts = {operator: iter(row) for operator, row in part.received.items()}
         received = {c: next(counts[c.partition("->")[0].rpartition("/")[0]]) for c in runner.machine.inputs}
@@ -196,7 +198,7 @@ class Worker:
         for route in runner.routes:
             sent.update(zip(route.channels, part.sent[route.edge.target], strict=True))
         logged = sum(log.records for log in part.logs)
-        ack = TaskAcked(part.task, part.epoch, part.attempt, part.finished, logged, sent, received)
+        ack = TaskAcked(part.task, part.epoch, part.attempt, base, part.finished, logged, sent, received)
         self._control.send_message(ack)
 
     def _report_status(self) -> None:
@@ -318,7 +320,7 @@ def _failure(number: int, error: Exception) -> Failed:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return Failed(number, f"worker {number}: {where}{error.strerror or error}", None, EngineStopped.exit_code)
-    import traceback
-
-    return Failed(number, f"worker {number}: {''.join(traceback.format_exception(error))}", None, 1)
+    what = (str(error).splitlines() or [""])[0]
+    detail = "".join(traceback.format_exception(error))
+    return Failed(number, f"worker {number}: unexpected {type(error).__name__}: {what}", BUG, 1, detail)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 
+from abscli.planner.lineage import Life, line
 from abscli.planner.plan import plan_full, plan_partial
 from formats.errors import FormatError, NoRecovery, UnknownTask
 from formats.native import layout
@@ -12,7 +14,6 @@ from formats.native.reader import NativeStore, files_of
 from formats.native.writer import now
 from formats.plan import Input, Plan
 from formats.storage import walk
-from formats.topology import task_name
 from formats.view import EpochDetail
 
 Skips = list[tuple[int, str]]
@@ -30,7 +31,7 @@ def plan_recovery(
     return plan_full(
         store.topology(detail.facts.epoch),
         detail,
-        store=store.path,
+        store=absolute(store.path),
         topology_sha256=store.topology_sha256(detail.facts.epoch),
         inputs=inputs(store, detail.facts.epoch),
         created=now(),
@@ -47,7 +48,7 @@ def plan_failed(store: NativeStore, failed: Sequence[str]) -> Plan:
         failed,
         created=now(),
         detail=detail,
-        store=store.path,
+        store=absolute(store.path),
         topology_sha256=store.topology_sha256(detail.facts.epoch),
         inputs=inputs(store, detail.facts.epoch),
         skipped=skipped,
@@ -58,12 +59,12 @@ def plan_failed(store: NativeStore, failed: Sequence[str]) -> Plan:
 def newest_whole(
     store: NativeStore, *, epoch: int | None = None, distrust: Sequence[str] = (), below: int | None = None
 ) -> tuple[EpochDetail, Skips]:
-    """The newest epoch whose every file has its size and digest, and why newer ones were passed over."""
-    numbers = [epoch] if epoch is not None else store.epoch_numbers()[::-1]
+    """The newest epoch on the job's own line whose every file has its digest, and why newer ones were passed over."""
+    numbers = [epoch] if epoch is not None else own_line(store)
     if epoch is not None and epoch not in store.epoch_numbers():
         raise store.no_epoch(epoch)
     skipped: Skips = []
-    distrusted = below if below is not None else store.latest()
+    distrusted = below if below is not None else next((n for n in numbers if store.has_manifest(n)), None)
     for number in numbers:
         if below is not None and number > below:
             skipped.append((number, f"newer than epoch {below}, which the plan is for"))
@@ -80,6 +81,15 @@ def newest_whole(
         path=store.path,
         hint="`abs validate` says what is damaged; the job can start again from the beginning in a new store",
     )
+
+
+def own_line(store: NativeStore) -> list[int]:
+    """Epochs on the line of the newest attempt, newest first; by number alone if an attempt cannot be read."""
+    try:
+        lives = [Life(a.first_epoch, a.parent) for a in store.attempts()]
+    except FormatError:
+        lives = []
+    return line(lives, store.epoch_numbers())
 
 
 def _not_that_one(store: NativeStore, epoch: int, reason: str) -> NoRecovery:
@@ -176,6 +186,6 @@ def _later(store: NativeStore, epoch: int) -> EpochDetail | None:
     return None
 
 
-def all_tasks(store: NativeStore, epoch: int) -> list[str]:
-    """Names of all tasks of an epoch's job graph."""
-    return [task_name(op.id, i) for op in store.topology(epoch).operators for i in range(op.parallelism)]
+def absolute(path: str) -> str:
+    """A store's place as a plan names it: a plan is carried out from other directories, too."""
+    return path if "://" in path else os.path.abspath(path)

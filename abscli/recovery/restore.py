@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from abscli.engine.job import JobOptions, Outcome, run_job
 from abscli.engine.service import Progress
-from abscli.recovery.planning import what_changed
+from abscli.recovery.planning import inputs, what_changed
 from formats.errors import NoRecovery, OtherJob, StalePlan
 from formats.native import layout, lock
 from formats.native.facts import digest
@@ -49,7 +49,11 @@ def check_plan(plan: Plan, store: NativeStore, topology: Topology) -> None:
             f"job {topology.job!r} has topology {found[:12]}…, the plan is for {str(plan.topology_sha256)[:12]}…",
             hint="give the job file that the store was written with",
         )
-    problem = what_changed(store, plan)
+    assert plan.epoch is not None
+    if not {(i.path, i.sha256) for i in inputs(store, plan.epoch)} <= {(i.path, i.sha256) for i in plan.inputs}:
+        problem: str | None = f"it does not list every file of epoch {plan.epoch} as it is now"
+    else:
+        problem = what_changed(store, plan)
     if problem is not None:
         raise StalePlan(f"the plan no longer holds: {problem}", path=store.path, hint="make a new plan and look at it")
 
@@ -102,6 +106,10 @@ def copy_epoch(store: NativeStore, epoch: int, to: str) -> None:
     manifest = store.manifest(epoch)
     paths = {f.path for part in store.parts(epoch) for f in part.state}
     paths |= {log.file.path for part in store.parts(epoch) for log in part.logs if log.file}
+    for entry in store.storage.list(layout.ATTEMPTS):
+        path = f"{layout.ATTEMPTS}/{entry.name}"
+        if store.attempt(path).first_epoch <= epoch:
+            paths.add(path)
     paths |= {manifest.tasks_file.path, layout.topology(manifest.topology_sha256)}
     with lock.exclusive(target):
         for path in [*sorted(paths), layout.manifest(epoch)]:

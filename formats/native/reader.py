@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from formats.errors import Damaged, FormatError, NotFound
+from formats.errors import Damaged, FormatError, NotFound, UnsafePath
 from formats.native import layout, lock
 from formats.native.facts import (
     AbortFacts,
@@ -91,7 +91,10 @@ class NativeStore:
         return max([0, *numbers, *fences])
 
     def _has(self, path: str) -> bool:
-        return self.storage.size(path) is not None
+        try:
+            return self.storage.size(path) is not None
+        except UnsafePath:
+            return True  # something is there; reading it says what is wrong
 
     def has_manifest(self, epoch: int) -> bool:
         """Whether the epoch is complete (its manifest may still be damaged)."""

@@ -6,6 +6,7 @@ only the key groups it needs. A log is an Arrow IPC file whose batches stand in 
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 
@@ -24,7 +25,10 @@ def encode_state(table: pa.Table, key: Sequence[str]) -> bytes:
     sortable = [name for name in (KEY_GROUP, *key) if not pa.types.is_nested(table.schema.field(name).type)]
     order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in sortable])
     sink = pa.BufferOutputStream()
-    metadata = {**(table.schema.metadata or {}), b"abs.key": json.dumps(list(key)).encode()}
+    metadata = {
+        b"abs.key": json.dumps(list(key)).encode(),
+        b"abs.schema": base64.b64encode(table.schema.remove_metadata().serialize()),  # Parquet has no timestamp[s]
+    }
     pq.write_table(
         table.take(order).replace_schema_metadata(metadata),
         sink,
@@ -41,20 +45,29 @@ def decode_state(data: bytes, path: str, key_groups: range | None = None) -> pa.
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         if key_groups is None:
-            return file.read()
+            return _as_written(file.read())
         column = file.schema_arrow.get_field_index(KEY_GROUP)
         wanted = []
         for i in range(file.metadata.num_row_groups):
             statistics = file.metadata.row_group(i).column(column).statistics
             if statistics is None or (statistics.max >= key_groups.start and statistics.min < key_groups.stop):
                 wanted.append(i)
-        table = file.read_row_groups(wanted)
+        table = _as_written(file.read_row_groups(wanted))
         groups = table.column(KEY_GROUP)
         return table.filter(
             pc.and_(pc.greater_equal(groups, key_groups.start), pc.less(groups, key_groups.stop))
         )
     except (pa.ArrowException, OSError, KeyError, IndexError) as error:
         raise Damaged(f"is no readable state file: {first_line(error)}", path=path) from None
+
+
+def _as_written(table: pa.Table) -> pa.Table:
+    """The table with the types that it was given, which are part of the keys' hashes."""
+    said = (table.schema.metadata or {}).get(b"abs.schema")
+    if said is None:
+        return table
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said)))
+    return table.cast(schema).replace_schema_metadata(table.schema.metadata)
 
 
 def state_rows(data: bytes, path: str) -> int:

@@ -1,0 +1,34 @@
+"""Branches: what leads to an epoch, and where a job goes on."""
+
+from __future__ import annotations
+
+from abscli.planner.lineage import Life, line, spans
+from abscli.planner.retention import Kept, expired
+
+
+def test_one_life_is_one_span() -> None:
+    assert spans([Life(1, 0)], 7) == [range(1, 8)]
+    assert line([Life(1, 0)], [1, 2, 3]) == [3, 2, 1]
+
+
+def test_going_back_leaves_a_branch_behind() -> None:
+    lives = [Life(1, 0), Life(11, 2), Life(20, 15)]
+    assert spans(lives, 22) == [range(20, 23), range(11, 16), range(1, 3)]
+    assert spans(lives, 5) == [range(1, 6)]
+    assert line(lives, range(1, 23)) == [22, 21, 20, 15, 14, 13, 12, 11, 2, 1]
+
+
+def test_a_life_that_ended_before_its_first_epoch_goes_on_from_its_parent() -> None:
+    assert line([Life(1, 0), Life(11, 2)], range(1, 11)) == [2, 1]
+    assert line([Life(1, 0), Life(11, 0)], range(1, 11)) == []
+
+
+def test_without_known_lives_numbers_decide() -> None:
+    assert line([], [1, 3, 2]) == [3, 2, 1]
+    assert spans([], 3) == [range(1, 4)]
+
+
+def test_what_an_open_epoch_may_be_built_on_stays() -> None:
+    epochs = [Kept(n, True, n - 1, frozenset({f"f{n}"})) for n in range(1, 6)]
+    assert expired(epochs, 1) == ([1, 2, 3, 4], frozenset({"f5"}))
+    assert expired(epochs, 1, floor=3) == ([1, 2], frozenset({"f3", "f4", "f5"}))
