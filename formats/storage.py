@@ -84,14 +84,16 @@ class LocalStorage:
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         full = self.local_path(path)
         try:
-            with open(full, "rb") as f:
-                if offset:
-                    f.seek(offset)
-                return f.read() if length is None else f.read(length)
+            fd = os.open(full, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe in its place must not hang us
         except (FileNotFoundError, NotADirectoryError):
             raise NotFound("no such file", path=full) from None
-        except IsADirectoryError:
-            raise Damaged("is a directory where a file should be", path=full) from None
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise Damaged("is no plain file", path=full)
+        with open(fd, "rb") as f:
+            if offset:
+                f.seek(offset)
+            return f.read() if length is None else f.read(length)
 
     def put(self, path: str, data: bytes | memoryview, *, replace: bool = False) -> None:
         full = self.local_path(path)

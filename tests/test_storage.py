@@ -135,3 +135,9 @@ def test_a_uri_is_read_like_a_directory_and_never_written(local: LocalStorage, t
         remote.put("c", b"")
     with pytest.raises(PermissionError):
         remote.delete("a/b")
+
+
+def test_a_pipe_in_place_of_a_file_is_refused_and_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(Damaged, match="no plain file"):
+        LocalStorage(tmp_path).read("pipe")

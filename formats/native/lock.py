@@ -49,7 +49,7 @@ def _locked(fd: int) -> bool:
 def held(storage: LocalStorage) -> bool:
     """Whether somebody holds the store now."""
     try:
-        fd = os.open(storage.local_path(layout.LOCK), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(storage.local_path(layout.LOCK), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
     try:
