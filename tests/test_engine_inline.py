@@ -19,7 +19,7 @@ from formats.errors import Damaged, NotFound, OtherJob, StoreInUse
 from formats.native.lock import exclusive
 from formats.native.reader import NativeStore, files_of
 from formats.storage import LocalStorage
-from formats.topology import Aggregate, Kind, Topology
+from formats.topology import Aggregate, Edge, Kind, Partition, Topology
 from formats.view import Status
 from tests.jobs import inline, last_counts, operator, output_rows, reach, word_count, write_graph, write_words
 
@@ -445,3 +445,39 @@ def test_a_source_that_shrank_is_an_error(tmp_path: Path, small_batches: None) -
 def test_options_are_frozen() -> None:
     with pytest.raises(AttributeError):
         JobOptions("a", "b").engine = "x"  # type: ignore[misc]
+
+
+def test_filter_map_union_rebalance_and_broadcast_together(tmp_path: Path, small_batches: None) -> None:
+    rows = [{"n": n} for n in range(3000)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "steps_of_all.py").write_text(
+        "import pyarrow as pa\nimport pyarrow.compute as pc\n"
+        "def even(batch): return pc.equal(pc.bit_wise_and(batch['n'], 1), 0)\n"
+        "def negate(batch): return pa.record_batch([pc.negate(batch['n'])], names=['n'])\n"
+    )
+    topology = Topology(
+        "all",
+        (
+            operator("rows", Kind.SOURCE, 1, connector={"type": "jsonl", "path": "rows.jsonl"}),
+            operator("evens", Kind.FILTER, 3, function="steps_of_all:even"),
+            operator("negated", Kind.MAP, 2, function="steps_of_all:negate"),
+            operator("both", Kind.UNION, 2),
+            operator("out", Kind.SINK, 2, connector={"type": "jsonl", "path": "out"}),
+        ),
+        (
+            Edge("rows", "evens", Partition.REBALANCE),
+            Edge("rows", "negated", Partition.BROADCAST),
+            Edge("evens", "both", Partition.REBALANCE),
+            Edge("negated", "both", Partition.FORWARD),
+            Edge("both", "out", Partition.FORWARD),
+        ),
+    )
+    callbacks, _ = stop_after(2)
+    chosen = inline(tmp_path, interval=0.005)
+    stopped = run_job(topology, str(tmp_path / STORE), chosen, **callbacks)  # type: ignore[arg-type]
+    run(topology, tmp_path, from_epoch=stopped.epoch)
+    found = Counter(row["n"] for row in output_rows(tmp_path))
+    expected = Counter(n for n in range(3000) if n % 2 == 0)
+    for n in range(3000):
+        expected[-n] += 2
+    assert found == expected
