@@ -28,11 +28,9 @@ from formats.storage import LocalStorage
 from formats.topology import Topology
 from formats.view import Status
 
-TRIES = 4
-"""The demo's jobs take a second or two: on a fast machine one may end before it can be killed in the middle."""
-
-SINCE_COMPLETE = 0.1
-"""Seconds of work since the last complete epoch that the kill shall cost."""
+SINCE_COMPLETE = (0.1, 0.05, 0.0, 0.0)
+"""Seconds of work since the last complete epoch that the kill shall cost, in a first and further tries: the jobs take
+a few seconds, and on a fast machine one may end before it can be killed in the middle."""
 
 Report = Callable[[str], None]
 
@@ -127,7 +125,8 @@ def _options(folder: Path, name: str, context: Any, interval: float) -> JobOptio
 class _Killer:
     """Watches a job, and kills the Python process of its last worker once, in the middle of an epoch."""
 
-    def __init__(self, show: Callable[[Progress], None]) -> None:
+    def __init__(self, show: Callable[[Progress], None], since: float) -> None:
+        self._since = since
         self.killed: Killed | None = None
         self.when = 0.0
         self._complete = (0, 0.0)
@@ -141,7 +140,7 @@ class _Killer:
         self._show(progress)
         if progress.epochs > self._complete[0]:
             self._complete = progress.epochs, time.time()
-        well_into = progress.open_epochs and time.time() - self._complete[1] > SINCE_COMPLETE
+        well_into = progress.open_epochs and time.time() - self._complete[1] >= self._since
         if self.killed is None and self._service is not None and progress.epochs and well_into:
             worker, process = max(self._service.pids().items())
             self.when = time.time()
@@ -153,8 +152,8 @@ def _run_and_kill(
     topology: Topology, folder: Path, options: JobOptions, show: Callable[[Progress], None]
 ) -> tuple[Killed, float]:
     """Run until an epoch is complete and another open, then SIGKILL the Python process of the last worker."""
-    for _ in range(TRIES):
-        killer = _Killer(show)
+    for since in SINCE_COMPLETE:
+        killer = _Killer(show, since)
         try:
             run_job(topology, str(folder / "store"), options, killer.progress, killer.meet)
         except EngineStopped:
