@@ -2,9 +2,9 @@
 
     python tests/bench/bench_engine.py [--copies 1] [--rounds 5] [--latency 0.0]
 
-The four kinds alternate; medians and ratios are printed. Input: the demo's (the source text of the standard library, six
-times), repeated `copies` times. Rates count the whole attempt, from the store's lock to the last manifest, on a running
-Spark context.
+The four kinds alternate; medians and ratios are printed. Input: the demo's (the source text of the standard
+library, six times), repeated `copies` times. Rates count the whole attempt, from the store's lock to the last
+manifest, on a running Spark context.
 """
 
 from __future__ import annotations
