@@ -95,6 +95,20 @@ class EpochFacts(msgspec.Struct, frozen=True):
     reason: str | None = None  # why it is aborted or damaged
 
 
+class StateFacts(msgspec.Struct, frozen=True):
+    """One named state of an operator. name: None where an operator has just one and it is not named; kind: the format's
+    own word (`keyed`, `list`, `union`, `broadcast`, `timers`, ...); key: its key columns; opaque: how much of it cannot
+    be decoded, and why, in words; None if all can be."""
+
+    operator: str
+    name: str | None
+    kind: str
+    key: tuple[str, ...]
+    rows: int | None
+    bytes: int | None
+    opaque: str | None = None
+
+
 class EpochDetail(msgspec.Struct, frozen=True):
     """One epoch whole."""
 
@@ -128,8 +142,14 @@ class CheckpointStore(Protocol):
     def topology(self, epoch: int) -> Topology | None:
         """The job graph that the epoch was taken of."""
 
-    def state(self, epoch: int, operator: str) -> Iterator[pa.RecordBatch]:
-        """Keyed state of an operator, one row a live key, by key group."""
+    def states(self, epoch: int) -> list[StateFacts]:
+        """The states that the epoch holds, by operator; NotFound if there is no such epoch."""
+
+    def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of one state: of keyed state one a live key, by key group (Flink) or partition (Spark).
+
+        name: needed where the operator has several. NotFound if there is no such state.
+        """
 
     def log(self, epoch: int, channel: str) -> Iterator[pa.RecordBatch]:
         """The records that belong on a channel at the cut, in order."""

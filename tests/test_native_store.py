@@ -161,6 +161,19 @@ def test_what_a_missing_task_would_know_is_unknown(store: NativeStore) -> None:
     assert detail.operators[1].rows is None
 
 
+def test_states_name_their_key_and_count_rows(store: NativeStore) -> None:
+    detail = {op.id: op for op in store.detail(store.latest() or 0).operators}
+    found = store.states(store.latest() or 0)
+    assert found
+    for state in found:
+        assert state.rows == detail[state.operator].rows
+        assert state.bytes == detail[state.operator].bytes
+        rows = list(store.state(store.latest() or 0, state.operator))
+        assert set(state.key) <= set(rows[0].schema.names)
+    with pytest.raises(NotFound, match="no state 'x'"):
+        list(store.state(store.latest() or 0, found[0].operator, "x"))
+
+
 def test_state_of_several_files_has_each_key_once_the_latest_last(store: NativeStore) -> None:
     rows = [row for batch in store.state(4, "seen") for row in batch.to_pylist()]
     assert sorted(row["line"] for row in rows) == sorted(

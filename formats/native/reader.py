@@ -30,6 +30,7 @@ from formats.view import (
     EpochFacts,
     FileFacts,
     OperatorFacts,
+    StateFacts,
     Status,
     TaskFacts,
 )
@@ -309,9 +310,25 @@ class NativeStore:
             policy=head.policy if head else None,
         )
 
-    def state(self, epoch: int, operator: str) -> Iterator[pa.RecordBatch]:
+    def states(self, epoch: int) -> list[StateFacts]:
+        from formats.native.tables import key_columns, state_schema
+
+        parts = self.parts(epoch)
+        found = []
+        for op in self.topology(epoch).operators:
+            mine = [part for part in parts if part.task.rpartition("/")[0] == op.id and part.state]
+            if mine:
+                path = mine[0].state[0].path
+                key = key_columns(state_schema(self.storage.read(path), path))
+                size = sum(file.bytes or 0 for part in mine for file in part.state)
+                found.append(StateFacts(op.id, None, "keyed", tuple(key), sum(part.rows for part in mine), size))
+        return found
+
+    def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
         from formats.native.tables import decode_state, latest_rows
 
+        if name is not None:
+            raise NotFound(f"{operator} has no state {name!r}: native state has no names", path=self.path)
         for part in self.parts(epoch):
             if part.task.rpartition("/")[0] == operator and part.state:
                 tables = [decode_state(self.storage.read(f.path), f.path) for f in part.state]

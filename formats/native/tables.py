@@ -78,6 +78,14 @@ def state_rows(data: bytes, path: str) -> int:
         raise Damaged(f"is no readable state file: {first_line(error)}", path=path) from None
 
 
+def state_schema(data: bytes, path: str) -> pa.Schema:
+    """The schema of a state file, as Parquet tells it; Damaged if unreadable."""
+    try:
+        return pq.ParquetFile(pa.BufferReader(data)).schema_arrow
+    except (pa.ArrowException, OSError) as error:
+        raise Damaged(f"is no readable state file: {first_line(error)}", path=path) from None
+
+
 def key_columns(schema: pa.Schema) -> list[str]:
     """The key columns that a state file names."""
     names: list[str] = json.loads((schema.metadata or {}).get(b"abs.key", b"[]"))
