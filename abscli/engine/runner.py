@@ -125,7 +125,7 @@ class Runner:
                 self._first_barrier = time.monotonic()
             self.on(BarrierArrived(inbox.channel, item.epoch))
         else:
-            self.on(RecordsArrived(inbox.channel, item.rows.num_rows, item))
+            self.on(RecordsArrived(inbox.channel, item.first, item.rows.num_rows, item))
         return True
 
     def _choose(self) -> Inbox | None:
@@ -171,13 +171,13 @@ class Runner:
         """Tell the machine, and do what it says."""
         for action in self.machine.on(event):
             match action:
-                case Process(_, _, batch):
+                case Process(_, _, batch, skip):
                     assert isinstance(batch, Batch)
-                    self._process(batch)
-                case Log(channel, epochs, _, batch):
+                    self._process(batch.without(skip))
+                case Log(channel, epochs, _, batch, skip):
                     assert isinstance(batch, Batch)
                     for epoch in epochs:
-                        self._parts[epoch].logs.setdefault(channel, []).append(batch.rows)
+                        self._parts[epoch].logs.setdefault(channel, []).append(batch.without(skip).rows)
                 case Block(channel):
                     self.inboxes[channel].blocked = True
                 case Unblock(channel):

@@ -227,7 +227,8 @@ class Simulation:
         while queue and len(batch) < limit and isinstance(item := queue[0], Record):
             batch.append(item)
             queue.popleft()
-        self._tell(receiver, RecordsArrived(channel, len(batch), batch))
+        first = self.machines[receiver].received[channel] + 1
+        self._tell(receiver, RecordsArrived(channel, first, len(batch), batch))
 
     def _do_read(self, task: str) -> None:
         rows = self.graph.rows[task]
