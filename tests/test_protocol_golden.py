@@ -40,7 +40,7 @@ def task_event(words: list[str], task: Task) -> e.TaskEvent:
             return e.Aborted(int(epoch))
         case ["peers-restarted", floor, *replayed]:
             counts = dict(item.split("=") for item in replayed)
-            return e.PeersRestarted(int(floor), {channel: int(count) for channel, count in counts.items()})
+            return e.PeersRestarted(2, int(floor), {channel: int(count) for channel, count in counts.items()})
     raise ValueError(words)
 
 

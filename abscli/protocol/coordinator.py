@@ -2,7 +2,7 @@
 
 C1  Epoch numbers only grow, also over attempts. At most `max_concurrent` epochs are open.
 C2  An ack counts only for an open epoch and from this attempt.
-C3  The manifest is written when every task has acked, and tasks hear of it only when it is durable.
+C3  The manifest is written when every task has acked, one at a time, and tasks hear of it only when it is durable.
 C4  When n is complete, open epochs below n are given up: their changes are in n.
 C5  A stable property is read off a complete cut (Chandy and Lamport 1985): sources ended, every log empty, sent =
     received on every channel. Then the job is idle and ends; with `until="drained"` the sources' ends are not asked.
@@ -72,7 +72,8 @@ class Coordinator:
         self._max_concurrent = max_concurrent
         self._until: Until = until
         self._acks: dict[int, dict[str, Acked]] = {}
-        self._storing: dict[int, bool] = {}
+        self._storing: int | None = None
+        self._proves_idle = False
         self._due = self.draining
         self._stopping = False
         self._last_epoch: int | None = None
@@ -120,7 +121,7 @@ class Coordinator:
             case Stored(epoch):
                 return self._stored(epoch)
             case TimedOut(epoch):
-                if epoch not in self._acks or epoch in self._storing:
+                if epoch not in self._acks or not self.missing(epoch):
                     return []
                 reason = f"timed out, waiting for {_some(self.missing(epoch))}"
                 return [*self._abort(epoch, reason), *self._trigger_if_due()]
@@ -140,7 +141,7 @@ class Coordinator:
         if not tasks <= self.tasks:
             raise ProtocolError(f"lost {_some(sorted(tasks - self.tasks))}, which is no task of this job")
         actions: list[CoordinatorAction] = []
-        for epoch in [e for e in self.open_epochs if e not in self._storing]:
+        for epoch in [e for e in self.open_epochs if e != self._storing]:
             actions += self._abort(epoch, f"{_some(sorted(tasks))} restarted")
         self.attempt += 1
         self._lost |= tasks
@@ -155,7 +156,7 @@ class Coordinator:
 
     def _recover(self) -> list[CoordinatorAction]:
         """C7, step by step: nothing is being written, all others have stopped, the lost ones restart."""
-        if not self._lost or self._storing:
+        if not self._lost or self._storing is not None:
             return []
         actions: list[CoordinatorAction] = []
         if not self._told_to_stop:
@@ -188,10 +189,15 @@ class Coordinator:
         if ack.task not in self.tasks:
             raise ProtocolError(f"ack of epoch {ack.epoch} from {ack.task}, which is no task of this job")
         acks[ack.task] = ack
-        if len(acks) < len(self.tasks) or ack.epoch in self._storing:
+        return self._store_next()
+
+    def _store_next(self) -> list[CoordinatorAction]:
+        whole = [epoch for epoch, acks in self._acks.items() if len(acks) == len(self.tasks)]
+        if self._storing is not None or not whole:
             return []
-        self._storing[ack.epoch] = self._is_idle(acks)
-        return [Store(ack.epoch, self._storing[ack.epoch])]
+        self._storing = min(whole)
+        self._proves_idle = self._is_idle(self._acks[self._storing])
+        return [Store(self._storing, self._proves_idle)]
 
     def _is_idle(self, acks: dict[str, Acked]) -> bool:
         if self._until == "end" and not all(acks[source].finished for source in self._sources):
@@ -206,21 +212,20 @@ class Coordinator:
         return sent == received
 
     def _stored(self, epoch: int) -> list[CoordinatorAction]:
-        if epoch not in self._storing:
+        if epoch != self._storing:
             raise ProtocolError(f"epoch {epoch} was not being stored")
-        idle = self._storing.pop(epoch)
+        self._storing = None
+        self.last_complete = epoch
         acks = self._acks.pop(epoch)
+        self._ended = frozenset(source for source in self._sources if acks[source].finished)
         actions: list[CoordinatorAction] = []
-        if epoch > self.last_complete:
-            self.last_complete = epoch
-            self._ended = frozenset(source for source in self._sources if acks[source].finished)
-            for older in [e for e in self.open_epochs if e < epoch and e not in self._storing]:
-                actions += self._abort(older, f"epoch {epoch}, which contains it, was complete first")
+        for older in [e for e in self.open_epochs if e < epoch]:
+            actions += self._abort(older, f"epoch {epoch}, which contains it, was complete first")
         actions.append(Complete(epoch))
-        if idle or epoch == self._last_epoch:
-            self.finished, self.idle = True, idle
+        if self._proves_idle or epoch == self._last_epoch:
+            self.finished, self.idle = True, self._proves_idle
             return [*actions, Finish()]
-        return [*actions, *self._recover(), *self._trigger_if_due()]
+        return [*actions, *self._store_next(), *self._recover(), *self._trigger_if_due()]
 
     def _abort(self, epoch: int, reason: str) -> list[CoordinatorAction]:
         del self._acks[epoch]

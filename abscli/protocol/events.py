@@ -84,10 +84,12 @@ class Aborted:
 class PeersRestarted:
     """Some senders of this task, which goes on, restart from the newest complete epoch.
 
-    floor: no barrier below it counts any more; replayed: their channels to this task, emptied by the driver, with the
-    number of records that each sender had sent by that epoch.
+    attempt: the one that begins; floor: no barrier below it counts any more; replayed: their channels to this task,
+    with the number of records that each sender had sent by that epoch. The driver empties these channels, but for
+    records up to that number, which the sender does not send again: a restored log that has not been read yet.
     """
 
+    attempt: int
     floor: int
     replayed: Mapping[str, int]
 

@@ -134,7 +134,7 @@ class Task:
                 return [Commit(epoch)]
             case Aborted(epoch):
                 return self._give_up(epoch)
-            case PeersRestarted(floor, replayed):
+            case PeersRestarted(_, floor, replayed):
                 return self._peers_restarted(floor, replayed)
 
     def _records(self, event: RecordsArrived) -> list[TaskAction]:
@@ -229,14 +229,11 @@ class Task:
         self._first_epoch = floor
         self.copied = max(self.copied, floor - 1)
         for channel, sent in replayed.items():
-            if sent > self.received[channel]:
-                known = self.received[channel]
-                raise ProtocolError(f"{self.name}: {channel} starts again at {sent}, and only {known} were received")
-            if sent == self.received[channel]:
+            if sent < self.received[channel]:
+                self._replayed.add(channel)
+            else:
                 self._replayed.discard(channel)
                 actions.append(CaughtUp(channel))
-            else:
-                self._replayed.add(channel)
         return actions
 
     def _is_old(self, epoch: int) -> bool:
