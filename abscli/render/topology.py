@@ -63,7 +63,7 @@ def topology_text(graph: JobGraph, *, width: int = 80, ascii_only: bool = False)
         lines += _wrap(f"{_count(hidden, 'back edge')} without a rail: too many for the width; see the inputs", width)
     for number, loop in enumerate(graph.loops, 1):
         lines += _wrap(f"loop {number}: {', '.join(loop)}", width)
-    lines += _wrap(_summary(graph), width)
+    lines += _wrap(topology_summary(graph), width)
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -79,7 +79,7 @@ def show(text: str) -> str:
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 
-def _summary(graph: JobGraph) -> str:
+def topology_summary(graph: JobGraph) -> str:
     return ", ".join(
         (
             _count(len(graph.order), "operator"),
