@@ -10,6 +10,8 @@ import html
 import unicodedata
 from collections.abc import Sequence
 
+from abscli.render.columns import clean
+
 MONO = 0.62
 """Width of a character of the monospaced font in parts of its size: the widest of those in use."""
 
@@ -26,10 +28,9 @@ _RULES = (
     (".line", "fill:none;stroke-width:1.3"),
     (".thin", "fill:none;stroke-width:0.8"),
     (".bold", "fill:none;stroke-width:2.4"),
-    (".heavy", "fill:none;stroke-width:2.8"),
+    (".cut", "fill:none;stroke-width:9;stroke-opacity:0.25;stroke-linecap:round"),
     (".dashed", "stroke-dasharray:6 4"),
     (".dotted", "stroke-dasharray:1.5 4"),
-    (".chained", "stroke-dasharray:12 4 2 4"),
     (".middle", "text-anchor:middle"),
     (".end", "text-anchor:end"),
 )
@@ -72,8 +73,7 @@ def drawing(width: float, height: float, title: str, about: str, parts: Sequence
 
 def escape(text: str) -> str:
     """Text that is only text in XML, in an attribute too; what XML cannot hold stands as an escape such as `\\x1b`."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-    return html.escape(shown)
+    return html.escape(clean(text))
 
 
 def number(value: float) -> str:

@@ -30,7 +30,7 @@ def topology_svg(graph: JobGraph) -> str:
 
     heading = [show(graph.topology.job), topology_summary(graph)]
     legend = "dashed: back edge, which closes a cycle" if graph.back else ""
-    top = MARGIN + (58 if legend else 42)
+    top = MARGIN + (64 if legend else 48)
     width = max(layout.width, *(svg.cells(line) * 7.5 for line in (*heading, legend))) + 2 * MARGIN
     left = (width - layout.width) / 2
     parts = [
