@@ -164,6 +164,7 @@ def test_a_cut_joins_the_copies_of_an_epoch_and_says_if_some_are_missing() -> No
     fewer = dataclasses.replace(ORPHAN, moments=kept)
     assert ">cut 1, 3 of 4</text>" in spacetime_svg(fewer)
     assert spacetime_svg(fewer).count('class="cut"') == 1
+    assert ">cut 1</text>" in spacetime_svg(ORPHAN, max_steps=8)  # of which it shows two copies: none is missing
 
 
 def test_labels_of_events_do_not_cover_each_other() -> None:

@@ -244,12 +244,18 @@ class _Picture:
             self.areas.setdefault(tile, set()).add(area)
 
     def _cuts(self) -> list[str]:
-        """For each epoch a line through its copies; a task that has copied it twice counts with the last."""
+        """For each epoch a line through its copies; a task that has copied it twice counts with the last.
+
+        An epoch of which some copies are left out, being too early, has a line through the others.
+        """
+        made: dict[int, set[str]] = {}
+        for moment in self.diagram.moments:
+            if (epoch := _epoch(moment)) is not None:
+                made.setdefault(epoch, set()).add(moment.task)
         copies: dict[int, dict[str, Point]] = {}
-        for moment, x in zip(self.moments, self.at, strict=True):
-            numbers = re.findall("[0-9]{1,18}", moment.what) if moment.kind == "copy" else []
-            if numbers:
-                copies.setdefault(int(numbers[-1]), {})[moment.task] = (x, self.y[moment.task])
+        for x, moment in sorted(zip(self.at, self.moments, strict=True), key=lambda place: place[0]):
+            if (epoch := _epoch(moment)) is not None:
+                copies.setdefault(epoch, {})[moment.task] = (x, self.y[moment.task])
         parts: list[str] = []
         for epoch, found in sorted(copies.items()):
             places = sorted(found.values(), key=lambda place: place[1])
@@ -260,7 +266,7 @@ class _Picture:
                 middle = (a[1] + b[1]) / 2
                 pieces.append((a, (a[0], middle), (b[0], middle), b))
             expected = len([task for task in self.tasks if task != COORDINATOR])
-            words = f"cut {epoch}" + (f", {len(found)} of {expected}" if len(found) < expected else "")
+            words = f"cut {epoch}" + (f", {len(made[epoch])} of {expected}" if len(made[epoch]) < expected else "")
             place = last[0], last[1] + 22
             while self._covered(_around(*place, words)):
                 place = place[0] + 10, place[1]
@@ -295,6 +301,12 @@ def _along(curve: Sequence[Point], part: float) -> Point:
     while len(curve) > 1:
         curve = [_between(a, b, part) for a, b in pairwise(curve)]
     return curve[0]
+
+
+def _epoch(moment: Moment) -> int | None:
+    """Of which epoch this is a copy."""
+    numbers = re.findall("[0-9]{1,18}", moment.what) if moment.kind == "copy" else []
+    return int(numbers[-1]) if numbers else None
 
 
 def _words(moment: Moment) -> str:
