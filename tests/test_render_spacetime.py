@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from abscli.render.cells import cells, shortened
 from abscli.render.spacetime import COORDINATOR, KINDS, LEAST, Diagram, Message, Moment, spacetime_text
 from abscli.render.spacetime_svg import spacetime_svg
-from abscli.render.svg import cells, shortened
 from tests.runs import ORPHAN, TOKEN
 
 DATA = Path(__file__).parent / "data" / "spacetime"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from abscli.render.cells import cells, shortened
 from abscli.render.columns import clean
-from abscli.render.svg import cells, shortened
 
 COORDINATOR = "coordinator"
 KINDS = frozenset({

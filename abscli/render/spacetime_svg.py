@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from abscli.render import svg
+from abscli.render.cells import cells, shortened
 from abscli.render.columns import clean
 from abscli.render.spacetime import COORDINATOR, Diagram, Message, Moment, window
 
@@ -61,8 +62,8 @@ class _Picture:
         self.diagram = diagram
         self.steps, self.left_out = window(diagram, max_steps)
         self.tasks = diagram.lines()
-        self.names = {task: svg.shortened(clean(task), NAME_LIMIT) for task in self.tasks}
-        self.left = MARGIN + 16 + max((svg.cells(name) for name in self.names.values()), default=0) * 11 * svg.MONO
+        self.names = {task: shortened(clean(task), NAME_LIMIT) for task in self.tasks}
+        self.left = MARGIN + 16 + max((cells(name) for name in self.names.values()), default=0) * 11 * svg.MONO
         shown = set(self.steps)
         self.moments = [moment for moment in diagram.moments if moment.step in shown]
         self.messages = [m for m in diagram.messages if m.sent in shown or m.received in shown]
@@ -109,7 +110,7 @@ class _Picture:
         ends: dict[str, list[float]] = {task: [] for task in self.tasks}
         levels = [0] * len(self.moments)
         for at in sorted(range(len(self.moments)), key=lambda at: (self.at[at], at)):
-            end = self.at[at] + svg.cells(_words(self.moments[at])) * SIZE + 6
+            end = self.at[at] + cells(_words(self.moments[at])) * SIZE + 6
             taken = ends[self.moments[at].task]
             level = next((n for n, last in enumerate(taken) if last <= self.at[at]), len(taken))
             taken[level : level + 1] = [end]
@@ -146,8 +147,8 @@ class _Picture:
         parts.append(svg.text(self.left - 10, y, "step", "small faint end"))
         parts += [svg.text(x, y, str(step), "small faint middle") for step, x in self.step_x.items()]
         verdict, y = self._verdict(y + 16)
-        width = max(self.right, *(svg.cells(line) * 11 * svg.SANS + MARGIN for line in self.heading[1:]), 360.0)
-        width = max(width, MARGIN + svg.cells(self.heading[0]) * 15 * svg.SANS) + MARGIN
+        width = max(self.right, *(cells(line) * 11 * svg.SANS + MARGIN for line in self.heading[1:]), 360.0)
+        width = max(width, MARGIN + cells(self.heading[0]) * 15 * svg.SANS) + MARGIN
         about = f"{len(self.tasks)} lines, {len(self.messages)} messages, {len(self.steps)} steps"
         if self.diagram.violation:
             about += f"; violation: {self.diagram.violation}"
@@ -187,7 +188,7 @@ class _Picture:
         parts = []
         for moment, x, level in zip(self.moments, self.at, self.level, strict=True):
             words, line = _words(moment), self.y[moment.task]
-            y, wide = line - 9 - level * LEVEL, svg.cells(words) * SIZE
+            y, wide = line - 9 - level * LEVEL, cells(words) * SIZE
             self._cover(_Area(x - 1, y - 9, x + wide, y + 3))
             self._cover(_Area(x - 6, line - 6, x + 6, line + 6))
             if level:
@@ -218,7 +219,7 @@ class _Picture:
             curve = tuple((x + aside[0], y + aside[1]) for x, y in (_between(start, end, t) for t in (0.35, 0.65)))
             pieces, before = ((start, *(curve if bend else ()), end),), curve[1]
             places = [_along(pieces[0], t / 10) for t in (5, 4, 6, 3, 7, 2, 8, 1)]
-        words = svg.shortened(clean(message.label), LABEL_LIMIT)
+        words = shortened(clean(message.label), LABEL_LIMIT)
         x, y = min(places, key=lambda place: self._covered(_around(place[0], place[1], words)))
         self._cover(_around(x, y, words))
         when = "not received" if message.received is None else f"received at step {message.received}"
@@ -232,7 +233,7 @@ class _Picture:
         else:
             head = svg.arrow_head(end, before, 10 if message.barrier else 8)
             self.tips.append(f'<path class="tip" d="{head}"/>')
-        yield svg.plate(x, y, svg.cells(words) * SIZE, 11) + svg.text(x, y + 3.5, words, "small middle") + "</g>"
+        yield svg.plate(x, y, cells(words) * SIZE, 11) + svg.text(x, y + 3.5, words, "small middle") + "</g>"
 
     def _covered(self, area: _Area) -> float:
         """How much of it other labels and lines cover already."""
@@ -281,7 +282,7 @@ class _Picture:
             return [], y
         room = int(max(60, min(140, (self.right - MARGIN) / (11 * svg.SANS))))
         lines = textwrap.wrap(f"VIOLATION: {clean(self.diagram.violation)}", room)
-        width = max(svg.cells(line) for line in lines) * 11 * svg.SANS + 20
+        width = max(cells(line) for line in lines) * 11 * svg.SANS + 20
         self.right = max(self.right, MARGIN + width)
         high = 15.0 * len(lines) + 12
         frame = (
@@ -310,11 +311,11 @@ def _epoch(moment: Moment) -> int | None:
 
 
 def _words(moment: Moment) -> str:
-    return svg.shortened(clean(moment.what) or moment.kind, LABEL_LIMIT)
+    return shortened(clean(moment.what) or moment.kind, LABEL_LIMIT)
 
 
 def _around(x: float, y: float, words: str) -> _Area:
-    half = svg.cells(words) * SIZE / 2
+    half = cells(words) * SIZE / 2
     return _Area(x - half, y - 5.5, x + half, y + 5.5)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abscli.graph.job_graph import JobGraph
 from abscli.render import svg
+from abscli.render.cells import broken, cells, shortened
 from abscli.render.topology import partition_label, show, topology_summary
 from abscli.render.topology_layout import Box, Link, Route, lay_out
 from formats.topology import Edge, Kind, Operator
@@ -21,7 +22,7 @@ def topology_svg(graph: JobGraph) -> str:
     at = {op.id: number for number, op in enumerate(operators)}
     loop = {id: number for number, ids in enumerate(graph.loops, 1) for id in ids}
     texts = [_texts(op, loop.get(op.id)) for op in operators]
-    labels = [svg.shortened(partition_label(edge), LABEL_LIMIT) for edge in edges]
+    labels = [shortened(partition_label(edge), LABEL_LIMIT) for edge in edges]
     links = [
         Link(at[edge.source], at[edge.target], _label_width(label), graph.is_back(edge))
         for edge, label in zip(edges, labels, strict=True)
@@ -31,7 +32,7 @@ def topology_svg(graph: JobGraph) -> str:
     heading = [show(graph.topology.job), topology_summary(graph)]
     legend = "dashed: back edge, which closes a cycle" if graph.back else ""
     top = MARGIN + (64 if legend else 48)
-    width = max(layout.width, *(svg.cells(line) * 7.5 for line in (*heading, legend))) + 2 * MARGIN
+    width = max(layout.width, *(cells(line) * 7.5 for line in (*heading, legend))) + 2 * MARGIN
     left = (width - layout.width) / 2
     parts = [
         svg.text(MARGIN, MARGIN + 14, heading[0], "title"),
@@ -53,16 +54,16 @@ def topology_svg(graph: JobGraph) -> str:
 def _texts(op: Operator, loop: int | None) -> tuple[list[str], str]:
     """The lines of its id, and what it is."""
     about = f"{op.kind.value}, {op.parallelism} task{'' if op.parallelism == 1 else 's'}"
-    return svg.broken(op.id, ID_LIMIT, ID_LINES), about + (f", loop {loop}" if loop else "")
+    return broken(op.id, ID_LIMIT, ID_LINES), about + (f", loop {loop}" if loop else "")
 
 
 def _size(names: list[str], about: str) -> tuple[float, float]:
-    wide = max(*(svg.cells(name) * 13 * svg.MONO for name in names), svg.cells(about) * 11 * svg.SANS)
+    wide = max(*(cells(name) * 13 * svg.MONO for name in names), cells(about) * 11 * svg.SANS)
     return max(wide + 28, 90.0), LINE * len(names) + 30
 
 
 def _label_width(label: str) -> float:
-    return svg.cells(label) * 10 * svg.SANS + 6
+    return cells(label) * 10 * svg.SANS + 6
 
 
 def _line(edge: Edge, route: Route, back: bool) -> str:
