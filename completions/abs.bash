@@ -54,7 +54,7 @@ _abs() {
         topology)
             options='-o --output -q --quiet -v --verbose -h --help'
             case $prev in
-                -o|--output) kind=option-choice choices='table json ndjson dot mermaid' ;;
+                -o|--output) kind=option-choice choices='table json ndjson dot mermaid svg' ;;
                 *)
                     ((count == 0)) && kind=file
                     ;;
