@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abscli.render.spacetime import COORDINATOR, Diagram, Message, Moment
+from abscli.sim.diagram import COORDINATOR, Diagram, Message, Moment
 
 TOKEN = Diagram(
     "single-token system: the snapshot finds the token on its way",

@@ -1,87 +1,18 @@
-"""Space-time diagrams of a protocol run (Lamport 1978): what happened at which task, and which message went where.
-
-The model, and its form in text: time runs downwards, a column a task. The picture is `abscli.render.spacetime_svg`.
-"""
+"""Space-time diagrams as text: time runs downwards, a column a task. The picture is `abscli.render.spacetime_svg`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from abscli.render.cells import cells, shortened
 from abscli.render.columns import clean
-
-COORDINATOR = "coordinator"
-KINDS = frozenset({
-    "record", "barrier", "copy", "persist", "ack", "log", "block", "unblock",
-    "crash", "restore", "commit", "trigger", "complete", "abort", "violation", "drop",
-})  # fmt: skip
-"""What a moment may be."""
+from abscli.sim.diagram import COORDINATOR, Diagram, Message, Moment
 
 LEAST, MOST = 10, 28  # columns of the terminal from one task to the next
 _UNICODE = {"copy": "■", "crash": "✕", "restore": "○", "violation": "!", "event": "●", "life": "│", "late": "├┤",
             "line": "─", "way": "┄", "cross": "┼", "heads": "▶◀", "open": "▷◁", "self": "↻"}  # fmt: skip
 _ASCII = {"copy": "#", "crash": "X", "restore": "O", "violation": "!", "event": "*", "life": "|", "late": "++",
           "line": "-", "way": ".", "cross": "+", "heads": "><", "open": "><", "self": "@"}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """An event at a task. what: in a few words; of a `copy` the last number in it is the epoch."""
-
-    step: int
-    task: str
-    what: str
-    kind: str
-
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"a moment of {self.task} at step {self.step} is of no known kind: {self.kind!r}")
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A message on its way. sent, received: steps; received None: still in flight, or lost."""
-
-    sender: str
-    receiver: str
-    sent: int
-    received: int | None
-    label: str
-    barrier: bool
-
-    def __post_init__(self) -> None:
-        if self.received is not None and self.received < self.sent:
-            raise ValueError(f"{self.label!r} is sent at step {self.sent} and received at {self.received}")
-
-
-@dataclass(frozen=True, slots=True)
-class Diagram:
-    """One run, or its end. Moments and messages name `tasks` or the coordinator; those of one step stand in order."""
-
-    title: str
-    tasks: tuple[str, ...]
-    moments: tuple[Moment, ...]
-    messages: tuple[Message, ...]
-    violation: str | None
-
-    def __post_init__(self) -> None:
-        known = {*self.tasks, COORDINATOR}
-        if len(set(self.tasks)) < len(self.tasks):
-            raise ValueError("a task stands twice in a diagram")
-        named = [m.task for m in self.moments] + [end for m in self.messages for end in (m.sender, m.receiver)]
-        if strangers := sorted(set(named) - known):
-            raise ValueError(f"a diagram has no task {strangers[0]}")
-
-    def lines(self) -> tuple[str, ...]:
-        """The tasks that have a line of their own: the coordinator first if it has any part in this."""
-        ends = {m.task for m in self.moments} | {end for m in self.messages for end in (m.sender, m.receiver)}
-        return (COORDINATOR, *self.tasks) if COORDINATOR in ends - set(self.tasks) else self.tasks
-
-    def steps(self) -> list[int]:
-        """All steps at which anything happens."""
-        found = {m.step for m in self.moments} | {m.sent for m in self.messages}
-        return sorted(found | {m.received for m in self.messages if m.received is not None})
 
 
 def spacetime_text(diagram: Diagram, *, width: int = 80, ascii: bool = False, max_steps: int | None = None) -> str:

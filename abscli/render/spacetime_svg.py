@@ -11,7 +11,8 @@ from typing import NamedTuple
 from abscli.render import svg
 from abscli.render.cells import cells, shortened
 from abscli.render.columns import clean
-from abscli.render.spacetime import COORDINATOR, Diagram, Message, Moment, window
+from abscli.render.spacetime import window
+from abscli.sim.diagram import COORDINATOR, Diagram, Message, Moment
 
 NARROW, WIDE, ROOM = 46.0, 84.0, 1000.0  # from one step to the next: as wide as the room for all of them allows
 APART = 11.0  # between the moments of one step at one task
