@@ -25,6 +25,7 @@ def limits(seed: int) -> Limits:
         losses=(seed // 2) % 3,
         lost_acks=seed % 2,
         timeouts=(seed // 4) % 2,
+        rescales=(seed // 8) % 3,
     )
 
 

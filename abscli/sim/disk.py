@@ -10,7 +10,7 @@ from abscli.sim.model import Record, operator_id
 from abscli.sim.node import Part
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Snapshot:
     """A complete epoch. seen: what each task had counted, its base and its changes put together."""
 
@@ -62,6 +62,10 @@ class Disk:
     def next_life(self) -> Disk:
         """A new attempt begins; nobody looks again at parts of epochs that did not complete."""
         return replace(self, attempt=self.attempt + 1, parts={}, triggered={})
+
+    def rescaled(self, snapshot: Snapshot) -> Disk:
+        """A new generation begins from the newest complete epoch, as its tasks restore it."""
+        return replace(self, complete={snapshot.epoch: snapshot}, staged={})
 
     def begins(self, epoch: int, attempt: int) -> Disk:
         """The epoch is on record as triggered."""

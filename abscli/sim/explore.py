@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from abscli.protocol.events import ProtocolError
 from abscli.protocol.policy import Policy
+from abscli.sim.failures import Step, possible
 from abscli.sim.interned import InternedWorld, Table
 from abscli.sim.model import Model
 from abscli.sim.properties import Violation
-from abscli.sim.world import Limits, Step
+from abscli.sim.world import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,4 +98,4 @@ def _hurry(world: InternedWorld) -> None:
 
 
 def _steps(world: InternedWorld) -> list[Step]:
-    return [*world.enabled(), *world.failures()]
+    return [*world.enabled(), *possible(world)]

@@ -31,7 +31,7 @@ def frozen(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return tuple(map(frozen, value))
     if isinstance(value, Model):
-        return None
+        return value.key
     return (type(value).__name__, *(frozen(item) for item in _fields(value).values()))
 
 
@@ -134,7 +134,7 @@ class InternedWorld(World):
         )
         return actions
 
-    def _save(self, what: str, *arguments: Any) -> None:
+    def save(self, what: str, *arguments: Any) -> None:
         self.disk = self.table.saved(self.disk, what, *arguments)
 
     def copy(self) -> Self:
@@ -149,6 +149,7 @@ class InternedWorld(World):
         """Equal for worlds in which the same can happen."""
         base = self.disk.base
         return (
+            self.model.key,
             *self.nodes.values(),
             self.coordinator,
             id(self.disk),
@@ -160,7 +161,8 @@ class InternedWorld(World):
             self.stored,
             self.dead,
             self.stale,
-            (self.ticks, self.crashes, self.losses, self.lost_acks, self.timeouts, self.finished, self.went_back),
+            (self.ticks, self.crashes, self.losses, self.lost_acks, self.timeouts, self.rescales),
+            (self.finished, self.went_back),
             tuple(
                 records[base.received(name, self.model.channels[name].receiver) if base else 0 :]
                 for name, records in self.history.items()

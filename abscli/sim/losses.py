@@ -10,7 +10,7 @@ from abscli.planner.adjacency import Adjacency
 from abscli.planner.ranges import Ranges
 from abscli.planner.recovery_set import recovery_set
 from abscli.sim.model import Model
-from formats.topology import Topology, canonical, task_name
+from formats.topology import Topology, task_name
 
 
 def recovery_of(model: Model, task: str) -> tuple[frozenset[str], frozenset[str]]:
@@ -18,7 +18,7 @@ def recovery_of(model: Model, task: str) -> tuple[frozenset[str], frozenset[str]
 
     `ordered_output` is a promise about an operator's code, which a stand-in does not keep: it is taken as not given.
     """
-    return _recovery_of(canonical(model.topology), task)
+    return _recovery_of(model.key, task)
 
 
 @lru_cache(maxsize=4096)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from abscli.graph.backedges import back_edges
 from abscli.graph.expand import receivers
-from formats.topology import Edge, Kind, Operator, Partition, Topology, channel_name, task_name
+from formats.topology import Edge, Kind, Operator, Partition, Topology, canonical, channel_name, task_name
 
 ROUNDS = 2
 """How often a row goes over back edges."""
@@ -66,6 +66,11 @@ class Model:
                 value += records
             rows[op.id] = tuple(splits)
         return cls(topology, rows)
+
+    @cached_property
+    def key(self) -> bytes:
+        """Equal for equal jobs; the rows of a run never change."""
+        return canonical(self.topology)
 
     @cached_property
     def back(self) -> frozenset[tuple[str, str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from abscli.protocol.events import (
@@ -47,6 +47,13 @@ class Barrier(NamedTuple):
     epoch: int
 
 
+class Counts(dict[str, int]):
+    """Counters by channel that are never changed."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(self.items()))
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """A task's durable part of an epoch: only what changed since the complete epoch `base` is in `changed`."""
@@ -58,7 +65,6 @@ class Part:
     changed: tuple[tuple[int, int], ...]
     positions: tuple[tuple[int, int], ...]
     finished: bool
-    owed: tuple[Record, ...]
     turns: tuple[tuple[int, int], ...]
     sent: tuple[tuple[str, int], ...]
     received: tuple[tuple[str, int], ...]
@@ -134,7 +140,7 @@ class Node:
         self.seen = Counter(seen or {})
         self.changed: dict[int, int] = {}
         self.positions = dict(restored.positions) if restored else {}
-        self.owed = list(restored.owed) if restored else []
+        self.owed: list[Record] = []
         self.turns = dict(restored.turns) if restored else {}
         self.pending: list[Record] = []
         self.drafts: dict[int, Draft] = {}
@@ -255,7 +261,6 @@ class Node:
             changed=tuple(sorted((value, self.seen[value]) for value in self.changed)),
             positions=tuple(sorted(self.positions.items())),
             finished=self.machine.finished,
-            owed=tuple(self.owed),
             turns=tuple(sorted(self.turns.items())),
             sent=tuple(self.machine.sent.items()),
             received=tuple(self.machine.received.items()),
@@ -270,11 +275,7 @@ class Node:
     def _persist(self, epoch: int) -> Write:
         draft = self.drafts[epoch]
         logs = tuple((channel, tuple(records)) for channel, records in sorted(draft.logs.items()))
-        p = draft.part
-        return Write(
-            Part(p.task, p.epoch, p.attempt, p.base, p.changed, p.positions, p.finished, p.owed, p.turns, p.sent,
-                 p.received, logs)
-        )  # fmt: skip
+        return Write(replace(draft.part, logs=logs))
 
     def _commit(self, epoch: int) -> list[Effect]:
         if epoch > self.base and epoch in self.drafts:

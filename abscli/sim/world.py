@@ -1,8 +1,7 @@
 """The whole simulated job: tasks, channels, messages, the coordinator and the disk; one step at a time.
 
-A step is what a scheduler may let happen next, as a tuple of words: ("deliver", "a/0->b/1", 2). Everything here is a
-dictionary of values that are replaced, never changed, so that a world can be copied and compared; only nodes and the
-coordinator change, and `interned` looks their steps up instead.
+Everything here is a dictionary of values that are replaced, never changed, so that a world can be copied and compared;
+only nodes and the coordinator change, and `interned` looks their steps up instead.
 """
 
 from __future__ import annotations
@@ -32,17 +31,16 @@ from abscli.protocol.events import (
     Store,
     Stored,
     TaskEvent,
-    TasksLost,
-    TimedOut,
     Trigger,
     TriggerDue,
     Triggered,
 )
 from abscli.protocol.policy import Policy
+from abscli.sim import failures
 from abscli.sim.disk import Disk
-from abscli.sim.losses import recovery_of
+from abscli.sim.failures import Step
 from abscli.sim.model import Model, Record
-from abscli.sim.node import Barrier, Effect, Item, Node, Part, Put, Reveal, Staged, Tell, Write
+from abscli.sim.node import Barrier, Counts, Effect, Item, Node, Part, Put, Reveal, Staged, Tell, Write
 from abscli.sim.properties import (
     Violation,
     check_cut,
@@ -54,7 +52,6 @@ from abscli.sim.properties import (
     check_seen,
 )
 
-Step = tuple[Any, ...]
 Mail = tuple[str, Any, int]
 """A message to the coordinator: kind, what, and the attempt of who sent it."""
 
@@ -70,13 +67,6 @@ class Limits:
     lost_acks: int = 0
     timeouts: int = 0
     rescales: int = 0
-
-
-class Counts(dict[str, int]):
-    """Counters by channel that are never changed."""
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(tuple(self.items()))
 
 
 class World:
@@ -103,7 +93,7 @@ class World:
 
     def begin(self) -> None:
         """A life begins from the disk alone: all tasks, empty queues but for restored logs, a new coordinator."""
-        self._save("next_life")
+        self.save("next_life")
         first = self.disk.begun + 1
         self.nodes: dict[str, Any] = {}
         self.channels: dict[str, tuple[Item | Barrier, ...]] = dict.fromkeys(self.model.channels, ())
@@ -130,13 +120,13 @@ class World:
             )
         )
         if self.coordinator_now.draining:
-            self._ask(TriggerDue())
+            self.ask(TriggerDue())
 
     def start(self, task: str, attempt: int, first_epoch: int) -> None:
         """A task starts from the newest complete epoch; a sink settles its output first."""
         base = self.disk.base
         if task in self.model.sinks:
-            self._save("settles", task)
+            self.save("settles", task)
         self.nodes[task] = self.made(
             Node(
                 self.model, task, self.policy, attempt, first_epoch,
@@ -179,7 +169,7 @@ class World:
     def _read(self, task: str, count: int) -> list[Effect]:
         return self.node(task).read(count)
 
-    def _save(self, what: str, *arguments: Any) -> None:
+    def save(self, what: str, *arguments: Any) -> None:
         self.disk = getattr(self.disk, what)(*arguments)
 
     def _answer(self, event: CoordinatorEvent) -> list[CoordinatorAction]:
@@ -215,20 +205,6 @@ class World:
             return not coordinator.open_epochs
         return self.ticks > 0 and len(coordinator.open_epochs) < self.limits.max_concurrent
 
-    def failures(self) -> list[Step]:
-        """The failures that may still happen now."""
-        steps: list[Step] = []
-        coordinator = self.coordinator_now
-        if self.crashes and not self.finished:
-            steps.append(("crash",))
-        if self.losses:
-            steps += [("lose", task) for task in self.model.tasks if task not in self.dead]
-        if self.lost_acks:
-            steps += [("lose-ack", task) for task, mail in self.mail.items() if mail and mail[0][0] == "ack"]
-        if self.timeouts or self.limits.lost_acks > self.lost_acks:
-            steps += [("time-out", epoch) for epoch in coordinator.open_epochs[:1]]
-        return steps + [("stale", i) for i in range(len(self.stale))]
-
     def do(self, step: Step) -> None:
         """Let a step happen; Violation or ProtocolError if it breaks a rule."""
         match step:
@@ -239,7 +215,7 @@ class World:
             case ("persist", task, epoch):
                 part = next(p for p in self.writes if (p.task, p.epoch) == (task, epoch))
                 self.writes = tuple(p for p in self.writes if p is not part)
-                self._save("with_part", part)
+                self.save("with_part", part)
                 self._tell(task, Persisted(epoch))
             case ("notice", task):
                 event, *rest = self.notices[task]
@@ -259,24 +235,12 @@ class World:
                 self.stored += (epoch,)
             case ("stored", epoch):
                 self.stored = tuple(e for e in self.stored if e != epoch)
-                self._ask(Stored(epoch))
+                self.ask(Stored(epoch))
             case ("tick",):
                 self.ticks -= not self.coordinator_now.draining
-                self._ask(TriggerDue())
-            case ("time-out", epoch):
-                self.timeouts -= self.timeouts > 0
-                self._ask(TimedOut(epoch))
-            case ("lose-ack", task):
-                self.lost_acks -= 1
-                self.mail[task] = self.mail[task][1:]
-            case ("crash",):
-                self.crashes -= 1
-                self.crash()
-            case ("lose", task):
-                self.losses -= 1
-                self.lose(task)
+                self.ask(TriggerDue())
             case _:
-                raise ValueError(f"no step {step}")
+                failures.happen(self, step)
 
     def _deliver(self, name: str, count: int) -> None:
         items = self.channels[name]
@@ -307,10 +271,10 @@ class World:
                 case Write(part):
                     self.writes += (part,)
                 case Staged(epoch, rows):
-                    self._save("stages", task, epoch, rows)
+                    self.save("stages", task, epoch, rows)
                 case Reveal(epoch):
                     check_reveal(task, epoch, epoch in self.disk.complete)
-                    self._save("reveals", task, epoch)
+                    self.save("reveals", task, epoch)
                 case Tell(kind, what, attempt):
                     self.mail[task] += ((kind, what, attempt),)
 
@@ -342,15 +306,15 @@ class World:
         match kind:
             case "ack":
                 sender, epoch = what if isinstance(what, tuple) else (task, what)
-                self._ask(self._ack(sender, epoch, attempt))
+                self.ask(self._ack(sender, epoch, attempt))
             case "ended":
-                self._ask(SourceEnded(what))
+                self.ask(SourceEnded(what))
             case "caught-up":
-                self._ask(ChannelCaughtUp(what, attempt))
+                self.ask(ChannelCaughtUp(what, attempt))
             case "stopped":
-                self._ask(Stopped(what, attempt))
+                self.ask(Stopped(what, attempt))
             case "lost":
-                self._ask(what)
+                self.ask(what)
 
     def _ack(self, task: str, epoch: int, attempt: int) -> Acked:
         part = self.disk.part(task, epoch)
@@ -359,13 +323,13 @@ class World:
         logged = sum(len(records) for _, records in part.logs)
         return Acked(task, epoch, attempt, part.finished, logged, Counts(part.sent), Counts(part.received))
 
-    def _ask(self, event: CoordinatorEvent) -> None:
+    def ask(self, event: CoordinatorEvent) -> None:
         for action in self._answer(event):
             match action:
                 case Trigger(epoch):
                     if epoch <= self.disk.begun:
                         raise Violation("numbers", f"epoch number {epoch} is used twice")
-                    self._save("begins", epoch, self.coordinator_now.attempt)
+                    self.save("begins", epoch, self.coordinator_now.attempt)
                     self._announce(Triggered(epoch), sources=True)
                 case Store(epoch, _):
                     self.manifests += (epoch,)
@@ -374,9 +338,9 @@ class World:
                 case Abort(epoch, _):
                     self._announce(Aborted(epoch))
                 case Stop(attempt, tasks, floor, epoch):
-                    self._stop(attempt, tasks, floor)
+                    failures.stop(self, attempt, tasks, floor)
                 case Restart(attempt, tasks, _):
-                    self._restart(attempt, tasks)
+                    failures.restart(self, attempt, tasks)
                 case Finish():
                     self._finish()
 
@@ -390,13 +354,13 @@ class World:
         check_parts(epoch, self.disk.triggered[epoch], found)
         parts = {task: part for task, part in found.items() if part is not None}
         check_cut(self.model, self.policy, epoch, parts, self.history)
-        self._save("completes", epoch, tuple(parts.values()))
+        self.save("completes", epoch, tuple(parts.values()))
 
     def _finish(self) -> None:
         self.finished = True
         for task in self.model.tasks:
             if task in self.model.sinks:
-                self._save("settles", task)
+                self.save("settles", task)
         if self.coordinator_now.idle:
             self._check_idle()
         base = self.disk.base
@@ -410,55 +374,3 @@ class World:
         for task in self.model.tasks:
             if task not in self.dead and self.node(task).owed:
                 raise Violation("idle", f"the job ends, and {task} still owes rows")
-
-    # -- failures -----------------------------------------------------------------------------------------
-
-    def crash(self) -> None:
-        """The coordinator and all tasks die; acks that were on their way may still arrive in the next life."""
-        self.stale += tuple(
-            (kind, (task, what), attempt)
-            for task, messages in self.mail.items()
-            for kind, what, attempt in messages
-            if kind == "ack"
-        )
-        self.went_back = True
-        self.begin()
-
-    def lose(self, task: str) -> None:
-        """A task dies, and with it what the planner says must restart; the coordinator hears of it by and by."""
-        lost, replayed = recovery_of(self.model, task)
-        self.went_back = True
-        self.dead |= lost
-        self.writes = tuple(part for part in self.writes if part.task not in lost)
-        for name in lost:
-            self.notices[name] = ()
-        self.mail["detector"] += (("lost", TasksLost(lost, replayed), 0),)
-
-    def _stop(self, attempt: int, tasks: frozenset[str], floor: int) -> None:
-        base = self.disk.base
-        for task in self.model.tasks:
-            if task in tasks:
-                continue
-            replayed = Counts(
-                (c.name, base.sent(c.name) if base else 0) for c in self.model.inputs[task] if c.sender in tasks
-            )
-            self.notices[task] += (PeersRestarted(attempt, floor, replayed),)
-
-    def _restart(self, attempt: int, tasks: frozenset[str]) -> None:
-        base = self.disk.base
-        first = self.disk.begun + 1
-        self.dead -= tasks
-        for task in self.model.tasks:
-            if task in tasks:
-                self.notices[task] = ()
-                self.start(task, attempt, first)
-        for name, channel in self.model.channels.items():
-            if channel.receiver not in tasks:
-                continue
-            if channel.sender in tasks:
-                self.refill(name)
-            else:  # a replayable edge: the survivor's output since the epoch comes from its own log
-                known = base.received(name, channel.receiver) if base else 0
-                self.channels[name] = tuple(
-                    Item(known + 1 + i, record) for i, record in enumerate(self.history[name][known:])
-                )
