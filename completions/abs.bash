@@ -29,6 +29,7 @@ _abs() {
                 validate) valued='--max-age --min-epochs --format -o --output' ;;
                 plan-recovery) valued='--topology --failed --strategy --distrust --epoch --parallelism --out --format -o --output' ;;
                 restore) valued='--job --to --engine --master --until -o --output' ;;
+                simulate) valued='--runs --seed --policy --crash --records --subtasks --worlds --out -o --output' ;;
                 completion) valued='' ;;
             esac
         else
@@ -39,7 +40,7 @@ _abs() {
     case $command in
         '')
             options='-q --quiet -v --verbose --version -h --help'
-            choices='demo topology run inspect validate plan-recovery restore completion'
+            choices='demo topology run inspect validate plan-recovery restore simulate completion'
             ;;
         demo)
             options='--master -o --output -q --quiet -v --verbose -h --help'
@@ -128,6 +129,23 @@ _abs() {
                 --engine) kind=option-choice choices='spark inline' ;;
                 --master) kind=value ;;
                 --until) kind=option-choice choices='drained end' ;;
+                -o|--output) kind=option-choice choices='table json ndjson' ;;
+                *)
+                    ((count == 0)) && kind=file
+                    ;;
+            esac
+            ;;
+        simulate)
+            options='--runs --seed --policy --crash --records --subtasks --exhaustive --worlds --trace --out -o --output -q --quiet -v --verbose -h --help'
+            case $prev in
+                --runs) kind=value ;;
+                --seed) kind=value ;;
+                --policy) kind=option-choice choices='aligned unaligned at-least-once' ;;
+                --crash) kind=option-choice choices='any full partial rescale none' ;;
+                --records) kind=value ;;
+                --subtasks) kind=value ;;
+                --worlds) kind=value ;;
+                --out) kind=option-file ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=file

@@ -27,6 +27,7 @@ complete -c abs -n "__abs_is ''" -a inspect -d 'Show what a checkpoint store or 
 complete -c abs -n "__abs_is ''" -a validate -d 'Check that epochs are whole and consistent'
 complete -c abs -n "__abs_is ''" -a plan-recovery -d 'Plan what must restart, and from where'
 complete -c abs -n "__abs_is ''" -a restore -d 'Carry a recovery plan out'
+complete -c abs -n "__abs_is ''" -a simulate -d 'Run a job\'s protocol under a seeded scheduler with failures'
 complete -c abs -n "__abs_is ''" -a completion -d 'Print the completion script of a shell'
 
 # abs demo
@@ -113,6 +114,23 @@ complete -c abs -n '__abs_is restore' -s o -l output -r -f -a 'table json ndjson
 complete -c abs -n '__abs_is restore' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is restore' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is restore' -s h -l help -d 'Show this message and exit'
+
+# abs simulate
+complete -c abs -n '__abs_is simulate' -F
+complete -c abs -n '__abs_is simulate' -l runs -r -f -d 'Runs under each policy'
+complete -c abs -n '__abs_is simulate' -l seed -r -f -d 'Of the first run; the next has the next'
+complete -c abs -n '__abs_is simulate' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'Only this policy'
+complete -c abs -n '__abs_is simulate' -l crash -r -f -a 'any full partial rescale none' -d 'What may fail: everything at once (full), single tasks while the rest goes on (partial), with another parallelism after it (rescale)'
+complete -c abs -n '__abs_is simulate' -l records -r -f -d 'Rows of each source task'
+complete -c abs -n '__abs_is simulate' -l subtasks -r -f -d 'Tasks of an operator, at most'
+complete -c abs -n '__abs_is simulate' -l exhaustive -d 'Every interleaving instead of random ones, with one failure anywhere'
+complete -c abs -n '__abs_is simulate' -l worlds -r -f -d 'States after which --exhaustive gives up'
+complete -c abs -n '__abs_is simulate' -l trace -d 'Show the last run as a space-time diagram'
+complete -c abs -n '__abs_is simulate' -l out -r -F -d 'Write the diagram as SVG: of a violation, or of the last run'
+complete -c abs -n '__abs_is simulate' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
+complete -c abs -n '__abs_is simulate' -s q -l quiet -d 'Print results and errors only'
+complete -c abs -n '__abs_is simulate' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
+complete -c abs -n '__abs_is simulate' -s h -l help -d 'Show this message and exit'
 
 # abs completion
 complete -c abs -n '__abs_is completion' -f -a 'bash zsh fish'

@@ -13,6 +13,7 @@ COMMANDS: dict[str, str] = {
     "validate": "Check that epochs are whole and consistent.",
     "plan-recovery": "Plan what must restart, and from where.",
     "restore": "Carry a recovery plan out.",
+    "simulate": "Run a job's protocol under a seeded scheduler with failures.",
     "completion": "Print the completion script of a shell.",
 }
 """Every command, in the order of a first use, with the first sentence of its help."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 from abscli.sim.model import Record, operator_id
 from abscli.sim.node import Part
@@ -18,6 +20,13 @@ class Snapshot:
     parent: int
     parts: Mapping[str, Part]
     seen: Mapping[str, Mapping[int, int]]
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for equal content."""
+        parts = frozenset(self.parts.values())
+        seen = frozenset((task, frozenset(counts.items())) for task, counts in self.seen.items())
+        return self.epoch, self.parent, parts, seen
 
     def received(self, channel: str, task: str) -> int:
         """What a restored receiver has of a channel: the sender's count less the log, which comes (again) first."""

@@ -12,9 +12,9 @@ from typing import Any, Self, TypeVar
 from abscli.protocol.coordinator import Coordinator
 from abscli.protocol.events import CoordinatorAction, CoordinatorEvent, TaskEvent
 from abscli.protocol.policy import Policy
-from abscli.sim.disk import Disk
+from abscli.sim.disk import Disk, Snapshot
 from abscli.sim.model import Model
-from abscli.sim.node import Effect, Node
+from abscli.sim.node import Effect, Node, Part
 from abscli.sim.world import Limits, World
 
 M = TypeVar("M", Node, Coordinator)
@@ -22,15 +22,15 @@ M = TypeVar("M", Node, Coordinator)
 
 def frozen(value: Any) -> Any:
     """A hashable picture of plain data and of objects made of it; equal for equal content."""
-    if value is None or isinstance(value, int | str):
+    if value is None or isinstance(value, int | str | tuple | frozenset | Part):
         return value
     if isinstance(value, dict):
-        return frozenset((key, frozen(item)) for key, item in value.items())
-    if isinstance(value, set | frozenset):
+        return frozenset([(key, frozen(item)) for key, item in value.items()])
+    if isinstance(value, set):
         return frozenset(value)
-    if isinstance(value, tuple | list):
+    if isinstance(value, list):
         return tuple(map(frozen, value))
-    if isinstance(value, Model):
+    if isinstance(value, Model | Snapshot):
         return value.key
     return (type(value).__name__, *(frozen(item) for item in _fields(value).values()))
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from abscli.graph.backedges import back_edges
 from abscli.graph.expand import receivers
 from formats.topology import Edge, Kind, Operator, Partition, Topology, canonical, channel_name, task_name
@@ -155,6 +157,12 @@ class Model:
                 found[edge.target][arrived.value] += copies
                 todo += [(edge.target, arrived)] * copies
         return found
+
+
+def narrowed(topology: Topology, width: int) -> Topology:
+    """The job with at most `width` subtasks an operator: what can go wrong with many goes wrong with two or three."""
+    operators = tuple(replace(op, parallelism=min(op.parallelism, width)) for op in topology.operators)
+    return replace(topology, operators=operators)
 
 
 def operator_id(task: str) -> str:
