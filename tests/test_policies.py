@@ -170,6 +170,7 @@ def test_logs_of_regular_channels_are_their_heads_whatever_the_next_policy(tmp_p
     run(skewed(), tmp_path, "unaligned")
     epoch = most(tmp_path, log_records)
     logged = regular(tmp_path, epoch)
+    assert {("lines", "words"), ("words", "counts")} <= {ends(channel.channel) for channel in logged}
     assert sum(channel.logged or 0 for channel in logged) == log_records(tmp_path, epoch)
     assert all(sum(b.num_rows for b in store(tmp_path).log(epoch, c.channel)) == c.logged for c in logged)
     outcome = run(skewed(), tmp_path, then, from_epoch=epoch)
@@ -184,7 +185,7 @@ def test_a_restored_log_that_is_not_read_before_the_next_copy_goes_into_the_next
     counts = write_skewed(tmp_path)
     run(skewed(), tmp_path, "unaligned")
     plan = plan_recovery(store(tmp_path), epoch=most(tmp_path, log_records))
-    assert {ends(log.channel) for log in plan.replay_logs} == {("words", "counts")}
+    assert ("words", "counts") in {ends(log.channel) for log in plan.replay_logs}
     done = restore(plan, skewed(), inline(tmp_path, policy=then, until="drained", keep=None))
     assert done.replayed == sum(log.records or 0 for log in plan.replay_logs) > 0
     assert (done.policy, log_records(tmp_path, done.epoch)) == (then, 0)
