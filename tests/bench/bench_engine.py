@@ -15,6 +15,7 @@ import os
 import shutil
 import statistics
 import tempfile
+import time
 from pathlib import Path
 
 from abscli.engine.job import JobOptions, run_job
@@ -48,6 +49,7 @@ def main() -> None:
         context = start_context("local[2]") if "spark" in engines else None
         rates: dict[Kind, list[float]] = {kind: [] for kind in kinds}
         epochs: dict[Kind, list[int]] = {kind: [] for kind in kinds}
+        cpu: dict[Kind, list[float]] = {kind: [] for kind in kinds}
         options = JobOptions(str(folder), "wordcount.yaml", workers=2, context=context)
         for turn in range(arguments.rounds + 1):
             for kind in kinds:
@@ -55,10 +57,12 @@ def main() -> None:
                     shutil.rmtree(folder / name, ignore_errors=True)
                 engine, policy, interval = kind
                 chosen = dataclasses.replace(options, engine=engine, policy=policy, interval=interval)
+                before = time.process_time()
                 outcome = run_job(topology, str(folder / "store"), chosen)
                 if turn:  # the first is a warm-up
                     rates[kind].append(words / outcome.elapsed)
                     epochs[kind].append(outcome.epochs)
+                    cpu[kind].append(time.process_time() - before)
         if context is not None:
             context.stop()
     print(f"{words:,} words, {os.cpu_count()} cores, {arguments.rounds} rounds")
@@ -70,6 +74,7 @@ def main() -> None:
             f"{engine:7} {how:26} median {statistics.median(found) / 1e6:5.2f} M words/s "
             f"(min {min(found) / 1e6:.2f}, max {max(found) / 1e6:.2f}), {statistics.median(epochs[kind]):g} epochs; "
             f"pair by pair, to that with only the last: median {statistics.median(ratios):.2f}"
+            + (f"; {statistics.median(cpu[kind]):.2f} s of CPU" if engine == "inline" else "")
         )
 
 
