@@ -1,4 +1,4 @@
-"""Snapshots of a job with one slow input, by policy: how long they take, how long inputs wait, how long the job takes.
+"""Snapshots of a job with one slow input, by policy: how long they take, from a first barrier to the copy, and the job.
 
     PYTHONPATH=. python tests/bench/bench_skew.py [--rounds 5] [--files 480]
 
@@ -20,7 +20,7 @@ from formats.native.reader import NativeStore
 from formats.storage import LocalStorage
 from tests.jobs import inline, skewed, write_skewed
 
-FIGURES = ("epochs", "epoch, s", "longest wait, s", "logged", "can repeat", "job, s")
+FIGURES = ("epochs", "epoch, s", "to copy, s", "logged", "can repeat", "job, s")
 
 
 def main() -> None:
