@@ -28,7 +28,7 @@ _abs() {
                 inspect) valued='--operator --task --format -o --output' ;;
                 validate) valued='--max-age --min-epochs --format -o --output' ;;
                 plan-recovery) valued='--topology --failed --strategy --distrust --epoch --parallelism --out --format -o --output' ;;
-                restore) valued='--job --to --engine --master --until -o --output' ;;
+                restore) valued='--job --to --engine --master --until --policy -o --output' ;;
                 simulate) valued='--runs --seed --policy --crash --records --subtasks --worlds --out -o --output' ;;
                 completion) valued='' ;;
             esac
@@ -122,13 +122,14 @@ _abs() {
             esac
             ;;
         restore)
-            options='--job --to --engine --master --until --dry-run -y --yes -o --output -q --quiet -v --verbose -h --help'
+            options='--job --to --engine --master --until --policy --dry-run -y --yes -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --job) kind=option-file ;;
                 --to) kind=option-directory ;;
                 --engine) kind=option-choice choices='spark inline' ;;
                 --master) kind=value ;;
                 --until) kind=option-choice choices='drained end' ;;
+                --policy) kind=option-choice choices='aligned unaligned at-least-once' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=file

@@ -49,7 +49,7 @@ complete -c abs -n '__abs_is topology' -s h -l help -d 'Show this message and ex
 complete -c abs -n '__abs_is run' -F
 complete -c abs -n '__abs_is run' -l store -r -f -a '(__fish_complete_directories)' -d 'Directory of the checkpoint store'
 complete -c abs -n '__abs_is run' -l interval -r -f -d 'Time from one snapshot to the next, such as 500ms, 10s or 5m'
-complete -c abs -n '__abs_is run' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'How a snapshot keeps its cut consistent; this version runs aligned'
+complete -c abs -n '__abs_is run' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'How snapshots keep their cuts consistent; default: as the job ran last, a new one aligned'
 complete -c abs -n '__abs_is run' -l engine -r -f -a 'spark inline' -d 'spark: worker processes; inline: this process alone, no JVM'
 complete -c abs -n '__abs_is run' -l master -r -f -d 'Spark master: local[*], local[N], spark://HOST:PORT, yarn or k8s://'
 complete -c abs -n '__abs_is run' -l workers -r -f -d 'Worker processes; default: one a slot of the cluster'
@@ -108,6 +108,7 @@ complete -c abs -n '__abs_is restore' -l to -r -f -a '(__fish_complete_directori
 complete -c abs -n '__abs_is restore' -l engine -r -f -a 'spark inline' -d 'spark: worker processes; inline: this process alone, no JVM'
 complete -c abs -n '__abs_is restore' -l master -r -f -d 'Spark master: local[*], local[N], spark://HOST:PORT, yarn or k8s://'
 complete -c abs -n '__abs_is restore' -l until -r -f -a 'drained end' -d 'drained: stop when the logs are replayed; end: go on to the end of the input'
+complete -c abs -n '__abs_is restore' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'How snapshots keep their cuts consistent; default: as the job ran last, a new one aligned'
 complete -c abs -n '__abs_is restore' -l dry-run -d 'Check the plan against the store and say what would be done'
 complete -c abs -n '__abs_is restore' -s y -l yes -d 'Do not ask'
 complete -c abs -n '__abs_is restore' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
