@@ -281,7 +281,8 @@ CoordinatorEvent = (
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Record that the epoch has begun, then tell every source."""
+    """Record that the epoch has begun, then tell every source; under `unaligned` every task, which makes an epoch as
+    long as the fullest channel and not as all on the way."""
 
     epoch: int
 

@@ -330,7 +330,7 @@ class World:
                     if epoch <= self.disk.begun:
                         raise Violation("numbers", f"epoch number {epoch} is used twice")
                     self.save("begins", epoch, self.coordinator_now.attempt)
-                    self._announce(Triggered(epoch), sources=True)
+                    self._announce(Triggered(epoch), sources=not self.policy.copies_at_first)
                 case Store(epoch, _):
                     self.manifests += (epoch,)
                 case Complete(epoch):
