@@ -125,7 +125,7 @@ def test_routes_do_not_depend_on_where_batches_end(
 
 
 def test_a_key_goes_to_the_task_that_owns_its_key_group() -> None:
-    from abscli.engine.hashing import key_groups
+    from formats.native.hashing import key_groups
 
     values = list(range(500))
     for p in (1, 3, 5, 16):

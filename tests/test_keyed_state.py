@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from abscli.engine import keyed
 from abscli.engine.aggregates import Overflow, ValueColumn, merged, result_type, running
-from abscli.engine.hashing import hash_rows, key_groups
 from abscli.engine.keyed import KeyIndex
 from abscli.engine.state import KeyedState
+from formats.native.hashing import hash_rows, key_groups
 from formats.native.tables import KEY_GROUP, decode_state, encode_state, latest_rows
 
 TEXT = st.one_of(st.none(), st.text(max_size=20), st.sampled_from(["a", "b", "a" * 8, "a" * 9, "\0", ""]))

@@ -47,6 +47,13 @@ MAX_FACTS = 256 << 20
 size the manifest tells, apart)."""
 
 
+def is_native(storage: Storage) -> bool:
+    """Whether abs wrote what lies there: it has the store's own fact file, or epochs and attempts without it."""
+    if storage.size(layout.STORE) is not None:
+        return True
+    return bool(storage.list(layout.ATTEMPTS) and storage.list(layout.EPOCHS))
+
+
 class NativeStore:
     """A store that `abs run` wrote. Raises NotFound if there is none at `storage`.
 
