@@ -26,6 +26,7 @@ _abs() {
                 topology) valued='-o --output' ;;
                 run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --from-epoch -o --output' ;;
                 inspect) valued='--operator --task --format -o --output' ;;
+                state) valued='--key --where --limit --columns --out --state --format -o --output' ;;
                 validate) valued='--max-age --min-epochs --format -o --output' ;;
                 plan-recovery) valued='--topology --failed --strategy --distrust --epoch --parallelism --out --format -o --output' ;;
                 restore) valued='--job --to --engine --master --until -o --output' ;;
@@ -39,7 +40,7 @@ _abs() {
     case $command in
         '')
             options='-q --quiet -v --verbose --version -h --help'
-            choices='demo topology run inspect validate plan-recovery restore completion'
+            choices='demo topology run inspect state validate plan-recovery restore completion'
             ;;
         demo)
             options='--master -o --output -q --quiet -v --verbose -h --help'
@@ -88,6 +89,23 @@ _abs() {
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=directory
+                    ;;
+            esac
+            ;;
+        state)
+            options='--key --where --limit --columns --out --state --format -o --output -q --quiet -v --verbose -h --help'
+            case $prev in
+                --key) kind=value ;;
+                --where) kind=value ;;
+                --limit) kind=value ;;
+                --columns) kind=value ;;
+                --out) kind=option-file ;;
+                --state) kind=value ;;
+                --format) kind=option-choice choices='abs flink spark' ;;
+                -o|--output) kind=option-choice choices='table json ndjson' ;;
+                *)
+                    ((count == 0)) && kind=directory
+                    ((count == 1)) && kind=none
                     ;;
             esac
             ;;

@@ -24,6 +24,7 @@ complete -c abs -n "__abs_is ''" -a demo -d 'Run, kill, inspect, plan, restore a
 complete -c abs -n "__abs_is ''" -a topology -d 'Show a job\'s graph: operators, back edges and loops'
 complete -c abs -n "__abs_is ''" -a run -d 'Run a job and take snapshots of it'
 complete -c abs -n "__abs_is ''" -a inspect -d 'Show what a checkpoint store or one of its epochs holds'
+complete -c abs -n "__abs_is ''" -a state -d 'Show the state that an epoch holds: keys and their values'
 complete -c abs -n "__abs_is ''" -a validate -d 'Check that epochs are whole and consistent'
 complete -c abs -n "__abs_is ''" -a plan-recovery -d 'Plan what must restart, and from where'
 complete -c abs -n "__abs_is ''" -a restore -d 'Carry a recovery plan out'
@@ -72,6 +73,20 @@ complete -c abs -n '__abs_is inspect' -s o -l output -r -f -a 'table json ndjson
 complete -c abs -n '__abs_is inspect' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is inspect' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is inspect' -s h -l help -d 'Show this message and exit'
+
+# abs state
+complete -c abs -n '__abs_is state' -f -a '(__fish_complete_directories)'
+complete -c abs -n '__abs_is state' -l key -r -f -d 'The row of this key: a value, or column=value,...; repeatable'
+complete -c abs -n '__abs_is state' -l where -r -f -d 'Rows that satisfy it, such as "n >= 10 and word = spark"; repeatable: all of them'
+complete -c abs -n '__abs_is state' -l limit -r -f -d 'At most this many rows; a table has 40 unless told'
+complete -c abs -n '__abs_is state' -l columns -r -f -d 'Only these columns, by name, with commas'
+complete -c abs -n '__abs_is state' -l out -r -F -d 'Write the rows to x.parquet, x.arrow, x.jsonl or x.csv'
+complete -c abs -n '__abs_is state' -l state -r -f -d 'Which state, where an operator has several'
+complete -c abs -n '__abs_is state' -l format -r -f -a 'abs flink spark' -d 'Format of the store, in place of what is recognised from its files'
+complete -c abs -n '__abs_is state' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
+complete -c abs -n '__abs_is state' -s q -l quiet -d 'Print results and errors only'
+complete -c abs -n '__abs_is state' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
+complete -c abs -n '__abs_is state' -s h -l help -d 'Show this message and exit'
 
 # abs validate
 complete -c abs -n '__abs_is validate' -f -a '(__fish_complete_directories)'

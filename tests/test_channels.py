@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from abscli.engine.inbox import Barrier, Batch, Inbox
 from abscli.engine.routing import Route
 from abscli.engine.wire import HEADER, Connection, Frame
-from abscli.graph.expand import key_group_range
 from abscli.protocol.events import ProtocolError
-from formats.topology import Edge, Partition
+from formats.topology import Edge, Partition, key_group_range
 
 
 def batch(first: int, count: int) -> Batch:

@@ -10,6 +10,7 @@ COMMANDS: dict[str, str] = {
     "topology": "Show a job's graph: operators, back edges and loops.",
     "run": "Run a job and take snapshots of it.",
     "inspect": "Show what a checkpoint store or one of its epochs holds.",
+    "state": "Show the state that an epoch holds: keys and their values.",
     "validate": "Check that epochs are whole and consistent.",
     "plan-recovery": "Plan what must restart, and from where.",
     "restore": "Carry a recovery plan out.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,7 +23,7 @@ from formats.native.facts import (
     unseal,
 )
 from formats.storage import LocalStorage, Storage, check_path
-from formats.topology import Edge, Partition, Topology, channel_name, task_name
+from formats.topology import Edge, Partition, Topology, channel_name, key_group_range, task_name
 from formats.view import (
     ChannelFacts,
     EpochDetail,
@@ -37,6 +37,9 @@ from formats.view import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from formats.native.state import TaskRows
+    from formats.predicate import Predicate
 
 PRESENCE_LIMIT = 50_000
 """Parts beyond which the list of epochs no longer looks for every file (an epoch's own page still does)."""
@@ -318,28 +321,64 @@ class NativeStore:
         )
 
     def states(self, epoch: int) -> list[StateFacts]:
-        from formats.native.tables import key_columns, state_schema
+        from formats.native.state import StateFile
 
         parts = self.parts(epoch)
         found = []
         for op in self.topology(epoch).operators:
             mine = [part for part in parts if part.task.rpartition("/")[0] == op.id and part.state]
             if mine:
-                path = mine[0].state[0].path
-                key = key_columns(state_schema(self.storage.read(path), path))
-                size = sum(file.bytes or 0 for part in mine for file in part.state)
-                found.append(StateFacts(op.id, None, "keyed", tuple(key), sum(part.rows for part in mine), size))
+                key = StateFile(self.storage, mine[0].state[0]).key
+                files = {file.path: file.bytes or 0 for part in mine for file in part.state}
+                rows = sum(part.rows for part in mine)
+                found.append(StateFacts(op.id, None, "keyed", key, rows, sum(files.values())))
         return found
 
     def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
-        from formats.native.tables import decode_state, latest_rows
+        return self.select(epoch, operator, name)
+
+    def select(
+        self,
+        epoch: int,
+        operator: str,
+        name: str | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Predicate | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """As `state`, these columns of the rows that satisfy a condition; reads only what can hold them."""
+        from formats.native.state import live_rows
+
+        tasks = (task for _, task in self.task_rows(epoch, operator, name))
+        width = self.topology(epoch).operator(operator).max_parallelism
+        for table in live_rows(tasks, width, columns, where):
+            yield from table.to_batches()
+
+    def state_schema(self, epoch: int, operator: str, name: str | None = None) -> pa.Schema:
+        """The columns of a state."""
+        _, rows = next(self.task_rows(epoch, operator, name))
+        return rows.schema
+
+    def task_rows(self, epoch: int, operator: str, name: str | None = None) -> Iterator[tuple[PartFacts, TaskRows]]:
+        """The tasks of an operator that have state, by key group; NotFound if there is no such state."""
+        from formats.native.state import TaskRows
 
         if name is not None:
             raise NotFound(f"{operator} has no state {name!r}: native state has no names", path=self.path)
-        for part in self.parts(epoch):
-            if part.task.rpartition("/")[0] == operator and part.state:
-                tables = [decode_state(self.storage.read(f.path), f.path) for f in part.state]
-                yield from latest_rows(tables).to_batches()
+        known = {op.id: op for op in self.topology(epoch).operators}
+        parts = [part for part in self.parts(epoch) if part.task.rpartition("/")[0] == operator and part.state]
+        if operator not in known or not parts:
+            having = dict.fromkeys(part.task.rpartition("/")[0] for part in self.parts(epoch) if part.state)
+            said = f"state of the operators {', '.join(having)}" if having else "no state of any operator"
+            raise NotFound(f"epoch {epoch} has no state of {operator!r}", path=self.path, hint=f"it has {said}")
+        op = known[operator]
+        width = op.parallelism
+        own = {task_name(op.id, i): key_group_range(i, width, op.max_parallelism) for i in range(width)}
+        for part in parts:
+            if part.task not in own:
+                raise Damaged(f"epoch {epoch} has a part of {part.task}, a task that the job graph does not have",
+                              path=self.path)  # fmt: skip
+            yield part, TaskRows(self.storage, part.state, own[part.task])
 
     def log(self, epoch: int, channel: str) -> Iterator[pa.RecordBatch]:
         from formats.native.tables import decode_log
