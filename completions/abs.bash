@@ -28,6 +28,7 @@ _abs() {
                 inspect) valued='--operator --task --format -o --output' ;;
                 state) valued='--key --where --limit --columns --out --state --format -o --output' ;;
                 validate) valued='--max-age --min-epochs --format -o --output' ;;
+                diff) valued='--operator --out --format -o --output' ;;
                 plan-recovery) valued='--topology --failed --strategy --distrust --epoch --parallelism --out --format -o --output' ;;
                 restore) valued='--job --to --engine --master --until -o --output' ;;
                 completion) valued='' ;;
@@ -40,7 +41,7 @@ _abs() {
     case $command in
         '')
             options='-q --quiet -v --verbose --version -h --help'
-            choices='demo topology run inspect state validate plan-recovery restore completion'
+            choices='demo topology run inspect state validate diff plan-recovery restore completion'
             ;;
         demo)
             options='--master -o --output -q --quiet -v --verbose -h --help'
@@ -118,6 +119,19 @@ _abs() {
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=directory
+                    ;;
+            esac
+            ;;
+        diff)
+            options='--operator --rows --out --exit-code --format -o --output -q --quiet -v --verbose -h --help'
+            case $prev in
+                --operator) kind=value ;;
+                --out) kind=option-file ;;
+                --format) kind=option-choice choices='abs flink spark' ;;
+                -o|--output) kind=option-choice choices='table json ndjson' ;;
+                *)
+                    ((count == 0)) && kind=directory
+                    ((count == 1)) && kind=directory
                     ;;
             esac
             ;;

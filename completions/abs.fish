@@ -26,6 +26,7 @@ complete -c abs -n "__abs_is ''" -a run -d 'Run a job and take snapshots of it'
 complete -c abs -n "__abs_is ''" -a inspect -d 'Show what a checkpoint store or one of its epochs holds'
 complete -c abs -n "__abs_is ''" -a state -d 'Show the state that an epoch holds: keys and their values'
 complete -c abs -n "__abs_is ''" -a validate -d 'Check that epochs are whole and consistent'
+complete -c abs -n "__abs_is ''" -a diff -d 'Compare two epochs: state, positions, logs and job graph'
 complete -c abs -n "__abs_is ''" -a plan-recovery -d 'Plan what must restart, and from where'
 complete -c abs -n "__abs_is ''" -a restore -d 'Carry a recovery plan out'
 complete -c abs -n "__abs_is ''" -a completion -d 'Print the completion script of a shell'
@@ -99,6 +100,19 @@ complete -c abs -n '__abs_is validate' -s o -l output -r -f -a 'table json ndjso
 complete -c abs -n '__abs_is validate' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is validate' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is validate' -s h -l help -d 'Show this message and exit'
+
+# abs diff
+complete -c abs -n '__abs_is diff' -f -a '(__fish_complete_directories)'
+complete -c abs -n '__abs_is diff' -f -a '(__fish_complete_directories)'
+complete -c abs -n '__abs_is diff' -l operator -r -f -d 'Compare the state of this operator alone'
+complete -c abs -n '__abs_is diff' -l rows -d 'Show the changes themselves, not only their number'
+complete -c abs -n '__abs_is diff' -l out -r -F -d 'Write the changes to x.parquet, x.arrow or x.jsonl'
+complete -c abs -n '__abs_is diff' -l exit-code -d 'Exit with 3 if they differ, or cannot be compared'
+complete -c abs -n '__abs_is diff' -l format -r -f -a 'abs flink spark' -d 'Format of the store, in place of what is recognised from its files'
+complete -c abs -n '__abs_is diff' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
+complete -c abs -n '__abs_is diff' -s q -l quiet -d 'Print results and errors only'
+complete -c abs -n '__abs_is diff' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
+complete -c abs -n '__abs_is diff' -s h -l help -d 'Show this message and exit'
 
 # abs plan-recovery
 complete -c abs -n '__abs_is plan-recovery' -f -a '(__fish_complete_directories)'

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -30,25 +30,63 @@ def check_ending(path: str) -> str:
     return ending
 
 
-def write_rows(path: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
-    """Write all batches; the number of rows. The file appears whole, under its name, or not at all."""
-    ending = check_ending(path)
-    fd, temporary = tempfile.mkstemp(prefix=".tmp-", dir=os.path.dirname(os.path.abspath(path)))
-    try:
-        with open(fd, "wb") as raw, ExitStack() as stack:
-            write = _writer(ending, schema, raw, stack)
-            rows = 0
-            for batch in batches:
-                write(batch)
-                rows += batch.num_rows
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except pa.ArrowException as error:
-        raise BadExport(f"cannot be written as {ending[1:]}: {str(error).splitlines()[0]}", path=path) from None
-    finally:
+class RowsFile:
+    """Rows being written, as a context: the file appears whole, under its name, when the block ends, or not at all."""
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self.rows = 0
+        self._path = path
+        self._schema = schema
+        self._ending = check_ending(path)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> RowsFile:
+        fd, self._temporary = tempfile.mkstemp(prefix=".tmp-", dir=os.path.dirname(os.path.abspath(self._path)))
+        try:
+            raw = self._stack.enter_context(open(fd, "wb"))
+            with self._told():
+                self._write = _writer(self._ending, self._schema, raw, self._stack)
+        except BaseException:
+            self._discard()
+            raise
+        return self
+
+    def write(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """More rows; BadExport if the format cannot hold them."""
+        with self._told():
+            for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
+                self._write(batch)
+        self.rows += rows.num_rows
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            with self._told():
+                self._stack.close()
+            if kind is None:
+                os.chmod(self._temporary, 0o666 & ~_umask())
+                os.replace(self._temporary, self._path)
+        finally:
+            self._discard()
+
+    def _discard(self) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-    return rows
+            os.unlink(self._temporary)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except pa.ArrowException as error:
+            said = f"cannot be written as {self._ending[1:]}: {str(error).splitlines()[0]}"
+            raise BadExport(said, path=self._path) from None
+
+
+def write_rows(path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+    """Write all batches; the number of rows."""
+    with RowsFile(path, schema) as file:
+        for batch in batches:
+            file.write(batch)
+    return file.rows
 
 
 def _writer(ending: str, schema: pa.Schema, raw: Any, stack: ExitStack) -> Callable[[pa.RecordBatch], object]:

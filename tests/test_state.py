@@ -187,8 +187,8 @@ def test_row_groups_that_cannot_hold_a_key_are_not_read(tmp_path: Path) -> None:
     storage.put("f.parquet", data)
     file = StateFile(storage, FileFacts("f.parquet", len(data), rows, None))
     read: list[int] = []
-    inner = file._file.read_row_groups
-    file._file.read_row_groups = lambda groups, **more: (read.extend(groups), inner(groups, **more))[1]
+    inner = file._reader.read_row_groups
+    file._reader.read_row_groups = lambda groups, **more: (read.extend(groups), inner(groups, **more))[1]
     assert len(file.row_groups) == 4
     assert file.read(range(1, 2), ["k"], parse_predicate("k = 150000")).to_pylist() == [{"k": 150_000}]
     assert read == [2]

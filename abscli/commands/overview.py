@@ -12,6 +12,7 @@ COMMANDS: dict[str, str] = {
     "inspect": "Show what a checkpoint store or one of its epochs holds.",
     "state": "Show the state that an epoch holds: keys and their values.",
     "validate": "Check that epochs are whole and consistent.",
+    "diff": "Compare two epochs: state, positions, logs and job graph.",
     "plan-recovery": "Plan what must restart, and from where.",
     "restore": "Carry a recovery plan out.",
     "completion": "Print the completion script of a shell.",

@@ -7,6 +7,7 @@ checked here; that is `abs validate`'s.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -56,8 +57,12 @@ class StateFile:
         if size is None or (file.bytes is not None and size != file.bytes):
             found = "is not there" if size is None else f"has {size} bytes, {file.bytes} were written"
             raise Damaged(found, path=self.path, hint="`abs validate` says which epochs are whole")
-        self._file = self._tried(lambda: pq.ParquetFile(open_input(storage, file.path), pre_buffer=False))
-        self.schema = self._tried(lambda: as_written(self._file.schema_arrow.empty_table()).schema)
+        self._storage = storage
+        self._local = threading.local()
+        self._local.reader = opened = self._tried(self._open)
+        self._metadata = opened.metadata
+        self._stored: pa.Schema = opened.schema_arrow
+        self.schema = self._tried(lambda: as_written(self._stored.empty_table()).schema)
         self.key = tuple(self._tried(lambda: key_columns(self.schema)))
         if KEY_GROUP not in self.schema.names or not set(self.key) <= set(self.schema.names) or not self.key:
             raise Damaged(f"is no state file: it lacks {KEY_GROUP} or its key columns", path=self.path)
@@ -68,6 +73,16 @@ class StateFile:
         except (pa.ArrowException, OSError, KeyError, IndexError, ValueError, TypeError) as error:
             raise Damaged(f"is no readable state file: {first_line(error)}", path=self.path) from None
 
+    def _open(self, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+        return pq.ParquetFile(open_input(self._storage, self.facts.path), metadata=metadata, pre_buffer=False)
+
+    @property
+    def _reader(self) -> pq.ParquetFile:
+        """Each thread has its own."""
+        if not hasattr(self._local, "reader"):
+            self._local.reader = self._open(self._metadata)
+        return self._local.reader
+
     @functools.cached_property
     def row_groups(self) -> list[RowGroup]:
         """All of them, in order."""
@@ -75,7 +90,7 @@ class StateFile:
         return found
 
     def _row_groups(self) -> list[RowGroup]:
-        metadata = self._file.metadata
+        metadata = self._metadata
         found = []
         for i in range(metadata.num_row_groups):
             group = metadata.row_group(i)
@@ -87,7 +102,7 @@ class StateFile:
                     if statistics is not None and statistics.has_min_max:
                         bounds[column.path_in_schema] = (statistics.min, statistics.max)
             first, last = bounds.pop(KEY_GROUP, (0, 2**31 - 1))
-            if any(self.schema.field(name).type != self._file.schema_arrow.field(name).type for name in bounds):
+            if any(self.schema.field(name).type != self._stored.field(name).type for name in bounds):
                 bounds = {}  # statistics of another type than the column was written with
             found.append(RowGroup(i, group.num_rows, first, last, bounds))
         return found
@@ -110,7 +125,7 @@ class StateFile:
         inside = groups is None or all(group.first >= groups.start and group.last < groups.stop for group in wanted)
         needed = list(dict.fromkeys([*names, *([] if inside else [KEY_GROUP]), *(self.key if where else ())]))
         numbers = [group.number for group in wanted]
-        table = as_written(self._file.read_row_groups(numbers, columns=needed, use_threads=False), self.schema)
+        table = as_written(self._reader.read_row_groups(numbers, columns=needed, use_threads=False), self.schema)
         if groups is not None and not inside:
             column = table.column(KEY_GROUP)
             start = np.searchsorted(column.to_numpy(), [groups.start, groups.stop])  # files are sorted by key group
@@ -135,6 +150,10 @@ class TaskRows:
         if len({(file.key, file.schema.remove_metadata().to_string()) for file in files}) > 1:
             raise Damaged("has other columns than the older files of its task", path=files[-1].path)
         return files
+
+    def unopened(self) -> TaskRows:
+        """The same, none of whose files is open."""
+        return TaskRows(self._storage, self.facts, self.own)
 
     @property
     def schema(self) -> pa.Schema:
