@@ -27,8 +27,8 @@ def one_array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def matches(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Rows:
-    """For each row of `right` the row of `left` with the same key, -1 if there is none. Keys in `left` are distinct;
-    both sides have the same types.
+    """For each row of `right` the row of `left` with the same key, -1 if there is none. Keys are distinct
+    within each side; both have the same types.
 
     Rows in the same order on both sides, as those of two epochs are, cost a comparison; only what is left over after
     that is looked up.
