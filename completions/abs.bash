@@ -31,6 +31,7 @@ _abs() {
                 diff) valued='--operator --out --format -o --output' ;;
                 plan-recovery) valued='--topology --failed --strategy --distrust --epoch --parallelism --out --format -o --output' ;;
                 restore) valued='--job --to --engine --master --until -o --output' ;;
+                gc) valued='--keep --older-than --min-age -o --output' ;;
                 completion) valued='' ;;
             esac
         else
@@ -41,7 +42,7 @@ _abs() {
     case $command in
         '')
             options='-q --quiet -v --verbose --version -h --help'
-            choices='demo topology run inspect state validate diff plan-recovery restore completion'
+            choices='demo topology run inspect state validate diff plan-recovery restore gc completion'
             ;;
         demo)
             options='--master -o --output -q --quiet -v --verbose -h --help'
@@ -163,6 +164,18 @@ _abs() {
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=file
+                    ;;
+            esac
+            ;;
+        gc)
+            options='--keep --older-than --min-age -y --yes -o --output -q --quiet -v --verbose -h --help'
+            case $prev in
+                --keep) kind=value ;;
+                --older-than) kind=value ;;
+                --min-age) kind=value ;;
+                -o|--output) kind=option-choice choices='table json ndjson' ;;
+                *)
+                    ((count == 0)) && kind=directory
                     ;;
             esac
             ;;

@@ -29,6 +29,7 @@ complete -c abs -n "__abs_is ''" -a validate -d 'Check that epochs are whole and
 complete -c abs -n "__abs_is ''" -a diff -d 'Compare two epochs: state, positions, logs and job graph'
 complete -c abs -n "__abs_is ''" -a plan-recovery -d 'Plan what must restart, and from where'
 complete -c abs -n "__abs_is ''" -a restore -d 'Carry a recovery plan out'
+complete -c abs -n "__abs_is ''" -a gc -d 'Remove old epochs, and files that nothing needs'
 complete -c abs -n "__abs_is ''" -a completion -d 'Print the completion script of a shell'
 
 # abs demo
@@ -142,6 +143,17 @@ complete -c abs -n '__abs_is restore' -s o -l output -r -f -a 'table json ndjson
 complete -c abs -n '__abs_is restore' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is restore' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is restore' -s h -l help -d 'Show this message and exit'
+
+# abs gc
+complete -c abs -n '__abs_is gc' -f -a '(__fish_complete_directories)'
+complete -c abs -n '__abs_is gc' -l keep -r -f -d 'Complete epochs that stay, the newest ones'
+complete -c abs -n '__abs_is gc' -l older-than -r -f -d 'Only epochs that were triggered longer ago than this, such as 7d'
+complete -c abs -n '__abs_is gc' -l min-age -r -f -d 'Files that nothing refers to go only when they are as old as this'
+complete -c abs -n '__abs_is gc' -s y -l yes -d 'Remove it; without, nothing is changed'
+complete -c abs -n '__abs_is gc' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
+complete -c abs -n '__abs_is gc' -s q -l quiet -d 'Print results and errors only'
+complete -c abs -n '__abs_is gc' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
+complete -c abs -n '__abs_is gc' -s h -l help -d 'Show this message and exit'
 
 # abs completion
 complete -c abs -n '__abs_is completion' -f -a 'bash zsh fish'

@@ -15,6 +15,7 @@ COMMANDS: dict[str, str] = {
     "diff": "Compare two epochs: state, positions, logs and job graph.",
     "plan-recovery": "Plan what must restart, and from where.",
     "restore": "Carry a recovery plan out.",
+    "gc": "Remove old epochs, and files that nothing needs.",
     "completion": "Print the completion script of a shell.",
 }
 """Every command, in the order of a first use, with the first sentence of its help."""

@@ -60,10 +60,12 @@ def is_native(storage: Storage) -> bool:
 class NativeStore:
     """A store that `abs run` wrote. Raises NotFound if there is none at `storage`.
 
-    facts: of the store, where the caller has had to do without its own (validation of a damaged store).
+    facts: of the store, where the caller has had to do without its own (validation of a damaged store). held_by_us:
+    set where the caller holds the lock itself, so that no job runs.
     """
 
     format = "abs"
+    held_by_us = False
 
     def __init__(self, storage: Storage, *, facts: StoreFacts | None = None) -> None:
         self.storage = storage
@@ -216,7 +218,7 @@ class NativeStore:
 
     def running_attempt(self) -> int | None:
         """The attempt that runs now; None if the store is not in use, or that cannot be known."""
-        if not isinstance(self.storage, LocalStorage) or not lock.held(self.storage):
+        if self.held_by_us or not isinstance(self.storage, LocalStorage) or not lock.held(self.storage):
             return None
         numbers = [entry.name.partition(".")[0] for entry in self.storage.list(layout.ATTEMPTS)]
         return max((int(n) for n in numbers if n.isdigit()), default=None)
