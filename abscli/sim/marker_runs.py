@@ -1,10 +1,10 @@
-"""Runs of a system with snapshots: one from a seed, all of a scope, and one as a diagram."""
+"""Runs of a system with snapshots: one from a seed, or all of a scope."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from abscli.protocol.events import ProtocolError
@@ -75,7 +75,7 @@ def run(
                 whole = True
                 break
     except (Violation, ProtocolError) as error:
-        return Ran(seed, world.steps, world.recorded, len(world.given_up), False, *_rule(error))
+        return Ran(seed, world.steps, world.recorded, len(world.given_up), False, *rule_of(error))
     return Ran(seed, world.steps, world.recorded, len(world.given_up), whole)
 
 
@@ -150,7 +150,7 @@ def explore(system: System, scope: Scope, *, every_run: bool = False, most: int 
                 if following.settled:
                     settled.append(known)
         except (Violation, ProtocolError) as error:
-            return Explored(worlds, steps, ends, stuck, None, False, recorded, following.steps, *_rule(error))
+            return Explored(worlds, steps, ends, stuck, None, False, recorded, following.steps, *rule_of(error))
         if worlds >= most:
             return Explored(worlds, steps, ends, stuck, None, False, recorded)
     endless = None if every_run else worlds - len(_leading_to(settled, before))
@@ -167,13 +167,7 @@ def _leading_to(goals: list[int], before: list[list[int]]) -> set[int]:
     return found
 
 
-def _rule(error: Violation | ProtocolError) -> tuple[str, str]:
+def rule_of(error: Violation | ProtocolError) -> tuple[str, str]:
+    """The name of the broken rule, and what happened."""
     return (error.rule, str(error)) if isinstance(error, Violation) else ("protocol", f"protocol: {error}")
 
-
-def repeat(system: System, scope: Scope, steps: Sequence[Step]) -> World:
-    """The world that a trace leads to."""
-    world = World(system, scope)
-    for step in steps:
-        world.do(step)
-    return world

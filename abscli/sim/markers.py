@@ -8,134 +8,18 @@ copied and compared.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any, Self
 
-from abscli.protocol.events import (
-    BarrierArrived,
-    Copy,
-    Discard,
-    Forward,
-    Log,
-    Persist,
-    Persisted,
-    RecordsArrived,
-    Sent,
-    TaskEvent,
-    Triggered,
-)
-from abscli.protocol.events import Process as Proceed
-from abscli.protocol.policy import Policy
-from abscli.protocol.task import Task
-from abscli.sim.interned import Table, frozen
+from abscli.protocol.events import BarrierArrived, RecordsArrived, TaskEvent, Triggered
+from abscli.sim.interned import Table
+from abscli.sim.marker_node import Marker, Node, Note, Put, Whole, part_key
 from abscli.sim.processes import Event, Global, Move, System
 from abscli.sim.properties import Violation
 from abscli.sim.recorded import Begun, Done, Message, Part, Recorded, check_channels, check_reachable
 
 Step = tuple[Any, ...]
 """("start", process, epoch), ("move", process, what), ("take", channel, what) or ("mark", channel)."""
-
-
-class Marker(NamedTuple):
-    """A marker on a channel."""
-
-    epoch: int
-
-
-# -- what a process did in a step ------------------------------------------------------------------------------
-
-
-class Put(NamedTuple):
-    """It appended to a channel."""
-
-    channel: str
-    item: Message | Marker
-
-
-class Copied(NamedTuple):
-    """It copied its state."""
-
-    epoch: int
-
-
-class Logged(NamedTuple):
-    """It wrote the message to the channel's log."""
-
-    channel: str
-    epochs: tuple[int, ...]
-    message: Message
-
-
-class Whole(NamedTuple):
-    """Its part is whole."""
-
-    part: Part
-
-
-class GaveUp(NamedTuple):
-    """It dropped its part."""
-
-    epoch: int
-
-
-Note = Put | Copied | Logged | Whole | GaveUp
-
-
-@dataclass(slots=True)
-class Draft:
-    """A part whose logs are not all closed."""
-
-    part: Part
-    logs: dict[str, tuple[Message, ...]] = field(default_factory=dict)
-
-
-class Node:
-    """One process: its state, and the machine that takes its part of every snapshot."""
-
-    def __init__(self, system: System, process: str) -> None:
-        self.state = system.processes[process]
-        self.machine = Task(process, system.inputs[process], system.outputs[process], policy=Policy.UNALIGNED)
-        self.drafts: dict[int, Draft] = {}
-
-    def move(self, move: Move) -> list[Note]:
-        """Make a move."""
-        self.state = move.state
-        notes: list[Note] = []
-        for channel, content in move.sends:
-            self.machine.on(Sent(channel, 1))
-            notes.append(Put(channel, Message(self.machine.sent[channel], content)))
-        return notes
-
-    def handle(self, event: TaskEvent) -> list[Note]:
-        """Tell the machine and do what it says. The batch of a record is (message, the move that takes it)."""
-        notes: list[Note] = []
-        for action in self.machine.on(event):
-            match action:
-                case Log(channel, epochs, _, (Message() as message, _)):
-                    for epoch in epochs:
-                        logs = self.drafts[epoch].logs
-                        logs[channel] = (*logs.get(channel, ()), message)
-                    notes.append(Logged(channel, epochs, message))
-                case Proceed(_, _, (_, Move() as move)):
-                    notes += self.move(move)
-                case Copy(epoch):
-                    self.drafts[epoch] = Draft(self.part(epoch))
-                    notes.append(Copied(epoch))
-                case Forward(epoch):
-                    notes += [Put(channel, Marker(epoch)) for channel in self.machine.outputs]
-                case Persist(epoch):
-                    draft = self.drafts.pop(epoch)
-                    notes.append(Whole(replace(draft.part, logs=tuple(sorted(draft.logs.items())))))
-                    self.machine.on(Persisted(epoch))
-                case Discard(epoch):
-                    del self.drafts[epoch]
-                    notes.append(GaveUp(epoch))
-        return notes
-
-    def part(self, epoch: int) -> Part:
-        """State and counters as they are now."""
-        sent, received = tuple(self.machine.sent.items()), tuple(self.machine.received.items())
-        return Part(self.machine.name, epoch, self.state, sent, received)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +40,7 @@ class World:
         self.system = system
         self.scope = scope
         self.table = table or Table()
-        self.keys: dict[tuple[int, tuple[int, ...]], Any] = {}
+        self.keys: tuple[dict[Any, int], dict[Any, int]] = ({}, {})
         self.nodes = {process: self._number(Node(system, process)) for process in system.processes}
         self.channels: dict[str, tuple[Message | Marker, ...]] = {pipe.name: () for pipe in system.pipes}
         self.history: dict[str, tuple[Any, ...]] = {pipe.name: () for pipe in system.pipes}
@@ -383,7 +267,7 @@ class World:
             ),
             tuple(messages[base[name] :] for name, messages in self.history.items()),
             tuple((epoch, begun.state) for epoch, begun in self.begun.items()),
-            tuple((epoch, frozenset(_part_key(part, base) for part in of.values())) for epoch, of in self.parts.items()),
+            tuple((epoch, frozenset(part_key(part, base) for part in of.values())) for epoch, of in self.parts.items()),
             tuple(
                 (epoch, who) for epoch, who in self.initiators.items() if epoch in self.begun or epoch in self.given_up
             ),
@@ -393,37 +277,17 @@ class World:
         )
 
 
-    def _node_key(self, process: str, base: dict[str, int]) -> Any:
+    def _node_key(self, process: str, base: dict[str, int]) -> int:
+        """One number for all nodes that differ in nothing but what `base` takes away."""
         names = self.system.inputs[process] + self.system.outputs[process]
         asked = (self.nodes[process], tuple(base[name] for name in names))
-        found = self.keys.get(asked)
+        looked_up, numbers = self.keys
+        found = looked_up.get(asked)
         if found is None:
-            found = self.keys[asked] = _node_key(self.node(process), base)
+            found = looked_up[asked] = numbers.setdefault(self.node(process).key(base), len(numbers))
         return found
 
 
 def _named(what: str, options: tuple[Move, ...]) -> Move:
     (move,) = (move for move in options if move.what == what)
     return move
-
-
-def _node_key(node: Node, base: dict[str, int]) -> Any:
-    machine = {name: frozen(value) for name, value in vars(node.machine).items()}
-    machine["sent"] = _less(node.machine.sent.items(), base)
-    machine["received"] = _less(node.machine.received.items(), base)
-    drafts = tuple(
-        (epoch, _part_key(replace(draft.part, logs=tuple(sorted(draft.logs.items()))), base))
-        for epoch, draft in sorted(node.drafts.items())
-    )
-    return (node.state, tuple(machine.values()), drafts)
-
-
-def _part_key(part: Part, base: dict[str, int]) -> Any:
-    logs = tuple(
-        (name, tuple((message.number - base[name], message.content) for message in log)) for name, log in part.logs
-    )
-    return (part.process, part.state, _less(part.sent, base), _less(part.received, base), logs)
-
-
-def _less(counts: Any, base: dict[str, int]) -> tuple[int, ...]:
-    return tuple(count - base[name] for name, count in counts)
