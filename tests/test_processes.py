@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abscli.examples.chandy_lamport import CROSSING, PIPES, PLACES, TOKEN, single_token
-from abscli.protocol.events import Forward, Log, TaskAction, TaskEvent
+from abscli.protocol.events import Discard, Forward, Log, Persist, TaskAction, TaskEvent
 from abscli.protocol.task import Task
 from abscli.render.spacetime import spacetime_text
 from abscli.render.spacetime_svg import spacetime_svg
@@ -23,7 +24,7 @@ from abscli.sim.marker_runs import explore, run
 from abscli.sim.markers import Scope, Step, World
 from abscli.sim.processes import CannotOccur, Event, Global, Move, Pipe, Rule, System
 from abscli.sim.properties import Violation
-from abscli.sim.recorded import Done, check_reachable, permuted
+from abscli.sim.recorded import Done, Part, check_reachable, permuted
 
 DATA = Path(__file__).parent / "data" / "spacetime"
 
@@ -105,6 +106,26 @@ def test_the_example_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     found = single_token()
     assert not found.holds
     assert (found.rule, bool(found.trace)) == ("conservation", True)
+
+
+def test_a_fifth_state_is_told_even_if_nothing_else_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unchecked(system: System, epoch: int, parts: Mapping[str, Part], history: object) -> Global:
+        logs = [dict(parts[pipe.receiver].logs).get(pipe.name, ()) for pipe in system.pipes]
+        contents = tuple(tuple(message.content for message in log) for log in logs)
+        return Global(tuple(parts[process].state for process in system.processes), contents)
+
+    monkeypatch.setattr(markers, "check_channels", unchecked)
+    monkeypatch.setattr(markers, "check_reachable", lambda *args: True)
+    assert single_token().holds
+    monkeypatch.setattr(marker_node, "Task", LogsNothing)
+    found = single_token()
+    assert (found.holds, found.rule) == (False, None)
+    assert found.elsewhere == (Global(("s0", "s0"), ((), ())),)
+
+
+def test_all_runs_of_any_number_of_moves_cannot_be_asked_for() -> None:
+    with pytest.raises(ValueError, match="no end"):
+        explore(TOKEN, Scope(), every_run=True)
 
 
 def test_every_snapshot_ends_in_every_run() -> None:
@@ -230,9 +251,8 @@ def test_of_two_snapshots_that_meet_the_younger_ends() -> None:
 
 
 def test_markers_that_do_not_get_everywhere_leave_a_snapshot_open_and_that_is_no_violation() -> None:
-    chain = System.of_rules({"p": 0, "q": 0}, [Pipe("c", "p", "q")], [])
-    assert not world_after(chain, Scope(), ("start", "q", 1)).recorded
-    found = explore(chain, Scope())
+    assert not world_after(CHAIN, Scope(), ("start", "q", 1)).recorded
+    found = explore(CHAIN, Scope())
     assert (found.rule, found.whole, found.ends) == (None, True, 1)
     assert {frozenset(made.initiators) for made in found.recorded} == {frozenset("p"), frozenset("pq")}
 
@@ -273,6 +293,20 @@ class KeepsMarkers(Task):
 
     def _barrier(self, channel: str, epoch: int) -> list[TaskAction]:
         return [action for action in super()._barrier(channel, epoch) if not isinstance(action, Forward)]
+
+
+class IgnoresMarkers(Task):
+    """A marker starts no copy."""
+
+    def _barrier(self, channel: str, epoch: int) -> list[TaskAction]:
+        return super()._barrier(channel, epoch) if epoch <= self.copied else []
+
+
+class DropsParts(Task):
+    """A part that is whole is dropped, though no younger snapshot has come by."""
+
+    def on(self, event: TaskEvent) -> list[TaskAction]:
+        return [Discard(action.epoch) if isinstance(action, Persist) else action for action in super().on(event)]
 
 
 class MarkerBeforeCopy(Node):
@@ -332,6 +366,7 @@ def newest_first(self: World, channel: str) -> int:
     return len(self.channels[channel]) - 1
 
 
+CHAIN = System.of_rules({"p": 0, "q": 0}, PIPES[:1], [])
 TWO_MESSAGES = System.of_rules(
     {"p": 2, "q": 0},
     PIPES,
@@ -344,6 +379,8 @@ FAULTS: dict[str, tuple[Any, str, System, Scope, str]] = {
     "log of one epoch": (LogsOneEpoch, "Task", TOKEN, Scope(snapshots=2), "conservation"),
     "log closed early": (ClosesLogsEarly, "Task", TRIANGLE, Scope(moves=1), "conservation"),
     "marker not sent on": (KeepsMarkers, "Task", TOKEN, Scope(moves=1), "end"),
+    "marker ignored": (IgnoresMarkers, "Task", CHAIN, Scope(), "end"),
+    "part dropped": (DropsParts, "Task", TOKEN, Scope(moves=1), "end"),
     "marker sent before the copy": (MarkerBeforeCopy, "Node", TOKEN, Scope(), "conservation"),
     "copy by reference": (CopyByReference, "Node", TOKEN, Scope(), "reachable"),
     "logged messages counted in": (CountsTwice, "Node", TOKEN, Scope(), "twice"),
