@@ -22,7 +22,6 @@ from typing import Literal
 from abscli.protocol.events import (
     Abort,
     Acked,
-    ChannelCaughtUp,
     Complete,
     CoordinatorAction,
     CoordinatorEvent,
@@ -131,9 +130,9 @@ class Coordinator:
                 if attempt == self.attempt:
                     self._unstopped.discard(task)
                 return self._recover()
-            case ChannelCaughtUp(channel, attempt):
-                if attempt >= self._behind.get(channel, attempt + 1):
-                    del self._behind[channel]
+            case _:
+                if event.attempt >= self._behind.get(event.channel, event.attempt + 1):
+                    del self._behind[event.channel]
                     self._due |= not self._behind
         return self._trigger_if_due()
 
