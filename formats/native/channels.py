@@ -15,18 +15,32 @@ def neighbours(edge: Edge, index: int, parallelism: int) -> range:
     return range(index, index + 1) if edge.partition is Partition.FORWARD else range(parallelism)
 
 
-def channel_facts(topology: Topology, parts: Mapping[str, PartFacts]) -> Iterator[ChannelFacts]:
+Parts = Mapping[str, Sequence[PartFacts | None]]
+"""By operator, in the order of the subtasks; None for a task that has no part."""
+
+
+def by_operator(topology: Topology, parts: Sequence[PartFacts]) -> Parts:
+    """Parts of tasks that the job graph does not have are left out."""
+    found: dict[str, list[PartFacts | None]] = {op.id: [None] * op.parallelism for op in topology.operators}
+    for part in parts:
+        operator, _, subtask = part.task.rpartition("/")
+        mine = found.get(operator)
+        if mine is not None and subtask.isdecimal() and int(subtask) < len(mine):
+            mine[int(subtask)] = part
+    return found
+
+
+def channel_facts(topology: Topology, parts: Parts) -> Iterator[ChannelFacts]:
     """Counters of every channel, by edge, sender, receiver; unknown where a side has not acked."""
-    width = {op.id: op.parallelism for op in topology.operators}
-    logged = {log.channel: log.records for part in parts.values() for log in part.logs}
+    logged = {log.channel: log.records for of in parts.values() for part in of if part for log in part.logs}
     for edge in topology.edges:
-        p, q = width[edge.source], width[edge.target]
+        p, q = len(parts[edge.source]), len(parts[edge.target])
         forward = edge.partition is Partition.FORWARD
         receivers = [task_name(edge.target, j) for j in range(q)]
-        received = [part.received.get(edge.source, ()) if (part := parts.get(name)) else None for name in receivers]
+        received = [part.received.get(edge.source, ()) if part else None for part in parts[edge.target]]
         for i in range(p):
             sender = task_name(edge.source, i)
-            part = parts.get(sender)
+            part = parts[edge.source][i]
             sent = part.sent.get(edge.target, ()) if part else ()
             for position, j in enumerate(neighbours(edge, i, q)):
                 name = channel_name(sender, receivers[j])
@@ -42,7 +56,7 @@ def channel_facts(topology: Topology, parts: Mapping[str, PartFacts]) -> Iterato
 class Channels(Sequence[ChannelFacts]):
     """As `channel_facts`, made when they are asked for: an epoch may have a thousand times more channels than tasks."""
 
-    def __init__(self, topology: Topology, parts: Mapping[str, PartFacts]) -> None:
+    def __init__(self, topology: Topology, parts: Parts) -> None:
         self._topology = topology
         self._parts = parts
         self._made: tuple[ChannelFacts, ...] | None = None
@@ -67,17 +81,15 @@ class Channels(Sequence[ChannelFacts]):
 
     def edges(self) -> Iterator[EdgeFacts]:
         """Sums by edge, without a name for every channel."""
-        width = {op.id: op.parallelism for op in self._topology.operators}
         logged: dict[tuple[str, str], int] = {}
-        for part in self._parts.values():
-            for log in part.logs:
-                ends = (log.channel.partition("->")[0].rpartition("/")[0], part.task.rpartition("/")[0])
+        for operator, parts in self._parts.items():
+            for log in (log for part in parts if part and part.logs for log in part.logs):
+                ends = (log.channel.partition("->")[0].rpartition("/")[0], operator)
                 logged[ends] = logged.get(ends, 0) + log.records
         for edge in self._topology.edges:
-            p, q = width[edge.source], width[edge.target]
-            count = p if edge.partition is Partition.FORWARD else p * q
-            senders = [self._parts.get(f"{edge.source}/{i}") for i in range(p)]
-            receivers = [self._parts.get(f"{edge.target}/{j}") for j in range(q)]
+            senders, receivers = self._parts[edge.source], self._parts[edge.target]
+            forward = edge.partition is Partition.FORWARD
+            count = len(senders) if forward else len(senders) * len(receivers)
             yield EdgeFacts(
                 source=edge.source,
                 target=edge.target,

@@ -202,6 +202,11 @@ def unseal(data: bytes, kind: type[F], path: str) -> F:
             path=path,
             hint="run `abs validate` on the store; use another epoch",
         )
+    return decode_facts(data, kind, path)
+
+
+def decode_facts(data: bytes, kind: type[F], path: str) -> F:
+    """The facts in a file whose digest is known to hold; raises as `unseal`."""
     try:
         facts = msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, RecursionError) as error:

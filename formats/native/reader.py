@@ -10,7 +10,7 @@ import msgspec
 
 from formats.errors import Damaged, FormatError, NotFound, UnsafePath
 from formats.native import layout, lock
-from formats.native.channels import Channels
+from formats.native.channels import Channels, by_operator
 from formats.native.channels import neighbours as neighbours
 from formats.native.facts import (
     AbortFacts,
@@ -21,6 +21,7 @@ from formats.native.facts import (
     StoreFacts,
     TasksFacts,
     TriggerFacts,
+    decode_facts,
     digest,
     unseal,
 )
@@ -156,7 +157,7 @@ class NativeStore:
                     f"has SHA-256 {digest(data)[:12]}…, the manifest says {(file.sha256 or '')[:12]}…",
                     path=f"{self.storage.root}/{file.path}",
                 )
-            parts = unseal(data, TasksFacts, f"{self.storage.root}/{file.path}").parts
+            parts = decode_facts(data, TasksFacts, f"{self.storage.root}/{file.path}").parts
         else:
             parts = tuple(part for task in self._task_names(epoch) if (part := self.part(epoch, task)) is not None)
         for part in parts:
@@ -323,16 +324,13 @@ class NativeStore:
             raise self.no_epoch(epoch)
         facts = self._epoch_facts(epoch, self.running_attempt(), {}, PRESENCE_LIMIT)
         topology = self.topology(epoch)
-        by_task = {part.task: part for part in self.parts(epoch)}
+        parts = by_operator(topology, self.parts(epoch))
         head = self.manifest(epoch) if self.has_manifest(epoch) else self.trigger(epoch)
-        channels = Channels(topology, by_task)
+        channels = Channels(topology, parts)
         own = layout.epoch_dir(epoch) + "/"
         return EpochDetail(
             facts=facts,
-            operators=tuple(
-                _operator(op.id, [by_task.get(task_name(op.id, i)) for i in range(op.parallelism)], own)
-                for op in topology.operators
-            ),
+            operators=tuple(_operator(op.id, parts[op.id], own) for op in topology.operators),
             channels=channels,
             policy=head.policy if head else None,
             edges=tuple(channels.edges()),
@@ -417,7 +415,7 @@ def files_of(part: PartFacts) -> list[FileFacts]:
     return [*part.state, *(log.file for log in part.logs if log.file is not None)]
 
 
-def _operator(id: str, parts: list[PartFacts | None], own: str) -> OperatorFacts:
+def _operator(id: str, parts: Sequence[PartFacts | None], own: str) -> OperatorFacts:
     """own: what the paths of the epoch's own files begin with."""
     present = [part for part in parts if part is not None]
     known = len(present) == len(parts)
