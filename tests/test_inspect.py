@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abscli.commands.main import main
-from abscli.render.columns import clean, columns, moment, seconds, size, some, wrapped
+from abscli.render.columns import bar, clean, columns, moment, seconds, size, some, wrapped
 from formats.native import layout, lock
 from formats.native.reader import NativeStore
 from formats.storage import LocalStorage
@@ -269,6 +269,12 @@ def test_sizes_are_short_and_in_order_of_magnitude(value: int) -> None:
 ])
 def test_durations_are_easily_read(value: float | None, text: str) -> None:
     assert seconds(value) == text
+
+
+def test_progress_is_a_bar_with_bytes_and_their_rate() -> None:
+    assert bar(512, 1024, 2.0) == "[##########----------]  50 %  512 B of 1.0 KiB  256 B/s"
+    assert bar(512, None, 0.1) == "512 B"
+    assert bar(2048, 1024, 0.1).startswith("[####################] 100 %")
 
 
 def test_small_helpers_of_tables() -> None:
