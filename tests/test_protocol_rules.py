@@ -62,7 +62,7 @@ def test_a_batch_has_records_and_they_have_numbers(first: int, count: int) -> No
 
 def test_sources_are_tasks_and_there_are_some() -> None:
     for tasks, sources in ((["a"], ["s"]), ([], [])):
-        with pytest.raises(e.ProtocolError, match="sources must be tasks"):
+        with pytest.raises(e.ProtocolError, match=r"^sources must be tasks, and there must be tasks$"):
             Coordinator(tasks, sources, attempt=1, first_epoch=1)
 
 
@@ -88,6 +88,128 @@ def test_a_coordinator_that_has_finished_answers_nothing() -> None:
     assert machine.on(e.Stored(1)) == [e.Complete(1), e.Finish()]
     assert machine.idle
     assert machine.on(e.TriggerDue()) == machine.on(e.StopRequested()) == []
+
+
+def test_a_task_counts_what_it_sends_and_remembers_its_end() -> None:
+    source = Task("s", [], ["o"], first_epoch=5)
+    assert (source.sent, source.finished, source.copied) == ({"o": 0}, False, 4)
+    source.on(e.Sent("o", 2))
+    source.on(e.Sent("o", 3))
+    source.on(e.EndOfInput())
+    assert source.sent == {"o": 5}
+    assert source.finished is True
+    assert Task("s", [], ["o"], finished=True).finished is True
+
+
+def test_a_batch_is_logged_and_processed_without_what_is_known() -> None:
+    task, batch = Task("t", ["a", "b"], [], policy=Policy.UNALIGNED), object()
+    assert task.on(e.RecordsArrived("a", 1, 5, batch)) == [e.Process("a", 5, batch, 0)]
+    task.on(e.PeersRestarted(2, 2, {"a": 2}))
+    assert task.copied == 1
+    task.on(e.BarrierArrived("b", 2))
+    wanted = [e.Log("a", (2,), 1, batch, 2), e.Process("a", 1, batch, 2), e.CaughtUp("a")]
+    assert task.on(e.RecordsArrived("a", 4, 3, batch)) == wanted
+
+
+def test_a_sender_that_restarts_again_where_the_count_stands_sends_nothing_twice() -> None:
+    task = Task("t", ["a"], [])
+    task.on(e.RecordsArrived("a", 1, 5))
+    task.on(e.PeersRestarted(2, 2, {"a": 2}))
+    assert task.on(e.PeersRestarted(3, 2, {"a": 5})) == [e.CaughtUp("a")]
+    with pytest.raises(e.ProtocolError, match="record 5 came on a, 6 was next"):
+        task.on(e.RecordsArrived("a", 5, 1))
+
+
+def test_an_epoch_that_waits_only_for_its_write_is_discarded_when_given_up() -> None:
+    task = Task("t", ["a"], [])
+    task.on(e.BarrierArrived("a", 1))
+    assert task.on(e.Aborted(1)) == [e.Discard(1)]
+    assert task.on(e.Persisted(1)) == []
+
+
+def test_all_open_epochs_go_when_peers_restart() -> None:
+    task = Task("t", ["a", "b"], [], ["b"])
+    for epoch in (1, 2):
+        task.on(e.BarrierArrived("a", epoch))
+    assert task.on(e.PeersRestarted(2, 3, {})) == [e.Discard(1), e.Discard(2)]
+
+
+def test_the_barrier_of_an_epoch_given_up_here_still_says_what_was_given_up_before() -> None:
+    task = Task("t", ["a", "b"], [], policy=Policy.UNALIGNED)
+    for epoch in (1, 2):
+        task.on(e.BarrierArrived("a", epoch))
+    assert task.on(e.Aborted(2)) == [e.Discard(2)]
+    assert task.on(e.BarrierArrived("b", 2)) == [e.Discard(1)]
+
+
+def test_a_new_coordinator_has_one_epoch_open_at_most_and_is_not_done() -> None:
+    machine = coordinator()
+    assert (machine.finished, machine.idle) == (False, False)
+    assert machine.on(e.TriggerDue()) == [e.Trigger(1)]
+    assert machine.on(e.TriggerDue()) == []
+
+
+def test_an_epoch_that_is_due_stays_due_when_one_of_the_sources_ends() -> None:
+    machine = Coordinator(["s", "t"], ["s", "t"], attempt=1, first_epoch=1)
+    machine.on(e.TriggerDue())
+    machine.on(e.TriggerDue())
+    machine.on(e.SourceEnded("s"))
+    machine.on(e.Acked("s", 1, 1))
+    machine.on(e.Acked("t", 1, 1))
+    assert machine.on(e.Stored(1)) == [e.Complete(1), e.Trigger(2)]
+
+
+def test_a_second_request_to_stop_changes_nothing() -> None:
+    machine = coordinator()
+    machine.on(e.TriggerDue())
+    machine.on(e.StopRequested())
+    machine.on(e.StopRequested())
+    for task in ("s", "a"):
+        machine.on(e.Acked(task, 1, 1))
+    assert machine.on(e.Stored(1)) == [e.Complete(1), e.Trigger(2)]
+
+
+def test_a_channel_that_is_not_replayed_cannot_catch_up() -> None:
+    assert coordinator().on(e.ChannelCaughtUp("s->a", 1)) == []
+
+
+def test_every_open_epoch_is_given_up_when_tasks_are_lost_or_a_later_one_is_complete() -> None:
+    lost, complete = coordinator(max_concurrent=3), coordinator(max_concurrent=3)
+    for _ in range(3):
+        lost.on(e.TriggerDue())
+        complete.on(e.TriggerDue())
+    actions = lost.on(e.TasksLost(frozenset({"s"})))
+    assert [a.epoch for a in actions if isinstance(a, e.Abort)] == [1, 2, 3]
+    for task in ("s", "a"):
+        complete.on(e.Acked(task, 3, 1))
+    actions = complete.on(e.Stored(3))
+    assert [a.epoch for a in actions if isinstance(a, e.Abort)] == [1, 2]
+
+
+def test_a_lost_source_runs_again_and_the_others_are_as_they_were() -> None:
+    def after_the_loss_of_s(*ended: str) -> Coordinator:
+        machine = Coordinator(["s", "t", "a"], ["s", "t"], attempt=1, first_epoch=1)
+        for task in ended:
+            machine.on(e.SourceEnded(task))
+        machine.on(e.TasksLost(frozenset({"s"})))
+        for task in ("t", "a"):
+            machine.on(e.Stopped(task, 2))
+        machine.on(e.SourceEnded("s"))
+        return machine
+
+    assert not after_the_loss_of_s().draining
+    assert after_the_loss_of_s("t").draining
+
+
+@pytest.mark.parametrize(
+    ("tasks", "said"),
+    [(5, "a0, a1, a2, a3, a4"), (6, "a0, a1, a2, a3, a4 and 1 more"), (7, "a0, a1, a2, a3, a4 and 2 more")],
+)
+def test_an_epoch_that_times_out_names_some_of_the_missing(tasks: int, said: str) -> None:
+    names = [f"a{i}" for i in range(tasks)]
+    machine = Coordinator(names, [], attempt=1, first_epoch=1)
+    assert machine.on(e.TriggerDue())[0] == e.Trigger(1)
+    assert e.Abort(1, f"timed out, waiting for {said}") in machine.on(e.TimedOut(1))
 
 
 def test_manifests_are_written_one_at_a_time_in_order() -> None:

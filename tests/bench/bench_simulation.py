@@ -2,7 +2,7 @@
 
     python tests/bench/bench_simulation.py [--minutes 1] [--worlds 300000]
 
-Random runs go over all shapes of `tests.sim_jobs` and all policies, a hundred seeds each, with new seeds in every round.
+Random runs go over all shapes of `tests.sim_jobs` and all policies, a hundred seeds each, with new ones in every round.
 Searches are of the scopes below with one crash anywhere, the largest first that is seen whole within `--worlds`.
 """
 
