@@ -31,7 +31,7 @@ _abs() {
                 diff) valued='--operator --out --format -o --output' ;;
                 plan-recovery) valued='--topology --failed --strategy --distrust --epoch --parallelism --out --format -o --output' ;;
                 restore) valued='--job --to --engine --master --until --policy -o --output' ;;
-                simulate) valued='--runs --seed --policy --crash --records --subtasks --worlds --out -o --output' ;;
+                simulate) valued='--example --runs --seed --policy --crash --records --subtasks --worlds --out -o --output' ;;
                 gc) valued='--keep --older-than --min-age -o --output' ;;
                 completion) valued='' ;;
             esac
@@ -170,8 +170,9 @@ _abs() {
             esac
             ;;
         simulate)
-            options='--runs --seed --policy --crash --records --subtasks --exhaustive --worlds --trace --out -o --output -q --quiet -v --verbose -h --help'
+            options='--example --runs --seed --policy --crash --records --subtasks --exhaustive --worlds --trace --out -o --output -q --quiet -v --verbose -h --help'
             case $prev in
+                --example) kind=option-choice choices='single-token' ;;
                 --runs) kind=value ;;
                 --seed) kind=value ;;
                 --policy) kind=option-choice choices='aligned unaligned at-least-once' ;;

@@ -148,6 +148,7 @@ complete -c abs -n '__abs_is restore' -s h -l help -d 'Show this message and exi
 
 # abs simulate
 complete -c abs -n '__abs_is simulate' -F
+complete -c abs -n '__abs_is simulate' -l example -r -f -a 'single-token' -d 'In place of a job: Chandy and Lamport\'s own system of 1985, searched whole'
 complete -c abs -n '__abs_is simulate' -l runs -r -f -d 'Runs under each policy'
 complete -c abs -n '__abs_is simulate' -l seed -r -f -d 'Of the first run; the next has the next'
 complete -c abs -n '__abs_is simulate' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'Only this policy'

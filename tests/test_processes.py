@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abscli.examples.chandy_lamport import CROSSING, PIPES, PLACES, TOKEN, single_token
 from abscli.protocol.events import Discard, Forward, Log, Persist, TaskAction, TaskEvent
 from abscli.protocol.task import Task
 from abscli.render.spacetime import spacetime_text
 from abscli.render.spacetime_svg import spacetime_svg
 from abscli.sim import marker_node, markers
+from abscli.sim.chandy_lamport import CROSSING, PIPES, PLACES, TOKEN, single_token
 from abscli.sim.marker_diagram import drawn
 from abscli.sim.marker_node import Marker, Node, Note, Whole
 from abscli.sim.marker_runs import explore, run

@@ -24,7 +24,7 @@ from abscli.sim.scheduler import run
 from abscli.sim.world import Limits, World
 from formats.topology import Topology
 from tests.schemas import checked
-from tests.sim_jobs import CHAIN, NARROW_CHAIN, PEERS, SHAPES, TWO_INPUTS, TWO_TASK_LOOP, graph, model
+from tests.sim_jobs import CHAIN, NARROW_CHAIN, PEERS, SHAPES, SMALL, TWO_INPUTS, TWO_TASK_LOOP, model
 from tests.test_planted_faults import FAULTS, LogsNothing, NeverHolds, ShowsEarly
 
 EXAMPLE = Path(__file__).parents[1] / "abscli" / "examples" / "imports.yaml"
@@ -60,6 +60,20 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
         return "\n".join(line for line in text.splitlines() if "unaligned" not in line), svg.read_text()
 
     assert once("a.svg") == once("b.svg")
+
+
+def test_the_single_token_of_the_paper_is_searched_whole() -> None:
+    assert "Every snapshot is one of the four states" in abs_("--example", "single-token").stdout
+    found = checked(abs_("--example", "single-token", "-o", "json").stdout)
+    assert found["violation"] is None
+    assert all(sum(counts.values()) for counts in found["recorded"].values())
+
+
+@pytest.mark.parametrize("arguments", [(), (str(EXAMPLE), "--example", "single-token")])
+def test_a_job_or_an_example_is_simulated(arguments: tuple[str, ...]) -> None:
+    done = abs_(*arguments)
+    assert done.returncode == 2
+    assert "--example" in done.stderr
 
 
 def test_a_job_that_does_not_hold_is_a_usage_error(tmp_path: Path) -> None:
@@ -143,44 +157,50 @@ def test_a_diagram_has_every_record_that_was_delivered() -> None:
 
 # -- searches -------------------------------------------------------------------------------------------------
 
-SMALL = {
-    "chain": (graph("s=a a=b"), 2),
-    "diamond": (graph("s>a s>b a>c b>c"), 1),
-    "two inputs": (graph("s>c t>c"), 1),
-    "self-loop": (graph("s>a a>a"), 2),
-    "peers in a self-loop": (graph("s>a a>a", a=2), 1),
-    "two-task loop": (graph("s>a a>b b>a"), 1),
-    "nested loops": (graph("s>a a>b b>b b>a"), 1),
-    "loop with two entries": (graph("s>a t>b a>b b>a"), 1),
-}
+WHOLE = [
+    ("chain", Policy.ALIGNED, 3),
+    ("chain", Policy.AT_LEAST_ONCE, 3),
+    ("self-loop", Policy.ALIGNED, 2),
+    ("self-loop", Policy.AT_LEAST_ONCE, 2),
+    ("self-loop", Policy.UNALIGNED, 1),
+    ("two inputs", Policy.ALIGNED, 2),
+    ("two inputs", Policy.AT_LEAST_ONCE, 1),
+    ("diamond", Policy.ALIGNED, 1),
+    ("two-task loop", Policy.ALIGNED, 1),
+    ("two-task loop", Policy.AT_LEAST_ONCE, 1),
+]
+"""Scopes that are searched whole in about a minute; `tests/bench/bench_simulation.py --worlds N` goes further."""
 
 
-@pytest.mark.parametrize("policy", Policy)
-def test_every_interleaving_of_a_chain_with_a_crash_anywhere(policy: Policy) -> None:
-    found = explore(model(*SMALL["chain"], rounds=1), policy, scope(Failures.FULL))
+@pytest.mark.parametrize(("shape", "policy", "records"), WHOLE)
+def test_every_interleaving_with_a_crash_anywhere_keeps_all_properties(
+    shape: str, policy: Policy, records: int
+) -> None:
+    found = explore(model(SMALL[shape], records, rounds=1), policy, scope(Failures.FULL))
+    assert found.message is None
     assert found.whole
-    assert found.rule is None
     assert found.ends > 50
 
 
 @pytest.mark.parametrize("policy", Policy)
-def test_every_interleaving_of_a_self_loop_with_a_crash_anywhere(policy: Policy) -> None:
-    found = explore(model(*SMALL["self-loop"], rounds=1), policy, scope(Failures.FULL))
-    assert found.whole
-    assert found.rule is None
+@pytest.mark.parametrize("shape", ["peers in a self-loop", "nested loops", "loop with two entries"])
+def test_a_part_of_a_larger_scope_keeps_all_properties(shape: str, policy: Policy) -> None:
+    for kind in (Failures.FULL, Failures.PARTIAL):
+        found = explore(model(SMALL[shape], 1, rounds=1), policy, scope(kind), most=3_000)
+        assert found.message is None
 
 
 def test_a_search_finds_what_random_runs_find(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node, "Task", LogsNothing)
-    found = explore(model(*SMALL["self-loop"], rounds=1), Policy.ALIGNED, scope(Failures.NONE))
+    found = explore(model(SMALL["self-loop"], 2, rounds=1), Policy.ALIGNED, scope(Failures.NONE))
     assert found.rule == "conservation"
-    job = model(*SMALL["self-loop"], rounds=1)
+    job = model(SMALL["self-loop"], 2, rounds=1)
     assert play(World(job, Policy.ALIGNED, scope(Failures.NONE)), found.trace).rule == "conservation"
     assert not found.whole
 
 
 def test_a_search_says_when_it_has_not_seen_everything() -> None:
-    found = explore(model(*SMALL["diamond"], rounds=1), Policy.UNALIGNED, scope(Failures.FULL), most=500)
+    found = explore(model(SMALL["diamond"], 1, rounds=1), Policy.UNALIGNED, scope(Failures.FULL), most=500)
     assert not found.whole
     assert found.rule is None
     assert found.worlds == 500
@@ -235,7 +255,7 @@ def test_the_command_searches(tmp_path: Path) -> None:
 def test_a_violation_of_a_search_is_shortened_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "ProcessPoolExecutor", Here)
     monkeypatch.setattr(node, "Task", LogsNothing)
-    found = every_interleaving(model(*SMALL["self-loop"], rounds=1), [Policy.ALIGNED], Failures.NONE, 10_000, quiet)
+    found = every_interleaving(model(SMALL["self-loop"], 2, rounds=1), [Policy.ALIGNED], Failures.NONE, 10_000, quiet)
     assert found.finding is not None
     assert found.finding.seed is None
     assert found.finding.rule == "conservation"

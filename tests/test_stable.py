@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abscli.examples.chandy_lamport import CROSSING, PLACES, TOKEN
+from abscli.sim.chandy_lamport import CROSSING, PLACES, TOKEN
 from abscli.sim.marker_runs import explore, run
 from abscli.sim.markers import Scope
 from abscli.sim.processes import Global, System

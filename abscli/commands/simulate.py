@@ -18,6 +18,7 @@ EXAMPLES = (
     ("abs simulate job.yaml", "A thousand runs under each policy, with crashes, losses and rescaled restores."),
     ("abs simulate job.yaml --policy aligned --seed 42 --runs 1 --trace", "One run, step by step, as a diagram."),
     ("abs simulate job.yaml --exhaustive --subtasks 1 --records 2", "Every interleaving of a small one, one failure."),
+    ("abs simulate --example single-token", "Every snapshot of the 1985 paper's system is one of its four states."),
     ("abs simulate job.yaml --runs 100000 -o json | jq .rows", "For a night or for CI, on all cores."),
 )
 EXIT_STATUS = exits.status(
@@ -25,6 +26,12 @@ EXIT_STATUS = exits.status(
     _0="No property was violated.",
     _3="A property was violated: seed, the shortest trace that was found, and its diagram are shown.",
 )
+
+
+class Example(StrEnum):
+    """Systems that come with abs."""
+
+    SINGLE_TOKEN = "single-token"
 
 
 class Crash(StrEnum):
@@ -38,7 +45,14 @@ class Crash(StrEnum):
 
 
 def simulate(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Topology file, YAML or JSON.")],
+    job: Annotated[
+        str | None,
+        typer.Argument(metavar="JOB", show_default=False, help="Topology file, YAML or JSON; not with --example."),
+    ] = None,
+    example: Annotated[
+        Example | None,
+        typer.Option("--example", help="In place of a job: Chandy and Lamport's own system of 1985, searched whole."),
+    ] = None,
     runs: Annotated[int, typer.Option("--runs", metavar="N", min=1, help="Runs under each policy.")] = 1000,
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", min=0, help="Of the first run; the next has the next.")
@@ -90,6 +104,11 @@ def simulate(
     from abscli.sim.model import Model, narrowed
     from formats.topology_file import parse_topology
 
+    if (job is None) == (example is None):
+        raise typer.BadParameter("give a topology file, or --example", param_hint="JOB")
+    if job is None:
+        _single_token(output)
+        return
     topology = parse_topology(job)
     narrow = narrowed(topology, subtasks)
     if narrow != topology:
@@ -121,4 +140,19 @@ def simulate(
             file.write(spacetime_svg(picture))
         note(f"wrote {out}")
     if result.finding is not None:
+        raise typer.Exit(exits.FINDING)
+
+
+def _single_token(output: Output) -> None:
+    from abscli.render.simulate import token_json, token_text
+    from abscli.sim.chandy_lamport import single_token
+
+    found = single_token()
+    if output is Output.TABLE:
+        emit_text(token_text(found, width()))
+    elif output is Output.JSON:
+        emit_json(token_json(found))
+    else:
+        emit_ndjson(token_json(found))
+    if not found.holds:
         raise typer.Exit(exits.FINDING)

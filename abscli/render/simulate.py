@@ -7,6 +7,7 @@ from typing import Any
 
 from abscli.render.columns import columns, wrapped
 from abscli.render.spacetime import spacetime_text
+from abscli.sim.chandy_lamport import SingleToken
 from abscli.sim.diagram import Diagram
 from abscli.sim.failures import Step
 from abscli.sim.report import Finding, Row, Simulated
@@ -108,6 +109,43 @@ def _row(row: Row) -> dict[str, Any]:
         "ends": row.ends,
         "whole": row.whole,
         "seconds": round(row.seconds, 3),
+    }
+
+
+def token_text(found: SingleToken, width: int) -> str:
+    """What all snapshots of the single-token system are."""
+    places = list(next(iter(found.recorded.values())))
+    rows = [(who, *(f"{counts[place]:,}" for place in places)) for who, counts in found.recorded.items()]
+    said = "Every snapshot is one of the four states, and each of them is recorded."
+    if not found.holds:
+        strange = ", ".join(map(str, found.elsewhere)) or "not all four states are recorded"
+        said = f"VIOLATION: {found.message or strange}"
+    lines = [
+        "Chandy and Lamport's single-token system: two processes, two channels, one token.",
+        "",
+        *wrapped(f"Any number of moves: {found.worlds:,} states, {found.steps:,} steps. At most {found.moves} moves: "
+                 f"{found.runs:,} runs, and what their snapshots recorded, by who began them:", width),
+        "",
+        *columns(("begun by", *places), rows, "l" + "r" * len(places), width),
+        "",
+        *wrapped(said, width),
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def token_json(found: SingleToken) -> dict[str, Any]:
+    """`abs.simulate.example`."""
+    return {
+        "schema": "abs.simulate.example",
+        "version": VERSION,
+        "example": "single-token",
+        "worlds": found.worlds,
+        "steps": found.steps,
+        "moves": found.moves,
+        "runs": found.runs,
+        "recorded": found.recorded,
+        "elsewhere": [str(state) for state in found.elsewhere],
+        "violation": None if found.holds else found.message or "a state that is none of the four, or not all of them",
     }
 
 
