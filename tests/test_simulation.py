@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abscli.protocol.policy import Policy
+from abscli.sim.campaign import Failures, mixture
 from abscli.sim.model import Model
 from abscli.sim.scheduler import Outcome, run
 from abscli.sim.world import Limits
@@ -70,6 +71,12 @@ def test_runs_see_every_kind_of_step() -> None:
     wanted = ("deliver", "read", "persist", "notice", "mail", "manifest", "stored", "tick", "crash", "lose", "lose-ack",
               "time-out", "stale")  # fmt: skip
     assert all(found[kind] >= 10 for kind in wanted), found
+
+
+def test_a_task_that_is_to_restart_sends_nothing_until_it_has() -> None:
+    """A second loss is heard of when the first has restarted tasks that it takes along: they still run."""
+    outcome = run(model(NARROW_CHAIN), Policy.UNALIGNED, mixture(173, Failures.ANY), 173)
+    assert outcome.rule is None, outcome.message
 
 
 def test_a_replayable_edge_keeps_the_sender_alive() -> None:

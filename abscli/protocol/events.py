@@ -317,7 +317,8 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Tell every task outside `tasks` that these restart from `epoch` (`PeersRestarted`); they answer `Stopped`."""
+    """Stop these tasks where they still run, so that nothing that they send counts from now on; tell every other that
+    they restart from `epoch` (`PeersRestarted`), which it answers with `Stopped`."""
 
     attempt: int
     tasks: frozenset[str]

@@ -96,14 +96,20 @@ def lose(world: World, task: str) -> None:
     """A task dies, and with it what the planner says must restart; the coordinator hears of it by and by."""
     lost, replayed = recovery_of(world.model, task)
     world.went_back = True
-    world.dead |= lost
-    world.writes = tuple(part for part in world.writes if part.task not in lost)
-    for name in lost:
-        world.notices[name] = ()
+    _kill(world, lost)
     world.mail["detector"] += (("lost", TasksLost(lost, replayed), 0),)
 
 
+def _kill(world: World, tasks: frozenset[str]) -> None:
+    world.dead |= tasks
+    world.writes = tuple(part for part in world.writes if part.task not in tasks)
+    for name in tasks:
+        world.notices[name] = ()
+
+
 def stop(world: World, attempt: int, tasks: frozenset[str], floor: int) -> None:
+    """Those that restart send nothing any more, also where they still run; the others hear of it."""
+    _kill(world, tasks)
     base = world.disk.base
     for task in world.model.tasks:
         if task in tasks:
@@ -115,6 +121,7 @@ def stop(world: World, attempt: int, tasks: frozenset[str], floor: int) -> None:
 
 
 def restart(world: World, attempt: int, tasks: frozenset[str]) -> None:
+    """The lost tasks start from the newest complete epoch, their channels with what belongs on them."""
     base = world.disk.base
     first = world.disk.begun + 1
     world.dead -= tasks
