@@ -1,4 +1,4 @@
-"""Real checkpoints of Spark Structured Streaming, made by running small queries, and what Spark's own reader says of them."""
+"""Real checkpoints of Spark Structured Streaming, made by small queries, and what Spark's own reader says of them."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def main(folder: str, *names: str) -> None:
         try:
             checkpoint = run(session, target, query, conf)
         except Exception as error:
-            print(name, "FAILED", str(error)[:300])
+            print(name, "FAILED", str(error)[:300])  # noqa: T201
             continue
         finally:
             if "spark.sql.streaming.join.stateFormatVersion" in conf:
@@ -196,7 +196,7 @@ def main(folder: str, *names: str) -> None:
         out = Path(folder) / "truth" / f"{name}.json"
         out.parent.mkdir(exist_ok=True)
         out.write_text(json.dumps({"case": name, "spark_reader": truth}, default=str))
-        print(name, len(truth), sum("error" in t for t in truth), flush=True)
+        print(name, len(truth), sum("error" in t for t in truth), flush=True)  # noqa: T201
     session.stop()
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from formats.errors import Damaged, UnsupportedVersion
+from formats.spark.checksums import ChecksumMismatch
 
 LZ4 = b"LZ4Block"
 ZSTD = b"\x28\xb5\x2f\xfd"
@@ -65,7 +66,7 @@ def _lz4(data: bytes, path: str) -> bytes:
             for i, got in enumerate(xxhash32s(out, 0x9747B28C)):
                 if got & 0x0FFFFFFF != sums[i]:
                     said = f"its LZ4 block {i} of {len(out)} does not have the checksum that was written"
-                    raise Damaged(said, path=path, hint="bits of it have changed")
+                    raise ChecksumMismatch(said, path=path, hint="bits of it have changed")
             return b"".join(out)
         if (
             method not in (0x10, 0x20)

@@ -1,11 +1,10 @@
-"""A Structured Streaming checkpoint as files: its logs, operators, schemas and state files, each read once when asked for."""
+"""A Structured Streaming checkpoint as files: logs, operators, schemas and state files, read when asked for."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from formats.errors import Damaged, FormatError, NotFound, UnsafePath, UnsupportedVersion
+from formats.errors import Damaged, NotFound, UnsafePath, UnsupportedVersion
 from formats.spark import layout, logs
 from formats.spark.checksums import check_hadoop_crc, check_spark_crc, hadoop_crc_name
 from formats.spark.layout import StateFile
@@ -34,7 +33,7 @@ def is_spark(storage: Storage) -> bool:
 
 
 class Checkpoint:
-    """Reads a checkpoint lazily. Methods raise EmptyLog, Damaged, UnsupportedVersion or NotFound, with the file's path."""
+    """Reads a checkpoint lazily. Methods raise EmptyLog, Damaged, UnsupportedVersion, NotFound, with the path."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
@@ -59,6 +58,11 @@ class Checkpoint:
                     self._listed[folder][name] = size
         return self._listed[folder]
 
+    def forget(self, folder: str) -> None:
+        """Let go of the listing of a folder and those in it: what is asked for again is listed again."""
+        for known in [name for name in self._listed if name == folder or name.startswith(f"{folder}/")]:
+            del self._listed[known], self._folders[known]
+
     def folders(self, folder: str) -> list[str]:
         """Names of the folders in a folder."""
         self.files(folder)
@@ -79,7 +83,7 @@ class Checkpoint:
         return self.storage.read(path)
 
     def checked(self, path: str) -> tuple[bytes, bool]:
-        """The bytes of a file after both kinds of checksum file beside it were held against them, and whether one was."""
+        """The bytes of a file, held against the checksum files of both kinds beside it, and whether there was one."""
         data = self.read(path)
         vouched = False
         hidden = hadoop_crc_name(path)
@@ -189,18 +193,3 @@ class Checkpoint:
         folder = layout.store_dir(operator, partition, store)
         found = (layout.state_file(name, size) for name, size in self.files(folder).items())
         return sorted(file for file in found if file is not None)
-
-    def raw(self) -> dict[str, Any]:
-        """What holds for the whole checkpoint, as far as it can be read."""
-        newest = self.newest_offsets()
-        return {
-            "query_id": self.query_id,
-            "provider": newest.provider if newest else None,
-            "codec": newest.codec if newest else None,
-            "conf": newest.conf if newest else None,
-        }
-
-
-def why(error: FormatError) -> str:
-    """An error as one line without its path."""
-    return error.message

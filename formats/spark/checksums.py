@@ -13,6 +13,10 @@ from formats.errors import Damaged
 HADOOP = b"crc\0"
 
 
+class ChecksumMismatch(Damaged):
+    """Bytes that do not have the checksum that was written with them."""
+
+
 def hadoop_crc_name(path: str) -> str:
     """Where Hadoop's local file system keeps the checksum of a file."""
     folder, slash, name = path.rpartition("/")
@@ -31,8 +35,9 @@ def check_hadoop_crc(data: bytes, crc: bytes, path: str) -> None:
         raise Damaged(said, path=path, hint="it was cut short, or changed after it was written")
     for i in range(chunks):
         if zlib.crc32(data[i * chunk : (i + 1) * chunk]) != int.from_bytes(crc[8 + 4 * i : 12 + 4 * i], "big"):
-            said = f"bytes {i * chunk} to {min((i + 1) * chunk, len(data)) - 1} do not have the CRC32 of its Hadoop checksum file"
-            raise Damaged(said, path=path, hint="it was changed after it was written")
+            end = min((i + 1) * chunk, len(data)) - 1
+            said = f"bytes {i * chunk} to {end} do not have the CRC32 that its Hadoop checksum file says"
+            raise ChecksumMismatch(said, path=path, hint="it was changed after it was written")
 
 
 class SparkChecksum(msgspec.Struct, frozen=True):
@@ -54,7 +59,7 @@ def check_spark_crc(data: bytes, crc: bytes, path: str) -> bool:
     if said.algorithm != "CRC32C":
         return False
     if crc32c(data) != said.value & 0xFFFFFFFF:
-        raise Damaged(f"has CRC32C {crc32c(data):08x}, {said.value & 0xFFFFFFFF:08x} was written", path=path)
+        raise ChecksumMismatch(f"has CRC32C {crc32c(data):08x}, {said.value & 0xFFFFFFFF:08x} was written", path=path)
     return True
 
 

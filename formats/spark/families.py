@@ -1,10 +1,10 @@
 """How the keys and values of one column family lie in a state file, and where Spark's hash puts a key.
 
 HDFS-backed files hold bare UnsafeRows. RocksDB puts, in front of a key: 2 bytes with the column family's id
-(little-endian; only where a store has column families); then either the row behind a version byte 0, or, where keys are
-scanned by prefix or range, the size of the row of the leading columns (4 bytes), that row and the row of the others, each
-behind a version byte. Columns of a range scan are big-endian texts behind a byte for null (2), sign - (0) or + (1).
-A value is its row behind a version byte; of a list, rows one after the other, each behind its size.
+(little-endian; only where a store has column families); then either the row behind a version byte 0, or, where keys
+are scanned by prefix or range, the size of the row of the leading columns (4 bytes), that row and the row of the
+others, each behind a version byte. Columns of a range scan are big-endian texts behind a byte for null (2), sign - (0)
+or + (1). A value is its row behind a version byte; of a list, rows one after the other, each behind its size.
 With row checksums, 4 bytes of CRC32C of key and value stand before each value, and of the key before each deleted key;
 RocksDB puts the size of the value (4 bytes) behind it. Spark: `RocksDBStateEncoder`, `KeyValueChecksumEncoder`.
 """
@@ -18,7 +18,7 @@ import numpy as np
 
 from formats.errors import Damaged
 from formats.spark import murmur3
-from formats.spark.checksums import crc32cs
+from formats.spark.checksums import ChecksumMismatch, crc32cs
 from formats.spark.records import Records
 from formats.spark.schema import StateSchema
 from formats.spark.types import Field, Type, struct
@@ -74,7 +74,7 @@ def without_checksums(records: Records, rocks: bool, path: str) -> Records:
         values.append(value)
     for got, said in zip(crc32cs(summed), sums, strict=True):
         if got != said:
-            raise Damaged(f"a row has CRC32C {got:08x}, {said:08x} was written with it", path=path)
+            raise ChecksumMismatch(f"a row has CRC32C {got:08x}, {said:08x} was written with it", path=path)
     return records._replace(keys=keys, values=values)
 
 

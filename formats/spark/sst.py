@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from formats.errors import Damaged, UnsupportedVersion
 from formats.spark.blocks import LARGEST, xxhash32
-from formats.spark.checksums import crc32c
+from formats.spark.checksums import ChecksumMismatch, crc32c
 from formats.spark.xxh3 import xxh3_64
 
 MAGIC = 0x88E241B785F4CFF7
@@ -136,7 +136,9 @@ class _Table:
         self.covered += handle.size + TRAILER
         if self.checksum and _checksum(self.checksum, body) != said:
             what = f"its block at byte {handle.offset} does not have the checksum that was written"
-            raise Damaged(what, path=self.path, hint="bits of it have changed; RocksDB reads such files without a word")
+            raise ChecksumMismatch(
+                what, path=self.path, hint="bits of it have changed; RocksDB reads such files without a word"
+            )
         return body
 
     def _block(self, handle: _Handle) -> bytes:
@@ -181,7 +183,7 @@ class _Table:
             at += size
 
     def _index(self, block: bytes, deltas: bool) -> Iterator[_Handle]:
-        """Handles of the data blocks; where `deltas`, keys that share a part with the last have the size's difference."""
+        """Handles of the data blocks. deltas: a key that shares a part with the last has a difference of sizes."""
         if not deltas:
             for _, value in self._items(block):
                 yield self._handle(value, 0)[0]

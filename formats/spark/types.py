@@ -22,7 +22,9 @@ WIDTHS |= {"double": 8, "timestamp": 8, "timestamp_ntz": 8, "day-time": 8, "time
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """One type. kind: a word of `WIDTHS`, or `string`, `binary`, `decimal`, `interval`, `variant`, `struct`, `array`, `map`.
+    """One type.
+
+    kind: a word of `WIDTHS`, or `string`, `binary`, `decimal`, `interval`, `variant`, `struct`, `array`, `map`.
 
     fields: of a struct; `element` of an array; `key` and `value` of a map. precision, scale: of a decimal.
     """
@@ -66,7 +68,8 @@ def struct_of(text: str, path: str) -> Type:
 
 
 _NAMED = re.compile(
-    r"decimal\((-?\d{1,2}),(-?\d{1,3})\)|(string|varchar|char|time)\b.*|interval (year|month|day|hour|minute|second)\b.*"
+    r"decimal\((-?\d{1,2}),(-?\d{1,3})\)|(string|varchar|char|time)\b.*"
+    r"|interval (year|month|day|hour|minute|second)\b.*"
 )
 
 

@@ -1,4 +1,4 @@
-"""Spark's UnsafeRow, many rows at a time: bounds are checked before a byte is followed, then columns become Arrow arrays.
+"""Spark's UnsafeRow, many rows at a time: bounds are checked first, then columns become Arrow arrays.
 
 A row is a bitmap of nulls (8 bytes for each 64 columns begun), a slot of 8 little-endian bytes for each column, and an
 area that slots of strings, structs, arrays and so on point into as (offset << 32 | size), from the start of the row.

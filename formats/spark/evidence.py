@@ -1,0 +1,459 @@
+"""What is found of one partition's state files when all are read once: the facts that verdicts are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
+from formats.spark import layout, murmur3
+from formats.spark.blocks import unpack
+from formats.spark.checkpoint import UNREADABLE, Checkpoint
+from formats.spark.checksums import ChecksumMismatch
+from formats.spark.codings import Family, family_numbers
+from formats.spark.families import Coding, Keys, list_items, value_rows
+from formats.spark.layout import StateFile
+from formats.spark.records import Records
+from formats.spark.replay import PartitionFiles, apply, records_of, rocks_rows
+from formats.spark.rocks import RocksSnapshot, parse_zip
+from formats.spark.sst import DELETION, SINGLE_DELETION, Entry, parse_sst
+from formats.spark.unsafe_row import Faults
+
+COMPARE_UP_TO = 4_000_000
+"""Rows of all snapshots of a partition up to which each is compared with what the files before it lead to."""
+CHECK_AT_ONCE = 1 << 17
+"""Values whose shape is checked in one go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong with a file. code: a word of `abscli.check.findings.Code`; loud: whether Spark notices it."""
+
+    code: str
+    path: str
+    message: str
+    loud: bool
+
+
+@dataclass(slots=True)
+class FileEvidence:
+    """What was found of one state file. problems: of it, or of an SST file that it needs; rows: records or live keys;
+    vouched: a checksum vouches for all of its bytes; doubted: it and what is before it do not agree, and neither is
+    known to be the wrong one."""
+
+    file: StateFile
+    path: str
+    problems: list[Problem] = field(default_factory=list)
+    rows: int | None = None
+    vouched: bool = False
+    doubted: str | None = None
+
+    @property
+    def loud(self) -> bool:
+        """Whether Spark notices that it cannot use the file."""
+        return any(problem.loud for problem in self.problems)
+
+    @property
+    def silent(self) -> bool:
+        """Whether Spark would take what is wrong for right."""
+        return not self.loud and (bool(self.problems) or self.doubted is not None)
+
+
+@dataclass(slots=True)
+class PartitionEvidence:
+    """All state files of one partition of a store. orphans: paths that no version refers to.
+
+    shapes, places, snapshots: whether the shape of all rows, the place of all keys, and agreement of snapshots with
+    what is before them were checked.
+    """
+
+    operator: int
+    partition: int
+    store: str
+    folder: str
+    files: PartitionFiles
+    evidence: dict[str, FileEvidence]
+    orphans: list[str]
+    shapes: bool
+    places: bool
+    snapshots: bool
+
+    @property
+    def task(self) -> str:
+        """The task that the partition is."""
+        return f"{self.operator}/{self.partition}"
+
+    def of(self, file: StateFile | None) -> FileEvidence | None:
+        """The evidence of a file."""
+        return None if file is None else self.evidence[file.name]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionWork:
+    """What is to be read. families: of the store, None where its schema cannot be read; partitions: how many there
+    are, of a checkpoint that was repartitioned also how many there were; strict: whether they go by all key columns;
+    newest: version of the newest batch that was begun."""
+
+    operator: int
+    partition: int
+    store: str
+    index: int
+    families: tuple[Family, ...] | None
+    partitions: frozenset[int]
+    row_checksums: bool
+    strict: bool
+    newest: int
+
+
+def probe(checkpoint: Checkpoint, work: PartitionWork, files: PartitionFiles, *, quick: bool) -> PartitionEvidence:
+    """Read every state file of a partition once. quick: only presence and sizes."""
+    return _Probe(checkpoint, work, files, quick).run()
+
+
+class _Probe:
+    def __init__(self, checkpoint: Checkpoint, work: PartitionWork, files: PartitionFiles, quick: bool) -> None:
+        self.checkpoint, self.work, self.files, self.quick = checkpoint, work, files, quick
+        self.folder = layout.store_dir(work.operator, work.partition, work.store)
+        self.all = checkpoint.state_files(work.operator, work.partition, work.store)
+        self.evidence = {file.name: FileEvidence(file, f"{self.folder}/{file.name}") for file in self.all}
+        self.ssts: dict[str, tuple[Problem | None, list[Entry], bool]] = {}
+        self.uses: dict[str, list[str]] = {}
+        self.holding: dict[str, FileEvidence] = {}
+        self.families = tuple(f for f in work.families or () if f.opaque is None)
+        self.codings: list[tuple[Family, Coding]] = []
+        self.keys: dict[bytes, None] = {}
+        self.holders: list[tuple[FileEvidence, list[bytes]]] = []
+        self.values: dict[int, tuple[list[bytes], list[FileEvidence]]] = {}
+        self.compared = 0
+        self.skipped = False
+
+    def run(self) -> PartitionEvidence:
+        rocks = any(file.kind in ("zip", "changelog") for file in self.all)
+        numbers: dict[str, int] = {}
+        if any(family.grouped for family in self.families):
+            numbers = family_numbers(self.checkpoint, self.folder, self.all)
+        for family in self.families:
+            coding = family.coding(rocks, numbers)
+            if coding is not None:
+                self.codings.append((family, coding))
+        complete = len(self.codings) == len(self.work.families or ()) and self.work.families is not None
+        if self.quick:
+            for file in self.all:
+                self._presence(file)
+        else:
+            self._walk()
+            self._check_values()
+            self._check_keys()
+            for name, ssts in self.uses.items():
+                for sst in ssts:
+                    if sst in self.holding:
+                        self.evidence[name].problems += self.holding[sst].problems
+        places = complete and self.work.strict and bool(self.work.partitions)
+        places = places and all(f.rule is not None or not f.schema.key.fields for f, _ in self.codings)
+        return PartitionEvidence(
+            self.work.operator,
+            self.work.partition,
+            self.work.store,
+            self.folder,
+            self.files,
+            self.evidence,
+            list(self._orphans()),
+            complete and not self.quick,
+            places and not self.quick,
+            not self.skipped and not self.quick,
+        )
+
+    # Files, one after the other
+
+    def _presence(self, file: StateFile) -> None:
+        found = self.evidence[file.name]
+        if file.size == 0:
+            found.problems.append(Problem("unreadable", found.path, "is empty", True))
+        elif file.kind == "zip":
+            try:
+                snapshot = parse_zip(self.checkpoint.read(found.path), found.path)
+            except UNREADABLE as error:
+                found.problems.append(problem_of(error, found.path))
+                return
+            for sst in snapshot.ssts:
+                self.uses.setdefault(file.name, []).append(sst.name)
+                if (absent := self._absent(sst.name, sst.size)) is not None:
+                    found.problems.append(absent)
+
+    def _walk(self) -> None:
+        """Files by version; alongside, the state that they lead to, for snapshots to be compared with.
+
+        In checkpoint format 2 only files that were committed have a place in that chain.
+        """
+        state: dict[bytes, bytes] | None = {}
+        at = 0
+        since: list[FileEvidence] = []
+        order = sorted(self.all, key=lambda file: (file.version, file.whole))
+        for file in order:
+            found = self.evidence[file.name]
+            if file.whole:
+                rows = self._snapshot(file, found)
+                if self.files.whole(file.version) is not file and file.uuid is not None:
+                    continue
+                if rows is None:
+                    continue
+                if state is not None and at == file.version and file.version > 0:
+                    self._compare(found, state, rows, since)
+                    if found.doubted is None and not found.problems:
+                        since = []
+                if not found.problems:
+                    state, at = dict(rows), file.version
+                continue
+            records = self._log(file, found)
+            if self.files.log(file.version) is not file and file.uuid is not None:
+                continue
+            if records is None or state is None or file.version != at + 1:
+                state = None
+                continue
+            apply(state, records)
+            at = file.version
+            since.append(found)
+
+    def _log(self, file: StateFile, found: FileEvidence) -> Records | None:
+        try:
+            data, vouched = self.checkpoint.checked(found.path)
+            unpacked = unpack(data, found.path)
+            records = records_of(unpacked.data, file, found.path, self.work.row_checksums)
+        except UNREADABLE as error:
+            found.problems.append(problem_of(error, found.path))
+            return None
+        found.vouched = vouched or unpacked.checked or self.work.row_checksums
+        found.rows = len(records.keys)
+        if records.lineage:
+            self.files.know(records.lineage)
+        self._keep(found, records.keys, records.values)
+        return records
+
+    def _snapshot(self, file: StateFile, found: FileEvidence) -> dict[bytes, bytes] | None:
+        if file.kind == "snapshot":
+            records = self._log(file, found)
+            if records is None:
+                return None
+            rows: dict[bytes, bytes] = {}
+            apply(rows, records)
+            if len(rows) != len(records.keys):
+                said = f"has {len(records.keys)} rows of {len(rows)} keys: some key is in it twice"
+                found.problems.append(Problem("row-mismatch", found.path, said, False))
+            return rows
+        try:
+            snapshot = parse_zip(self.checkpoint.checked(found.path)[0], found.path)
+        except UNREADABLE as error:
+            found.problems.append(problem_of(error, found.path))
+            return None
+        found.vouched = True  # every entry of a zip file has a CRC32
+        return self._zipped(snapshot, found)
+
+    def _zipped(self, snapshot: RocksSnapshot, found: FileEvidence) -> dict[bytes, bytes] | None:
+        entries: list[Entry] = []
+        unread = False
+        for sst in snapshot.ssts:
+            self.uses.setdefault(found.file.name, []).append(sst.name)
+            problem = self._absent(sst.name, sst.size)
+            if problem is None:
+                problem, own, vouched = self._sst(sst.name)
+                entries += own
+                found.vouched &= vouched
+            if problem is not None and problem.code == "unchecked":
+                unread = True
+            elif problem is not None:
+                found.problems.append(problem)
+        if found.problems or unread or snapshot.wal:
+            self.skipped |= unread or snapshot.wal
+            return None
+        self.compared += len(entries)
+        if self.compared > COMPARE_UP_TO:
+            self.skipped = True
+            found.rows = snapshot.keys
+            return None
+        try:
+            rows = rocks_rows(snapshot, entries, found.path, self.work.row_checksums)
+        except ChecksumMismatch as error:
+            found.problems.append(Problem("digest-mismatch", found.path, error.message, True))
+            return None
+        except Damaged as error:
+            found.problems.append(Problem("row-mismatch", found.path, error.message, False))
+            return None
+        found.rows = len(rows)
+        if self.work.row_checksums:
+            self._keep(found, list(rows), rows.values())
+        return rows
+
+    def _absent(self, name: str, size: int) -> Problem | None:
+        path = f"{self.folder}/{layout.SSTS}/{name}"
+        there = self.checkpoint.size(path)
+        if there is None:
+            return Problem("missing-file", path, "is not there", True)
+        if there != size:
+            return Problem("size-mismatch", path, f"has {there} bytes, {size} were written", True)
+        return None
+
+    def _sst(self, name: str) -> tuple[Problem | None, list[Entry], bool]:
+        """One SST file, read once for all snapshots that share it. RocksDB passes over blocks that do not hold."""
+        if name not in self.ssts:
+            path = f"{self.folder}/{layout.SSTS}/{name}"
+            try:
+                data, _ = self.checkpoint.checked(path)
+                entries = parse_sst(data, path)
+            except UnsupportedVersion as error:
+                self.ssts[name] = (Problem("unchecked", path, error.message, False), [], False)
+            except UNREADABLE as error:
+                self.ssts[name] = (problem_of(error, path, loud=False), [], True)
+            else:
+                self.ssts[name] = (None, entries, True)
+                holder = FileEvidence(StateFile(0, None, "sst", name, len(data)), path)
+                if not self.work.row_checksums:
+                    values = [None if e.kind in (DELETION, SINGLE_DELETION) else e.value for e in entries]
+                    self._keep(holder, [entry.key for entry in entries], values)
+                self.holding[name] = holder
+        problem, entries, vouched = self.ssts[name]
+        return problem, entries, vouched
+
+    def _compare(
+        self, found: FileEvidence, state: dict[bytes, bytes], rows: dict[bytes, bytes], since: list[FileEvidence]
+    ) -> None:
+        """A snapshot holds what the files before it lead to. Where not, one of them is wrong, and not known which."""
+        self.compared += len(rows)
+        if self.compared > COMPARE_UP_TO:
+            self.skipped = True
+            return
+        if state == rows or self._plain(state) == self._plain(rows):
+            return
+        differ = sum(1 for key in state.keys() | rows.keys() if state.get(key) != rows.get(key))
+        said = f"differs in {differ} keys from what the files before it lead to"
+        found.doubted = said
+        for before in since:
+            before.doubted = f"what it leads to differs in {differ} keys from {found.path}"
+
+    def _plain(self, rows: dict[bytes, bytes]) -> dict[bytes, object]:
+        """Rows with lists taken apart: how their items are delimited is RocksDB's affair."""
+        listed = {c.family.to_bytes(2, "little") for _, c in self.codings if c.listed and c.family is not None}
+        return {key: list_items(value) if key[:2] in listed else value for key, value in rows.items()}
+
+    # Rows
+
+    def _keep(self, found: FileEvidence, keys: list[bytes], values: Iterable[bytes | None]) -> None:
+        """Put keys and values by, to be checked many at a time."""
+        self.keys.update(dict.fromkeys(keys))
+        self.holders.append((found, keys))
+        grouped = bool(self.codings) and self.codings[0][1].family is not None
+        for key, value in zip(keys, values, strict=True):
+            if value is None:
+                continue
+            number = int.from_bytes(key[:2], "little") if grouped else 0
+            kept, of = self.values.setdefault(number, ([], []))
+            kept.append(value)
+            of.append(found)
+        if sum(len(kept) for kept, _ in self.values.values()) > CHECK_AT_ONCE:
+            self._check_values()
+
+    def _check_values(self) -> None:
+        for _, coding in self.codings:
+            kept, of = self.values.pop(coding.family or 0, ([], []))
+            if not kept:
+                continue
+            if coding.listed:
+                kept, of = _items(kept, of)
+            rows = value_rows(kept, coding)
+            for row, why in rows.check().why.items():
+                _blame(of[row], "row-mismatch", f"a value in it is not what Spark writes: {why}")
+        self.values.clear()
+
+    def _check_keys(self) -> None:
+        bad: dict[bytes, tuple[str, str]] = {}
+        left = list(self.keys)
+        for family, coding in self.codings:
+            own = left
+            if coding.family is not None:
+                head = coding.family.to_bytes(2, "little")
+                own = [key for key in left if key[:2] == head]
+            if not own:
+                continue
+            keys = Keys(own, coding)
+            keys.arrays()
+            bad.update(_shapes(own, keys.faults))
+            bad.update(self._places(family, own, keys))
+        if not bad:
+            return
+        for found, held in self.holders:
+            wrong = [bad[key] for key in held if key in bad]
+            misplaced = sum(code == "misplaced-key" for code, _ in wrong)
+            if misplaced:
+                said = f"{misplaced} of its {len(held)} keys belong elsewhere: {_first(wrong, 'misplaced-key')}"
+                _blame(found, "misplaced-key", said)
+            elif wrong:
+                _blame(found, "row-mismatch", f"a key in it is not what Spark writes: {wrong[0][1]}")
+
+    def _places(self, family: Family, own: list[bytes], keys: Keys) -> Iterator[tuple[bytes, tuple[str, str]]]:
+        """Keys that Spark's hash puts into another partition."""
+        if family.rule is None or not self.work.strict or not self.work.partitions:
+            return
+        hashes = keys.hashes(family.rule)
+        if hashes is None:
+            return
+        wrong = ~keys.faults.bad
+        for count in sorted(self.work.partitions):
+            at = murmur3.partition_of(hashes, count)
+            wrong &= at != self.work.partition
+        for row in np.flatnonzero(wrong).tolist():
+            said = f"Spark's hash puts one into partition {at[row]}, it is in {self.work.partition}"
+            yield own[row], ("misplaced-key", said)
+
+    def _orphans(self) -> Iterator[str]:
+        """State files of no batch: beyond the newest that was begun, or of another attempt than was committed."""
+        for file in self.all:
+            if file.version > self.work.newest:
+                yield f"{self.folder}/{file.name}"
+            elif file.uuid is not None:
+                own = self.files.id_of(file.version)
+                if own is not None and own != file.uuid:
+                    yield f"{self.folder}/{file.name}"
+        if any(file.kind == "zip" for file in self.all):
+            named = {name for names in self.uses.values() for name in names}
+            for name in self.checkpoint.files(f"{self.folder}/{layout.SSTS}"):
+                if not name.startswith(".") and not name.endswith(".crc") and name not in named:
+                    yield f"{self.folder}/{layout.SSTS}/{name}"
+
+
+def _items(values: list[bytes], of: list[FileEvidence]) -> tuple[list[bytes], list[FileEvidence]]:
+    out: list[bytes] = []
+    owners: list[FileEvidence] = []
+    for value, owner in zip(values, of, strict=True):
+        items = list_items(value)
+        if items is None:
+            _blame(owner, "row-mismatch", "a list in it is no list")
+            continue
+        out += items
+        owners += [owner] * len(items)
+    return out, owners
+
+
+def _shapes(own: list[bytes], faults: Faults) -> Iterator[tuple[bytes, tuple[str, str]]]:
+    for row, why in faults.why.items():
+        yield own[row], ("row-mismatch", why)
+
+
+def _first(wrong: list[tuple[str, str]], code: str) -> str:
+    return next(said for found, said in wrong if found == code)
+
+
+def _blame(found: FileEvidence, code: str, said: str) -> None:
+    """Put a fault of rows down to a file, once a kind."""
+    if all(problem.code != code for problem in found.problems):
+        found.problems.append(Problem(code, found.path, said, False))
+
+
+def problem_of(error: FormatError, path: str, *, loud: bool = True) -> Problem:
+    """An error in reading as what is wrong with a file."""
+    code = "unreadable"
+    if isinstance(error, NotFound):
+        code = "missing-file"
+    elif isinstance(error, ChecksumMismatch):
+        code = "digest-mismatch"
+    return Problem(code, error.path or path, error.message, loud)
