@@ -102,6 +102,18 @@ def read(session: Any, checkpoint: Path, **options: Any) -> list[dict[str, Any]]
 
     if "key" in frame.columns and "ym" in frame.schema["key"].dataType.names:  # PySpark has no year-month interval
         frame = frame.withColumn("key", col("key").withField("ym", col("key.ym").cast("int")))
+    from pyspark.sql.types import StructType
+
+    names: list[str] = []
+    for name in frame.schema["value"].dataType.names if "value" in frame.columns else ():
+        n = sum(known.partition("#")[0] == name for known in names)
+        names.append(f"{name}#{n}" if n else name)
+    if len(names) > 0:  # a row's columns by name must not hide one another
+        fields = frame.schema["value"].dataType.fields
+        apart = StructType()
+        for name, field in zip(names, fields, strict=True):
+            apart = apart.add(name, field.dataType)
+        frame = frame.withColumn("value", col("value").cast(apart))
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
@@ -166,17 +178,20 @@ CASES: dict[str, tuple[Query, dict[str, str]]] = {
 
 
 def main(folder: str, *names: str) -> None:
+    """Make the cases, or those of these names, with their truth. `--truth` before the names: only the truth."""
     from pyspark.sql import SparkSession
 
     from abscli.engine.spark import start_context
 
     session = SparkSession(start_context("local[2]"))
-    for name in names or CASES:
+    anew = names[:1] != ("--truth",)
+    for name in (names if anew else names[1:]) or CASES:
         query, conf = CASES[name]
         target = Path(folder) / "data" / name
-        target.mkdir(parents=True)
+        target.mkdir(parents=True, exist_ok=True)
         try:
-            checkpoint = run(session, target, query, conf)
+            checkpoint = run(session, target, query, conf) if anew else target / "checkpoint"
+            set_conf(session, conf)
         except Exception as error:
             print(name, "FAILED", str(error)[:300])  # noqa: T201
             continue

@@ -442,9 +442,8 @@ class _Presence:
             found = {0}
             for version in range(1, self.last + 1):
                 base, log = files.whole(version), files.log(version)
-                if base is not None and self._complete(layout.store_dir(*key), base):
-                    found.add(version)
-                elif log is not None and log.size and version - 1 in found:
+                snapshot = base is not None and self._complete(layout.store_dir(*key), base)
+                if snapshot or (log is not None and log.size and version - 1 in found):
                     found.add(version)
             self._whole[key] = found
         return self._whole[key]
