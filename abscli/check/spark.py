@@ -162,7 +162,8 @@ def _versions(part: PartitionEvidence, evidence: CheckpointEvidence) -> list[_Ve
         named = tuple(at_whole.problems) if at_whole is not None else ()
         before = out[-1]
         if at_whole is not None and not at_whole.loud:
-            out.append(_Version(_blamed(at_whole), (), True, at_whole.vouched))
+            spare = tuple(at_log.problems) if at_log is not None else ()
+            out.append(_Version(_blamed(at_whole), spare, True, at_whole.vouched))
         elif at_log is not None:
             blame = (*before.blame, *_blamed(at_log))
             out.append(_Version(blame, named, before.there, before.vouched and at_log.vouched))

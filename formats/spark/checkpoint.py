@@ -39,6 +39,7 @@ class Checkpoint:
         self.storage = storage
         self._listed: dict[str, dict[str, int]] = {}
         self._folders: dict[str, list[str]] = {}
+        self._state: dict[str, list[StateFile]] = {}
         self._offsets: dict[int, Offsets] = {}
         self._commits: dict[int, Commit] = {}
         self._operators: dict[int, OperatorInfo] | None = None
@@ -62,6 +63,7 @@ class Checkpoint:
         """Let go of the listing of a folder and those in it: what is asked for again is listed again."""
         for known in [name for name in self._listed if name == folder or name.startswith(f"{folder}/")]:
             del self._listed[known], self._folders[known]
+            self._state.pop(known, None)
 
     def folders(self, folder: str) -> list[str]:
         """Names of the folders in a folder."""
@@ -191,5 +193,8 @@ class Checkpoint:
     def state_files(self, operator: int, partition: int, store: str) -> list[StateFile]:
         """The state files of one partition of a store, by version."""
         folder = layout.store_dir(operator, partition, store)
-        found = (layout.state_file(name, size) for name, size in self.files(folder).items())
-        return sorted(file for file in found if file is not None)
+        if folder not in self._state:
+            visible = ((name, size) for name, size in self.files(folder).items() if name[0] != ".")
+            found = (layout.state_file(name, size) for name, size in visible)
+            self._state[folder] = sorted(file for file in found if file is not None)
+        return self._state[folder]

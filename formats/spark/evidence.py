@@ -112,6 +112,32 @@ def probe(checkpoint: Checkpoint, work: PartitionWork, files: PartitionFiles, *,
     return _Probe(checkpoint, work, files, quick).run()
 
 
+@dataclass(slots=True)
+class _Dispute:
+    """A snapshot and the logs before it that do not agree. snapshot_holds, logs_hold: the next snapshot was made of it,
+    or of them."""
+
+    snapshot: FileEvidence
+    logs: list[FileEvidence]
+    differ: int
+    snapshot_holds: bool = False
+    logs_hold: bool = False
+
+    def settle(self) -> None:
+        """Doubt what may be wrong: none if a file of them is known to be, not what is known to be right."""
+        files = [self.snapshot, *self.logs]
+        if any(file.problems for file in files):
+            return
+        vouched = [file for file in files if file.vouched]
+        if len(vouched) == len(files):
+            vouched = []  # each is what was written, and yet one is not what belongs here
+        if not self.snapshot_holds and self.snapshot not in vouched:
+            self.snapshot.doubted = f"differs in {self.differ} keys from what the files before it lead to"
+        for log in self.logs:
+            if not self.logs_hold and log not in vouched:
+                log.doubted = f"what it leads to differs in {self.differ} keys from {self.snapshot.path}"
+
+
 class _Probe:
     def __init__(self, checkpoint: Checkpoint, work: PartitionWork, files: PartitionFiles, quick: bool) -> None:
         self.checkpoint, self.work, self.files, self.quick = checkpoint, work, files, quick
@@ -126,6 +152,7 @@ class _Probe:
         self.keys: dict[bytes, None] = {}
         self.holders: list[tuple[FileEvidence, list[bytes]]] = []
         self.values: dict[int, tuple[list[bytes], list[FileEvidence]]] = {}
+        self.disputes: list[_Dispute] = []
         self.compared = 0
         self.skipped = False
 
@@ -150,6 +177,8 @@ class _Probe:
                 for sst in ssts:
                     if sst in self.holding:
                         self.evidence[name].problems += self.holding[sst].problems
+            for dispute in self.disputes:
+                dispute.settle()
         places = complete and self.work.strict and bool(self.work.partitions)
         places = places and all(f.rule is not None or not f.schema.key.fields for f, _ in self.codings)
         return PartitionEvidence(
@@ -188,31 +217,30 @@ class _Probe:
         In checkpoint format 2 only files that were committed have a place in that chain.
         """
         state: dict[bytes, bytes] | None = {}
+        rival: dict[bytes, bytes] | None = None
         at = 0
         since: list[FileEvidence] = []
-        order = sorted(self.all, key=lambda file: (file.version, file.whole))
-        for file in order:
+        for file in sorted(self.all, key=lambda file: (file.version, file.whole)):
             found = self.evidence[file.name]
             if file.whole:
                 rows = self._snapshot(file, found)
-                if self.files.whole(file.version) is not file and file.uuid is not None:
+                if rows is None or (self.files.whole(file.version) is not file and file.uuid is not None):
                     continue
-                if rows is None:
-                    continue
-                if state is not None and at == file.version and file.version > 0:
-                    self._compare(found, state, rows, since)
-                    if found.doubted is None and not found.problems:
-                        since = []
+                if state is not None and at == file.version:
+                    rival = self._compare(found, state, rival, rows, since)
+                    since = []
                 if not found.problems:
-                    state, at = dict(rows), file.version
+                    state, at = rows, file.version
                 continue
             records = self._log(file, found)
             if self.files.log(file.version) is not file and file.uuid is not None:
                 continue
             if records is None or state is None or file.version != at + 1:
-                state = None
+                state = rival = None
                 continue
             apply(state, records)
+            if rival is not None:
+                apply(rival, records)
             at = file.version
             since.append(found)
 
@@ -316,20 +344,42 @@ class _Probe:
         return problem, entries, vouched
 
     def _compare(
-        self, found: FileEvidence, state: dict[bytes, bytes], rows: dict[bytes, bytes], since: list[FileEvidence]
-    ) -> None:
-        """A snapshot holds what the files before it lead to. Where not, one of them is wrong, and not known which."""
+        self,
+        found: FileEvidence,
+        state: dict[bytes, bytes],
+        rival: dict[bytes, bytes] | None,
+        rows: dict[bytes, bytes],
+        since: list[FileEvidence],
+    ) -> dict[bytes, bytes] | None:
+        """A snapshot holds what the files before it lead to. Where not, one of them is wrong, and not known which.
+
+        state: what the last snapshot and what followed lead to; rival: what they do without a snapshot in dispute. The
+        one that this snapshot agrees with was right. The rival of the next snapshot, if this one is in dispute.
+        """
         self.compared += len(rows)
         if self.compared > COMPARE_UP_TO:
             self.skipped = True
-            return
-        if state == rows or self._plain(state) == self._plain(rows):
-            return
+            return None
+        agrees = self._equal(state, rows)
+        if rival is not None and self._equal(rival, rows):
+            if not agrees:
+                self.disputes[-1].logs_hold = True
+            return None
+        if agrees:
+            if rival is not None:
+                self.disputes[-1].snapshot_holds = True
+            return None
         differ = sum(1 for key in state.keys() | rows.keys() if state.get(key) != rows.get(key))
-        said = f"differs in {differ} keys from what the files before it lead to"
-        found.doubted = said
-        for before in since:
-            before.doubted = f"what it leads to differs in {differ} keys from {found.path}"
+        self.disputes.append(_Dispute(found, list(since), differ))
+        return dict(state)
+
+    def _equal(self, one: dict[bytes, bytes], other: dict[bytes, bytes]) -> bool:
+        return one == other or (self.listed and self._plain(one) == self._plain(other))
+
+    @property
+    def listed(self) -> bool:
+        """Whether some column family holds lists."""
+        return any(coding.listed for _, coding in self.codings)
 
     def _plain(self, rows: dict[bytes, bytes]) -> dict[bytes, object]:
         """Rows with lists taken apart: how their items are delimited is RocksDB's affair."""

@@ -81,7 +81,9 @@ class _Table:
             raise Damaged("does not end in the footer of an SST file", path=path, hint="it was cut short or changed")
         self.version = int.from_bytes(footer[-12:-8], "little")
         self.checksum = footer[0]
-        if not 2 <= self.version <= 5 or self.checksum > 4 or self.checksum == 3:
+        if self.checksum > 4 or not 0 < self.version < 16:
+            raise Damaged(f"says it is of version {self.version}, checksums {self.checksum}: there are none", path=path)
+        if not 2 <= self.version <= 5 or self.checksum == 3:
             said = f"is an SST file of version {self.version} with checksums of type {self.checksum}, not read here"
             raise UnsupportedVersion(said, path=path)
         self.metaindex, at = self._handle(footer, 1)

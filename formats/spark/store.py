@@ -41,6 +41,7 @@ class SparkStore:
         self.storage = storage
         self.checkpoint = Checkpoint(storage)
         self._partitions: dict[tuple[int, int, str], PartitionFiles] = {}
+        self._seen: _Presence | None = None
 
     @property
     def path(self) -> str:
@@ -71,7 +72,7 @@ class SparkStore:
 
     def epochs(self) -> list[EpochFacts]:
         numbers = self.epoch_numbers()
-        present = _Presence(self)
+        present = self._presence()
         return [self._facts(epoch, numbers, present) for epoch in numbers]
 
     def _facts(self, epoch: int, numbers: list[int], present: _Presence) -> EpochFacts:
@@ -122,6 +123,11 @@ class SparkStore:
                 return Status.DAMAGED, f"{path} is empty"
         return Status.COMPLETE, None
 
+    def _presence(self) -> _Presence:
+        if self._seen is None:
+            self._seen = _Presence(self)
+        return self._seen
+
     def partition(self, operator: OperatorInfo, partition: int, store: StoreInfo) -> PartitionFiles:
         """The state files of one partition of a store."""
         key = (operator.id, partition, store.name)
@@ -136,7 +142,7 @@ class SparkStore:
         numbers = self.epoch_numbers()
         if epoch not in numbers:
             raise self.no_epoch(epoch)
-        facts = self._facts(epoch, numbers, _Presence(self))
+        facts = self._facts(epoch, numbers, self._presence())
         try:
             said = self.checkpoint.offsets(epoch)
         except UNREADABLE:
@@ -322,7 +328,7 @@ class SparkStore:
 
     def readable(self) -> tuple[int, int] | None:
         """The first and the last batch whose state is there, by presence; None if there is none."""
-        present = _Presence(self)
+        present = self._presence()
         whole = []
         for epoch in self.checkpoint.batches(layout.COMMITS):
             try:
