@@ -6,7 +6,6 @@ import re
 import zlib
 
 import msgspec
-import numpy as np
 
 from formats.errors import Damaged
 
@@ -85,6 +84,8 @@ def crc32c(data: bytes, start: int = 0) -> int:
     crc = start ^ 0xFFFFFFFF
     lanes = len(data) // _LANE
     if lanes >= 8:
+        import numpy as np
+
         table = np.array(_TABLE, np.uint32)
         block = np.frombuffer(data, np.uint8, lanes * _LANE).reshape(lanes, _LANE)
         sums = np.zeros(lanes, np.uint32)
@@ -101,6 +102,8 @@ def crc32c(data: bytes, start: int = 0) -> int:
 
 def crc32cs(rows: list[bytes]) -> list[int]:
     """CRC32C of each row; rows of one length go side by side."""
+    import numpy as np
+
     out = [0] * len(rows)
     by_length: dict[int, list[int]] = {}
     for i, row in enumerate(rows):

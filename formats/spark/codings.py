@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from formats.errors import NotFound
 from formats.spark import layout, logs
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
-from formats.spark.families import Coding, Rule, partition_rule
 from formats.spark.layout import StateFile
 from formats.spark.operators import OperatorInfo, StoreInfo
 from formats.spark.rocks import parse_zip
+from formats.spark.rules import Coding, Rule, partition_rule
 from formats.spark.schema import StateSchema
 
 

@@ -13,11 +13,12 @@ from formats.spark.blocks import unpack
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
 from formats.spark.checksums import ChecksumMismatch
 from formats.spark.codings import Family, family_numbers
-from formats.spark.families import Coding, Keys, list_items, value_rows
+from formats.spark.families import Keys, list_items, value_rows
 from formats.spark.layout import StateFile
 from formats.spark.records import Records
 from formats.spark.replay import PartitionFiles, apply, records_of, rocks_rows
 from formats.spark.rocks import RocksSnapshot, parse_zip
+from formats.spark.rules import Coding
 from formats.spark.sst import DELETION, SINGLE_DELETION, Entry, parse_sst
 from formats.spark.unsafe_row import Faults
 

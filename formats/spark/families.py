@@ -11,7 +11,6 @@ RocksDB puts the size of the value (4 bytes) behind it. Spark: `RocksDBStateEnco
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +19,7 @@ from formats.errors import Damaged
 from formats.spark import murmur3
 from formats.spark.checksums import ChecksumMismatch, crc32cs
 from formats.spark.records import Records
-from formats.spark.schema import StateSchema
+from formats.spark.rules import Coding, Rule, composite
 from formats.spark.types import Field, Type, struct
 from formats.spark.unsafe_row import Faults, Rows, Values
 
@@ -29,16 +28,6 @@ if TYPE_CHECKING:
 
 VERSION_BYTE = 0
 DELIMITER = 0x2C
-
-
-@dataclass(frozen=True, slots=True)
-class Coding:
-    """How one column family is written. family: its id, None without column families; listed: values are lists."""
-
-    schema: StateSchema
-    rocks: bool
-    family: int | None = None
-    listed: bool = False
 
 
 def without_checksums(records: Records, rocks: bool, path: str) -> Records:
@@ -184,9 +173,9 @@ class Keys:
     def arrays(self) -> list[tuple[Field, pa.Array]]:
         """The columns; of keys that are a key and a user's key, the columns of both. See `faults` first."""
         out: list[tuple[Field, pa.Array]] = []
-        composite = _composite(self.coding.schema.key)
+        flat = composite(self.coding.schema.key)
         for field, (rows, column) in zip(self.coding.schema.key.fields, self._columns, strict=True):
-            inside = rows.inner(column) if composite else None
+            inside = rows.inner(column) if flat else None
             if inside is None:
                 out.append((field, rows._arrow(column)))
             else:
@@ -219,53 +208,6 @@ class Keys:
                 return None
             h = done
         return h
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Which part of a state key its partition goes by: all columns but the last few, or the struct in one column (the
-    first struct within that: `twice`). Spark: `StatePartitionKeyExtractor`."""
-
-    drop_last: int = 0
-    inner: int | None = None
-    twice: bool = False
-
-
-_WHOLE = {"stateStoreSave", "dedupe", "dedupeWithinWatermark", "flatMapGroupsWithState", "applyInPandasWithState"}
-_JOIN = {"keyToNumValues": 0, "keyWithIndexToValue": 1, "keyWithTsToValues": 1}
-
-
-def partition_rule(operator: str | None, store: str, schema: StateSchema) -> Rule | None:
-    """The rule for an operator's store or column family; None where it is not known, or there is no key to go by."""
-    if not schema.key.fields or not schema.known:
-        return None
-    if operator in _WHOLE:
-        return Rule()
-    if operator == "symmetricHashJoin":
-        name = (schema.name if store == "default" else store).partition("-")[2]
-        drop = _JOIN.get(name)
-        return None if drop is None else Rule(drop_last=drop)
-    if operator in ("sessionWindowStateStoreSaveExec", "sessionWindowStateStoreSave"):
-        return Rule(drop_last=1) if len(schema.key.fields) > 1 else None
-    if operator is not None and operator.startswith("transformWithState"):
-        return _variable(schema)
-    return None
-
-
-def _composite(key: Type) -> bool:
-    return tuple(field.name for field in key.fields) in (("key", "userKey"), ("key", "expiryTimestampMs"))
-
-
-def _variable(schema: StateSchema) -> Rule:
-    """Of `transformWithState`: keys of maps hold the user's key as well, those of timers and times to live a time."""
-    names = tuple(field.name for field in schema.key.fields)
-    if _composite(schema.key) and schema.key.fields[0].type.kind == "struct":
-        return Rule(inner=0)
-    if len(names) == 2 and names[0] in ("expiryTimestampMs", "expirationMs"):
-        inside = schema.key.fields[1].type
-        if inside.kind == "struct":
-            return Rule(inner=1, twice=_composite(inside))
-    return Rule()
 
 
 def value_rows(values: list[bytes], coding: Coding) -> Rows:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
 from formats.spark import layout
 from formats.spark.blocks import unpack
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
-from formats.spark.families import without_checksums
 from formats.spark.layout import StateFile
 from formats.spark.records import Records, parse_records
 from formats.spark.rocks import RocksSnapshot, parse_zip
-from formats.spark.sst import Entry, parse_sst, resolve
+
+if TYPE_CHECKING:
+    from formats.spark.sst import Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,11 @@ def records_of(data: bytes, file: StateFile, path: str, row_checksums: bool) -> 
     """The records of unpacked bytes; Damaged."""
     changelog = file.kind == "changelog"
     records = parse_records(data, path, changelog=changelog, snapshot=file.kind == "snapshot")
-    return without_checksums(records, changelog, path) if row_checksums else records
+    if not row_checksums:
+        return records
+    from formats.spark.families import without_checksums
+
+    return without_checksums(records, changelog, path)
 
 
 def snapshot_rows(checkpoint: Checkpoint, folder: str, file: StateFile, row_checksums: bool) -> dict[bytes, bytes]:
@@ -156,6 +162,8 @@ def snapshot_rows(checkpoint: Checkpoint, folder: str, file: StateFile, row_chec
         state: dict[bytes, bytes] = {}
         apply(state, read_records(checkpoint, folder, file, row_checksums))
         return state
+    from formats.spark.sst import parse_sst
+
     path = f"{folder}/{file.name}"
     snapshot = parse_zip(checkpoint.read(path), path)
     entries: list[Entry] = []
@@ -167,11 +175,14 @@ def snapshot_rows(checkpoint: Checkpoint, folder: str, file: StateFile, row_chec
 
 def rocks_rows(snapshot: RocksSnapshot, entries: list[Entry], path: str, row_checksums: bool) -> dict[bytes, bytes]:
     """The rows that the entries of a snapshot's SST files come to; Damaged unless they are as many as it says."""
+    from formats.spark.families import without_checksums
+    from formats.spark.sst import MERGE, resolve
+
     if snapshot.wal:
         raise UnsupportedVersion("has rows in a write-ahead log, which is not read here", path=path)
     rows = resolve(entries)
     said = None if snapshot.keys is None else snapshot.keys + (snapshot.internal or 0)
-    if said is not None and said != len(rows) and not any(entry.kind == 2 for entry in entries):
+    if said is not None and said != len(rows) and not any(entry.kind == MERGE for entry in entries):
         raise Damaged(f"has {len(rows)} keys in its SST files, {said} were counted when it was written", path=path)
     if not row_checksums:
         return rows
@@ -182,6 +193,9 @@ def rocks_rows(snapshot: RocksSnapshot, entries: list[Entry], path: str, row_che
 
 def apply(state: dict[bytes, bytes], records: Records) -> None:
     """Carry out puts, merges and deletes."""
+    if not records.merges and None not in records.values:
+        state.update(zip(records.keys, records.values, strict=True))  # type: ignore[arg-type]
+        return
     for i, (key, value) in enumerate(zip(records.keys, records.values, strict=True)):
         if value is None:
             state.pop(key, None)

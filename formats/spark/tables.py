@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from formats.errors import Damaged
-from formats.spark.families import Coding, Keys, list_items, value_rows
+from formats.spark.families import Keys, list_items, value_rows
+from formats.spark.rules import Coding
 from formats.spark.types import Field
 
 if TYPE_CHECKING:
