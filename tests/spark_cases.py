@@ -79,12 +79,17 @@ def run(session: Any, folder: Path, query: Query, conf: dict[str, str], batches:
         source.mkdir(exist_ok=True)
         part = next((folder / f"made-{batch}").glob("part-*"))
         part.rename(source / f"b{batch:03d}.parquet")
+    go_on(session, source, checkpoint, query)
+    return checkpoint
+
+
+def go_on(session: Any, source: Path, checkpoint: Path, query: Query) -> None:
+    """Run a query until its input is read, from where its checkpoint stands."""
     schema = SCHEMA.replace("ym int", "ym interval year to month")
     stream = session.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
     writer = query(session, stream).writeStream.format("noop")
     writer = writer.outputMode("append" if query in (sessions, limited) else "update")
     writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
-    return checkpoint
 
 
 def set_conf(session: Any, conf: dict[str, str]) -> None:
