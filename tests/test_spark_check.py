@@ -161,7 +161,7 @@ DAMAGES: dict[str, tuple[str, bool, Damage, Code, str | None, str, list[int], in
     ),
     "offsets missing of a committed batch": (
         *("wc_hdfs", False, remove("offsets/5")),
-        *(Code.MISSING_FILE, None, "offsets/5", [5], 6),
+        *(Code.MISSING_FILE, None, "offsets/5", [5], 4),
     ),
     "entry of the source's log missing": (
         *("wc_hdfs", False, remove("sources/0/6")),

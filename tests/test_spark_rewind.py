@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from abscli.check.findings import Code
 from abscli.check.spark import check_spark
 from abscli.check.spark_diff import Moved, Refusal, diff_conf, diff_offsets, diff_rows, diff_schemas
+from abscli.engine.errors import EngineError
+from abscli.engine.statestore import deep_check, spark_rows
 from abscli.recovery.spark_rewind import Rewind, move_source_log, rewind, uri
 from formats.errors import NoRecovery
 from formats.spark.gather import gather
@@ -171,3 +174,31 @@ def test_a_schema_that_spark_would_refuse_is_told_from_one_that_it_takes(tmp_pat
     assert [change.refused for change in diff_schemas(words, ids)] == [Refusal.KEY]
     assert [change.refused for change in diff_schemas(words, [])] == [Refusal.GONE]
     assert [change.refused for change in diff_schemas(types, words)] == [Refusal.KEY]
+
+
+def test_sparks_own_reader_is_asked_with_the_checkpoints_settings(session: Any, tmp_path: Path) -> None:
+    for name in ("wc_rocks_v2", "wc_hdfs", "ids_v2"):  # one after the other: formats 2 and 1 need other settings
+        store = SparkStore(LocalStorage(unpack(Case.of(name), tmp_path)))
+        assert deep_check(session.sparkContext, store, 2) == []
+        family = store.families(2)[0]
+        read = sum(batch.num_rows for batch in spark_rows(session.sparkContext, store, 2, family))
+        assert read == sum(batch.num_rows for batch in store.state(2, "0"))
+
+
+def test_rows_that_rocksdb_loses_without_a_word_are_found(session: Any, tmp_path: Path) -> None:
+    root = copy_of("wc_rocks", tmp_path, sidecars=False)
+    sst = sorted((root / "state/0/1/SSTs").glob("*.sst"))[-1]
+    data = bytearray(sst.read_bytes())
+    data[40] ^= 1
+    sst.write_bytes(bytes(data))
+    assert deep_check(session.sparkContext, SparkStore(LocalStorage(root)), 3)
+
+
+def test_what_spark_refuses_is_one_line(session: Any, tmp_path: Path) -> None:
+    root = copy_of("wc_hdfs", tmp_path, sidecars=False)
+    (root / "state/0/1/7.delta").unlink()
+    store = SparkStore(LocalStorage(root))
+    with pytest.raises(EngineError) as caught:
+        list(spark_rows(session.sparkContext, store, 6, store.families(6)[0]))
+    assert "\n" not in str(caught.value)
+    assert [finding.code for finding in deep_check(session.sparkContext, store, 6)] == [Code.UNREADABLE]

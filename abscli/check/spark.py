@@ -32,6 +32,7 @@ def check_spark(evidence: CheckpointEvidence) -> StoreReport:
 
     An epoch is restorable when its offsets, its commit, what its file sources have seen and the state of each of its
     partitions are those that were written, as far as can be told: then the query goes on from it to exact results.
+    Spark also wants the offsets of the batch before, to start at all.
     A damaged snapshot that Spark notices and can do without (4.1 on) is told, and takes nothing away.
     """
     versions = {(part.operator, part.partition, part.store): _versions(part, evidence) for part in evidence.partitions}
@@ -54,7 +55,7 @@ def check_spark(evidence: CheckpointEvidence) -> StoreReport:
         exact = verdict is Status.COMPLETE or (
             verdict is Status.DAMAGED and batch.committed and all(f in state.spared for f in findings)
         )
-        if exact and not state.purged:
+        if exact and not state.purged and _follows(before, batch):
             restorable.append(batch.batch)
         reports.append(
             EpochReport(
@@ -71,6 +72,13 @@ def check_spark(evidence: CheckpointEvidence) -> StoreReport:
     findings += [_finding(problem, None) for problem in dict.fromkeys(evidence.stale)]
     findings += [_orphan(path) for path in evidence.orphans]
     return StoreReport(tuple(reports), tuple(findings), (), tuple(restorable))
+
+
+def _follows(before: BatchEvidence | None, batch: BatchEvidence) -> bool:
+    """Whether the offsets of the batch before can be read; the first batch has none before it."""
+    if batch.batch == 0:
+        return True
+    return before is not None and before.batch == batch.batch - 1 and before.offsets is not None
 
 
 @dataclass(slots=True)

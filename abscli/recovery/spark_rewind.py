@@ -53,6 +53,9 @@ def rewind(
     at = known.get(batch)
     if at is None or at.offsets is None:
         raise NoRecovery(f"the offsets of batch {batch} cannot be read", path=evidence.root)
+    if batch > 0 and ((before := known.get(batch - 1)) is None or before.offsets is None):
+        said = f"the offsets of batch {batch - 1} cannot be read, and Spark does not start from batch {batch} without"
+        raise NoRecovery(said, path=layout.offsets(batch - 1), hint="go back further")
     keep = _Keep(evidence, batch, {name: sources.is_file_source(offset) for name, offset in at.offsets.sources.items()})
     write: dict[str, bytes] = {}
     if not at.committed or at.commit is None:
