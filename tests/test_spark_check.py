@@ -246,10 +246,32 @@ def test_purged_state_is_not_damage_and_cannot_be_gone_back_to(tmp_path: Path) -
     assert [facts.status for facts in store.epochs()] == [Status.COMPLETE] * 7
 
 
+@pytest.mark.parametrize(("name", "restorable"), [("purged_v2", (10, 11)), ("purged_rocks", (10, 11))])
+def test_what_spark_itself_purged_leaves_a_healthy_checkpoint(
+    name: str, restorable: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Unique ids of purged commits come from lineages; the oldest batch has no offsets before it to start with."""
+    store = SparkStore(LocalStorage(unpack(Case.of(name), tmp_path)))
+    report = check_spark(gather(store.checkpoint))
+    assert not report.damaged
+    assert report.restorable == restorable
+    assert [facts.status for facts in store.epochs()] == [Status.COMPLETE] * 3
+    assert store.detail(11).operators[1].rows == 130
+
+
 def test_what_no_checksum_vouches_for_is_listed_as_unchecked(tmp_path: Path) -> None:
     with_sidecars, without = (check(copy_of("wc_hdfs_zstd", tmp_path / str(s), sidecars=s)) for s in (True, False))
     assert all(Code.DIGEST_MISMATCH not in epoch.unchecked for epoch in with_sidecars.epochs)
     assert all(Code.DIGEST_MISMATCH in epoch.unchecked for epoch in without.epochs)
+
+
+def test_several_processes_find_what_one_finds(tmp_path: Path) -> None:
+    root = copy_of("wc_rocks_v2", tmp_path, sidecars=False)
+    sst = sorted((root / "state/0/1/SSTs").glob("*.sst"))[-1]
+    sst.write_bytes(flip(sst.read_bytes(), 40))
+    alone, together = (check_spark(gather(Checkpoint(LocalStorage(root)), workers=n)) for n in (1, 2))
+    assert alone.damaged
+    assert together == alone
 
 
 @pytest.mark.parametrize("target", ["lz4 delta", "zstd delta", "sst"])

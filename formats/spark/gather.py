@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import posixpath
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 from formats.spark import layout, logs
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
@@ -16,6 +19,7 @@ from formats.spark.offsets import Commit, Offsets
 from formats.spark.operators import OperatorInfo, StoreInfo, metadata_path, schema_here
 from formats.spark.replay import partition_files
 from formats.spark.sources import is_file_source, parse_source
+from formats.storage import Storage
 
 
 @dataclass(slots=True)
@@ -83,11 +87,16 @@ class CheckpointEvidence:
 
 
 def gather(
-    checkpoint: Checkpoint, *, quick: bool = False, progress: Callable[[int, int], None] | None = None
+    checkpoint: Checkpoint,
+    *,
+    quick: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    workers: int = 1,
 ) -> CheckpointEvidence:
     """Read a checkpoint whole, every file once. quick: state files by presence and size only.
 
-    progress: called with how many of how many partitions are done.
+    progress: called with how many of how many partitions are done; workers: processes that share the partitions out
+    among them (started afresh, so worth it from some thousands of files on).
     """
     batches = [_batch(checkpoint, number) for number in _numbers(checkpoint)]
     problems = _identity(checkpoint)
@@ -121,10 +130,8 @@ def gather(
                 )
     if not metadata:  # no operator has any: written before Spark 3.5
         problems = [p for p in problems if not (p.code == "missing-file" and p.path.endswith("_metadata/metadata"))]
-    for done, item in enumerate(work):
-        files = partition_files(checkpoint, item.operator, item.partition, item.store, item.index)
-        found.append(probe(checkpoint, item, files, quick=quick))
-        checkpoint.forget(found[-1].folder)
+    for done, evidence in enumerate(_probed(checkpoint, work, quick, workers)):
+        found.append(evidence)
         if progress is not None:
             progress(done + 1, len(work))
     expected: dict[int | None, list[tuple[int, int]]] = {}
@@ -148,6 +155,37 @@ def gather(
         expected,
         quick,
     )
+
+
+def _probed(
+    checkpoint: Checkpoint, work: list[PartitionWork], quick: bool, workers: int
+) -> Iterator[PartitionEvidence]:
+    if workers < 2 or len(work) < 2:
+        yield from (_probe(checkpoint, item, quick) for item in work)
+        return
+    context = multiprocessing.get_context("spawn")  # numpy and pyarrow have threads: no fork
+    started = (checkpoint.storage,)
+    with ProcessPoolExecutor(workers, context, initializer=_begin, initargs=started) as pool:
+        yield from pool.map(partial(_probe_there, quick=quick), work, chunksize=max(1, len(work) // (8 * workers)))
+
+
+def _probe(checkpoint: Checkpoint, item: PartitionWork, quick: bool) -> PartitionEvidence:
+    files = partition_files(checkpoint, item.operator, item.partition, item.store, item.index)
+    evidence = probe(checkpoint, item, files, quick=quick)
+    checkpoint.forget(evidence.folder)
+    return evidence
+
+
+_there: list[Checkpoint] = []
+"""In a worker: its own view of the checkpoint."""
+
+
+def _begin(storage: Storage) -> None:
+    _there.append(Checkpoint(storage))
+
+
+def _probe_there(item: PartitionWork, quick: bool) -> PartitionEvidence:
+    return _probe(_there[0], item, quick)
 
 
 def _numbers(checkpoint: Checkpoint) -> list[int]:

@@ -39,8 +39,13 @@ class PartitionFiles:
         self._ids = dict(ids or {})
         self._whole: dict[tuple[int, str | None], StateFile] = {}
         self._logs: dict[tuple[int, str | None], StateFile] = {}
+        several: dict[int, set[str]] = {}
         for file in files:
+            if file.uuid is not None:
+                several.setdefault(file.version, set()).add(file.uuid)
             (self._whole if file.whole else self._logs)[file.version, file.uuid] = file
+
+        self._only = {version: min(uuids) for version, uuids in several.items() if len(uuids) == 1}
 
     def know(self, lineage: Iterable[tuple[int, str]]) -> None:
         """Take over unique ids that a changelog's lineage names."""
@@ -48,8 +53,8 @@ class PartitionFiles:
             self._ids.setdefault(version, uuid)
 
     def id_of(self, version: int) -> str | None:
-        """The unique id of a version; None in checkpoint format 1."""
-        return self._ids.get(version)
+        """The unique id of a version, as it was committed, or else the only one there is; None in format 1."""
+        return self._ids.get(version) or self._only.get(version)
 
     def whole(self, version: int) -> StateFile | None:
         """The snapshot of a version."""

@@ -134,6 +134,7 @@ def large_checkpoint(folder: Path) -> None:
         "detail(newest)": "store.detail(999)",
         "raw(newest)": "store.raw(999)",
         "validate --quick": "check_spark(gather(store.checkpoint, quick=True))",
+        "validate, 2 processes": "assert not check_spark(gather(store.checkpoint, workers=2)).damaged",
         "validate": "assert not check_spark(gather(store.checkpoint)).damaged",
     }
     for name, call in calls.items():
@@ -143,7 +144,9 @@ def large_checkpoint(folder: Path) -> None:
             "from formats.spark.gather import gather\nfrom abscli.check.spark import check_spark\n"
             f"store = SparkStore(LocalStorage({str(made)!r}))\n{call}\n"
             "usage = resource.getrusage(resource.RUSAGE_SELF)\n"
-            "print(f'{time.perf_counter() - start:.1f} s, {usage.ru_maxrss >> 10} MiB')"
+            "more = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
+            "cpu = usage.ru_utime + usage.ru_stime + more.ru_utime + more.ru_stime\n"
+            "print(f'{time.perf_counter() - start:.1f} s, {cpu:.1f} s of CPU, {usage.ru_maxrss >> 10} MiB')"
         )
         out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         print(f"  {name}: {out.stdout.strip()}")
