@@ -77,14 +77,14 @@ def restore(
     from abscli.engine.job import JobOptions
     from abscli.recovery import restore as recovery
     from abscli.render.plan import plan_text
-    from formats.open import open_store
+    from formats.open import open_native
     from formats.plan import decode
 
     planned = decode(_read(plan), plan)
     if planned.store is None or planned.epoch is None:
         raise typer.BadParameter("the plan is from a graph alone, without a store: there is nothing to restore from",
                                  param_hint="'PLAN'")  # fmt: skip
-    store = open_store(planned.store)
+    store = open_native(planned.store, purpose="`abs restore`")
     topology, directory = _job(planned, store, job)
     recovery.check_plan(planned, store, topology)
     if dry_run:

@@ -140,10 +140,10 @@ def _newest(store: str) -> int:
     """
     from abscli.recovery.planning import newest_whole, own_line
     from formats.errors import NotFound
-    from formats.open import open_store
+    from formats.open import open_native
 
     try:
-        opened = open_store(store)
+        opened = open_native(store, purpose="`abs run`")
         latest = next((epoch for epoch in own_line(opened) if opened.has_manifest(epoch)), None)
     except NotFound:
         latest = None

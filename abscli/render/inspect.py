@@ -21,6 +21,7 @@ from abscli.render.columns import (
     some,
     wrapped,
 )
+from abscli.render.facts import facts
 from formats.view import ChannelFacts, CheckpointStore, EpochDetail, EpochFacts, Status, TaskFacts
 
 VERSION = "1.0"
@@ -52,13 +53,15 @@ class StorePage:
 class EpochPage:
     """One epoch, already narrowed to what was asked for. back: back edges (from, to); None if unknown.
 
-    narrow: whether single tasks and channels are shown, in place of sums over them.
+    narrow: whether single tasks and channels are shown, in place of sums over them. raw: what the format itself says
+    of the epoch; None where the page has all of it.
     """
 
     store: StorePage
     detail: EpochDetail
     back: frozenset[tuple[str, str]] | None
     narrow: bool = False
+    raw: dict[str, Any] | None = None
 
 
 # -- for scripts ----------------------------------------------------------------------------------------------
@@ -87,6 +90,7 @@ def epoch_json(page: EpochPage) -> dict[str, Any]:
         "channels": [
             {**msgspec.to_builtins(channel), "back": _is_back(page, channel)} for channel in page.detail.channels
         ],
+        "raw": page.raw,
     }
 
 
@@ -156,6 +160,7 @@ def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:
         _tasks(page, width) if page.narrow else [],
         _channels(page, width) if page.narrow else _edges(page, width),
         _positions(page, width),
+        [f"As {page.store.format.capitalize()} says it", *facts(page.raw, width)] if page.raw else [],
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
@@ -279,4 +284,6 @@ def next_commands(page: StorePage) -> list[str]:
         return [f"abs inspect {store} --watch"]
     if page.latest_complete is None:
         return [f"abs validate {store}"] if page.epochs else []
+    if page.format != "abs":
+        return [f"abs validate {store}"]
     return [f"abs validate {store}", f"abs plan-recovery {store}@{page.latest_complete} --out plan.json"]
