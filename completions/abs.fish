@@ -29,6 +29,7 @@ complete -c abs -n "__abs_is ''" -a validate -d 'Check that epochs are whole and
 complete -c abs -n "__abs_is ''" -a diff -d 'Compare two epochs: state, positions, logs and job graph'
 complete -c abs -n "__abs_is ''" -a plan-recovery -d 'Plan what must restart, and from where'
 complete -c abs -n "__abs_is ''" -a restore -d 'Carry a recovery plan out'
+complete -c abs -n "__abs_is ''" -a simulate -d 'Run a job\'s protocol under a seeded scheduler with failures'
 complete -c abs -n "__abs_is ''" -a gc -d 'Remove old epochs, and files that nothing needs'
 complete -c abs -n "__abs_is ''" -a completion -d 'Print the completion script of a shell'
 
@@ -42,7 +43,7 @@ complete -c abs -n '__abs_is demo' -s h -l help -d 'Show this message and exit'
 
 # abs topology
 complete -c abs -n '__abs_is topology' -F
-complete -c abs -n '__abs_is topology' -s o -l output -r -f -a 'table json ndjson dot mermaid' -d 'Form of the graph on stdout'
+complete -c abs -n '__abs_is topology' -s o -l output -r -f -a 'table json ndjson dot mermaid svg' -d 'Form of the graph on stdout'
 complete -c abs -n '__abs_is topology' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is topology' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is topology' -s h -l help -d 'Show this message and exit'
@@ -51,7 +52,7 @@ complete -c abs -n '__abs_is topology' -s h -l help -d 'Show this message and ex
 complete -c abs -n '__abs_is run' -F
 complete -c abs -n '__abs_is run' -l store -r -f -a '(__fish_complete_directories)' -d 'Directory of the checkpoint store'
 complete -c abs -n '__abs_is run' -l interval -r -f -d 'Time from one snapshot to the next, such as 500ms, 10s or 5m'
-complete -c abs -n '__abs_is run' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'How a snapshot keeps its cut consistent; this version runs aligned'
+complete -c abs -n '__abs_is run' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'How snapshots keep their cuts consistent; default: as the job ran last, a new one aligned'
 complete -c abs -n '__abs_is run' -l engine -r -f -a 'spark inline' -d 'spark: worker processes; inline: this process alone, no JVM'
 complete -c abs -n '__abs_is run' -l master -r -f -d 'Spark master: local[*], local[N], spark://HOST:PORT, yarn or k8s://'
 complete -c abs -n '__abs_is run' -l workers -r -f -d 'Worker processes; default: one a slot of the cluster'
@@ -137,12 +138,30 @@ complete -c abs -n '__abs_is restore' -l to -r -f -a '(__fish_complete_directori
 complete -c abs -n '__abs_is restore' -l engine -r -f -a 'spark inline' -d 'spark: worker processes; inline: this process alone, no JVM'
 complete -c abs -n '__abs_is restore' -l master -r -f -d 'Spark master: local[*], local[N], spark://HOST:PORT, yarn or k8s://'
 complete -c abs -n '__abs_is restore' -l until -r -f -a 'drained end' -d 'drained: stop when the logs are replayed; end: go on to the end of the input'
+complete -c abs -n '__abs_is restore' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'How snapshots keep their cuts consistent; default: as the job ran last, a new one aligned'
 complete -c abs -n '__abs_is restore' -l dry-run -d 'Check the plan against the store and say what would be done'
 complete -c abs -n '__abs_is restore' -s y -l yes -d 'Do not ask'
 complete -c abs -n '__abs_is restore' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
 complete -c abs -n '__abs_is restore' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is restore' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is restore' -s h -l help -d 'Show this message and exit'
+
+# abs simulate
+complete -c abs -n '__abs_is simulate' -F
+complete -c abs -n '__abs_is simulate' -l runs -r -f -d 'Runs under each policy'
+complete -c abs -n '__abs_is simulate' -l seed -r -f -d 'Of the first run; the next has the next'
+complete -c abs -n '__abs_is simulate' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'Only this policy'
+complete -c abs -n '__abs_is simulate' -l crash -r -f -a 'any full partial rescale none' -d 'What may fail: everything at once (full), single tasks while the rest goes on (partial), with another parallelism after it (rescale)'
+complete -c abs -n '__abs_is simulate' -l records -r -f -d 'Rows of each source task'
+complete -c abs -n '__abs_is simulate' -l subtasks -r -f -d 'Tasks of an operator, at most'
+complete -c abs -n '__abs_is simulate' -l exhaustive -d 'Every interleaving instead of random ones, with one failure anywhere'
+complete -c abs -n '__abs_is simulate' -l worlds -r -f -d 'States after which --exhaustive gives up'
+complete -c abs -n '__abs_is simulate' -l trace -d 'Show the last run as a space-time diagram'
+complete -c abs -n '__abs_is simulate' -l out -r -F -d 'Write the diagram as SVG: of a violation, or of the last run'
+complete -c abs -n '__abs_is simulate' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
+complete -c abs -n '__abs_is simulate' -s q -l quiet -d 'Print results and errors only'
+complete -c abs -n '__abs_is simulate' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
+complete -c abs -n '__abs_is simulate' -s h -l help -d 'Show this message and exit'
 
 # abs gc
 complete -c abs -n '__abs_is gc' -f -a '(__fish_complete_directories)'

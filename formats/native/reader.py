@@ -261,6 +261,7 @@ class NativeStore:
             triggered=m.triggered,
             duration=m.duration,
             reason=reason,
+            policy=m.policy,
         )
 
     def _absent(self, epoch: int) -> Iterator[str]:
@@ -297,6 +298,7 @@ class NativeStore:
             triggered=trigger.triggered,
             duration=None,
             reason=given_up.reason if given_up else None,
+            policy=trigger.policy,
         )
 
     def _bytes_on_disk(self, epoch: int, task: str) -> int:
