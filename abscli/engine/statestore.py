@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from abscli.check.findings import Code, Finding
+from abscli.check.findings import Code, Finding, StoreReport
 from abscli.engine.errors import EngineError
 from formats.errors import FormatError
 from formats.spark import layout
 from formats.spark.codings import Family
 from formats.spark.store import SparkStore
+from formats.storage import Storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +55,54 @@ def spark_rows(context: Any, store: SparkStore, epoch: int, family: Family) -> I
     except FormatError:
         raise
     except Exception as error:
-        raise EngineError(f"Spark does not read batch {epoch}: {_said(error)}") from error
+        said = _said(error)
+        hint = "the checkpoint was moved: a copy made by `abs restore` names its schemas where they are"
+        moved = "FileNotFoundException" in said and "_stateSchema" in said
+        raise EngineError(f"Spark does not read batch {epoch}: {said}", hint=hint if moved else None) from error
+
+
+class AskedOfSpark:
+    """A checkpoint whose state Spark itself reads, for whatever works through the view. Rows have plain columns, named
+    as those that are read without Spark."""
+
+    def __init__(self, store: SparkStore, context: Any) -> None:
+        self._store, self._context = store, context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
+        """As `CheckpointStore.state`; EngineError with what Spark says where it refuses."""
+        family = self._store.family(epoch, operator, name)
+        for batch in spark_rows(self._context, self._store, epoch, family):
+            yield plain_columns(batch)
+
+
+def plain_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The structs `key` and `value` (of transformWithState also `user_map_key` and so on) as columns of their own."""
+    import pyarrow as pa
+
+    names: list[str] = []
+    arrays: list[pa.Array] = []
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        inside = pa.types.is_struct(field.type) and field.name != PARTITION
+        parts = zip(field.type, column.flatten(), strict=True) if inside else [(field, column)]
+        for part, array in parts:
+            name, n = part.name, 1
+            while name in names or (name == PARTITION and inside):
+                n += 1
+                name = f"{part.name}_{n}"
+            names.append(name)
+            arrays.append(array)
+    at = names.index(PARTITION) if PARTITION in names else -1
+    order = [i for i in range(len(names)) if i != at] + ([at] if at >= 0 else [])
+    return pa.RecordBatch.from_arrays([arrays[i] for i in order], names=[names[i] for i in order])
+
+
+def deep_findings(context: Any, storage: Storage, report: StoreReport) -> dict[int, list[Finding]]:
+    """`deep_check` of all batches that a report holds to be restorable."""
+    store = SparkStore(storage)
+    return {epoch: deep_check(context, store, epoch) for epoch in report.restorable}
 
 
 def deep_check(context: Any, store: SparkStore, epoch: int) -> list[Finding]:
@@ -92,4 +140,7 @@ def deep_check(context: Any, store: SparkStore, epoch: int) -> list[Finding]:
 
 
 def _said(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+    """The first line that says something: what Py4J puts before it does not."""
+    lines = [line.removeprefix(": ") for line in str(error).splitlines()]
+    told = [line for line in lines if line.strip() and not line.startswith("An error occurred while calling")]
+    return (told or [type(error).__name__])[0][:300]

@@ -90,12 +90,12 @@ def gather(
     checkpoint: Checkpoint,
     *,
     quick: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int], None] | None = None,
     workers: int = 1,
 ) -> CheckpointEvidence:
     """Read a checkpoint whole, every file once. quick: state files by presence and size only.
 
-    progress: called with how many of how many partitions are done; workers: processes that share the partitions out
+    progress: called with the bytes of the state files that are done; workers: processes that share the partitions out
     among them (started afresh, so worth it from some thousands of files on).
     """
     batches = [_batch(checkpoint, number) for number in _numbers(checkpoint)]
@@ -130,10 +130,12 @@ def gather(
                 )
     if not metadata:  # no operator has any: written before Spark 3.5
         problems = [p for p in problems if not (p.code == "missing-file" and p.path.endswith("_metadata/metadata"))]
-    for done, evidence in enumerate(_probed(checkpoint, work, quick, workers)):
+    read = 0
+    for evidence in _probed(checkpoint, work, quick, workers):
         found.append(evidence)
         if progress is not None:
-            progress(done + 1, len(work))
+            read += sum(one.file.size for one in evidence.evidence.values())
+            progress(read)
     expected: dict[int | None, list[tuple[int, int]]] = {}
     for batch in batches:
         said = batch.offsets.partitions if batch.offsets else (newest.partitions if newest else None)

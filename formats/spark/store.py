@@ -187,10 +187,22 @@ class SparkStore:
                 found = [FileFacts(f"{folder}/{file.name}", file.size, None, None) for file in chain.files]
                 if found and live is not None:
                     found[-1] = FileFacts(found[-1].path, found[-1].bytes, live, None)
+                found += self._ssts(folder, chain)
                 files += found
-                total = None if total is None else total + sum(file.size for file in chain.files)
+                total = None if total is None else total + sum(file.bytes or 0 for file in found)
             tasks.append(TaskFacts(f"{operator.id}/{partition}", tuple(files), None, None, None, None))
         return OperatorFacts(str(operator.id), operator.name, len(expected), total, rows, tuple(tasks))
+
+    def _ssts(self, folder: str, chain: Chain) -> list[FileFacts]:
+        """The SST files that a snapshot of RocksDB consists of; none where it does not say."""
+        if chain.base is None or chain.base.kind != "zip":
+            return []
+        path = f"{folder}/{chain.base.name}"
+        try:
+            named = parse_zip(self.checkpoint.read(path), path).ssts
+        except UNREADABLE:
+            return []
+        return [FileFacts(f"{folder}/{layout.SSTS}/{sst.name}", sst.size, None, None) for sst in named]
 
     def _rows(
         self, folder: str, pf: PartitionFiles, chain: Chain, epoch: int, said: Offsets | None, count: bool
@@ -248,6 +260,8 @@ class SparkStore:
             return newest
 
     def states(self, epoch: int) -> list[StateFacts]:
+        from formats.spark.tables import key_names
+
         out = []
         for family in self.families(epoch):
             total: int | None = 0
@@ -259,7 +273,7 @@ class SparkStore:
                     total = None
                     break
                 total = (total or 0) + sum(file.size for file in chain.files)
-            key = tuple(field.name for field in family.schema.key.fields)
+            key = key_names(family.schema.key)
             own = None if family.grouped else total  # column families share files
             name = family.name
             out.append(StateFacts(str(family.operator.id), name, family.kind, key, None, own, family.opaque))
@@ -269,7 +283,7 @@ class SparkStore:
         """operator: its number, or its name where only one has it."""
         from formats.spark import tables
 
-        family = self._family(epoch, operator, name)
+        family = self.family(epoch, operator, name)
         if family.opaque is not None:
             raise UnsupportedVersion(f"operator {operator}: {family.opaque}", path=self.path)
         said = self._offsets(epoch)
@@ -296,7 +310,8 @@ class SparkStore:
                 return numbers
         return {}
 
-    def _family(self, epoch: int, operator: str, name: str | None) -> Family:
+    def family(self, epoch: int, operator: str, name: str | None) -> Family:
+        """The state that is meant by an operator's number or name, and its own; NotFound if none or several are."""
         found = self.families(epoch)
         own = [family for family in found if str(family.operator.id) == operator]
         own = own or [family for family in found if family.operator.name == operator]

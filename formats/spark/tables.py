@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from formats.errors import Damaged
 from formats.spark.families import Keys, list_items, value_rows
-from formats.spark.rules import Coding
-from formats.spark.types import Field
+from formats.spark.rules import Coding, composite
+from formats.spark.types import Field, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,6 +64,13 @@ def _batch(keys: list[bytes], values: list[bytes], coding: Coding, partition: in
     fields = unique([field for field, _ in columns])
     arrays = [array for _, array in columns] + [pa.array([partition] * len(keys), pa.int32())]
     return pa.RecordBatch.from_arrays(arrays, names=[*fields, PARTITION])
+
+
+def key_names(key: Type) -> tuple[str, ...]:
+    """The columns that a key has in a batch; of a key and a user's key, the columns of both."""
+    flat = composite(key)
+    fields = [inner for field in key.fields for inner in ((flat and field.type.fields) or (field,))]
+    return tuple(unique(fields))
 
 
 def unique(fields: list[Field]) -> list[str]:
