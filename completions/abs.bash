@@ -29,7 +29,7 @@ _abs() {
                 state) valued='--key --where --limit --columns --out --state --engine --master --format -o --output' ;;
                 validate) valued='--max-age --min-epochs --master --format -o --output' ;;
                 diff) valued='--operator --out --format -o --output' ;;
-                plan-recovery) valued='--topology --failed --strategy --distrust --epoch --parallelism --out --format -o --output' ;;
+                plan-recovery) valued='--topology --failed --strategy --distrust --epoch --parallelism --query-id --path-map --out --format -o --output' ;;
                 restore) valued='--job --to --engine --master --until --policy -o --output' ;;
                 simulate) valued='--runs --seed --policy --crash --records --subtasks --worlds --out -o --output' ;;
                 gc) valued='--keep --older-than --min-age -o --output' ;;
@@ -141,7 +141,7 @@ _abs() {
             esac
             ;;
         plan-recovery)
-            options='--topology --failed --strategy --distrust --epoch --parallelism --out --format -o --output -q --quiet -v --verbose -h --help'
+            options='--topology --failed --strategy --distrust --epoch --parallelism --query-id --path-map --keep-in-flight --out --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --topology) kind=option-file ;;
                 --failed) kind=value ;;
@@ -149,6 +149,8 @@ _abs() {
                 --distrust) kind=value ;;
                 --epoch) kind=value ;;
                 --parallelism) kind=value ;;
+                --query-id) kind=value ;;
+                --path-map) kind=value ;;
                 --out) kind=option-file ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;

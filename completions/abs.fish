@@ -128,6 +128,9 @@ complete -c abs -n '__abs_is plan-recovery' -l strategy -r -f -a 'auto full repa
 complete -c abs -n '__abs_is plan-recovery' -l distrust -r -f -d 'Do not use this task\'s part of the epoch; repeatable'
 complete -c abs -n '__abs_is plan-recovery' -l epoch -r -f -d 'The epoch to come by; as in PATH@N'
 complete -c abs -n '__abs_is plan-recovery' -l parallelism -r -f -d 'Not in this version: restore this operator with N tasks'
+complete -c abs -n '__abs_is plan-recovery' -l query-id -r -f -d 'Of a Spark checkpoint that has lost its own: the query\'s id'
+complete -c abs -n '__abs_is plan-recovery' -l path-map -r -f -d 'Of a Spark checkpoint: inputs of file sources below OLD lie below NEW now; repeatable'
+complete -c abs -n '__abs_is plan-recovery' -l keep-in-flight -d 'Of a Spark checkpoint: the batch after N runs again with exactly the input that it had'
 complete -c abs -n '__abs_is plan-recovery' -l out -r -F -d 'Write the plan to this file, for \'abs restore\''
 complete -c abs -n '__abs_is plan-recovery' -l format -r -f -a 'abs flink spark' -d 'Format of the store, in place of what is recognised from its files'
 complete -c abs -n '__abs_is plan-recovery' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
@@ -138,7 +141,7 @@ complete -c abs -n '__abs_is plan-recovery' -s h -l help -d 'Show this message a
 # abs restore
 complete -c abs -n '__abs_is restore' -F
 complete -c abs -n '__abs_is restore' -l job -r -F -d 'Topology file with the job\'s code; needed unless all of its functions are built in'
-complete -c abs -n '__abs_is restore' -l to -r -f -a '(__fish_complete_directories)' -d 'Store that the restored epoch goes to; default: the plan\'s own'
+complete -c abs -n '__abs_is restore' -l to -r -f -a '(__fish_complete_directories)' -d 'Store that the restored epoch goes to; default: the plan\'s own. Of a Spark checkpoint: a new folder'
 complete -c abs -n '__abs_is restore' -l engine -r -f -a 'spark inline' -d 'spark: worker processes; inline: this process alone, no JVM'
 complete -c abs -n '__abs_is restore' -l master -r -f -d 'Spark master: local[*], local[N], spark://HOST:PORT, yarn or k8s://'
 complete -c abs -n '__abs_is restore' -l until -r -f -a 'drained end' -d 'drained: stop when the logs are replayed; end: go on to the end of the input'
