@@ -21,7 +21,8 @@ from formats.spark.checksums import ChecksumMismatch, crc32cs
 from formats.spark.records import Records
 from formats.spark.rules import Coding, Rule, composite
 from formats.spark.types import Field, Type, struct
-from formats.spark.unsafe_row import Faults, Rows, Values
+from formats.spark.unsafe_places import Faults, Values
+from formats.spark.unsafe_row import Rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

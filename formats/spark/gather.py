@@ -14,9 +14,10 @@ from functools import partial
 from formats.spark import layout, logs
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
 from formats.spark.codings import Family, expected_partitions, families
-from formats.spark.evidence import PartitionEvidence, PartitionWork, Problem, probe, problem_of
+from formats.spark.evidence import PartitionEvidence, PartitionWork, Problem, problem_of
 from formats.spark.offsets import Commit, Offsets
 from formats.spark.operators import OperatorInfo, StoreInfo, metadata_path, schema_here
+from formats.spark.probe import probe
 from formats.spark.replay import partition_files
 from formats.spark.sources import is_file_source, parse_source
 from formats.storage import Storage

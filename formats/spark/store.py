@@ -10,7 +10,7 @@ from formats.errors import FormatError, NotFound, UnsupportedVersion
 from formats.spark import layout, logs, sources
 from formats.spark.checkpoint import UNREADABLE, Checkpoint, is_spark
 from formats.spark.codings import Family, expected_partitions, families, family_numbers
-from formats.spark.offsets import Offsets
+from formats.spark.offsets import Commit, Offsets
 from formats.spark.operators import OperatorInfo, StoreInfo
 from formats.spark.presence import Presence
 from formats.spark.replay import Chain, PartitionFiles, load, partition_files
@@ -339,84 +339,20 @@ class SparkStore:
 
     # The format's own words
 
-    def readable(self) -> tuple[int, int] | None:
-        """The first and the last batch whose state is there, by presence; None if there is none."""
-        present = self._presence()
-        whole = []
-        for epoch in self.checkpoint.batches(layout.COMMITS):
-            try:
-                said = self.checkpoint.offsets(epoch)
-            except UNREADABLE:
-                continue
-            if not present.of(epoch, said)[1]:
-                whole.append(epoch)
-        return (whole[0], whole[-1]) if whole else None
-
     def raw(self, epoch: int) -> dict[str, Any]:
-        """What Spark's own files say of a batch.
+        """What Spark's own files say of a batch: `formats.spark.raw.raw_facts`."""
+        from formats.spark.raw import raw_facts
 
-        Keys: `query_id`; `provider`, `codec`; `checkpoint_format` (1 or 2, None before the first commit); `watermark`
-        (milliseconds: `batch`, as of its start, and `next`); `timestamp` (milliseconds); `conf` (settings frozen in the
-        offsets); `sources` [{`source`, `kind`, `offset`, `start`: the offset before}]; `operators` [{`id`, `name`,
-        `stores` [{`name`, `partitions`, `prefix`, `schemas` [{`family`, `key`, `value`}]}], `properties`}];
-        `in_flight`: the batch that was begun and not committed; `readable`: [first, last]; `state_ids`: of format 2.
-        """
-        ck = self.checkpoint
-        if epoch not in self.epoch_numbers():
-            raise self.no_epoch(epoch)
-        offsets, commit, before = _try(ck.offsets, epoch), _try(ck.commit, epoch), _try(ck.offsets, epoch - 1)
-        newest = ck.newest_offsets()
-        readable = self.readable()
-        committed, begun = ck.batches(layout.COMMITS), ck.batches(layout.OFFSETS)
-        in_flight = begun[-1] if begun and (not committed or begun[-1] > committed[-1]) else None
-        settings = offsets or newest
-        return {
-            "query_id": ck.query_id,
-            "provider": settings.provider if settings else None,
-            "codec": settings.codec if settings else None,
-            "checkpoint_format": self.checkpoint_format(),
-            "watermark": {
-                "batch": offsets.watermark if offsets else None,
-                "next": commit.watermark if commit else None,
-            },
-            "timestamp": offsets.timestamp if offsets else None,
-            "conf": offsets.conf if offsets else None,
-            "sources": [
-                {
-                    "source": name,
-                    "kind": sources.kind_of(offset),
-                    "offset": offset,
-                    "start": before.sources.get(name) if before else None,
-                }
-                for name, offset in (offsets.sources if offsets else {}).items()
-            ],
-            "operators": [self._raw_operator(operator) for operator in ck.operators().values()],
-            "in_flight": in_flight,
-            "readable": list(readable) if readable else None,
-            "state_ids": (
-                {str(op): [list(p) for p in partitions] for op, partitions in commit.ids.items()}
-                if commit and commit.ids
-                else None
-            ),
-        }
+        return raw_facts(self, epoch)
 
-    def _raw_operator(self, operator: OperatorInfo) -> dict[str, Any]:
-        stores = []
-        for store in operator.stores:
-            try:
-                found = self.checkpoint.schemas(operator.id, store)
-                schemas = [{"family": s.name, "key": s.key_json, "value": s.value_json} for s in found]
-            except UNREADABLE:
-                schemas = None
-            stores.append(
-                {"name": store.name, "partitions": store.partitions, "prefix": store.prefix, "schemas": schemas}
-            )
-        return {"id": operator.id, "name": operator.name, "stores": stores, "properties": operator.properties}
+    def lacking(self, epoch: int, said: Offsets | None) -> list[tuple[str, str]]:
+        """Partitions that lack files of a batch, by presence: task, and where."""
+        return self._presence().of(epoch, said)[1]
 
     def checkpoint_format(self) -> int | None:
         """1, or 2 where commits name the unique ids of the state; None before the first commit."""
         for batch in reversed(self.checkpoint.batches(layout.COMMITS)):
-            commit = _try(self.checkpoint.commit, batch)
+            commit = _commit(self.checkpoint, batch)
             if commit is not None:
                 return 2 if commit.ids is not None else 1
         return None
@@ -433,9 +369,9 @@ class SparkStore:
         return conf
 
 
-def _try(read: Any, batch: int) -> Any:
+def _commit(checkpoint: Checkpoint, batch: int) -> Commit | None:
     try:
-        return read(batch)
+        return checkpoint.commit(batch)
     except FormatError:
         return None
 
