@@ -53,8 +53,8 @@ class Storage(Protocol):
 
 def check_path(path: str) -> str:
     """`path` itself if it is relative and stays below the root; UnsafePath otherwise."""
-    parts = path.split("/")
-    if not path or path.startswith("/") or "\\" in path or "\0" in path or any(p in ("", ".", "..") for p in parts):
+    doubtful = not path or path[0] in "/." or path[-1] == "/" or "/." in path or "//" in path
+    if "\\" in path or "\0" in path or (doubtful and any(part in ("", ".", "..") for part in path.split("/"))):
         raise UnsafePath(
             f"{path!r} is not a plain relative path",
             hint="the file that names it was not written by abs; do not trust this store",
@@ -72,6 +72,7 @@ class LocalStorage:
         self._root = os.fspath(root)
         self._real = os.path.realpath(self._root)
         self._made: set[str] = set()
+        self._checked = {self._real}
 
     @property
     def root(self) -> str:
@@ -79,11 +80,23 @@ class LocalStorage:
 
     def local_path(self, path: str) -> str:
         """The file system path of a file; UnsafePath if it (through a symbolic link, too) leads out of the root."""
-        full = os.path.join(self._real, check_path(path))
+        full = f"{self._real}{os.sep}{check_path(path)}"
+        if self._is_plain(os.path.dirname(full)) and not os.path.islink(full):
+            return full
         real = os.path.realpath(full)
         if real != full and not real.startswith(self._real + os.sep):
             raise UnsafePath(f"leads out of the store, to {real}", path=full, hint="remove the symbolic link")
         return full
+
+    def _is_plain(self, folder: str) -> bool:
+        """Whether neither a directory nor what it lies in, up to the root, is a symbolic link; looked up once each."""
+        if folder in self._checked:
+            return True
+        if len(folder) <= len(self._real) or not self._is_plain(os.path.dirname(folder)) or os.path.islink(folder):
+            return False
+        if os.path.isdir(folder):
+            self._checked.add(folder)
+        return True
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         full = self.local_path(path)
@@ -150,6 +163,7 @@ class LocalStorage:
             while folder != self._real:
                 os.rmdir(folder)
                 self._made.discard(folder)
+                self._checked.discard(folder)
                 folder = os.path.dirname(folder)
 
     def _make(self, folder: str) -> None:

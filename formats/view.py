@@ -7,7 +7,7 @@ them and must be counted once; in Spark batches are epochs and partitions are ta
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -68,6 +68,7 @@ class OperatorFacts(msgspec.Struct, frozen=True):
     bytes: int | None
     rows: int | None
     tasks: tuple[TaskFacts, ...]
+    new_bytes: int | None = None  # of state that this epoch wrote
 
 
 class ChannelFacts(msgspec.Struct, frozen=True):
@@ -88,7 +89,8 @@ class Repeat(msgspec.Struct, frozen=True):
 
 
 class EpochFacts(msgspec.Struct, frozen=True):
-    """One epoch as the store's list shows it. duration: seconds; bytes: of what the epoch wrote anew."""
+    """One epoch as the store's list shows it. duration: seconds; bytes: of what the epoch wrote anew; state_bytes,
+    state_rows, log_records: of all that it refers to."""
 
     epoch: int
     status: Status
@@ -102,6 +104,10 @@ class EpochFacts(msgspec.Struct, frozen=True):
     duration: float | None
     reason: str | None = None  # why it is aborted or damaged
     policy: str | None = None
+    state_bytes: int | None = None  # of the state that it refers to, in older epochs too
+    state_rows: int | None = None
+    log_records: int | None = None
+    present: bool | None = None  # whether all files are there by size; None: not looked for
 
 
 class StateFacts(msgspec.Struct, frozen=True):
@@ -118,13 +124,25 @@ class StateFacts(msgspec.Struct, frozen=True):
     opaque: str | None = None
 
 
+class EdgeFacts(msgspec.Struct, frozen=True):
+    """The channels of one edge, summed; None where one of them is not known."""
+
+    source: str
+    target: str
+    channels: int
+    sent: int | None
+    received: int | None
+    logged: int | None
+
+
 class EpochDetail(msgspec.Struct, frozen=True):
-    """One epoch whole."""
+    """One epoch whole. edges: sums over `channels`, where the format has them at less cost than adding up."""
 
     facts: EpochFacts
     operators: tuple[OperatorFacts, ...]
-    channels: tuple[ChannelFacts, ...]
+    channels: Sequence[ChannelFacts]
     policy: str | None = None
+    edges: tuple[EdgeFacts, ...] | None = None
 
 
 class CheckpointStore(Protocol):

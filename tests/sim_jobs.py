@@ -59,6 +59,18 @@ SHAPES = {
     "replayable": REPLAYABLE,
 }
 
+SMALL = {
+    "chain": CHAIN,
+    "diamond": DIAMOND,
+    "two inputs": graph("s>c t>c"),
+    "self-loop": graph("s>a a>a"),
+    "peers in a self-loop": graph("s>a a>a", a=2),
+    "two-task loop": graph("s>a a>b b>a"),
+    "nested loops": graph("s>a a>b b>b b>a"),
+    "loop with two entries": graph("s>a t>b a>b b>a"),
+}
+"""The same with as few tasks as show the shape, for searches."""
+
 
 def model(topology: Topology, records: int = 3, rounds: int = 2) -> Model:
     """The simulated job."""

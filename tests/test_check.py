@@ -20,10 +20,11 @@ from abscli.check.positions import check_positions, cut_of
 from abscli.check.store import check_store
 from abscli.planner.repeats import may_repeat
 from formats.native import layout
+from formats.native.channels import Channels, by_operator
 from formats.native.evidence import EpochEvidence, StoreEvidence, epoch_evidence, store_evidence
 from formats.native.facts import LogFacts, PartFacts
 from formats.native.probe import CHUNK, FileProbe, Prober
-from formats.native.reader import NativeStore, channel_facts
+from formats.native.reader import NativeStore
 from formats.native.tables import KEY_GROUP, encode_state
 from formats.storage import MemoryStorage
 from formats.view import ChannelFacts, FileFacts, Position, Repeat, Status
@@ -285,7 +286,7 @@ def test_a_counter_that_is_off_is_found_or_said_to_repeat(data: st.DataObject, p
 
 def said_to_repeat(build: Build, parts: tuple[PartFacts, ...], policy: str) -> tuple[Repeat, ...]:
     """The regular channels that are said to repeat records; a back edge that does so is a finding."""
-    repeats = may_repeat(policy, tuple(channel_facts(build.topology, {part.task: part for part in parts})))
+    repeats = may_repeat(policy, Channels(build.topology, by_operator(build.topology, parts)))
     assert repeats is not None
     return tuple(r for r in repeats if not (r.channel.startswith("seen/") and "->seen/" in r.channel))
 

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abscli.commands.main import main
-from abscli.render.columns import clean, columns, moment, seconds, size, some, wrapped
+from abscli.render.columns import bar, clean, columns, moment, seconds, size, some, wrapped
 from formats.native import layout, lock
+from formats.native.reader import NativeStore
 from formats.storage import LocalStorage
 from tests.schemas import checked
 from tests.stores import make_store
@@ -176,6 +177,63 @@ def test_a_status_is_a_word_and_missing_tasks_are_named(store: Path, capsys: pyt
     assert "Latest complete: 4" in out
 
 
+def test_later_epochs_say_why_they_are_not_complete(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (own / layout.manifest(4)).write_bytes(b"garbage")
+    _, out, _ = run(capsys, own)
+    assert out.endswith(
+        "Latest complete: 2\n  epoch 3 is not: it was given up\n  epoch 4 is not: it is damaged\n"
+        "  epoch 5 is not: 2 of 5 tasks have not acked\n"
+    )
+    with lock.exclusive(LocalStorage(own)):
+        assert "epoch 5 is not: it is being taken; 2 of 5" in run(capsys, own)[1]
+
+
+def test_a_wide_table_has_what_an_epoch_refers_to_and_what_is_new(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    rows = [line.split() for line in run(capsys, store)[1].splitlines()]
+    assert rows[2][5:9] == ["NEW", "STATE", "STATE", "ROWS"]
+    (fourth,) = (row for row in rows if row[:1] == ["4"])
+    assert fourth[10:12] == ["12", "8"]
+    told = result(capsys, f"{store}@4")
+    assert (told["epochs"][0]["state_rows"], told["epochs"][0]["log_records"]) == (12, 8)
+    seen = told["operators"][1]
+    own = [f for task in seen["tasks"] for f in task["files"] if "0000000004" in f["path"]]
+    assert seen["new_bytes"] == sum(f["bytes"] for f in own if f["path"].endswith(".parquet"))
+    assert seen["bytes"] > seen["new_bytes"]
+
+
+def test_the_slowest_tasks_are_named(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert result(capsys, f"{store}@4")["slowest"]["async"] == {"task": "lines/0", "seconds": 0.002}
+    assert "slowest of all: aligning lines/0 1.0 ms" in " ".join(run(capsys, f"{store}@4")[1].split())
+
+
+def test_files_that_were_not_looked_for_are_not_said_to_be_there(
+    own: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own / layout.state(1, "seen/0")).unlink()
+    assert [e["present"] for e in result(capsys, own)["epochs"]] == [False, False, None, False, None]
+    monkeypatch.setattr("formats.native.reader.PRESENCE_LIMIT", 7)
+    told = result(capsys, own)
+    assert [e["present"] for e in told["epochs"]] == [None, None, None, False, None]
+    assert told["latest_complete"] == 2
+    assert "files of 2 epochs were not looked for" in " ".join(run(capsys, own)[1].split())
+
+
+def test_a_file_is_looked_for_once_however_many_epochs_refer_to_it(store: Path) -> None:
+    asked: list[str] = []
+
+    class Counting(LocalStorage):
+        def size(self, path: str) -> int | None:
+            asked.append(path)
+            return super().size(path)
+
+    NativeStore(Counting(store)).epochs()
+    states = [path for path in asked if path.endswith(".parquet")]
+    assert len(states) == len(set(states)) == 6
+
+
 def test_an_epoch_shows_back_edges_positions_and_times(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, f"{store}@4")
     rows = [line.split() for line in out.splitlines()]
@@ -211,6 +269,12 @@ def test_sizes_are_short_and_in_order_of_magnitude(value: int) -> None:
 ])
 def test_durations_are_easily_read(value: float | None, text: str) -> None:
     assert seconds(value) == text
+
+
+def test_progress_is_a_bar_with_bytes_and_their_rate() -> None:
+    assert bar(512, 1024, 2.0) == "[##########----------]  50 %  512 B of 1.0 KiB  256 B/s"
+    assert bar(512, None, 0.1) == "512 B"
+    assert bar(2048, 1024, 0.1).startswith("[####################] 100 %")
 
 
 def test_small_helpers_of_tables() -> None:

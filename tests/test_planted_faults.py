@@ -205,7 +205,7 @@ class RestartsTooEarly(Coordinator):
     """Lost tasks restart before the others have dropped their open epochs."""
 
     def on(self, event: CoordinatorEvent) -> list[CoordinatorAction]:
-        self._unstopped.clear()
+        self._unstopped = self._unstopped and set()
         return super().on(event)
 
 

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from abscli.check.findings import Code, StoreReport
+from abscli.check.findings import Code, EpochReport, Finding, StoreReport
 from abscli.check.native import check_all
 from abscli.commands.main import main
-from abscli.render.validate import MEANING
+from abscli.commands.overview import COMMANDS
+from abscli.render.validate import MEANING, text
 from formats.native import layout, lock
 from formats.native.evidence import open_for_validation
 from formats.native.facts import digest, seal
 from formats.native.probe import Prober
 from formats.native.reader import NativeStore
 from formats.storage import LocalStorage, MemoryStorage, walk
-from formats.view import FileFacts
+from formats.view import FileFacts, Status
 from tests.schemas import checked
 from tests.stores import in_memory, make_store
 
@@ -320,3 +322,17 @@ def test_the_table_says_what_each_finding_means_and_what_to_type_next(
 
 def test_every_code_has_a_meaning() -> None:
     assert set(MEANING) == set(Code)
+
+
+@pytest.mark.parametrize("code", list(Code))
+@pytest.mark.parametrize("format", ["abs", "flink"])
+def test_every_finding_says_what_it_means_and_names_a_command_that_there_is(code: Code, format: str) -> None:
+    whole = EpochReport(4, Status.COMPLETE, (), ())
+    broken = EpochReport(5, Status.DAMAGED, (Finding(code, "seen/0", None, "f", "said"),), ())
+    for report in (StoreReport((whole, broken), (), (), (4,)), StoreReport((broken,), (), (), ())):
+        shown = text(report, store="my store", job="j", unmet=[], format=format)
+        assert f"means: {MEANING[code]}" in " ".join(shown.split())
+        (command,) = [line.partition("next: ")[2] for line in shown.splitlines() if "next: " in line]
+        abs_, name, ref, *_ = shlex.split(command)
+        assert (abs_, ref.partition("@")[0]) == ("abs", "my store")
+        assert name in COMMANDS

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 
 from abscli.check.findings import Code, Finding
 from abscli.graph.backedges import back_edges
+from formats.native.channels import neighbours
 from formats.native.facts import PartFacts
-from formats.native.reader import neighbours
 from formats.topology import Edge, Topology, channel_name, task_name
 
 POLICIES = frozenset({"aligned", "unaligned", "at-least-once"})

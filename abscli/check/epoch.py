@@ -11,8 +11,8 @@ from abscli.check.parts import check_logs, check_parts
 from abscli.check.positions import Cut, check_positions, cut_of
 from abscli.planner.repeats import may_repeat
 from formats.native import layout
+from formats.native.channels import Channels, by_operator
 from formats.native.evidence import EpochEvidence
-from formats.native.reader import channel_facts
 from formats.view import Repeat, Status
 
 _NEEDS_BYTES = (Code.DIGEST_MISMATCH, Code.ROW_MISMATCH, Code.MISPLACED_KEY)
@@ -82,8 +82,8 @@ def _repeats(evidence: EpochEvidence) -> tuple[Repeat, ...] | None:
     """What can repeat after a restore."""
     if evidence.topology is None or evidence.parts is None or evidence.head is None:
         return None
-    by_task = {part.task: part for part in evidence.parts}
-    return may_repeat(evidence.head.policy, tuple(channel_facts(evidence.topology, by_task)))
+    parts = by_operator(evidence.topology, evidence.parts)
+    return may_repeat(evidence.head.policy, Channels(evidence.topology, parts))
 
 
 def _positions(evidence: EpochEvidence, parent: Cut | None, unchecked: set[Code]) -> Iterator[Finding]:

@@ -6,9 +6,10 @@ from abscli.check.epoch import cut_in
 from abscli.check.findings import StoreReport
 from abscli.check.formats import Checked, Progress
 from abscli.check.store import check_store
+from formats.errors import FormatError
 from formats.native.evidence import Problem, epoch_evidence, lasting_files, open_for_validation, store_evidence
 from formats.native.probe import Prober
-from formats.native.reader import NativeStore
+from formats.native.reader import NativeStore, files_of
 from formats.open import resolve_epoch
 from formats.storage import Storage, walk
 
@@ -33,8 +34,12 @@ def check(storage: Storage, epoch: int | str | None, *, quick: bool, progress: P
 def _bytes(store: NativeStore, epoch: int | None) -> int | None:
     """Bytes that a check will read, as far as they can be told beforehand."""
     if epoch is None:
-        return sum(entry.size or 0 for entry in walk(store.storage) if entry.name.endswith((".parquet", ".arrow")))
-    return None
+        return sum(entry.size or 0 for entry in walk(store.storage))
+    try:
+        files = {file.path: file.bytes or 0 for part in store.parts(epoch) for file in files_of(part)}
+    except FormatError:
+        return None
+    return sum(files.values())
 
 
 def check_all(store: NativeStore, problems: tuple[Problem, ...], prober: Prober) -> StoreReport:

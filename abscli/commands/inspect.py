@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import select
 import sys
@@ -67,24 +68,24 @@ def inspect(
 
     path, number = parse_reference(ref)
     shown, before = "", _stdout()
+    if not watch:
+        gc.disable()  # facts are made once and shown: looking through them for cycles takes longer than making them
     while True:
         store = open_store(path, format)
         page = StorePage.of(store)
         one = _epoch_page(store, page, number, operator, task) if number is not None or operator or task else None
-        result = render.epoch_json(one) if one else render.store_json(page)
-        if shown != (shown := repr(result)):
-            if output is Output.JSON:
-                emit_json(result)
-            elif output is Output.NDJSON:
-                emit_ndjson(*render.items(result))
+        if output is Output.TABLE:
+            columns, ascii = width(), plain_ascii()
+            if one:
+                text = render.epoch_text(one, width=columns, ascii=ascii)
             else:
-                columns, ascii = width(), plain_ascii()
-                text = (
-                    render.epoch_text(one, width=columns, ascii=ascii)
-                    if one
-                    else render.store_text(page, width=columns, ascii=ascii)
-                )
+                text = render.store_text(page, width=columns, ascii=ascii)
+            if shown != (shown := text):
                 emit_text((CLEAR if watch and sys.stdout.isatty() else "") + text)
+        else:
+            result = render.epoch_json(one) if one else render.store_json(page)
+            if not watch or shown != (shown := repr(result)):
+                emit_json(result) if output is Output.JSON else emit_ndjson(*render.items(result))
         if not watch:
             break
         if _reader_left(before):
@@ -138,7 +139,8 @@ def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> Epo
         ends = channel.split("->")
         return task in ends if task else wanted in [end.rpartition("/")[0] for end in ends]
 
-    return replace(detail, operators=(op,), channels=tuple(c for c in detail.channels if concerns(c.channel)))
+    channels = tuple(c for c in detail.channels if concerns(c.channel))
+    return replace(detail, operators=(op,), channels=channels, edges=None)
 
 
 def _stdout() -> os.stat_result | None:

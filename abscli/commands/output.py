@@ -171,7 +171,14 @@ def flush() -> None:
 
 
 def _dumped(result: Mapping[str, Any], indent: int | None = None) -> bytes:
-    """JSON in UTF-8; a file name that is not UTF-8 is escaped."""
+    """JSON in UTF-8, structs included; a file name that is not UTF-8 is escaped."""
+    if "msgspec" in sys.modules:  # many times faster for large results; not worth its import for small ones
+        import msgspec
+
+        with contextlib.suppress(UnicodeEncodeError):
+            data = msgspec.json.encode(result)
+            return msgspec.json.format(data, indent=indent) if indent else data
+        result = msgspec.to_builtins(result)
     try:
         return json.dumps(result, indent=indent, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
@@ -63,7 +64,7 @@ def validate(
     from abscli.check.formats import checker
     from abscli.commands.output import emit_json, emit_ndjson, emit_text, plain_ascii, progress, width
     from abscli.render import validate as render
-    from abscli.render.columns import size
+    from abscli.render.columns import bar
     from formats.open import parse_reference, recognise
     from formats.storage import open_storage
 
@@ -72,9 +73,10 @@ def validate(
     kind = recognise(storage, format).name
 
     with progress() as show:
+        begun = time.monotonic()
 
         def more(read: int, total: int | None) -> None:
-            show(f"checked {size(read)}" + (f" of {size(total)}" if total else ""))
+            show(f"checked {bar(read, total, time.monotonic() - begun)}")
 
         report, job, epoch = checker(kind)(storage, number, quick=quick, progress=more)
     if deep:
@@ -86,7 +88,8 @@ def validate(
             report = with_findings(report, deep_findings(context, storage, report))
     failed = unmet(report, epoch=epoch, strict=strict, max_age=max_age, min_epochs=min_epochs)
     if output is Output.TABLE:
-        emit_text(render.text(report, store=path, job=job, unmet=failed, width=width(), ascii=plain_ascii()))
+        emit_text(render.text(report, store=path, format=kind, job=job, unmet=failed, width=width(),
+                              ascii=plain_ascii()))  # fmt: skip
     else:
         result = render.to_json(report, store=path, format=kind, job=job, quick=quick, unmet=failed)
         emit_json(result) if output is Output.JSON else emit_ndjson(*render.items(result))

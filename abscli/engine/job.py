@@ -24,8 +24,9 @@ from abscli.protocol.coordinator import Coordinator, Until
 from abscli.protocol.policy import Policy
 from formats.errors import NotFound, OtherJob
 from formats.native import layout, lock
+from formats.native.channels import Channels, by_operator
 from formats.native.facts import AttemptFacts, PartFacts, digest, header
-from formats.native.reader import NativeStore, channel_facts
+from formats.native.reader import NativeStore
 from formats.native.writer import create, now, put_attempt, put_topology
 from formats.storage import LocalStorage
 from formats.topology import Kind, Topology, task_name
@@ -150,7 +151,7 @@ def _begin(storage: LocalStorage, topology: Topology, options: JobOptions) -> _S
         parts = store.parts(parent)
         before = store.topology(parent)
         check_same_graph(before, topology, storage.root)
-        counters = tuple(channel_facts(before, {part.task: part for part in parts}))
+        counters = Channels(before, by_operator(before, parts))
         repeats = may_repeat(store.manifest(parent).policy, counters)
     attempt = AttemptFacts(
         attempt=max((a.attempt for a in attempts), default=0) + 1,

@@ -39,12 +39,10 @@ from abscli.protocol.events import (
     Unblock,
 )
 from abscli.protocol.task import Task
+from abscli.protocol.turns import Turns
 from formats.native.facts import PartFacts
 from formats.storage import Storage
 from formats.view import FileFacts
-
-BACK_EDGE_TURNS = 4
-"""Items taken from back edges for one from a regular input, when both have some."""
 
 FULL_AFTER = 16
 """State files of a task after which the next one is written whole."""
@@ -106,7 +104,7 @@ class Runner:
         self._files: dict[int, tuple[FileFacts, ...]] = {}
         self._base = base
         self._base_epoch = base_epoch
-        self._turns = 0
+        self._turns = Turns()
         self._schema: pa.Schema | None = None
         self._first_barrier: dict[int, float] = {}
 
@@ -129,17 +127,16 @@ class Runner:
         return True
 
     def _choose(self) -> Inbox | None:
-        """Back edges first, but with a bound: a loop that is never empty must not starve a barrier."""
+        """The input to read next; those of a kind take turns."""
         back = next((inbox for inbox in self._back if inbox), None)
         regular = next((inbox for inbox in self._regular if inbox), None)
-        if back is not None and (regular is None or self._turns < BACK_EDGE_TURNS):
-            self._turns += 1
-            self._back.append(self._back.pop(self._back.index(back)))
-            return back
-        self._turns = 0
-        if regular is not None:
-            self._regular.append(self._regular.pop(self._regular.index(regular)))
-        return regular
+        if self._turns.back_edge_next(back is not None, regular is not None):
+            chosen, peers = back, self._back
+        else:
+            chosen, peers = regular, self._regular
+        if chosen is not None:
+            peers.append(peers.pop(peers.index(chosen)))
+        return chosen
 
     def _read(self) -> bool:
         assert self.source is not None

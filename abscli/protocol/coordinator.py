@@ -22,7 +22,6 @@ from typing import Literal
 from abscli.protocol.events import (
     Abort,
     Acked,
-    ChannelCaughtUp,
     Complete,
     CoordinatorAction,
     CoordinatorEvent,
@@ -72,14 +71,12 @@ class Coordinator:
         self._max_concurrent = max_concurrent
         self._until: Until = until
         self._acks: dict[int, dict[str, Acked]] = {}
-        self._storing: int | None = None
-        self._proves_idle = False
+        self._storing: Store | None = None
         self._due = self.draining
         self._stopping = False
         self._last_epoch: int | None = None
         self._lost: frozenset[str] = frozenset()
-        self._told_to_stop = False
-        self._unstopped: set[str] = set()
+        self._unstopped: set[str] | None = None
         self._behind: dict[str, int] = {}
         if not self._sources <= self.tasks or not self.tasks:
             raise ProtocolError("sources must be tasks, and there must be tasks")
@@ -128,24 +125,24 @@ class Coordinator:
             case TasksLost(tasks, replayed):
                 return self._tasks_lost(tasks, replayed)
             case Stopped(task, attempt):
-                if attempt == self.attempt:
+                if attempt == self.attempt and self._unstopped is not None:
                     self._unstopped.discard(task)
                 return self._recover()
-            case ChannelCaughtUp(channel, attempt):
-                if attempt >= self._behind.get(channel, attempt + 1):
-                    del self._behind[channel]
-                    self._due |= not self._behind
+            case _:
+                if event.attempt >= self._behind.get(event.channel, event.attempt + 1):
+                    del self._behind[event.channel]
+                    self._due = not self._behind
         return self._trigger_if_due()
 
     def _tasks_lost(self, tasks: frozenset[str], replayed: frozenset[str]) -> list[CoordinatorAction]:
         if not tasks <= self.tasks:
             raise ProtocolError(f"lost {_some(sorted(tasks - self.tasks))}, which is no task of this job")
         actions: list[CoordinatorAction] = []
-        for epoch in [e for e in self.open_epochs if e != self._storing]:
+        for epoch in [e for e in self.open_epochs if self._storing is None or e != self._storing.epoch]:
             actions += self._abort(epoch, f"{_some(sorted(tasks))} restarted")
         self.attempt += 1
         self._lost |= tasks
-        self._told_to_stop = False
+        self._unstopped = None
         ends = {channel: channel.split("->") for channel in self._behind.keys() | replayed}
         self._behind = {
             channel: self.attempt if sender in self._lost else self._behind[channel]
@@ -159,15 +156,14 @@ class Coordinator:
         if not self._lost or self._storing is not None:
             return []
         actions: list[CoordinatorAction] = []
-        if not self._told_to_stop:
-            self._told_to_stop = True
+        if self._unstopped is None:
             self._unstopped = set(self.tasks - self._lost)
             actions.append(Stop(self.attempt, self._lost, self._next, self.last_complete))
         if self._unstopped:
             return actions
         lost, self._lost = self._lost, frozenset()
         self._running_sources |= (lost & self._sources) - self._ended
-        self._due |= not self._behind
+        self._due = not self._behind
         return [*actions, Restart(self.attempt, lost, self.last_complete), *self._trigger_if_due()]
 
     def _trigger_if_due(self) -> list[CoordinatorAction]:
@@ -195,9 +191,9 @@ class Coordinator:
         whole = [epoch for epoch, acks in self._acks.items() if len(acks) == len(self.tasks)]
         if self._storing is not None or not whole:
             return []
-        self._storing = min(whole)
-        self._proves_idle = self._is_idle(self._acks[self._storing])
-        return [Store(self._storing, self._proves_idle)]
+        epoch = min(whole)
+        self._storing = Store(epoch, self._is_idle(self._acks[epoch]))
+        return [self._storing]
 
     def _is_idle(self, acks: dict[str, Acked]) -> bool:
         if self._until == "end" and not all(acks[source].finished for source in self._sources):
@@ -212,9 +208,9 @@ class Coordinator:
         return sent == received
 
     def _stored(self, epoch: int) -> list[CoordinatorAction]:
-        if epoch != self._storing:
+        if self._storing is None or epoch != self._storing.epoch:
             raise ProtocolError(f"epoch {epoch} was not being stored")
-        self._storing = None
+        proves_idle, self._storing = self._storing.idle, None
         self.last_complete = epoch
         acks = self._acks.pop(epoch)
         self._ended = frozenset(source for source in self._sources if acks[source].finished)
@@ -222,8 +218,8 @@ class Coordinator:
         for older in [e for e in self.open_epochs if e < epoch]:
             actions += self._abort(older, f"epoch {epoch}, which contains it, was complete first")
         actions.append(Complete(epoch))
-        if self._proves_idle or epoch == self._last_epoch:
-            self.finished, self.idle = True, self._proves_idle
+        if proves_idle or epoch == self._last_epoch:
+            self.finished, self.idle = True, proves_idle
             return [*actions, Finish()]
         return [*actions, *self._store_next(), *self._recover(), *self._trigger_if_due()]
 

@@ -134,8 +134,8 @@ class Task:
                 return [Commit(epoch)]
             case Aborted(epoch):
                 return self._give_up(epoch)
-            case PeersRestarted(_, floor, replayed):
-                return self._peers_restarted(floor, replayed)
+            case _:
+                return self._peers_restarted(event)
 
     def _records(self, event: RecordsArrived) -> list[TaskAction]:
         channel, batch = event.channel, event.batch
@@ -181,15 +181,12 @@ class Task:
         return [action for stale in sorted(passed) for action in self._give_up(stale)]
 
     def _copy(self, epoch: int) -> list[TaskAction]:
-        marked = self._marked.pop(epoch, set())
-        actions: list[TaskAction] = []
-        for older in sorted(e for e in self._marked if e < epoch):
-            actions += self._give_up(older)
+        marked = self._marked.pop(epoch, set())  # by R7 nothing older is left there
         self.copied = epoch
         self._given_up = {e for e in self._given_up if e > epoch}
         self._logging[epoch] = set(self.logged - marked)
         self._unacked.add(epoch)
-        actions += [Flush(epoch), Copy(epoch), Forward(epoch), *self._unblock(marked)]
+        actions: list[TaskAction] = [Flush(epoch), Copy(epoch), Forward(epoch), *self._unblock(marked)]
         return actions + self._persist_if_whole(epoch)
 
     def _unblock(self, marked: set[str]) -> list[TaskAction]:
@@ -221,14 +218,14 @@ class Task:
             actions.append(Discard(epoch))
         return actions
 
-    def _peers_restarted(self, floor: int, replayed: Mapping[str, int]) -> list[TaskAction]:
+    def _peers_restarted(self, event: PeersRestarted) -> list[TaskAction]:
         actions: list[TaskAction] = []
         for epoch in sorted(self._marked.keys() | self._unacked):
             actions += self._give_up(epoch)
         self._given_up.clear()
-        self._first_epoch = floor
-        self.copied = max(self.copied, floor - 1)
-        for channel, sent in replayed.items():
+        self._first_epoch = event.floor
+        self.copied = max(self.copied, event.floor - 1)
+        for channel, sent in event.replayed.items():
             if sent < self.received[channel]:
                 self._replayed.add(channel)
             else:

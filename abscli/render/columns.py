@@ -54,6 +54,16 @@ def wrapped(text: str, width: int, indent: str = "", lead: str | None = None) ->
     )
 
 
+def bar(done: int, total: int | None, elapsed: float) -> str:
+    """Bytes done of all, as a bar where the total is known, with their rate; for a line of progress."""
+    rate = f"{size(round(done / elapsed))}/s" if elapsed > 0.5 else ""
+    if not total:
+        return f"{size(done)}  {rate}".rstrip()
+    part = min(done / total, 1.0)
+    filled = round(20 * part)
+    return f"[{'#' * filled}{'-' * (20 - filled)}] {100 * part:3.0f} %  {size(done)} of {size(total)}  {rate}".rstrip()
+
+
 def some(items: Sequence[str], limit: int) -> str:
     """A list in words, cut after `limit` items, with the number of those left out."""
     more = len(items) - limit

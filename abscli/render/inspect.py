@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,13 +25,26 @@ from abscli.render.columns import (
     wrapped,
 )
 from abscli.render.facts import facts
-from formats.view import ChannelFacts, CheckpointStore, EpochDetail, EpochFacts, Status, TaskFacts
+from formats.view import (
+    ChannelFacts,
+    CheckpointStore,
+    EdgeFacts,
+    EpochDetail,
+    EpochFacts,
+    OperatorFacts,
+    Status,
+    TaskFacts,
+)
 
 VERSION = "1.0"
 ROWS = 40
 """Rows of channels and positions that a table shows; json has them all."""
 MISSING = 12
 """Missing tasks that the list of epochs names."""
+WIDE = 120
+"""Columns from which on tables have more of them."""
+
+_OPEN = (Status.INCOMPLETE, Status.ABORTED, Status.IN_PROGRESS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,26 +96,45 @@ def store_json(page: StorePage) -> dict[str, Any]:
     }
 
 
+class _Channel(msgspec.Struct):
+    channel: str
+    sent: int | None
+    received: int | None
+    logged: int | None
+    back: bool | None
+
+
 def epoch_json(page: EpochPage) -> dict[str, Any]:
-    """`abs.inspect` of an epoch: the same, with that epoch alone, and its operators and channels."""
+    """`abs.inspect` of an epoch: the same, with that epoch alone, and its operators and channels (as structs)."""
     return {
         **store_json(page.store),
         "epochs": [_epoch(page.detail.facts)],
         "policy": page.detail.policy,
         "repeats": msgspec.to_builtins(may_repeat(page.detail.policy, page.detail.channels)),
-        "operators": msgspec.to_builtins(page.detail.operators),
-        "channels": [
-            {**msgspec.to_builtins(channel), "back": _is_back(page, channel)} for channel in page.detail.channels
-        ],
+        "slowest": _slowest_tasks(page.detail.operators),
+        "operators": page.detail.operators,
+        "channels": list(_all_channels(page)),
         "raw": page.raw,
     }
+
+
+def _all_channels(page: EpochPage) -> Iterator[_Channel]:
+    known: dict[str, bool | None] = {}  # whether an edge goes back, by the channel's name without its subtasks
+    for c in page.detail.channels:
+        sender, _, receiver = c.channel.partition("->")
+        edge = f"{sender.rpartition('/')[0]}->{receiver.rpartition('/')[0]}"
+        if edge not in known:
+            known[edge] = _is_back(page, c)
+        yield _Channel(c.channel, c.sent, c.received, c.logged, known[edge])
 
 
 def items(result: dict[str, Any]) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
     """The ndjson form: what stands once, and the lists, an item at a time with its type."""
     lists = {"epochs": "epoch", "operators": "operator", "channels": "channel"}
     header = {key: value for key, value in result.items() if key not in lists}
-    return header, ({"type": kind, **item} for key, kind in lists.items() for item in result.get(key, ()))
+    return header, (
+        {"type": kind, **msgspec.to_builtins(item)} for key, kind in lists.items() for item in result.get(key, ())
+    )
 
 
 def _epoch(facts: EpochFacts) -> dict[str, Any]:
@@ -129,6 +162,7 @@ def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
     lines = wrapped(f"{what}, job {page.job}" if page.job else what, width)
     if not page.epochs:
         return "\n".join([*lines, "", "No epochs yet."]) + "\n"
+    wide = width >= WIDE
     rows = [
         (
             str(epoch.epoch),
@@ -137,13 +171,15 @@ def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
             UNKNOWN if epoch.attempt is None else str(epoch.attempt),
             f"{number(epoch.acked)}/{number(epoch.expected)}",
             size(epoch.bytes),
-            "-" if epoch.status in (Status.INCOMPLETE, Status.ABORTED, Status.IN_PROGRESS) else seconds(epoch.duration),
+            *_held(epoch, wide),
+            "-" if epoch.status in _OPEN else seconds(epoch.duration),
             moment(epoch.triggered),
         )
         for epoch in page.epochs
     ]
-    header = ("EPOCH", "STATUS", "PARENT", "ATTEMPT", "ACKED", "BYTES", "TOOK", "TRIGGERED (UTC)")
-    head, *body = columns(header, rows, "rlrrrrrl", width)
+    more = ("STATE", "STATE ROWS", "LOGGED") if wide else ()
+    header = ("EPOCH", "STATUS", "PARENT", "ATTEMPT", "ACKED", "NEW", *more, "TOOK", "TRIGGERED (UTC)")
+    head, *body = columns(header, rows, f"rlrrrr{'r' * len(more)}rl", width)
     lines += ["", head]
     for epoch, line in zip(page.epochs, body, strict=True):
         lines.append(line)
@@ -152,8 +188,43 @@ def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
         if epoch.reason:
             lines += wrapped(epoch.reason, width, " " * 16, "       because: ")
     lines += _policies(page, width)
+    return "\n".join([*lines, "", *_latest(page, width)]) + "\n"
+
+
+def _held(epoch: EpochFacts, wide: bool) -> tuple[str, ...]:
+    """What the epoch refers to in all; unknown of one that is not complete."""
+    if not wide:
+        return ()
+    if epoch.status in _OPEN:
+        return ("-", "-", "-")
+    return (size(epoch.state_bytes), number(epoch.state_rows), number(epoch.log_records))
+
+
+def _latest(page: StorePage, width: int) -> list[str]:
+    """The newest complete epoch, and why none of the later ones is."""
     newest = "none" if page.latest_complete is None else str(page.latest_complete)
-    return "\n".join([*lines, "", f"Latest complete: {newest}"]) + "\n"
+    lines = [f"Latest complete: {newest}"]
+    later = [epoch for epoch in page.epochs if epoch.epoch > (page.latest_complete or 0)]
+    for epoch in later[:MISSING]:
+        lines += wrapped(f"epoch {epoch.epoch} is not: {_why_not(epoch)}", width, "    ", "  ")
+    if len(later) > MISSING:
+        lines.append(f"  nor are {len(later) - MISSING} more")
+    unseen = sum(epoch.present is None and epoch.status is Status.COMPLETE for epoch in page.epochs)
+    if page.format == "abs" and unseen:
+        said = f"The files of {unseen} {'epoch' if unseen == 1 else 'epochs'} were not looked for, there are so many; "
+        lines += wrapped(f"{said}`abs validate --quick` does.", width)
+    return lines
+
+
+def _why_not(epoch: EpochFacts) -> str:
+    if epoch.status is Status.DAMAGED:
+        return "it is damaged"
+    if epoch.status is Status.ABORTED:
+        return "it was given up"
+    missing = f"{number(len(epoch.missing))} of {number(epoch.expected)} tasks have not acked"
+    if epoch.status is Status.IN_PROGRESS:
+        return f"it is being taken; {missing}" if epoch.missing else "it is being taken"
+    return missing if epoch.missing else "it was never made complete"
 
 
 def _policies(page: StorePage, width: int) -> list[str]:
@@ -223,13 +294,23 @@ def _operators(page: EpochPage, width: int) -> list[str]:
             str(op.parallelism),
             number(op.rows),
             size(op.bytes),
+            *((size(op.new_bytes),) if width >= WIDE else ()),
             number(_sum(task.log_records for task in op.tasks)),
             *(seconds(_slowest(op.tasks, which)) for which in (_alignment, _sync, _async)),
         )
         for op in page.detail.operators
     ]
-    header = ("OPERATOR", "TASKS", "STATE ROWS", "STATE", "LOGGED", "ALIGNING", "COPYING", "WRITING")
-    return [*columns(header, rows, "lrrrrrrr", width), "times are those of the slowest task"]
+    more = ("NEW",) if width >= WIDE else ()
+    header = ("OPERATOR", "TASKS", "STATE ROWS", "STATE", *more, "LOGGED", "ALIGNING", "COPYING", "WRITING")
+    lines = columns(header, rows, "lrrr" + "r" * len(more) + "rrrr", width)
+    slowest = [
+        f"{what} {found['task']} {seconds(found['seconds'])}"
+        for what, found in zip(("aligning", "copying", "writing"), _slowest_tasks(page.detail.operators).values(),
+                               strict=True)
+        if found is not None
+    ]  # fmt: skip
+    said = "times are those of the slowest task"
+    return [*lines, *wrapped(f"{said}; slowest of all: {', '.join(slowest)}" if slowest else said, width)]
 
 
 def _tasks(page: EpochPage, width: int) -> list[str]:
@@ -247,19 +328,26 @@ def _tasks(page: EpochPage, width: int) -> list[str]:
 
 def _edges(page: EpochPage, width: int) -> list[str]:
     """Channels, summed by edge."""
-    edges: dict[tuple[str, str], list[ChannelFacts]] = {}
-    for channel in page.detail.channels:
-        edges.setdefault(_ends(channel), []).append(channel)
+    edges = page.detail.edges if page.detail.edges is not None else _summed(page.detail.channels)
     rows = [
         (
-            f"{sender}->{receiver}",
-            "back" if page.back is not None and (sender, receiver) in page.back else "",
-            number(len(channels)),
-            *(number(_sum(getattr(c, what) for c in channels)) for what in ("sent", "received", "logged")),
+            f"{edge.source}->{edge.target}",
+            "back" if page.back is not None and (edge.source, edge.target) in page.back else "",
+            *(number(value) for value in (edge.channels, edge.sent, edge.received, edge.logged)),
         )
-        for (sender, receiver), channels in edges.items()
+        for edge in edges
     ]
     return columns(("EDGE", "", "CHANNELS", "SENT", "RECEIVED", "LOGGED"), rows, "llrrrr", width) if rows else []
+
+
+def _summed(channels: Iterable[ChannelFacts]) -> list[EdgeFacts]:
+    by_edge: dict[tuple[str, str], list[ChannelFacts]] = {}
+    for channel in channels:
+        by_edge.setdefault(_ends(channel), []).append(channel)
+    return [
+        EdgeFacts(*ends, len(of), _sum(c.sent for c in of), _sum(c.received for c in of), _sum(c.logged for c in of))
+        for ends, of in by_edge.items()
+    ]
 
 
 def _channels(page: EpochPage, width: int) -> list[str]:
@@ -308,23 +396,30 @@ def _left_out(count: int) -> list[str]:
 
 def _sum(values: Iterable[int | None]) -> int | None:
     known = list(values)
-    return None if None in known else sum(v for v in known if v is not None)
+    return None if None in known else sum([v for v in known if v is not None])
 
 
-def _alignment(task: TaskFacts) -> float | None:
-    return task.alignment
+_alignment = operator.attrgetter("alignment")
+_sync = operator.attrgetter("sync")
+_async = operator.attrgetter("async_")
 
 
-def _sync(task: TaskFacts) -> float | None:
-    return task.sync
+def _slowest(tasks: Sequence[TaskFacts], which: Callable[[TaskFacts], float | None]) -> float | None:
+    values = list(map(which, tasks))
+    return max([value for value in values if value is not None], default=None)
 
 
-def _async(task: TaskFacts) -> float | None:
-    return task.async_
-
-
-def _slowest(tasks: Iterable[TaskFacts], which: Callable[[TaskFacts], float | None]) -> float | None:
-    return max((value for task in tasks if (value := which(task)) is not None), default=None)
+def _slowest_tasks(operators: Iterable[OperatorFacts]) -> dict[str, dict[str, Any] | None]:
+    """The task that took longest to align, to copy, and to write; None where no task's time is known."""
+    result: dict[str, dict[str, Any] | None] = {"alignment": None, "sync": None, "async": None}
+    tasks = [op.tasks for op in operators]
+    for name, which in (("alignment", _alignment), ("sync", _sync), ("async", _async)):
+        known = [(value, i) for i, of in enumerate(tasks) if (value := _slowest(of, which)) is not None]
+        if known:
+            value, i = max(known, key=lambda pair: (pair[0], -pair[1]))
+            task = next(task.task for task in tasks[i] if which(task) == value)
+            result[name] = {"task": task, "seconds": value}
+    return result
 
 
 def next_commands(page: StorePage) -> list[str]:

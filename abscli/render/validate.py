@@ -70,20 +70,22 @@ def text(
     store: str,
     job: str | None,
     unmet: Sequence[str],
+    format: str = "abs",
     width: int = 80,
     ascii: bool = False,
 ) -> str:
     """Verdicts as a table; then the findings by epoch, alike ones together; then the sum of it."""
-    heading = f"Store {store}, job {job}" if job else f"Store {store}"
+    what = "Store" if format == "abs" else f"{format.capitalize()} checkpoints"
+    heading = f"{what} {store}, job {job}" if job else f"{what} {store}"
     sections = [wrapped(heading, width), _verdicts(report, width, ascii)]
     if report.findings:
-        sections.append(["The store itself", *_findings(report.findings, None, report, store, width)])
+        sections.append(["The store itself", *_findings(report.findings, None, report, store, format, width)])
     for epoch in report.epochs:
         if epoch.findings or epoch.reason:
             lines = wrapped(f"Epoch {epoch.epoch}: {epoch.verdict}", width)
             if epoch.reason:
                 lines += wrapped(epoch.reason, width, "    ", "  because: ")
-            sections.append([*lines, *_findings(epoch.findings, epoch, report, store, width)])
+            sections.append([*lines, *_findings(epoch.findings, epoch, report, store, format, width)])
     sections.append(_repeats(report, width))
     sections.append(_sum(report, unmet, width))
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
@@ -108,7 +110,12 @@ def _verdicts(report: StoreReport, width: int, ascii: bool) -> list[str]:
 
 
 def _findings(
-    findings: Sequence[Finding], epoch: EpochReport | None, report: StoreReport, store: str, width: int
+    findings: Sequence[Finding],
+    epoch: EpochReport | None,
+    report: StoreReport,
+    store: str,
+    format: str,
+    width: int,
 ) -> list[str]:
     lines: list[str] = []
     for code in dict.fromkeys(finding.code for finding in findings):
@@ -123,7 +130,7 @@ def _findings(
         if len(same) > SAME:
             lines.append(f"  ... and {len(same) - SAME} more; -o json has them all")
         lines += wrapped(MEANING[code], width, "    ", "    means: ")
-        lines.append(f"    next: {next_command(code, epoch, report, store)}")
+        lines.append(f"    next: {next_command(code, epoch, report, store, format)}")
     return lines
 
 
@@ -142,11 +149,15 @@ def _repeats(report: StoreReport, width: int) -> list[str]:
     return ["Taken at-least-once: these can repeat after a restore", *lines] if lines else []
 
 
-def next_command(code: Code, epoch: EpochReport | None, report: StoreReport, store: str) -> str:
+def next_command(
+    code: Code, epoch: EpochReport | None, report: StoreReport, store: str, format: str = "abs"
+) -> str:
     """What to type about a finding, to be copied as it is."""
     name = shlex.quote(store)
+    if format != "abs":
+        return f"abs inspect {name}{'' if epoch is None else f'@{epoch.epoch}'}"
     if code is Code.UNREFERENCED_FILE:
-        return f"abs inspect {name}"
+        return f"abs gc {name}"
     if epoch is not None and epoch.verdict is Status.IN_PROGRESS:
         return f"abs inspect {name} --watch"
     newest = report.latest_restorable

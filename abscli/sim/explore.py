@@ -52,14 +52,13 @@ def explore(
     started = time.monotonic()
     table = Table()
     first = InternedWorld(model, policy, limits, table)
-    _hurry(first)
+    path: list[list[Step]] = [_hurry(first)]
     seen = {hash(first.key())}
-    path: list[Step] = []
     stack: list[tuple[InternedWorld, list[Step]]] = [(first, _steps(first))]
     steps = ends = depth = 0
 
     def result(whole: bool, rule: str | None = None, message: str | None = None) -> Explored:
-        trace = tuple(path) if rule else ()
+        trace = tuple(step for made in path for step in made) if rule else ()
         return Explored(len(seen), steps, ends, depth, whole, time.monotonic() - started, trace, rule, message)
 
     while stack:
@@ -68,16 +67,15 @@ def explore(
         world, todo = stack[-1]
         if not todo:
             stack.pop()
-            if path:
-                path.pop()
+            path.pop()
             continue
         step = todo.pop()
         following = world.copy()
-        path.append(step)
+        path.append([step])
         steps += 1
         try:
             following.do(step)
-            _hurry(following)
+            _hurry(following, path[-1])
             key = hash(following.key())
             if key in seen:
                 path.pop()
@@ -101,16 +99,19 @@ def explore(
     return result(True)
 
 
-def _hurry(world: InternedWorld) -> None:
+def _hurry(world: InternedWorld, made: list[Step] | None = None) -> list[Step]:
     """Let happen at once what commutes with all else, so that its place among the others need not be tried.
 
     While nothing but a crash of everything can go wrong, a part that is durable, its ack and the manifest are seen by
     nobody but the coordinator; what comes of them is told in notices, whose time is free. With single losses the write
-    of a part and of the manifest, and the word of the loss, have a time of their own.
+    of a part and of the manifest, and the word of the loss, have a time of their own. The steps are added to `made`.
     """
     kinds = _hurried(world.limits)
+    made = [] if made is None else made
     while step := next((step for step in world.enabled() if _is_hurried(world, step, kinds)), None):
+        made.append(step)
         world.do(step)
+    return made
 
 
 def _hurried(limits: Limits) -> tuple[str, ...]:

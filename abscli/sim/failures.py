@@ -36,8 +36,8 @@ def possible(world: World) -> list[Step]:
         steps += [("lose", task) for task in world.model.tasks if task not in world.dead]
     if world.lost_acks:
         steps += [("lose-ack", task) for task, mail in world.mail.items() if mail and mail[0][0] == "ack"]
-    if world.timeouts or world.limits.lost_acks > world.lost_acks:
-        steps += [("time-out", epoch) for epoch in coordinator.open_epochs[:1]]
+    late = coordinator.open_epochs[:1] if world.timeouts else ()
+    steps += [("time-out", epoch) for epoch in coordinator.open_epochs if epoch in late or epoch in world.hopeless]
     return steps + [("stale", i) for i in range(len(world.stale))]
 
 
@@ -45,10 +45,11 @@ def happen(world: World, step: Step) -> None:
     """Let a failure happen; ValueError if it is none."""
     match step:
         case ("time-out", epoch):
-            world.timeouts -= world.timeouts > 0
+            world.timeouts -= epoch not in world.hopeless
             world.ask(TimedOut(epoch))
         case ("lose-ack", task):
             world.lost_acks -= 1
+            world.hopeless |= {world.mail[task][0][1]}
             world.mail[task] = world.mail[task][1:]
         case ("crash",):
             world.crashes -= 1

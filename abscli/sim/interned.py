@@ -161,6 +161,7 @@ class InternedWorld(World):
             self.stored,
             self.dead,
             self.stale,
+            self.hopeless,
             (self.ticks, self.crashes, self.losses, self.lost_acks, self.timeouts, self.rescales),
             (self.finished, self.went_back),
             tuple(

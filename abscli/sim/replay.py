@@ -62,7 +62,7 @@ def _is_possible(world: World, step: Step) -> bool:
 def shortest(
     models: Sequence[Model], policy: Policy, limits: Limits, steps: Sequence[Step], rule: str
 ) -> tuple[Model, Played]:
-    """A short trace that breaks the rule, by delta debugging (Zeller 2002): 1-minimal, not the least of all.
+    """A short trace that breaks the rule, by delta debugging (Zeller 2002): no step of it can be spared.
 
     models: the job with ever fewer records; the first one made the steps.
     """
@@ -78,7 +78,7 @@ def shortest(
     for smaller in models[1:]:
         if (played := broken(smaller, best.steps)) is not None:
             model, best = smaller, played
-    size = len(best.steps) // 2
+    size, before = len(best.steps) // 2, best
     while size:
         at = 0
         while at < len(best.steps):
@@ -87,5 +87,7 @@ def shortest(
                 best = played
             else:
                 at += size
-        size //= 2
+        if size > 1 or best is before:
+            size //= 2
+        before = best
     return model, best

@@ -85,6 +85,7 @@ class World:
         self.timeouts = limits.timeouts
         self.rescales = limits.rescales
         self.stale: tuple[Mail, ...] = ()
+        self.hopeless: frozenset[int] = frozenset()
         self.finished = False
         self.went_back = False
         self.begin()

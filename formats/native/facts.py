@@ -186,7 +186,7 @@ def unseal(data: bytes, kind: type[F], path: str) -> F:
 
     Raises UnsupportedVersion for a newer major version, Damaged for anything else that `seal` did not write.
     """
-    body, tail = data[:-SEAL_LENGTH], data[-SEAL_LENGTH:]
+    body, tail = memoryview(data)[:-SEAL_LENGTH], data[-SEAL_LENGTH:]
     expected = SEAL + digest(body).encode() + b'"}\n'
     if tail != expected:
         if not tail.startswith(SEAL):  # a newer format may seal in another way; a flipped digit is no newer format
@@ -202,11 +202,17 @@ def unseal(data: bytes, kind: type[F], path: str) -> F:
             path=path,
             hint="run `abs validate` on the store; use another epoch",
         )
-    _refuse_newer(data, path)
+    return decode_facts(data, kind, path)
+
+
+def decode_facts(data: bytes, kind: type[F], path: str) -> F:
+    """The facts in a file whose digest is known to hold; raises as `unseal`."""
     try:
         facts = msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, RecursionError) as error:
+        _refuse_newer(data, path)
         raise Damaged(f"its digest holds, but it is no {SCHEMAS[kind]}: {error}", path=path) from None
+    _refuse_major(getattr(facts, "version", ""), path)
     if getattr(facts, "schema", None) != SCHEMAS[kind]:
         raise Damaged(f"is a {getattr(facts, 'schema', None)!r}, expected {SCHEMAS[kind]!r}", path=path)
     return facts
@@ -218,12 +224,14 @@ class _Version(msgspec.Struct):
 
 def _refuse_newer(data: bytes, path: str) -> None:
     try:
-        version = msgspec.json.decode(data, type=_Version).version
-        major = int(version.partition(".")[0])
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+        _refuse_major(msgspec.json.decode(data, type=_Version).version, path)
+    except (msgspec.MsgspecError, RecursionError):
         return
-    ours = FORMAT_VERSION.partition(".")[0]
-    if major > int(ours):
+
+
+def _refuse_major(version: str, path: str) -> None:
+    ours, major = FORMAT_VERSION.partition(".")[0], version.partition(".")[0]
+    if major.isascii() and major.isdigit() and int(major[:9]) > int(ours):
         raise UnsupportedVersion(
             f"has format version {version}, this program reads up to {ours}.x", path=path, hint="use a newer abs"
         )

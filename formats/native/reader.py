@@ -10,6 +10,8 @@ import msgspec
 
 from formats.errors import Damaged, FormatError, NotFound, UnsafePath
 from formats.native import layout, lock
+from formats.native.channels import Channels, by_operator
+from formats.native.channels import neighbours as neighbours
 from formats.native.facts import (
     AbortFacts,
     AttemptFacts,
@@ -19,13 +21,13 @@ from formats.native.facts import (
     StoreFacts,
     TasksFacts,
     TriggerFacts,
+    decode_facts,
     digest,
     unseal,
 )
 from formats.storage import LocalStorage, Storage, check_path
-from formats.topology import Edge, Partition, Topology, channel_name, key_group_range, task_name
+from formats.topology import Topology, key_group_range, task_name
 from formats.view import (
-    ChannelFacts,
     EpochDetail,
     EpochFacts,
     FileFacts,
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from formats.predicate import Predicate
 
 PRESENCE_LIMIT = 50_000
-"""Parts beyond which the list of epochs no longer looks for every file (an epoch's own page still does)."""
+"""Parts whose files are looked for when epochs are shown, the newest first; of the others presence is unknown."""
 
 
 MAX_FACTS = 256 << 20
@@ -155,12 +157,15 @@ class NativeStore:
                     f"has SHA-256 {digest(data)[:12]}…, the manifest says {(file.sha256 or '')[:12]}…",
                     path=f"{self.storage.root}/{file.path}",
                 )
-            parts = unseal(data, TasksFacts, f"{self.storage.root}/{file.path}").parts
+            parts = decode_facts(data, TasksFacts, f"{self.storage.root}/{file.path}").parts
         else:
             parts = tuple(part for task in self._task_names(epoch) if (part := self.part(epoch, task)) is not None)
         for part in parts:
-            for named in files_of(part):
-                check_path(named.path)
+            for file in part.state:
+                check_path(file.path)
+            for log in part.logs:
+                if log.file is not None:
+                    check_path(log.file.path)
         return parts
 
     def part(self, epoch: int, task: str) -> PartFacts | None:
@@ -228,27 +233,31 @@ class NativeStore:
     def epochs(self) -> list[EpochFacts]:
         numbers = self.epoch_numbers()
         running = self.running_attempt()
-        tasks = 0
+        looked, sizes = 0, dict[str, int | None]()
         rows = []
         for number in reversed(numbers):
-            row = self._epoch_facts(number, running, look_for_files=tasks < PRESENCE_LIMIT)
-            tasks += row.expected or 0
+            row = self._epoch_facts(number, running, sizes, PRESENCE_LIMIT - looked)
+            looked += (row.expected or 0) if row.present is not None else 0
             rows.append(row)
         return rows[::-1]
 
-    def _epoch_facts(self, epoch: int, running: int | None, *, look_for_files: bool) -> EpochFacts:
+    def _epoch_facts(
+        self, epoch: int, running: int | None, sizes: dict[str, int | None], budget: int
+    ) -> EpochFacts:
+        """sizes: of files that have been looked for; budget: tasks whose files may be looked for."""
         try:
             if self.has_manifest(epoch):
-                return self._complete_facts(epoch, look_for_files)
+                return self._complete_facts(epoch, sizes, budget)
             return self._open_facts(epoch, running)
         except FormatError as error:
             if type(error).__name__ == "UnsupportedVersion":
                 raise
             return EpochFacts(epoch, Status.DAMAGED, None, None, None, None, (), None, None, None, str(error))
 
-    def _complete_facts(self, epoch: int, look_for_files: bool) -> EpochFacts:
+    def _complete_facts(self, epoch: int, sizes: dict[str, int | None], budget: int) -> EpochFacts:
         m = self.manifest(epoch)
-        reason = next(self._absent(epoch), None) if look_for_files else None
+        look = m.tasks <= budget
+        reason = next(self._absent(epoch, m, sizes), None) if look else None
         return EpochFacts(
             epoch=epoch,
             status=Status.DAMAGED if reason else Status.COMPLETE,
@@ -262,19 +271,24 @@ class NativeStore:
             duration=m.duration,
             reason=reason,
             policy=m.policy,
+            state_bytes=m.state_bytes,
+            state_rows=m.state_rows,
+            log_records=m.log_records,
+            present=reason is None if look else None,
         )
 
-    def _absent(self, epoch: int) -> Iterator[str]:
+    def _absent(self, epoch: int, manifest: ManifestFacts, sizes: dict[str, int | None]) -> Iterator[str]:
         for part in self.parts(epoch):
             for file in files_of(part):
-                size = self.storage.size(file.path)
+                size = sizes[file.path] if file.path in sizes else sizes.setdefault(
+                    file.path, self.storage.size(file.path)
+                )
                 if size is None:
                     yield f"{part.task}: {file.path} is missing"
                 elif size != file.bytes:
                     yield f"{part.task}: {file.path} has {size} bytes, the manifest says {file.bytes}"
-        sha256 = self.manifest(epoch).topology_sha256
-        if not self._has(layout.topology(sha256)):
-            yield f"{layout.topology(sha256)} is missing"
+        if not self._has(layout.topology(manifest.topology_sha256)):
+            yield f"{layout.topology(manifest.topology_sha256)} is missing"
 
     def _open_facts(self, epoch: int, running: int | None) -> EpochFacts:
         trigger, given_up = self.trigger(epoch), self.aborted(epoch)
@@ -310,18 +324,18 @@ class NativeStore:
     def detail(self, epoch: int) -> EpochDetail:
         if epoch not in self.epoch_numbers():
             raise self.no_epoch(epoch)
-        facts = self._epoch_facts(epoch, self.running_attempt(), look_for_files=True)
+        facts = self._epoch_facts(epoch, self.running_attempt(), {}, PRESENCE_LIMIT)
         topology = self.topology(epoch)
-        by_task = {part.task: part for part in self.parts(epoch)}
+        parts = by_operator(topology, self.parts(epoch))
         head = self.manifest(epoch) if self.has_manifest(epoch) else self.trigger(epoch)
+        channels = Channels(topology, parts)
+        own = layout.epoch_dir(epoch) + "/"
         return EpochDetail(
             facts=facts,
-            operators=tuple(
-                _operator(op.id, op.parallelism, [by_task.get(task_name(op.id, i)) for i in range(op.parallelism)])
-                for op in topology.operators
-            ),
-            channels=tuple(channel_facts(topology, by_task)),
+            operators=tuple(_operator(op.id, parts[op.id], own) for op in topology.operators),
+            channels=channels,
             policy=head.policy if head else None,
+            edges=tuple(channels.edges()),
         )
 
     def states(self, epoch: int) -> list[StateFacts]:
@@ -403,49 +417,22 @@ def files_of(part: PartFacts) -> list[FileFacts]:
     return [*part.state, *(log.file for log in part.logs if log.file is not None)]
 
 
-def neighbours(edge: Edge, index: int, parallelism: int) -> range:
-    """Subtasks on the other side of an edge that subtask `index` has a channel with."""
-    return range(index, index + 1) if edge.partition is Partition.FORWARD else range(parallelism)
-
-
-def channel_facts(topology: Topology, parts: dict[str, PartFacts]) -> Iterator[ChannelFacts]:
-    """Counters of every channel, by edge, sender, receiver; unknown where a side has not acked."""
-    width = {op.id: op.parallelism for op in topology.operators}
-    logged = {log.channel: log.records for part in parts.values() for log in part.logs}
-    for edge in topology.edges:
-        for i in range(width[edge.source]):
-            sender = parts.get(task_name(edge.source, i))
-            for position, j in enumerate(neighbours(edge, i, width[edge.target])):
-                receiver = parts.get(task_name(edge.target, j))
-                back = neighbours(edge, j, width[edge.source]).index(i)
-                name = channel_name(task_name(edge.source, i), task_name(edge.target, j))
-                yield ChannelFacts(
-                    channel=name,
-                    sent=_count(sender.sent, edge.target, position) if sender else None,
-                    received=_count(receiver.received, edge.source, back) if receiver else None,
-                    logged=logged.get(name, 0) if receiver else None,
-                )
-
-
-def _count(counts: dict[str, tuple[int, ...]], neighbour: str, position: int) -> int | None:
-    row = counts.get(neighbour, ())
-    return row[position] if position < len(row) else None
-
-
-def _operator(id: str, parallelism: int, parts: list[PartFacts | None]) -> OperatorFacts:
+def _operator(id: str, parts: Sequence[PartFacts | None], own: str) -> OperatorFacts:
+    """own: what the paths of the epoch's own files begin with."""
     present = [part for part in parts if part is not None]
-    known = len(present) == parallelism
+    known = len(present) == len(parts)
+    files = [file for part in present for file in part.state]
     return OperatorFacts(
         id=id,
         name=None,
-        parallelism=parallelism,
-        bytes=sum(f.bytes or 0 for part in present for f in part.state) if known else None,
-        rows=sum(part.rows for part in present) if known else None,
+        parallelism=len(parts),
+        bytes=sum([file.bytes or 0 for file in files]) if known else None,
+        rows=sum([part.rows for part in present]) if known else None,
         tasks=tuple(
             TaskFacts(
                 task=part.task,
-                files=tuple(files_of(part)),
-                log_records=sum(log.records for log in part.logs),
+                files=tuple(files_of(part)) if part.logs else part.state,
+                log_records=sum([log.records for log in part.logs]) if part.logs else 0,
                 position=part.positions,
                 alignment=part.alignment,
                 sync=part.sync,
@@ -454,4 +441,5 @@ def _operator(id: str, parallelism: int, parts: list[PartFacts | None]) -> Opera
             )
             for part in present
         ),
+        new_bytes=sum([file.bytes or 0 for file in files if file.path.startswith(own)]) if known else None,
     )

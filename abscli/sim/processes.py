@@ -1,0 +1,179 @@
+"""Processes that exchange messages over channels, as Chandy and Lamport define them (1985, section 2): no snapshots.
+
+A process is in a state. An event changes the state of one process, takes at most one message from the head of one
+channel, and may send. A global state is the states of all processes and what is on all channels. Nothing here knows
+of markers, so that what a snapshot recorded can be held against it: `replay` and `reachable`.
+
+States and messages are plain values: strings, integers, tuples of these.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+
+class Move(NamedTuple):
+    """What a process may do in a state. what: its name, unique there; sends: (channel, message), in order."""
+
+    what: str
+    state: Any
+    sends: tuple[tuple[str, Any], ...] = ()
+
+
+class Pipe(NamedTuple):
+    """A channel: first in, first out, never full."""
+
+    name: str
+    sender: str
+    receiver: str
+
+
+class Event(NamedTuple):
+    """A move that was made. channel: where it took a message from; None for a spontaneous one."""
+
+    process: str
+    channel: str | None
+    what: str
+
+
+class Global(NamedTuple):
+    """A global state: processes and channels in the order of the system."""
+
+    states: tuple[Any, ...]
+    channels: tuple[tuple[Any, ...], ...]
+
+
+class Rule(NamedTuple):
+    """An arrow of a state diagram. takes: (channel, message) that it needs at the channel's head."""
+
+    process: str
+    before: Any
+    what: str
+    after: Any
+    takes: tuple[str, Any] | None = None
+    sends: tuple[tuple[str, Any], ...] = ()
+
+
+class CannotOccur(ValueError):
+    """An event is not possible in a global state."""
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """processes: first states by name; moves(process, state): what it may do unasked; takes(process, state, channel,
+    message): what it may do with the head of a channel, nothing if it leaves it there for now."""
+
+    processes: Mapping[str, Any]
+    pipes: tuple[Pipe, ...]
+    moves: Callable[[str, Any], Iterable[Move]]
+    takes: Callable[[str, Any, str, Any], Iterable[Move]]
+
+    def __post_init__(self) -> None:
+        names = [pipe.name for pipe in self.pipes]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two channels have one name: {names}")
+        for pipe in self.pipes:
+            if not {pipe.sender, pipe.receiver} <= self.processes.keys():
+                raise ValueError(f"channel {pipe.name} goes from {pipe.sender} to {pipe.receiver}: no such process")
+
+    @classmethod
+    def of_rules(cls, processes: Mapping[str, Any], pipes: Iterable[Pipe], rules: Iterable[Rule]) -> System:
+        """A system of finite automata."""
+        found: dict[tuple[Any, ...], list[Move]] = {}
+        for rule in rules:
+            key = (rule.process, rule.before, *(rule.takes or ()))
+            found.setdefault(key, []).append(Move(rule.what, rule.after, rule.sends))
+        return cls(
+            processes,
+            tuple(pipes),
+            lambda process, state: found.get((process, state), ()),
+            lambda process, state, channel, message: found.get((process, state, channel, message), ()),
+        )
+
+    @cached_property
+    def by_name(self) -> dict[str, Pipe]:
+        """The channels."""
+        return {pipe.name: pipe for pipe in self.pipes}
+
+    @cached_property
+    def inputs(self) -> dict[str, tuple[str, ...]]:
+        """Channel names, by receiver."""
+        return {name: tuple(p.name for p in self.pipes if p.receiver == name) for name in self.processes}
+
+    @cached_property
+    def outputs(self) -> dict[str, tuple[str, ...]]:
+        """Channel names, by sender."""
+        return {name: tuple(p.name for p in self.pipes if p.sender == name) for name in self.processes}
+
+    @cached_property
+    def place(self) -> dict[str, int]:
+        """Of processes and of channels: where they stand in a global state."""
+        places = {name: at for at, name in enumerate(self.processes)}
+        return places | {pipe.name: at for at, pipe in enumerate(self.pipes)}
+
+    @property
+    def first(self) -> Global:
+        """The state that all runs start from: every channel is empty."""
+        return Global(tuple(self.processes.values()), ((),) * len(self.pipes))
+
+    def options(self, process: str, state: Any, channel: str | None, message: Any = None) -> tuple[Move, ...]:
+        """What a process may do: unasked, or with the message at the head of a channel."""
+        moves = self.moves(process, state) if channel is None else self.takes(process, state, channel, message)
+        return tuple(moves)
+
+    def events(self, state: Global) -> list[Event]:
+        """All that may happen next."""
+        found = []
+        for process, own in zip(self.processes, state.states, strict=True):
+            found += [Event(process, None, move.what) for move in self.options(process, own, None)]
+        for pipe, waiting in zip(self.pipes, state.channels, strict=True):
+            if waiting:
+                own = state.states[self.place[pipe.receiver]]
+                options = self.options(pipe.receiver, own, pipe.name, waiting[0])
+                found += [Event(pipe.receiver, pipe.name, move.what) for move in options]
+        return found
+
+    def after(self, state: Global, event: Event) -> Global:
+        """The next global state; CannotOccur if the event is not possible here."""
+        process, channel, what = event
+        states, channels = list(state.states), list(state.channels)
+        message = None
+        if channel is not None:
+            at = self.place[channel]
+            if not channels[at]:
+                raise CannotOccur(f"{process} cannot {what}: {channel} is empty")
+            message, channels[at] = channels[at][0], channels[at][1:]
+        here = self.place[process]
+        chosen = [move for move in self.options(process, states[here], channel, message) if move.what == what]
+        if len(chosen) != 1:
+            raise CannotOccur(f"{process} in state {states[here]!r} has {len(chosen)} ways to {what!r}")
+        states[here] = chosen[0].state
+        for output, sent in chosen[0].sends:
+            if self.by_name[output].sender != process:
+                raise ValueError(f"{process} sends on {output}, which is not its own")
+            channels[self.place[output]] += (sent,)
+        return Global(tuple(states), tuple(channels))
+
+    def replay(self, state: Global, events: Sequence[Event]) -> list[Global]:
+        """The states that a sequence of events goes through, `state` first; CannotOccur where it is not possible."""
+        passed = [state]
+        for event in events:
+            passed.append(self.after(passed[-1], event))
+        return passed
+
+    def reachable(self, state: Global, most: int = 1_000_000) -> set[Global]:
+        """All states that some sequence of events leads to; ValueError if there are more than `most`."""
+        seen, todo = {state}, deque([state])
+        while todo:
+            here = todo.popleft()
+            for following in (self.after(here, event) for event in self.events(here)):
+                if following not in seen:
+                    seen.add(following)
+                    todo.append(following)
+            if len(seen) > most:
+                raise ValueError(f"more than {most} global states")
+        return seen
