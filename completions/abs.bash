@@ -26,10 +26,10 @@ _abs() {
                 topology) valued='-o --output' ;;
                 run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --from-epoch -o --output' ;;
                 inspect) valued='--operator --task --format -o --output' ;;
-                state) valued='--key --where --limit --columns --out --state --format -o --output' ;;
-                validate) valued='--max-age --min-epochs --format -o --output' ;;
+                state) valued='--key --where --limit --columns --out --state --engine --master --format -o --output' ;;
+                validate) valued='--max-age --min-epochs --master --format -o --output' ;;
                 diff) valued='--operator --out --format -o --output' ;;
-                plan-recovery) valued='--topology --failed --strategy --distrust --epoch --parallelism --out --format -o --output' ;;
+                plan-recovery) valued='--topology --failed --strategy --distrust --epoch --parallelism --query-id --path-map --out --format -o --output' ;;
                 restore) valued='--job --to --engine --master --until --policy -o --output' ;;
                 simulate) valued='--example --runs --seed --policy --crash --records --subtasks --worlds --out -o --output' ;;
                 gc) valued='--keep --older-than --min-age -o --output' ;;
@@ -96,7 +96,7 @@ _abs() {
             esac
             ;;
         state)
-            options='--key --where --limit --columns --out --state --format -o --output -q --quiet -v --verbose -h --help'
+            options='--key --where --limit --columns --out --state --engine --master --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --key) kind=value ;;
                 --where) kind=value ;;
@@ -104,6 +104,8 @@ _abs() {
                 --columns) kind=value ;;
                 --out) kind=option-file ;;
                 --state) kind=value ;;
+                --engine) kind=option-choice choices='spark inline' ;;
+                --master) kind=value ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
@@ -113,10 +115,11 @@ _abs() {
             esac
             ;;
         validate)
-            options='--quick --strict --max-age --min-epochs --format -o --output -q --quiet -v --verbose -h --help'
+            options='--quick --deep --strict --max-age --min-epochs --master --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --max-age) kind=value ;;
                 --min-epochs) kind=value ;;
+                --master) kind=value ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
@@ -138,7 +141,7 @@ _abs() {
             esac
             ;;
         plan-recovery)
-            options='--topology --failed --strategy --distrust --epoch --parallelism --out --format -o --output -q --quiet -v --verbose -h --help'
+            options='--topology --failed --strategy --distrust --epoch --parallelism --query-id --path-map --keep-in-flight --out --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --topology) kind=option-file ;;
                 --failed) kind=value ;;
@@ -146,6 +149,8 @@ _abs() {
                 --distrust) kind=value ;;
                 --epoch) kind=value ;;
                 --parallelism) kind=value ;;
+                --query-id) kind=value ;;
+                --path-map) kind=value ;;
                 --out) kind=option-file ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;

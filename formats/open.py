@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from formats.errors import FormatError, NotFound, OtherFormat
 from formats.storage import Storage, open_storage
@@ -31,8 +31,22 @@ class Format(NamedTuple):
     store: str
 
 
-FORMATS = (Format("abs", "abs-store.json (written by `abs run`)", "formats.native.reader", "is_native", "NativeStore"),)
+FORMATS = (
+    Format("abs", "abs-store.json (written by `abs run`)", "formats.native.reader", "is_native", "NativeStore"),
+    Format("spark", "offsets/ of a streaming query", "formats.spark.store", "is_spark", "SparkStore"),
+)
 """In the order in which they are tried."""
+
+
+@runtime_checkable
+class Numbered(Protocol):
+    """A store that knows its epochs without looking for every file."""
+
+    def epoch_numbers(self) -> list[int]:
+        """All epochs, ascending."""
+
+    def latest(self) -> int | None:
+        """The newest with a manifest, not verified."""
 
 
 class BadReference(FormatError):
@@ -102,9 +116,7 @@ def open_native(path: str, format: str | None = None, *, purpose: str) -> Native
 
 def resolve_epoch(store: CheckpointStore, epoch: int | str | None) -> int:
     """The epoch number that a reference means: a number as it is, otherwise the newest complete one; NotFound."""
-    from formats.native.reader import NativeStore
-
-    if isinstance(store, NativeStore):  # answers without looking for every file
+    if isinstance(store, Numbered):
         numbers, latest = store.epoch_numbers(), None if isinstance(epoch, int) else store.latest()
     else:
         rows = store.epochs()

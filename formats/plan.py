@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, field
@@ -33,6 +33,8 @@ Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 Time = Annotated[
     str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z\Z")
 ]
+
+P = TypeVar("P", bound=msgspec.Struct)
 
 _AGAIN = "make a new plan with abs plan-recovery"
 
@@ -149,7 +151,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"a plan of kind {self.kind} must name `store`, `epoch` and `base_epoch`")
 
 
-def encode(plan: Plan) -> bytes:
+def encode(plan: msgspec.Struct) -> bytes:
     """The bytes of the plan file, the same ones for the same plan."""
     body = msgspec.json.format(msgspec.json.encode(plan), indent=2).removesuffix(b"\n}")
     return body + _seal(hashlib.sha256(body).hexdigest())
@@ -160,10 +162,15 @@ def decode(data: bytes, name: str) -> Plan:
 
     Raises BadPlan (what is wrong, and where), UnsupportedVersion (a newer major version), UnsafePath (of an input).
     """
-    _check_version(_members(data, name), name)
+    return decode_as(Plan, SCHEMA, data, name)
+
+
+def decode_as(kind: type[P], schema: str, data: bytes, name: str) -> P:
+    """The same for a plan of another kind, of which this version writes major version 1, too."""
+    _check_version(_members(data, name), name, schema)
     _check_digest(data, name)
     try:
-        return msgspec.json.decode(data, type=Plan)
+        return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
         raise BadPlan(f"not a plan: {error}", path=name, hint=_AGAIN) from None
     except msgspec.DecodeError as error:
@@ -208,10 +215,16 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not a JSON number")
 
 
-def _check_version(members: dict[str, Any], name: str) -> None:
+def schema_of(data: bytes) -> str | None:
+    """Which kind of plan some bytes say they are; None where they do not say it as a plan does, in the second line."""
+    found = re.match(rb'\{\n  "schema": "([a-z.-]{1,40})",\n', data)
+    return found[1].decode() if found else None
+
+
+def _check_version(members: dict[str, Any], name: str, wanted: str) -> None:
     schema, version = members.get("schema"), members.get("version")
-    if schema != SCHEMA:
-        raise BadPlan(f"`schema` is {_shown(schema)}, not {SCHEMA!r}: this is not a plan", path=name,
+    if schema != wanted:
+        raise BadPlan(f"`schema` is {_shown(schema)}, not {wanted!r}: this is not a plan", path=name,
                       hint="abs plan-recovery ... --out FILE writes plans")
     match = re.fullmatch(r"([0-9]{1,9})\.([0-9]{1,9})", version) if isinstance(version, str) else None
     ours = int(VERSION.split(".")[0])

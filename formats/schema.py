@@ -1,4 +1,4 @@
-"""The JSON Schemas of a native store's fact files, made from the structs that read them.
+"""The JSON Schemas of a native store's fact files and of Spark's plans, made from the structs that read them.
 
 `python -m formats.schema` writes them to `formats/schemas/`; a test makes them again and compares.
 """
@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from formats.native.facts import FORMAT_VERSION, SCHEMAS
+from formats.spark import plan as spark
 
 FOLDER = Path(__file__).parent / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -20,17 +21,21 @@ _DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 
 def fact_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """The schema of one kind of sealed file; minor versions of the format may add members."""
+    return _schema(kind, SCHEMAS[kind], FORMAT_VERSION)
+
+
+def _schema(kind: type[msgspec.Struct], name: str, version: str) -> dict[str, Any]:
     (root,), components = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     definitions = {name: components[name] for name in sorted(components)}
     facts = definitions.pop(root["$ref"].rpartition("/")[2])
     members = facts["properties"]
-    members["schema"] = {"const": SCHEMAS[kind]}
-    members["version"] = {"type": "string", "pattern": rf"^{FORMAT_VERSION.partition('.')[0]}\.[0-9]+$"}
+    members["schema"] = {"const": name}
+    members["version"] = {"type": "string", "pattern": rf"^{version.partition('.')[0]}\.[0-9]+$"}
     members["sha256"] = {**_DIGEST, "description": "SHA-256 of every byte before this last member's comma."}
     result = {
         "$schema": DIALECT,
-        "$id": f"{SCHEMAS[kind]}.json",
-        "title": SCHEMAS[kind],
+        "$id": f"{name}.json",
+        "title": name,
         "description": " ".join((kind.__doc__ or "").split()),
         "type": "object",
         "properties": members,
@@ -43,7 +48,9 @@ def fact_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 def texts() -> dict[str, str]:
     """The text of every generated schema, by file name."""
-    return {f"{name}.json": json.dumps(fact_schema(kind), indent=2) + "\n" for kind, name in SCHEMAS.items()}
+    found = {name: fact_schema(kind) for kind, name in SCHEMAS.items()}
+    found[spark.SCHEMA] = _schema(spark.SparkPlan, spark.SCHEMA, spark.VERSION)
+    return {f"{name}.json": json.dumps(schema, indent=2) + "\n" for name, schema in found.items()}
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -18,6 +18,9 @@ from formats.view import CheckpointStore, StateFacts
 
 Sink = Callable[[str, str | None, pa.Table], None]
 """Told the changes: operator, name of the state, a table with `change`, `key`, `from`, `to`."""
+
+PLACES = {"spark": "partition_id"}
+"""By format the column that says where a row lies."""
 
 Progress = Callable[[int], None]
 """Told how many keys have been compared so far."""
@@ -137,10 +140,7 @@ def _compared(left: Side, right: Side, pair: Pair, *, rows: bool) -> Generator[C
         if len({_width(side, pair.operator) for side, own in zip((left, right), owned, strict=True) if own}) == 1:
             yield from in_order(diff_native.jobs(owned[0], owned[1], rows=rows))
             return
-    batches = [
-        side.store.state(side.epoch, state.operator, state.name) if state else iter(())
-        for side, state in ((left, pair.left), (right, pair.right))
-    ]
+    batches = [_rows(side, state) if state else iter(()) for side, state in ((left, pair.left), (right, pair.right))]
     yield from (job() for job in compare_any(batches[0], batches[1], pair.known.key, rows=rows))
 
 
@@ -156,7 +156,14 @@ def _schema(side: Side, state: StateFacts | None) -> pa.Schema | None:
         return None
     if isinstance(side.store, NativeStore):
         return side.store.state_schema(side.epoch, state.operator, state.name)
-    return next((b.schema for b in side.store.state(side.epoch, state.operator, state.name)), None)
+    return next((batch.schema for batch in _rows(side, state)), None)
+
+
+def _rows(side: Side, state: StateFacts) -> Iterator[pa.RecordBatch]:
+    """The rows without where they lie, which follows from the key and is no change of the state."""
+    column = PLACES.get(side.store.format)
+    for batch in side.store.state(side.epoch, state.operator, state.name):
+        yield batch.drop_columns([column]) if column in batch.schema.names else batch
 
 
 def _comparable(left: pa.Schema, right: pa.Schema, key: Sequence[str]) -> tuple[str | None, str | None]:

@@ -25,9 +25,10 @@ class Code(StrEnum):
     TOPOLOGY_MISSING = "topology-missing"
     MANIFEST_UNREADABLE = "manifest-unreadable"
     MISPLACED_KEY = "misplaced-key"
+    STALE_PATH = "stale-path"
 
 
-HARMLESS = frozenset({Code.UNREFERENCED_FILE})
+HARMLESS = frozenset({Code.UNREFERENCED_FILE, Code.STALE_PATH})
 """Findings that take nothing away from an epoch."""
 
 

@@ -28,7 +28,7 @@ class Checker(Protocol):
     def __call__(self, storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress) -> Checked: ...
 
 
-CHECKERS = {"abs": ("abscli.check.native", "check")}
+CHECKERS = {"abs": ("abscli.check.native", "check"), "spark": ("abscli.check.spark_store", "check")}
 """By name of the format: module and function."""
 
 

@@ -11,6 +11,7 @@ from abscli.commands.options import FormatChoice, OutputForm, Quiet, Verbose
 from abscli.commands.output import Output, emit_json, emit_line, emit_ndjson, emit_text, progress, warn, width
 
 if TYPE_CHECKING:
+    from abscli.check.diff import TopologyDiff
     from abscli.check.diff_state import Side
     from abscli.render.diff import DiffPage, End
     from formats.view import CheckpointStore
@@ -175,8 +176,21 @@ def _page(
         operators,
         list(diff_positions(details[0], details[1])),
         list(diff_logs(details[0], details[1], _digests(sides))),
-        diff_topology(graphs[0], graphs[1], (details[0], details[1])),
+        [*diff_topology(graphs[0], graphs[1], (details[0], details[1])), *_changes_of_spark(sides)],
     )
+
+
+def _changes_of_spark(sides: tuple[Side, Side]) -> list[TopologyDiff]:
+    """Settings and schemas that differ, where both sides are Spark's."""
+    if any(side.store.format != "spark" for side in sides):
+        return []
+    from abscli.check.spark_changes import changes
+    from formats.spark.store import SparkStore
+
+    left, right = (side.store for side in sides)
+    if not isinstance(left, SparkStore) or not isinstance(right, SparkStore):
+        return []
+    return list(changes(left, sides[0].epoch, right, sides[1].epoch))
 
 
 def _digests(sides: tuple[Side, Side]) -> tuple[dict[str, str | None], dict[str, str | None]] | None:

@@ -19,6 +19,8 @@ EXAMPLES = (
     ("abs plan-recovery snapshots --out plan.json", "The job is down: a plan back to the newest whole epoch."),
     ("abs plan-recovery snapshots@7 --out plan.json", "The same, to epoch 7."),
     ("abs plan-recovery snapshots --failed counts/1", "The job runs and one task has died: what must restart."),
+    ("abs plan-recovery checkpoint --out plan.json", "A Spark query: a plan back to the newest exact batch."),
+    ("abs plan-recovery checkpoint --path-map /old=/new --out plan.json", "The same, with its inputs at a new place."),
     ("abs plan-recovery --topology job.yaml --failed counts/1 -o json", "The same from the graph alone."),
 )
 EXIT_STATUS = exits.status(
@@ -63,6 +65,20 @@ def plan_recovery(
         list[str] | None,
         typer.Option("--parallelism", metavar="OP=N", help="Not in this version: restore this operator with N tasks."),
     ] = None,
+    query_id: Annotated[
+        str | None,
+        typer.Option("--query-id", metavar="UUID", help="Of a Spark checkpoint that has lost its own: the query's id."),
+    ] = None,
+    path_map: Annotated[
+        list[str] | None,
+        typer.Option("--path-map", metavar="OLD=NEW",
+                     help="Of a Spark checkpoint: inputs of file sources below OLD lie below NEW now; repeatable."),
+    ] = None,
+    keep_in_flight: Annotated[
+        bool,
+        typer.Option("--keep-in-flight",
+                     help="Of a Spark checkpoint: the batch after N runs again with exactly the input that it had."),
+    ] = False,
     out: Annotated[
         str | None, typer.Option("--out", metavar="FILE", help="Write the plan to this file, for 'abs restore'.")
     ] = None,
@@ -77,6 +93,9 @@ def plan_recovery(
     these tasks have died; the plan names the tasks that must restart, the receivers that drop what they have already
     seen, and why. With --topology the same is worked out from the graph alone.
 
+    Of a Spark checkpoint: back to the newest batch from which a restart gives exact results (or @N), why not a newer
+    one, what a copy is made of, and what the sink will see again.
+
     Nothing is changed. A plan lists every file and digest that it relies on; 'abs restore' refuses it when they have
     changed.
     """
@@ -90,7 +109,28 @@ def plan_recovery(
         return
     if ref is None:
         raise typer.BadParameter("a store (REF) or --topology is needed", param_hint="'REF'")
+    if _is_spark(ref, format):
+        from abscli.commands.spark_recovery import plan_checkpoint
+        from formats.open import parse_reference
+
+        for given, name in ((failed, "--failed"), (distrust, "--distrust"), (parallelism, "--parallelism"),
+                            (strategy is Strategy.REPAIR, "--strategy")):  # fmt: skip
+            if given:
+                raise typer.BadParameter("not of a Spark checkpoint: all of a query goes back", param_hint=f"'{name}'")
+        path, named = parse_reference(ref)
+        plan_checkpoint(path, named, epoch, query_id, path_map or [], keep_in_flight, output, out)
+        return
+    if query_id or path_map or keep_in_flight:
+        raise typer.BadParameter("only of a Spark checkpoint", param_hint="'--query-id', '--path-map', "
+                                 "'--keep-in-flight'")  # fmt: skip
     _show(_from_store(ref, failed, strategy, distrust, epoch, parallelism, format), output, out)
+
+
+def _is_spark(ref: str, format: StoreFormat | None) -> bool:
+    from formats.open import parse_reference, recognise
+    from formats.storage import open_storage
+
+    return recognise(open_storage(parse_reference(ref).path), format).name == "spark"
 
 
 def _from_store(

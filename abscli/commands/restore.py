@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     ("abs restore plan.json --job job.yaml", "Restores, and asks before it changes the store."),
     ("abs restore plan.json --job job.yaml --dry-run", "Checks that the plan still holds, and changes nothing."),
+    ("abs restore plan.json --to recovered-checkpoint", "A Spark checkpoint: a copy that ends with the plan's batch."),
     ("abs restore plan.json --job job.yaml --to recovered --yes", "Into another store, without a question."),
 )
 EXIT_STATUS = exits.status(
@@ -48,7 +49,8 @@ def restore(
     to: Annotated[
         str | None,
         typer.Option("--to", metavar="PATH", show_default=False,
-                     help="Store that the restored epoch goes to; default: the plan's own."),
+                     help="Store that the restored epoch goes to; default: the plan's own. Of a Spark checkpoint: "
+                     "a new folder."),
     ] = None,
     engine: EngineChoice = Engine.SPARK,
     master: Master = "local[*]",
@@ -70,6 +72,10 @@ def restore(
     State is restored, the logs become the heads of their channels and are replayed, and a new complete epoch ends it;
     'abs run --resume' goes on from there. A plan whose inputs have changed is refused. The code that
     runs is that of --job, never something from the store.
+
+    A plan of a Spark checkpoint needs --to alone: a checked copy appears there in one step, without a JVM and without
+    a question, since nothing that was there is touched. The query goes on from it when it is started with that folder
+    as its checkpointLocation.
     """
     import os
     import shlex
@@ -80,9 +86,17 @@ def restore(
     from abscli.recovery import restore as recovery
     from abscli.render.plan import plan_text
     from formats.open import open_native
-    from formats.plan import decode
+    from formats.plan import decode, schema_of
 
-    planned = decode(_read(plan), plan)
+    data = _read(plan)
+    if schema_of(data) == "abs.spark-plan":
+        from abscli.commands.spark_recovery import restore_checkpoint
+
+        if job is not None:
+            raise typer.BadParameter("a Spark query is started by its own program: leave it out", param_hint="'--job'")
+        restore_checkpoint(data, plan, to, dry_run=dry_run, form=output)
+        return
+    planned = decode(data, plan)
     if planned.store is None or planned.epoch is None:
         raise typer.BadParameter("the plan is from a graph alone, without a store: there is nothing to restore from",
                                  param_hint="'PLAN'")  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.commands import exits
-from abscli.commands.options import FormatChoice, OutputForm, Quiet, Ref, Verbose
+from abscli.commands.options import Engine, FormatChoice, Master, OutputForm, Quiet, Ref, Verbose
 from abscli.commands.output import Output, emit_json, emit_ndjson, emit_text, note, width
 
 if TYPE_CHECKING:
@@ -70,6 +70,11 @@ def state(
     name: Annotated[
         str | None, typer.Option("--state", metavar="NAME", help="Which state, where an operator has several.")
     ] = None,
+    engine: Annotated[
+        Engine,
+        typer.Option("--engine", help="spark: ask Spark's own reader, of a Spark checkpoint; inline: no JVM."),
+    ] = Engine.INLINE,
+    master: Master = "local[*]",
     format: FormatChoice = None,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
@@ -85,6 +90,8 @@ def state(
     Values are shown as the epoch has them: the newest row of a key. Digests are not checked here; 'abs validate' does.
     In JSON bytes are hex, times RFC 3339, decimals text.
     """
+    from msgspec.structs import replace
+
     from abscli.render import state as render
     from formats.open import open_store, parse_reference, resolve_epoch
     from formats.query import find_state
@@ -109,7 +116,17 @@ def state(
     head |= {"operator": wanted.operator, "state": wanted.name}
     if limit is None and output is Output.TABLE and out is None:
         limit = SHOWN
-    _show_rows(store, epoch, wanted, selection, limit, out, output, head)
+    if engine is Engine.INLINE:
+        _show_rows(store, epoch, wanted, selection, limit, out, output, head)
+        return
+    from abscli.commands.asking import spark_of
+    from abscli.engine.statestore import AskedOfSpark
+    from formats.spark.store import SparkStore
+
+    with spark_of(store.format, "--engine", master) as context:
+        assert isinstance(store, SparkStore)
+        asked = AskedOfSpark(store, context)
+        _show_rows(asked, epoch, replace(wanted, opaque=None), selection, limit, out, output, head)
 
 
 def _selection(wanted: StateFacts, keys: list[str], conditions: list[str], columns: str | None) -> Selection:

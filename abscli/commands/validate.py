@@ -8,12 +8,13 @@ from typing import Annotated
 import typer
 
 from abscli.commands import exits
-from abscli.commands.options import FormatChoice, OutputForm, Quiet, Ref, Verbose, duration
+from abscli.commands.options import FormatChoice, Master, OutputForm, Quiet, Ref, Verbose, duration
 from abscli.commands.output import Output
 
 EXAMPLES = (
     ("abs validate snapshots", "Checks every epoch of a store."),
     ("abs validate snapshots@latest --quick", "Presence and sizes of the newest epoch, without reading its state."),
+    ("abs validate checkpoint@latest --deep", "Of a Spark checkpoint: what Spark's own reader finds, too."),
     ("abs validate snapshots --max-age 10m --min-epochs 3", "For monitoring: also that epochs are fresh and enough."),
 )
 EXIT_STATUS = exits.status(
@@ -29,6 +30,10 @@ def validate(
     quick: Annotated[
         bool, typer.Option("--quick", help="Presence and sizes only; digests and rows are listed as unchecked.")
     ] = False,
+    deep: Annotated[
+        bool,
+        typer.Option("--deep", help="Also ask Spark's own state reader, of a Spark checkpoint; starts a JVM."),
+    ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Any finding counts, incomplete epochs and unreferenced files included.")
     ] = False,
@@ -42,6 +47,7 @@ def validate(
         typer.Option("--min-epochs", metavar="N", min=1,
                      help="The store must have this many epochs that can be restored."),
     ] = None,
+    master: Master = "local[*]",
     format: FormatChoice = None,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
@@ -73,6 +79,13 @@ def validate(
             show(f"checked {bar(read, total, time.monotonic() - begun)}")
 
         report, job, epoch = checker(kind)(storage, number, quick=quick, progress=more)
+    if deep:
+        from abscli.check.spark_store import with_findings
+        from abscli.commands.asking import spark_of
+        from abscli.engine.statestore import deep_findings
+
+        with spark_of(kind, "--deep", master) as context:
+            report = with_findings(report, deep_findings(context, storage, report))
     failed = unmet(report, epoch=epoch, strict=strict, max_age=max_age, min_epochs=min_epochs)
     if output is Output.TABLE:
         emit_text(render.text(report, store=path, format=kind, job=job, unmet=failed, width=width(),

@@ -199,7 +199,8 @@ def _logs(page: DiffPage, width: int) -> list[str]:
 def _topology(page: DiffPage, width: int) -> list[str]:
     if not page.topology:
         return []
-    lines = ["Job graph, and what it means for restoring the first epoch's state into the second's job"]
+    what = "Operators, schemas and settings" if page.left.format == page.right.format == "spark" else "Job graph"
+    lines = wrapped(f"{what}, and what it means for restoring the first epoch's state into the second's job", width)
     for diff in page.topology:
         both = f"{UNKNOWN if diff.before is None else diff.before} -> {UNKNOWN if diff.after is None else diff.after}"
         change = both if diff.before is not None and diff.after is not None else diff.after or diff.before or ""

@@ -249,9 +249,20 @@ def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:
         [] if page.narrow else _logged(page, width),
         _repeats(page, width),
         _positions(page, width),
-        [f"As {page.store.format.capitalize()} says it", *facts(page.raw, width)] if page.raw else [],
+        _own(page, width),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def _own(page: EpochPage, width: int) -> list[str]:
+    """What the format says itself, in its own words where it has some."""
+    if not page.raw or page.narrow:
+        return []
+    if page.store.format == "spark" and "provider" in page.raw:
+        from abscli.render.spark import batch_lines
+
+        return batch_lines(page.raw, width)
+    return [f"As {page.store.format.capitalize()} says it", *facts(page.raw, width)]
 
 
 def _heading(page: EpochPage, width: int, ascii: bool) -> list[str]:
@@ -418,6 +429,6 @@ def next_commands(page: StorePage) -> list[str]:
         return [f"abs inspect {store} --watch"]
     if page.latest_complete is None:
         return [f"abs validate {store}"] if page.epochs else []
-    if page.format != "abs":
+    if page.format == "flink":
         return [f"abs validate {store}"]
     return [f"abs validate {store}", f"abs plan-recovery {store}@{page.latest_complete} --out plan.json"]

@@ -33,6 +33,7 @@ MEANING = {
     Code.TOPOLOGY_MISSING: "without the job graph nothing says whose state this is",
     Code.MANIFEST_UNREADABLE: "what the epoch consists of is not known",
     Code.MISPLACED_KEY: "the task holds keys of another: their later records would miss this state",
+    Code.STALE_PATH: "it was moved: the engine looks at the old place; a copy made by 'abs restore' has the new one",
 }
 
 

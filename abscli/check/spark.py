@@ -1,0 +1,257 @@
+"""The verdict on a Spark checkpoint: batch by batch, from which a restart gives exact results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from abscli.check.findings import HARMLESS, Code, EpochReport, Finding, StoreReport
+from formats.spark import layout, sources
+from formats.spark.evidence import FileEvidence, PartitionEvidence, Problem
+from formats.spark.gather import BatchEvidence, CheckpointEvidence
+from formats.spark.store import timestamp
+from formats.view import Status
+
+_NOT_SPARKS = (Code.CONSERVATION, Code.TOPOLOGY_MISSING)
+"""Spark keeps neither counters of channels nor the job graph."""
+
+
+@dataclass(slots=True)
+class _Version:
+    """One version of a partition. blame: why it is not exact, empty if it is; named: what is wrong with files of this
+    very version that it can do without; there: whether files lead to it at all; vouched: checksums hold for them."""
+
+    blame: tuple[Problem, ...]
+    named: tuple[Problem, ...]
+    there: bool
+    vouched: bool
+
+
+def check_spark(evidence: CheckpointEvidence) -> StoreReport:
+    """All checks on a checkpoint.
+
+    An epoch is restorable when its offsets, its commit, what its file sources have seen and the state of each of its
+    partitions are those that were written, as far as can be told: then the query goes on from it to exact results.
+    Spark also wants the offsets of the batch before, to start at all.
+    A damaged snapshot that Spark notices and can do without (4.1 on) is told, and takes nothing away.
+    """
+    versions = {(part.operator, part.partition, part.store): _versions(part, evidence) for part in evidence.partitions}
+    by_task: dict[tuple[int, int], list[PartitionEvidence]] = {}
+    for part in evidence.partitions:
+        by_task.setdefault((part.operator, part.partition), []).append(part)
+    reports: list[EpochReport] = []
+    restorable: list[int] = []
+    before: BatchEvidence | None = None
+    for batch in evidence.batches:
+        state = _State()
+        findings = [*_logs(batch, evidence), *_source_logs(batch, evidence)]
+        findings += _state(batch, evidence, by_task, versions, state)
+        regressed, compared = _positions(before, batch)
+        findings += regressed
+        unchecked = {*_NOT_SPARKS, *_unchecked(evidence, state, batch)}
+        if not compared:
+            unchecked.add(Code.POSITION_REGRESSED)
+        verdict = _verdict(batch, evidence, findings)
+        exact = verdict is Status.COMPLETE or (
+            verdict is Status.DAMAGED and batch.committed and all(f in state.spared for f in findings)
+        )
+        if exact and not state.purged and _follows(before, batch):
+            restorable.append(batch.batch)
+        reports.append(
+            EpochReport(
+                epoch=batch.batch,
+                verdict=verdict,
+                findings=tuple(dict.fromkeys(findings)),
+                unchecked=tuple(code for code in Code if code in unchecked),
+                triggered=timestamp(batch.offsets.timestamp) if batch.offsets else None,
+                reason="its state has been purged" if state.purged else None,
+            )
+        )
+        before = batch
+    findings = [_finding(problem, None) for problem in evidence.problems]
+    findings += [_finding(problem, None) for problem in dict.fromkeys(evidence.stale)]
+    findings += [_orphan(path) for path in evidence.orphans]
+    return StoreReport(tuple(reports), tuple(findings), (), tuple(restorable))
+
+
+def _follows(before: BatchEvidence | None, batch: BatchEvidence) -> bool:
+    """Whether the offsets of the batch before can be read; the first batch has none before it."""
+    if batch.batch == 0:
+        return True
+    return before is not None and before.batch == batch.batch - 1 and before.offsets is not None
+
+
+@dataclass(slots=True)
+class _State:
+    """What was found of a batch's state. spared: findings that take nothing away from it."""
+
+    purged: bool = False
+    vouched: bool = True
+    shapes: bool = True
+    places: bool = True
+    spared: set[Finding] = field(default_factory=set)
+
+
+def _logs(batch: BatchEvidence, evidence: CheckpointEvidence) -> Iterator[Finding]:
+    """Offsets and commit."""
+    yield from (_finding(problem, None) for problem in batch.problems)
+    if not batch.begun:
+        said = "is not there, and the batch was committed"
+        yield Finding(Code.MISSING_FILE, None, None, layout.offsets(batch.batch), said)
+    if not batch.committed and batch.batch < evidence.newest_commit:
+        said = "is not there, and later batches were committed"
+        yield Finding(Code.MISSING_FILE, None, None, layout.commits(batch.batch), said)
+
+
+def _source_logs(batch: BatchEvidence, evidence: CheckpointEvidence) -> Iterator[Finding]:
+    """What file sources have seen up to the batch."""
+    if batch.offsets is None:
+        return
+    for name, offset in batch.offsets.sources.items():
+        upto = sources.is_file_source(offset)
+        if upto is None or name not in evidence.sources or _shared(name, offset, batch, evidence):
+            continue
+        for problem in evidence.sources[name].lacking(upto):
+            yield _finding(problem, f"source-{name}/0")
+
+
+def _shared(name: str, offset: str | None, batch: BatchEvidence, evidence: CheckpointEvidence) -> bool:
+    """Whether a source has no log because it is another one read twice, as in the join of a stream with itself."""
+    if evidence.sources[name].any or batch.offsets is None:
+        return False
+    others = [other for other, found in evidence.sources.items() if found.any]
+    return any(batch.offsets.sources.get(other) == offset for other in others)
+
+
+def _state(
+    batch: BatchEvidence,
+    evidence: CheckpointEvidence,
+    by_task: dict[tuple[int, int], list[PartitionEvidence]],
+    versions: dict[tuple[int, int, str], list[_Version]],
+    state: _State,
+) -> Iterator[Finding]:
+    """The state that a committed batch left, task by task."""
+    if not batch.committed:
+        return
+    version = batch.batch + 1
+    said = batch.offsets.partitions if batch.offsets else None
+    tasks = evidence.expected.get(said) or next(iter(evidence.expected.values()), [])
+    own = [
+        (part, versions[part.operator, part.partition, part.store]) for task in tasks for part in by_task.get(task, ())
+    ]
+    state.purged = bool(own) and all(_purged(part, found, version) for part, found in own)
+    if state.purged:
+        return
+    for task in tasks:
+        name = f"{task[0]}/{task[1]}"
+        if task not in by_task:
+            folder = f"{layout.STATE}/{name}"
+            yield Finding(Code.MISSING_FILE, name, None, folder, "the partition's folder is not there")
+        for part in by_task.get(task, ()):
+            found = versions[part.operator, part.partition, part.store][version]
+            state.vouched &= found.vouched
+            state.shapes &= part.shapes
+            state.places &= part.places
+            yield from (_finding(problem, name) for problem in found.blame)
+            for problem in found.named:
+                spared = _finding(problem, name)
+                if not found.blame:
+                    state.spared.add(spared)
+                yield spared
+
+
+def _versions(part: PartitionEvidence, evidence: CheckpointEvidence) -> list[_Version]:
+    """Each version of a partition up to the newest batch's, from the files that lead to it, as Spark takes them."""
+    last = max((batch.batch for batch in evidence.batches), default=-1) + 1
+    out = [_Version((), (), True, True)]
+    for version in range(1, last + 1):
+        whole, log = part.files.whole(version), part.files.log(version)
+        at_whole, at_log = part.of(whole), part.of(log)
+        named = tuple(at_whole.problems) if at_whole is not None else ()
+        before = out[-1]
+        if at_whole is not None and not at_whole.loud:
+            spare = tuple(at_log.problems) if at_log is not None else ()
+            out.append(_Version(_blamed(at_whole), spare, True, at_whole.vouched))
+        elif at_log is not None:
+            blame = (*before.blame, *_blamed(at_log))
+            out.append(_Version(blame, named, before.there, before.vouched and at_log.vouched))
+        elif named:
+            out.append(_Version(named, (), before.there, False))
+        else:
+            missing = Problem("missing-file", f"{part.folder}/{_name(part, version)}", _lost(version), True)
+            blame = before.blame if before.blame and not before.there else (missing,)
+            out.append(_Version(blame, (), False, False))
+    return out
+
+
+def _blamed(found: FileEvidence) -> tuple[Problem, ...]:
+    if found.problems:
+        return tuple(found.problems)
+    return (Problem("row-mismatch", found.path, found.doubted, False),) if found.doubted is not None else ()
+
+
+def _name(part: PartitionEvidence, version: int) -> str:
+    """What the log of a version would be called."""
+    kinds = {found.file.kind for found in part.evidence.values()}
+    kind = next((kind for kind in ("delta", "changelog", "snapshot", "zip") if kind in kinds), "delta")
+    uuid = part.files.id_of(version)
+    return f"{version}.{kind}" if uuid is None else f"{version}_{uuid}.{kind}"
+
+
+def _lost(version: int) -> str:
+    return f"is not there; without it version {version} and what builds on it are lost"
+
+
+def _purged(part: PartitionEvidence, versions: list[_Version], version: int) -> bool:
+    """Whether a version is older than all that is kept of its partition: deleted on purpose."""
+    oldest = min((found.file.version for found in part.evidence.values()), default=0)
+    first = next((n for n, found in enumerate(versions) if n and found.there), None)
+    return oldest > 1 and first is not None and version < first and not versions[version].there
+
+
+def _positions(before: BatchEvidence | None, batch: BatchEvidence) -> tuple[list[Finding], bool]:
+    """Whether a source went back since the batch before, and whether that could be told of all sources."""
+    if batch.offsets is None:
+        return [], False
+    if before is None or before.batch != batch.batch - 1 or before.offsets is None:
+        return [], batch.batch == 0
+    found, compared = [], True
+    for name, offset in batch.offsets.sources.items():
+        old, new = sources.positions(before.offsets.sources.get(name)), sources.positions(offset)
+        if new is None:
+            compared &= offset is None
+            continue
+        stood = {position.split: position.offset for position in old or ()}
+        for position in new:
+            was = stood.get(position.split)
+            if was is not None and position.offset is not None and position.offset < was:
+                said = f"source {name} went back in {position.split}, from {was} to {position.offset}"
+                path = layout.offsets(batch.batch)
+                found.append(Finding(Code.POSITION_REGRESSED, f"source-{name}/0", None, path, said))
+    return found, compared
+
+
+def _unchecked(evidence: CheckpointEvidence, state: _State, batch: BatchEvidence) -> Iterator[Code]:
+    if evidence.quick or not state.vouched or not batch.vouched:
+        yield Code.DIGEST_MISMATCH
+    if evidence.quick or not state.shapes:
+        yield Code.ROW_MISMATCH
+    if evidence.quick or not state.places:
+        yield Code.MISPLACED_KEY
+    if not batch.committed:
+        yield Code.MISSING_ACK
+        yield Code.MISSING_FILE
+
+
+def _verdict(batch: BatchEvidence, evidence: CheckpointEvidence, findings: list[Finding]) -> Status:
+    if any(finding.code not in HARMLESS for finding in findings):
+        return Status.DAMAGED
+    return Status.COMPLETE if batch.committed else Status.IN_PROGRESS
+
+
+def _finding(problem: Problem, task: str | None) -> Finding:
+    return Finding(Code(problem.code), task, None, problem.path, problem.message)
+
+
+def _orphan(path: str) -> Finding:
+    return Finding(Code.UNREFERENCED_FILE, None, None, path, "no batch that is kept refers to it")

@@ -1,0 +1,200 @@
+"""A Structured Streaming checkpoint as files: logs, operators, schemas and state files, read when asked for."""
+
+from __future__ import annotations
+
+import re
+
+from formats.errors import Damaged, NotFound, UnsafePath, UnsupportedVersion
+from formats.spark import layout, logs
+from formats.spark.checksums import check_hadoop_crc, check_spark_crc, hadoop_crc_name
+from formats.spark.layout import StateFile
+from formats.spark.offsets import Commit, Offsets, parse_commit, parse_offsets
+from formats.spark.operators import (
+    OperatorInfo,
+    StoreInfo,
+    metadata_path,
+    metadata_v2_dir,
+    parse_operator,
+    schema_here,
+)
+from formats.spark.schema import StateSchema, parse_schema, schema_path, schema_v3_dir
+from formats.storage import Storage
+
+UNREADABLE = (Damaged, UnsupportedVersion, UnsafePath, NotFound)
+LARGEST_FILE = 1 << 33
+"""State files larger than this are not read."""
+
+
+def is_spark(storage: Storage) -> bool:
+    """Whether this is the checkpoint of a streaming query: an offset log, and a query id or a log of commits."""
+    names = {entry.name for entry in storage.list("") if entry.size is None}
+    files = {entry.name for entry in storage.list("") if entry.size is not None}
+    return layout.OFFSETS in names and (layout.METADATA in files or bool(names & {layout.COMMITS, layout.STATE}))
+
+
+class Checkpoint:
+    """Reads a checkpoint lazily. Methods raise EmptyLog, Damaged, UnsupportedVersion, NotFound, with the path."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self._listed: dict[str, dict[str, int]] = {}
+        self._folders: dict[str, list[str]] = {}
+        self._state: dict[str, list[StateFile]] = {}
+        self._offsets: dict[int, Offsets] = {}
+        self._commits: dict[int, Commit] = {}
+        self._operators: dict[int, OperatorInfo] | None = None
+        self._schemas: dict[tuple[int, str], tuple[StateSchema, ...]] = {}
+
+    # Files
+
+    def files(self, folder: str) -> dict[str, int]:
+        """Names and sizes of the files in a folder, hidden checksum files too; none if it is not there."""
+        if folder not in self._listed:
+            self._listed[folder] = {}
+            self._folders[folder] = []
+            for name, size in self.storage.list(folder):
+                if size is None:
+                    self._folders[folder].append(name)
+                else:
+                    self._listed[folder][name] = size
+        return self._listed[folder]
+
+    def forget(self, folder: str) -> None:
+        """Let go of the listing of a folder and those in it: what is asked for again is listed again."""
+        for known in [name for name in self._listed if name == folder or name.startswith(f"{folder}/")]:
+            del self._listed[known], self._folders[known]
+            self._state.pop(known, None)
+
+    def folders(self, folder: str) -> list[str]:
+        """Names of the folders in a folder."""
+        self.files(folder)
+        return self._folders[folder]
+
+    def size(self, path: str) -> int | None:
+        """Bytes of a file; None if it is not there."""
+        folder, _, name = path.rpartition("/")
+        return self.files(folder).get(name)
+
+    def read(self, path: str) -> bytes:
+        """The bytes of a file, unchecked."""
+        size = self.size(path)
+        if size is None:
+            raise NotFound("is not there", path=path)
+        if size > LARGEST_FILE:
+            raise Damaged(f"has {size} bytes, more than {LARGEST_FILE}", path=path)
+        return self.storage.read(path)
+
+    def checked(self, path: str) -> tuple[bytes, bool]:
+        """The bytes of a file, held against the checksum files of both kinds beside it, and whether there was one."""
+        data = self.read(path)
+        vouched = False
+        hidden = hadoop_crc_name(path)
+        if self.size(hidden) is not None:
+            check_hadoop_crc(data, self.read(hidden), path)
+            vouched = True
+        if not path.endswith(".crc") and self.size(path + ".crc") is not None:
+            vouched |= check_spark_crc(data, self.read(path + ".crc"), path)
+        return data, vouched
+
+    # Logs
+
+    def batches(self, log: str) -> list[int]:
+        """The numbers in a log's folder, ascending."""
+        return list(logs.entries(self.files(log))[0])
+
+    @property
+    def query_id(self) -> str | None:
+        """The id that the query keeps for life; None if the file is lost or says nothing."""
+        try:
+            said = logs.parse(self.read(layout.METADATA).decode("utf-8", "replace").strip(), layout.METADATA)
+        except UNREADABLE:
+            return None
+        found = said.get("id")
+        return found if isinstance(found, str) else None
+
+    def offsets(self, batch: int) -> Offsets:
+        """What batch N was to read."""
+        if batch not in self._offsets:
+            path = layout.offsets(batch)
+            self._offsets[batch] = parse_offsets(self.read(path), path)
+        return self._offsets[batch]
+
+    def commit(self, batch: int) -> Commit:
+        """That batch N is done."""
+        if batch not in self._commits:
+            path = layout.commits(batch)
+            self._commits[batch] = parse_commit(self.read(path), path)
+        return self._commits[batch]
+
+    def newest_offsets(self) -> Offsets | None:
+        """The newest offsets that can be read: they carry the settings that the query keeps for life."""
+        for batch in reversed(self.batches(layout.OFFSETS)):
+            try:
+                return self.offsets(batch)
+            except UNREADABLE:
+                continue
+        return None
+
+    # Operators
+
+    def operators(self) -> dict[int, OperatorInfo]:
+        """Stateful operators by id; by the folders where the metadata is lost or older than Spark 3.5."""
+        if self._operators is None:
+            ids = sorted(int(name) for name in self.folders(layout.STATE) if re.fullmatch(r"\d{1,6}", name))
+            self._operators = {}
+            for number in ids:
+                try:
+                    self._operators[number] = self.operator(number)
+                except UNREADABLE:
+                    self._operators[number] = self._by_folders(number)
+        return self._operators
+
+    def operator(self, number: int) -> OperatorInfo:
+        """An operator as its metadata has it: of version 2 the newest file."""
+        v2 = metadata_v2_dir(number)
+        names = sorted((int(name), name) for name in self.files(v2) if name.isdigit() and len(name) < 18)
+        path = f"{v2}/{names[-1][1]}" if names else metadata_path(number)
+        return parse_operator(self.read(path), path, number)
+
+    def partitions(self, operator: int) -> list[int]:
+        """The partitions that have a folder."""
+        names = self.folders(f"{layout.STATE}/{operator}")
+        return sorted(int(name) for name in names if re.fullmatch(r"\d{1,7}", name))
+
+    def _by_folders(self, operator: int) -> OperatorInfo:
+        partitions = self.partitions(operator)
+        first = layout.store_dir(operator, partitions[0] if partitions else 0, layout.DEFAULT_STORE)
+        named = [name for name in self.folders(first) if name != layout.SSTS and not name.startswith(("_", "."))]
+        count = partitions[-1] + 1 if partitions else 1
+        stores = tuple(StoreInfo(name, 0, count, ()) for name in sorted(named) or [layout.DEFAULT_STORE])
+        return OperatorInfo(operator, None, stores, None, None)
+
+    # State
+
+    def schemas(self, operator: int, store: StoreInfo) -> tuple[StateSchema, ...]:
+        """The column families of a store, as its newest schema file has them."""
+        key = (operator, store.name)
+        if key not in self._schemas:
+            path = self.schema_file(operator, store)
+            self._schemas[key] = parse_schema(self.read(path), path, store.prefix)
+        return self._schemas[key]
+
+    def schema_file(self, operator: int, store: StoreInfo) -> str:
+        """Where the newest schema of a store lies, whether it is there or not."""
+        for absolute in reversed(store.schemas):
+            here = schema_here(absolute)
+            if here is not None:
+                return here
+        plain = schema_path(operator, store.name)
+        folder = schema_v3_dir(operator, store.name)
+        found = [(int(name.partition("_")[0]), name) for name in self.files(folder) if re.match(r"\d{1,18}_", name)]
+        return f"{folder}/{max(found)[1]}" if found and self.size(plain) is None else plain
+
+    def state_files(self, operator: int, partition: int, store: str) -> list[StateFile]:
+        """The state files of one partition of a store, by version."""
+        folder = layout.store_dir(operator, partition, store)
+        if folder not in self._state:
+            visible = ((name, size) for name, size in self.files(folder).items() if name[0] != ".")
+            found = (layout.state_file(name, size) for name, size in visible)
+            self._state[folder] = sorted(file for file in found if file is not None)
+        return self._state[folder]

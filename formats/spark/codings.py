@@ -1,0 +1,117 @@
+"""Which column families the stores of a checkpoint have, and how their rows are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from formats.errors import NotFound
+from formats.spark import layout, logs
+from formats.spark.checkpoint import UNREADABLE, Checkpoint
+from formats.spark.layout import StateFile
+from formats.spark.operators import OperatorInfo, StoreInfo
+from formats.spark.rocks import parse_zip
+from formats.spark.rules import Coding, Rule, partition_rule
+from formats.spark.schema import StateSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One named state. kind: `keyed`, or of `transformWithState` `value`, `list`, `map`, `timers`, and `internal` for
+    what Spark keeps for itself. rule: which part of the key its partition goes by. opaque: why its rows cannot be
+    decoded here; None if they can."""
+
+    operator: OperatorInfo
+    store: StoreInfo
+    name: str | None
+    kind: str
+    schema: StateSchema
+    rule: Rule | None
+    opaque: str | None
+
+    @property
+    def grouped(self) -> bool:
+        """Whether its store has column families."""
+        return self.schema.name != layout.DEFAULT_STORE
+
+    def coding(self, rocks: bool, families: dict[str, int]) -> Coding | None:
+        """How its rows are written; None where no snapshot says which column family it is."""
+        if not self.grouped:
+            return Coding(self.schema, rocks)
+        number = families.get(self.schema.name)
+        return None if number is None else Coding(self.schema, rocks, number, self.kind == "list")
+
+
+_KINDS = {"ValueState": "value", "ListState": "list", "MapState": "map", "TimerState": "timers"}
+
+
+def families(checkpoint: Checkpoint, operator: OperatorInfo, store: StoreInfo, encoding: str) -> list[Family]:
+    """The column families of a store; Damaged, NotFound, UnsupportedVersion where its schema cannot be read."""
+    schemas = checkpoint.schemas(operator.id, store)
+    kinds = variables(operator)
+    transform = (operator.name or "").startswith("transformWithState")
+    out = []
+    for schema in schemas:
+        rule = partition_rule(operator.name, store.name, schema)
+        opaque = None
+        if transform and encoding != "unsaferow":
+            opaque = f"its rows are written as {encoding}: ask Spark with --engine spark"
+        elif not schema.known:
+            opaque = "its keys are encoded in a way that is not known here: ask Spark with --engine spark"
+        if schema.name == layout.DEFAULT_STORE:
+            name = None if store.name == layout.DEFAULT_STORE else store.name
+            out.append(Family(operator, store, name, "keyed", schema, rule, opaque))
+            continue
+        kind = kinds.get(schema.name, "keyed")
+        if schema.name.startswith("$"):
+            kind = "timers" if "Timers_" in schema.name else "internal"
+        if schema.name.startswith(("left-keyWithTs", "right-keyWithTs")):
+            kind = "list"
+        out.append(Family(operator, store, schema.name, kind, schema, rule, opaque))
+    return out
+
+
+def variables(operator: OperatorInfo) -> dict[str, str]:
+    """Kinds of the state variables of `transformWithState`."""
+    if operator.properties is None:
+        return {}
+    try:
+        said = logs.parse(operator.properties, operator.path or "")
+    except UNREADABLE:
+        return {}
+    found = said.get("stateVariables")
+    if not isinstance(found, list):
+        return {}
+    return {
+        item["stateName"]: _KINDS.get(str(item.get("stateVariableType")), "keyed")
+        for item in found
+        if isinstance(item, dict) and isinstance(item.get("stateName"), str)
+    }
+
+
+def family_numbers(checkpoint: Checkpoint, folder: str, files: Iterable[StateFile]) -> dict[str, int]:
+    """Ids of column families by name, as the newest readable snapshot of a partition has them."""
+    for file in sorted(files, reverse=True):
+        if file.kind == "zip":
+            path = f"{folder}/{file.name}"
+            try:
+                return parse_zip(checkpoint.read(path), path).families
+            except UNREADABLE:
+                continue
+    return {}
+
+
+def only_first(family: Family) -> bool:
+    """Whether all of a state lies in partition 0: there is no key to spread it by."""
+    return not family.schema.key.fields or family.operator.name == "globalLimit"
+
+
+def expected_partitions(checkpoint: Checkpoint, operator: OperatorInfo, said: int | None) -> list[int]:
+    """The partitions that an operator's state has. said: their number, as the batch's offsets have it."""
+    try:
+        found = [f for store in operator.stores for f in families(checkpoint, operator, store, "unsaferow")]
+    except (NotFound, *UNREADABLE):
+        found = []
+    if found and all(only_first(family) for family in found):
+        return [0]
+    return list(range(said or max(store.partitions for store in operator.stores)))

@@ -1,0 +1,318 @@
+"""All that a verdict on a checkpoint is made of: what its logs say and lack, and what is in each partition's files."""
+
+from __future__ import annotations
+
+import multiprocessing
+import posixpath
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+
+from formats.spark import layout, logs
+from formats.spark.checkpoint import UNREADABLE, Checkpoint
+from formats.spark.codings import Family, expected_partitions, families
+from formats.spark.evidence import PartitionEvidence, PartitionWork, Problem, problem_of
+from formats.spark.offsets import Commit, Offsets
+from formats.spark.operators import OperatorInfo, StoreInfo, metadata_path, schema_here
+from formats.spark.probe import probe
+from formats.spark.replay import partition_files
+from formats.spark.sources import is_file_source, parse_source
+from formats.storage import Storage
+
+
+@dataclass(slots=True)
+class BatchEvidence:
+    """The logs of one batch. problems: of its offsets and commit; vouched: a checksum holds for both."""
+
+    batch: int
+    offsets: Offsets | None
+    commit: Commit | None
+    begun: bool
+    committed: bool
+    problems: list[Problem] = field(default_factory=list)
+    vouched: bool = False
+
+
+@dataclass(slots=True)
+class SourceEvidence:
+    """The log of one file source. bases: numbers of compactions that read; there: numbers of entries that read."""
+
+    source: str
+    bases: list[int]
+    there: set[int]
+    problems: dict[int, Problem]
+    folder: str
+
+    @property
+    def any(self) -> bool:
+        """Whether it has a file at all."""
+        return bool(self.there or self.problems)
+
+    def lacking(self, upto: int) -> list[Problem]:
+        """What is wrong with the entries that a query needs to go on from position `upto`: all since a compaction."""
+        at = bisect_right(self.bases, upto)
+        base = self.bases[at - 1] if at else -1
+        out = []
+        for number in range(base + 1, upto + 1):
+            if number in self.there:
+                continue
+            path = f"{self.folder}/{number}"
+            out.append(self.problems.get(number) or Problem("missing-file", path, "is not there", True))
+            if len(out) == 3:
+                break
+        return out
+
+
+@dataclass(slots=True)
+class CheckpointEvidence:
+    """A checkpoint's facts. problems: of no batch; stale: absolute paths that lead elsewhere; expected: the tasks of
+    each batch by its number of partitions; unread: operators whose schema cannot be read."""
+
+    root: str
+    batches: list[BatchEvidence]
+    partitions: list[PartitionEvidence]
+    sources: dict[str, SourceEvidence]
+    problems: list[Problem]
+    stale: list[Problem]
+    orphans: list[str]
+    expected: dict[int | None, list[tuple[int, int]]]
+    quick: bool
+
+    @property
+    def newest_commit(self) -> int:
+        """The newest batch with a commit; -1 if there is none."""
+        return max((batch.batch for batch in self.batches if batch.committed), default=-1)
+
+
+def gather(
+    checkpoint: Checkpoint,
+    *,
+    quick: bool = False,
+    progress: Callable[[int], None] | None = None,
+    workers: int = 1,
+) -> CheckpointEvidence:
+    """Read a checkpoint whole, every file once. quick: state files by presence and size only.
+
+    progress: called with the bytes of the state files that are done; workers: processes that share the partitions out
+    among them (started afresh, so worth it from some thousands of files on).
+    """
+    batches = [_batch(checkpoint, number) for number in _numbers(checkpoint)]
+    problems = _identity(checkpoint)
+    found: list[PartitionEvidence] = []
+    stale: list[Problem] = []
+    counts = {b.offsets.partitions for b in batches if b.offsets is not None and b.offsets.partitions is not None}
+    newest = checkpoint.newest_offsets()
+    last = max((batch.batch for batch in batches), default=-1) + 1
+    work: list[PartitionWork] = []
+    metadata = False
+    for operator in checkpoint.operators().values():
+        metadata |= operator.path is not None
+        problems += _operator(checkpoint, operator)
+        stale += _stale(checkpoint, operator)
+        for index, store in enumerate(operator.stores):
+            known = _families(checkpoint, operator, store, newest, problems)
+            partitions = counts or {store.partitions}
+            for partition in checkpoint.partitions(operator.id):
+                work.append(
+                    PartitionWork(
+                        operator.id,
+                        partition,
+                        store.name,
+                        index,
+                        known,
+                        frozenset(partitions),
+                        newest is not None and newest.row_checksum,
+                        newest is None or newest.strict,
+                        last,
+                    )
+                )
+    if not metadata:  # no operator has any: written before Spark 3.5
+        problems = [p for p in problems if not (p.code == "missing-file" and p.path.endswith("_metadata/metadata"))]
+    read = 0
+    for evidence in _probed(checkpoint, work, quick, workers):
+        found.append(evidence)
+        if progress is not None:
+            read += sum(one.file.size for one in evidence.evidence.values())
+            progress(read)
+    expected: dict[int | None, list[tuple[int, int]]] = {}
+    for batch in batches:
+        said = batch.offsets.partitions if batch.offsets else (newest.partitions if newest else None)
+        if said not in expected:
+            expected[said] = [
+                (operator.id, partition)
+                for operator in checkpoint.operators().values()
+                for partition in expected_partitions(checkpoint, operator, said)
+            ]
+    orphans = [path for evidence in found for path in evidence.orphans]
+    return CheckpointEvidence(
+        checkpoint.storage.root,
+        batches,
+        found,
+        _sources(checkpoint, batches),
+        problems,
+        stale,
+        orphans + _leftovers(checkpoint),
+        expected,
+        quick,
+    )
+
+
+def _probed(
+    checkpoint: Checkpoint, work: list[PartitionWork], quick: bool, workers: int
+) -> Iterator[PartitionEvidence]:
+    if workers < 2 or len(work) < 2:
+        yield from (_probe(checkpoint, item, quick) for item in work)
+        return
+    context = multiprocessing.get_context("spawn")  # numpy and pyarrow have threads: no fork
+    started = (checkpoint.storage,)
+    with ProcessPoolExecutor(workers, context, initializer=_begin, initargs=started) as pool:
+        yield from pool.map(partial(_probe_there, quick=quick), work, chunksize=max(1, len(work) // (8 * workers)))
+
+
+def _probe(checkpoint: Checkpoint, item: PartitionWork, quick: bool) -> PartitionEvidence:
+    files = partition_files(checkpoint, item.operator, item.partition, item.store, item.index)
+    evidence = probe(checkpoint, item, files, quick=quick)
+    checkpoint.forget(evidence.folder)
+    return evidence
+
+
+_there: list[Checkpoint] = []
+"""In a worker: its own view of the checkpoint."""
+
+
+def _begin(storage: Storage) -> None:
+    _there.append(Checkpoint(storage))
+
+
+def _probe_there(item: PartitionWork, quick: bool) -> PartitionEvidence:
+    return _probe(_there[0], item, quick)
+
+
+def _numbers(checkpoint: Checkpoint) -> list[int]:
+    return sorted({*checkpoint.batches(layout.OFFSETS), *checkpoint.batches(layout.COMMITS)})
+
+
+def _batch(checkpoint: Checkpoint, number: int) -> BatchEvidence:
+    begun, done = (checkpoint.size(path(number)) is not None for path in (layout.offsets, layout.commits))
+    found = BatchEvidence(number, None, None, begun, done, vouched=True)
+    for there, path in ((begun, layout.offsets(number)), (done, layout.commits(number))):
+        if not there:
+            continue
+        try:
+            _, vouched = checkpoint.checked(path)
+            found.vouched &= vouched
+            if path.startswith(layout.OFFSETS):
+                found.offsets = checkpoint.offsets(number)
+            else:
+                found.commit = checkpoint.commit(number)
+        except UNREADABLE as error:
+            found.problems.append(_log_problem(error, path))
+    return found
+
+
+def _log_problem(error: Exception, path: str) -> Problem:
+    assert isinstance(error, UNREADABLE)
+    plain = problem_of(error, path)
+    hint = f"; {error.hint}" if error.hint and isinstance(error, logs.EmptyLog) else ""
+    code = "manifest-unreadable" if plain.code == "unreadable" else plain.code
+    return Problem(code, plain.path, plain.message + hint, True)
+
+
+def _identity(checkpoint: Checkpoint) -> list[Problem]:
+    """The query's id."""
+    path = layout.METADATA
+    if checkpoint.size(path) is None:
+        said = "the query's id is lost: Spark (4.2 on) does not start without it, older versions take a new one"
+        return [Problem("missing-file", path, said, True)]
+    try:
+        checkpoint.checked(path)
+    except UNREADABLE as error:
+        return [_log_problem(error, path)]
+    if checkpoint.query_id is None:
+        return [Problem("manifest-unreadable", path, "names no query id", True)]
+    return []
+
+
+def _operator(checkpoint: Checkpoint, operator: OperatorInfo) -> list[Problem]:
+    """The operator's metadata, read again for what is wrong with it."""
+    try:
+        found = checkpoint.operator(operator.id)
+        checkpoint.checked(found.path or "")
+    except UNREADABLE as error:
+        plain = problem_of(error, metadata_path(operator.id))
+        return [plain]
+    return []
+
+
+def _families(
+    checkpoint: Checkpoint, operator: OperatorInfo, store: StoreInfo, newest: Offsets | None, problems: list[Problem]
+) -> tuple[Family, ...] | None:
+    path = checkpoint.schema_file(operator.id, store)
+    try:
+        checkpoint.checked(path)
+        return tuple(families(checkpoint, operator, store, newest.encoding if newest else "unsaferow"))
+    except UNREADABLE as error:
+        problems.append(problem_of(error, path))
+        return None
+
+
+def _stale(checkpoint: Checkpoint, operator: OperatorInfo) -> list[Problem]:
+    """Schema files that metadata names by a path outside of this checkpoint: Spark looks for them there."""
+    out = []
+    for store in operator.stores:
+        for absolute in store.schemas:
+            here = schema_here(absolute)
+            root = absolute[: -len(here) - 1] if here else absolute
+            if here is not None and _plain(root) == _plain(checkpoint.storage.root):
+                continue
+            said = f"names {absolute}, which is not in this checkpoint: Spark looks for the schema there"
+            out.append(Problem("stale-path", operator.path or "", said, False))
+    return out
+
+
+def _plain(uri: str) -> str:
+    """A path or URI so that the same place is written in one way."""
+    return posixpath.normpath(re.sub(r"^file:/*", "/", uri))
+
+
+def _sources(checkpoint: Checkpoint, batches: list[BatchEvidence]) -> dict[str, SourceEvidence]:
+    """The logs of file sources, each file read once."""
+    found: dict[str, SourceEvidence] = {}
+    names = {
+        name
+        for batch in batches
+        if batch.offsets is not None
+        for name, offset in batch.offsets.sources.items()
+        if is_file_source(offset) is not None
+    }
+    for name in sorted(names):
+        folder = f"{layout.SOURCES}/{name}"
+        single, compact = logs.entries(checkpoint.files(folder))
+        evidence = SourceEvidence(name, [], set(), {}, folder)
+        for number, file in [*single.items(), *compact.items()]:
+            path = f"{folder}/{file}"
+            try:
+                data, _ = checkpoint.checked(path)
+                parse_source(data, path)
+            except UNREADABLE as error:
+                evidence.problems[number] = problem_of(error, path)
+                continue
+            if number in compact and file == compact[number]:
+                evidence.bases.append(number)
+            evidence.there.add(number)
+        found[name] = evidence
+    return found
+
+
+def _leftovers(checkpoint: Checkpoint) -> list[str]:
+    """What writes that never ended left behind: hidden `.tmp` files of Hadoop's and Spark's."""
+    folders = [layout.OFFSETS, layout.COMMITS, *(f"{layout.SOURCES}/{n}" for n in checkpoint.folders(layout.SOURCES))]
+    return [
+        f"{folder}/{name}"
+        for folder in folders
+        for name in checkpoint.files(folder)
+        if name.startswith(".") and name.endswith(".tmp")
+    ]

@@ -1,0 +1,63 @@
+"""Where things lie in a Structured Streaming checkpoint, and what the names of state files say."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+METADATA = "metadata"
+OFFSETS = "offsets"
+COMMITS = "commits"
+SOURCES = "sources"
+STATE = "state"
+DEFAULT_STORE = "default"
+SSTS = "SSTs"
+
+HDFS = "hdfs"
+ROCKSDB = "rocksdb"
+
+_STATE_FILE = re.compile(r"(\d{1,18})(?:_([0-9A-Za-z][0-9A-Za-z-]{0,63}))?\.(delta|snapshot|changelog|zip)")
+_LOG_ENTRY = re.compile(r"(\d{1,18})(\.compact)?")
+SNAPSHOTS = frozenset({"snapshot", "zip"})
+
+
+class StateFile(NamedTuple):
+    """One state file by its name. version: the batch that wrote it plus 1; uuid: of checkpoint format 2, else None;
+    kind: `delta`, `snapshot` (HDFS-backed), `changelog`, `zip` (RocksDB)."""
+
+    version: int
+    uuid: str | None
+    kind: str
+    name: str
+    size: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether it holds all of the state, not only what changed."""
+        return self.kind in SNAPSHOTS
+
+
+def state_file(name: str, size: int) -> StateFile | None:
+    """What a name says; None if it is not that of a state file."""
+    found = _STATE_FILE.fullmatch(name)
+    return StateFile(int(found[1]), found[2], found[3], name, size) if found else None
+
+
+def log_entry(name: str) -> tuple[int, bool] | None:
+    """The number of a log's file, and whether it is a compaction of all before it."""
+    found = _LOG_ENTRY.fullmatch(name)
+    return (int(found[1]), found[2] is not None) if found else None
+
+
+def offsets(batch: int) -> str:
+    return f"{OFFSETS}/{batch}"
+
+
+def commits(batch: int) -> str:
+    return f"{COMMITS}/{batch}"
+
+
+def store_dir(operator: int, partition: int, store: str) -> str:
+    """Where one partition of a state store lies; the default store has no folder of its own."""
+    folder = f"{STATE}/{operator}/{partition}"
+    return folder if store == DEFAULT_STORE else f"{folder}/{store}"

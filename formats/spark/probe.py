@@ -1,0 +1,316 @@
+"""Reads all state files of one partition once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from formats.errors import Damaged, UnsupportedVersion
+from formats.spark import layout
+from formats.spark.blocks import unpack
+from formats.spark.checkpoint import UNREADABLE, Checkpoint
+from formats.spark.checksums import ChecksumMismatch
+from formats.spark.codings import family_numbers
+from formats.spark.evidence import FileEvidence, PartitionEvidence, PartitionWork, Problem, problem_of
+from formats.spark.families import list_items
+from formats.spark.layout import StateFile
+from formats.spark.records import Records
+from formats.spark.replay import PartitionFiles, apply, records_of, rocks_rows
+from formats.spark.rocks import RocksSnapshot, parse_zip
+from formats.spark.row_checks import RowChecks
+from formats.spark.sst import DELETION, SINGLE_DELETION, Entry, parse_sst
+
+COMPARE_UP_TO = 4_000_000
+"""Rows of all snapshots of a partition up to which each is compared with what the files before it lead to."""
+
+
+def probe(checkpoint: Checkpoint, work: PartitionWork, files: PartitionFiles, *, quick: bool) -> PartitionEvidence:
+    """Read every state file of a partition once. quick: only presence and sizes."""
+    return _Probe(checkpoint, work, files, quick).run()
+
+
+@dataclass(slots=True)
+class _Dispute:
+    """A snapshot and the logs before it that do not agree. snapshot_holds, logs_hold: the next snapshot was made of it,
+    or of them."""
+
+    snapshot: FileEvidence
+    logs: list[FileEvidence]
+    differ: int
+    snapshot_holds: bool = False
+    logs_hold: bool = False
+
+    def settle(self) -> None:
+        """Doubt what may be wrong: none if a file of them is known to be, not what is known to be right."""
+        files = [self.snapshot, *self.logs]
+        if any(file.problems for file in files):
+            return
+        vouched = [file for file in files if file.vouched]
+        if len(vouched) == len(files):
+            vouched = []  # each is what was written, and yet one is not what belongs here
+        if not self.snapshot_holds and self.snapshot not in vouched:
+            self.snapshot.doubted = f"differs in {self.differ} keys from what the files before it lead to"
+        for log in self.logs:
+            if not self.logs_hold and log not in vouched:
+                log.doubted = f"what it leads to differs in {self.differ} keys from {self.snapshot.path}"
+
+
+class _Probe:
+    def __init__(self, checkpoint: Checkpoint, work: PartitionWork, files: PartitionFiles, quick: bool) -> None:
+        self.checkpoint, self.work, self.files, self.quick = checkpoint, work, files, quick
+        self.folder = layout.store_dir(work.operator, work.partition, work.store)
+        self.all = checkpoint.state_files(work.operator, work.partition, work.store)
+        self.evidence = {file.name: FileEvidence(file, f"{self.folder}/{file.name}") for file in self.all}
+        self.ssts: dict[str, tuple[Problem | None, list[Entry], bool]] = {}
+        self.uses: dict[str, list[str]] = {}
+        self.holding: dict[str, FileEvidence] = {}
+        self.families = tuple(f for f in work.families or () if f.opaque is None)
+        self.rows = RowChecks(work)
+        self.disputes: list[_Dispute] = []
+        self.compared = 0
+        self.skipped = False
+
+    def run(self) -> PartitionEvidence:
+        rocks = any(file.kind in ("zip", "changelog") for file in self.all)
+        numbers: dict[str, int] = {}
+        if any(family.grouped for family in self.families):
+            numbers = family_numbers(self.checkpoint, self.folder, self.all)
+        for family in self.families:
+            coding = family.coding(rocks, numbers)
+            if coding is not None:
+                self.rows.codings.append((family, coding))
+        complete = len(self.rows.codings) == len(self.work.families or ()) and self.work.families is not None
+        if self.quick:
+            for file in self.all:
+                self._presence(file)
+        else:
+            self._walk()
+            self.rows.check_values()
+            self.rows.check_keys()
+            for name, ssts in self.uses.items():
+                for sst in ssts:
+                    if sst in self.holding:
+                        self.evidence[name].problems += self.holding[sst].problems
+            for dispute in self.disputes:
+                dispute.settle()
+        places = complete and self.work.strict and bool(self.work.partitions)
+        places = places and all(f.rule is not None or not f.schema.key.fields for f, _ in self.rows.codings)
+        return PartitionEvidence(
+            self.work.operator,
+            self.work.partition,
+            self.work.store,
+            self.folder,
+            self.files,
+            self.evidence,
+            list(self._orphans()),
+            complete and not self.quick,
+            places and not self.quick,
+            not self.skipped and not self.quick,
+        )
+
+    # Files, one after the other
+
+    def _presence(self, file: StateFile) -> None:
+        found = self.evidence[file.name]
+        if file.size == 0:
+            found.problems.append(Problem("unreadable", found.path, "is empty", True))
+        elif file.kind == "zip":
+            try:
+                snapshot = parse_zip(self.checkpoint.read(found.path), found.path)
+            except UNREADABLE as error:
+                found.problems.append(problem_of(error, found.path))
+                return
+            for sst in snapshot.ssts:
+                self.uses.setdefault(file.name, []).append(sst.name)
+                if (absent := self._absent(sst.name, sst.size)) is not None:
+                    found.problems.append(absent)
+
+    def _walk(self) -> None:
+        """Files by version; alongside, the state that they lead to, for snapshots to be compared with.
+
+        In checkpoint format 2 only files that were committed have a place in that chain.
+        """
+        state: dict[bytes, bytes] | None = {}
+        rival: dict[bytes, bytes] | None = None
+        at = 0
+        since: list[FileEvidence] = []
+        for file in sorted(self.all, key=lambda file: (file.version, file.whole)):
+            found = self.evidence[file.name]
+            if file.whole:
+                rows = self._snapshot(file, found)
+                if rows is None or (self.files.whole(file.version) is not file and file.uuid is not None):
+                    continue
+                if state is not None and at == file.version:
+                    rival = self._compare(found, state, rival, rows, since)
+                    since = []
+                if not found.problems:
+                    state, at = rows, file.version
+                continue
+            records = self._log(file, found)
+            if self.files.log(file.version) is not file and file.uuid is not None:
+                continue
+            if records is None or state is None or file.version != at + 1:
+                state = rival = None
+                continue
+            apply(state, records)
+            if rival is not None:
+                apply(rival, records)
+            at = file.version
+            since.append(found)
+
+    def _log(self, file: StateFile, found: FileEvidence) -> Records | None:
+        try:
+            data, vouched = self.checkpoint.checked(found.path)
+            unpacked = unpack(data, found.path)
+            records = records_of(unpacked.data, file, found.path, self.work.row_checksums)
+        except UNREADABLE as error:
+            found.problems.append(problem_of(error, found.path))
+            return None
+        found.vouched = vouched or unpacked.checked or self.work.row_checksums
+        found.rows = len(records.keys)
+        if records.lineage:
+            self.files.know(records.lineage)
+        self.rows.keep(found, records.keys, records.values)
+        return records
+
+    def _snapshot(self, file: StateFile, found: FileEvidence) -> dict[bytes, bytes] | None:
+        if file.kind == "snapshot":
+            records = self._log(file, found)
+            if records is None:
+                return None
+            rows: dict[bytes, bytes] = {}
+            apply(rows, records)
+            if len(rows) != len(records.keys):
+                said = f"has {len(records.keys)} rows of {len(rows)} keys: some key is in it twice"
+                found.problems.append(Problem("row-mismatch", found.path, said, False))
+            return rows
+        try:
+            snapshot = parse_zip(self.checkpoint.checked(found.path)[0], found.path)
+        except UNREADABLE as error:
+            found.problems.append(problem_of(error, found.path))
+            return None
+        found.vouched = True  # every entry of a zip file has a CRC32
+        return self._zipped(snapshot, found)
+
+    def _zipped(self, snapshot: RocksSnapshot, found: FileEvidence) -> dict[bytes, bytes] | None:
+        entries: list[Entry] = []
+        unread = False
+        for sst in snapshot.ssts:
+            self.uses.setdefault(found.file.name, []).append(sst.name)
+            problem = self._absent(sst.name, sst.size)
+            if problem is None:
+                problem, own, vouched = self._sst(sst.name)
+                entries += own
+                found.vouched &= vouched
+            if problem is not None and problem.code == "unchecked":
+                unread = True
+            elif problem is not None:
+                found.problems.append(problem)
+        if found.problems or unread or snapshot.wal:
+            self.skipped |= unread or snapshot.wal
+            return None
+        self.compared += len(entries)
+        if self.compared > COMPARE_UP_TO:
+            self.skipped = True
+            found.rows = snapshot.keys
+            return None
+        try:
+            rows = rocks_rows(snapshot, entries, found.path, self.work.row_checksums)
+        except ChecksumMismatch as error:
+            found.problems.append(Problem("digest-mismatch", found.path, error.message, True))
+            return None
+        except Damaged as error:
+            found.problems.append(Problem("row-mismatch", found.path, error.message, False))
+            return None
+        found.rows = len(rows)
+        if self.work.row_checksums:
+            self.rows.keep(found, list(rows), rows.values())
+        return rows
+
+    def _absent(self, name: str, size: int) -> Problem | None:
+        path = f"{self.folder}/{layout.SSTS}/{name}"
+        there = self.checkpoint.size(path)
+        if there is None:
+            return Problem("missing-file", path, "is not there", True)
+        if there != size:
+            return Problem("size-mismatch", path, f"has {there} bytes, {size} were written", True)
+        return None
+
+    def _sst(self, name: str) -> tuple[Problem | None, list[Entry], bool]:
+        """One SST file, read once for all snapshots that share it. RocksDB passes over blocks that do not hold."""
+        if name not in self.ssts:
+            path = f"{self.folder}/{layout.SSTS}/{name}"
+            try:
+                data, _ = self.checkpoint.checked(path)
+                entries = parse_sst(data, path)
+            except UnsupportedVersion as error:
+                self.ssts[name] = (Problem("unchecked", path, error.message, False), [], False)
+            except UNREADABLE as error:
+                self.ssts[name] = (problem_of(error, path, loud=False), [], True)
+            else:
+                self.ssts[name] = (None, entries, True)
+                holder = FileEvidence(StateFile(0, None, "sst", name, len(data)), path)
+                if not self.work.row_checksums:
+                    values = [None if e.kind in (DELETION, SINGLE_DELETION) else e.value for e in entries]
+                    self.rows.keep(holder, [entry.key for entry in entries], values)
+                self.holding[name] = holder
+        problem, entries, vouched = self.ssts[name]
+        return problem, entries, vouched
+
+    def _compare(
+        self,
+        found: FileEvidence,
+        state: dict[bytes, bytes],
+        rival: dict[bytes, bytes] | None,
+        rows: dict[bytes, bytes],
+        since: list[FileEvidence],
+    ) -> dict[bytes, bytes] | None:
+        """A snapshot holds what the files before it lead to. Where not, one of them is wrong, and not known which.
+
+        state: what the last snapshot and what followed lead to; rival: what they do without a snapshot in dispute. The
+        one that this snapshot agrees with was right. The rival of the next snapshot, if this one is in dispute.
+        """
+        self.compared += len(rows)
+        if self.compared > COMPARE_UP_TO:
+            self.skipped = True
+            return None
+        agrees = self._equal(state, rows)
+        if rival is not None and self._equal(rival, rows):
+            if not agrees:
+                self.disputes[-1].logs_hold = True
+            return None
+        if agrees:
+            if rival is not None:
+                self.disputes[-1].snapshot_holds = True
+            return None
+        differ = sum(1 for key in state.keys() | rows.keys() if state.get(key) != rows.get(key))
+        self.disputes.append(_Dispute(found, list(since), differ))
+        return dict(state)
+
+    def _equal(self, one: dict[bytes, bytes], other: dict[bytes, bytes]) -> bool:
+        return one == other or (self.listed and self._plain(one) == self._plain(other))
+
+    @property
+    def listed(self) -> bool:
+        """Whether some column family holds lists."""
+        return any(coding.listed for _, coding in self.rows.codings)
+
+    def _plain(self, rows: dict[bytes, bytes]) -> dict[bytes, object]:
+        """Rows with lists taken apart: how their items are delimited is RocksDB's affair."""
+        listed = {c.family.to_bytes(2, "little") for _, c in self.rows.codings if c.listed and c.family is not None}
+        return {key: list_items(value) if key[:2] in listed else value for key, value in rows.items()}
+
+    def _orphans(self) -> Iterator[str]:
+        """State files of no batch: beyond the newest that was begun, or of another attempt than was committed."""
+        for file in self.all:
+            if file.version > self.work.newest:
+                yield f"{self.folder}/{file.name}"
+            elif file.uuid is not None:
+                own = self.files.id_of(file.version)
+                if own is not None and own != file.uuid:
+                    yield f"{self.folder}/{file.name}"
+        if any(file.kind == "zip" for file in self.all):
+            named = {name for names in self.uses.values() for name in names}
+            for name in self.checkpoint.files(f"{self.folder}/{layout.SSTS}"):
+                if not name.startswith(".") and not name.endswith(".crc") and name not in named:
+                    yield f"{self.folder}/{layout.SSTS}/{name}"

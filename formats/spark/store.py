@@ -1,0 +1,384 @@
+"""The read-only view of a Structured Streaming checkpoint: batches are epochs, partitions of state are tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from formats.errors import FormatError, NotFound, UnsupportedVersion
+from formats.spark import layout, logs, sources
+from formats.spark.checkpoint import UNREADABLE, Checkpoint, is_spark
+from formats.spark.codings import Family, expected_partitions, families, family_numbers
+from formats.spark.offsets import Commit, Offsets
+from formats.spark.operators import OperatorInfo, StoreInfo
+from formats.spark.presence import Presence
+from formats.spark.replay import Chain, PartitionFiles, load, partition_files
+from formats.spark.rocks import parse_zip
+from formats.storage import Storage
+from formats.view import EpochDetail, EpochFacts, FileFacts, OperatorFacts, StateFacts, Status, TaskFacts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from formats.topology import Topology
+
+COUNT_UP_TO = 16 << 20
+"""Bytes of state files up to which an epoch's rows are counted where no file says how many there are."""
+
+
+class SparkStore:
+    """A checkpoint opened for reading; NotFound if there is none at `storage`."""
+
+    format = "spark"
+
+    def __init__(self, storage: Storage) -> None:
+        if not is_spark(storage):
+            said = "no Spark checkpoint here: it has no offsets"
+            raise NotFound(said, path=storage.root, hint="give the query's checkpointLocation")
+        self.storage = storage
+        self.checkpoint = Checkpoint(storage)
+        self._partitions: dict[tuple[int, int, str], PartitionFiles] = {}
+        self._seen: Presence | None = None
+
+    @property
+    def path(self) -> str:
+        return self.storage.root
+
+    @property
+    def job(self) -> str | None:
+        """The query's id: a checkpoint does not know its name."""
+        return self.checkpoint.query_id
+
+    # Epochs
+
+    def epoch_numbers(self) -> list[int]:
+        """Batches that have offsets or a commit, ascending."""
+        ck = self.checkpoint
+        return sorted({*ck.batches(layout.OFFSETS), *ck.batches(layout.COMMITS)})
+
+    def no_epoch(self, epoch: int) -> NotFound:
+        """What to raise for a batch that is not there."""
+        numbers = self.epoch_numbers()
+        there = f"it has {numbers[0]} to {numbers[-1]}" if numbers else "it has none"
+        return NotFound(f"no batch {epoch}; {there}", path=self.path)
+
+    def latest(self) -> int | None:
+        """The newest batch that was committed."""
+        committed = self.checkpoint.batches(layout.COMMITS)
+        return committed[-1] if committed else None
+
+    def epochs(self) -> list[EpochFacts]:
+        numbers = self.epoch_numbers()
+        present = self._presence()
+        return [self._facts(epoch, numbers, present) for epoch in numbers]
+
+    def _facts(self, epoch: int, numbers: list[int], present: Presence) -> EpochFacts:
+        ck = self.checkpoint
+        status, reason = self._status(epoch, numbers)
+        triggered = None
+        try:
+            said = ck.offsets(epoch)
+            triggered = timestamp(said.timestamp)
+        except UNREADABLE as error:
+            said = None
+            status, reason = Status.DAMAGED, f"{layout.offsets(epoch)} {error.message}"
+        expected, lacking = present.of(epoch, said)
+        purged = False
+        if lacking and status is Status.COMPLETE:
+            purged = present.purged(epoch)
+            if purged:
+                reason = "its state has been purged"
+            else:
+                first = lacking[0]
+                status, reason = Status.DAMAGED, f"state of {len(lacking)} partitions is not all there: {first[1]}"
+        return EpochFacts(
+            epoch=epoch,
+            status=status,
+            parent=epoch - 1 if epoch - 1 in numbers else None,
+            attempt=None,
+            expected=expected,
+            acked=expected - len(lacking),
+            missing=() if purged else tuple(task for task, _ in lacking),
+            bytes=present.bytes_of(epoch),
+            triggered=triggered,
+            duration=None,
+            reason=reason,
+        )
+
+    def _status(self, epoch: int, numbers: list[int]) -> tuple[Status, str | None]:
+        ck = self.checkpoint
+        offsets, commit = (ck.size(path(epoch)) for path in (layout.offsets, layout.commits))
+        if offsets is None:
+            return Status.DAMAGED, f"{layout.offsets(epoch)} is not there"
+        if commit is None:
+            newest = self.latest()
+            if newest is not None and epoch < newest:
+                return Status.DAMAGED, f"{layout.commits(epoch)} is not there, and later batches were committed"
+            return Status.IN_PROGRESS, None
+        for size, path in ((offsets, layout.offsets(epoch)), (commit, layout.commits(epoch))):
+            if size == 0:
+                return Status.DAMAGED, f"{path} is empty"
+        return Status.COMPLETE, None
+
+    def _presence(self) -> Presence:
+        if self._seen is None:
+            self._seen = Presence(self)
+        return self._seen
+
+    def partition(self, operator: OperatorInfo, partition: int, store: StoreInfo) -> PartitionFiles:
+        """The state files of one partition of a store."""
+        key = (operator.id, partition, store.name)
+        if key not in self._partitions:
+            index = operator.stores.index(store)
+            self._partitions[key] = partition_files(self.checkpoint, operator.id, partition, store.name, index)
+        return self._partitions[key]
+
+    # One epoch
+
+    def detail(self, epoch: int) -> EpochDetail:
+        numbers = self.epoch_numbers()
+        if epoch not in numbers:
+            raise self.no_epoch(epoch)
+        facts = self._facts(epoch, numbers, self._presence())
+        try:
+            said = self.checkpoint.offsets(epoch)
+        except UNREADABLE:
+            said = None
+        operators = [self._source(name, offset) for name, offset in (said.sources if said else {}).items()]
+        count = self._chain_bytes(epoch) <= COUNT_UP_TO
+        for operator in self.checkpoint.operators().values():
+            operators.append(self._operator(operator, epoch, said, count))
+        return EpochDetail(facts, tuple(operators), ())
+
+    def _source(self, name: str, offset: str | None) -> OperatorFacts:
+        """A source as an operator of one task, with its position."""
+        kind = sources.kind_of(offset)
+        folder = f"{layout.SOURCES}/{name}"
+        files: list[FileFacts] = []
+        upto = sources.is_file_source(offset)
+        if upto is not None:
+            single, compact = logs.entries(self.checkpoint.files(folder))
+            base = max((n for n in compact if n <= upto), default=-1)
+            names = [compact[base]] if base >= 0 else []
+            names += [file for n, file in single.items() if base < n <= upto]
+            sizes = self.checkpoint.files(folder)
+            files = [FileFacts(f"{folder}/{file}", sizes[file], None, None) for file in names]
+        task = TaskFacts(f"source-{name}/0", tuple(files), None, sources.positions(offset), None, None)
+        return OperatorFacts(f"source-{name}", f"{kind} source" if kind else "source", 1, None, None, (task,))
+
+    def _operator(self, operator: OperatorInfo, epoch: int, said: Offsets | None, count: bool) -> OperatorFacts:
+        tasks = []
+        rows: int | None = 0
+        total: int | None = 0
+        expected = expected_partitions(self.checkpoint, operator, said.partitions if said else None)
+        for partition in expected:
+            files: list[FileFacts] = []
+            for store in operator.stores:
+                folder = layout.store_dir(operator.id, partition, store.name)
+                pf = self.partition(operator, partition, store)
+                try:
+                    chain = pf.chain(epoch + 1)
+                except NotFound:
+                    rows = total = None
+                    continue
+                live = self._rows(folder, pf, chain, epoch, said, count)
+                rows = None if rows is None or live is None else rows + live
+                found = [FileFacts(f"{folder}/{file.name}", file.size, None, None) for file in chain.files]
+                if found and live is not None:
+                    found[-1] = FileFacts(found[-1].path, found[-1].bytes, live, None)
+                found += self._ssts(folder, chain)
+                files += found
+                total = None if total is None else total + sum(file.bytes or 0 for file in found)
+            tasks.append(TaskFacts(f"{operator.id}/{partition}", tuple(files), None, None, None, None))
+        return OperatorFacts(str(operator.id), operator.name, len(expected), total, rows, tuple(tasks))
+
+    def _ssts(self, folder: str, chain: Chain) -> list[FileFacts]:
+        """The SST files that a snapshot of RocksDB consists of; none where it does not say."""
+        if chain.base is None or chain.base.kind != "zip":
+            return []
+        path = f"{folder}/{chain.base.name}"
+        try:
+            named = parse_zip(self.checkpoint.read(path), path).ssts
+        except UNREADABLE:
+            return []
+        return [FileFacts(f"{folder}/{layout.SSTS}/{sst.name}", sst.size, None, None) for sst in named]
+
+    def _rows(
+        self, folder: str, pf: PartitionFiles, chain: Chain, epoch: int, said: Offsets | None, count: bool
+    ) -> int | None:
+        """Live keys of a partition after a batch: as its zip says, else counted if that is cheap."""
+        if chain.base is not None and chain.base.kind == "zip" and not chain.logs:
+            path = f"{folder}/{chain.base.name}"
+            try:
+                return parse_zip(self.checkpoint.read(path), path).keys
+            except UNREADABLE:
+                return None
+        if not count or said is None:
+            return None
+        try:
+            return len(load(self.checkpoint, folder, pf, epoch + 1, said.row_checksum))
+        except UNREADABLE:
+            return None
+
+    def _chain_bytes(self, epoch: int) -> int:
+        total = 0
+        for operator in self.checkpoint.operators().values():
+            for partition in self.checkpoint.partitions(operator.id):
+                for store in operator.stores:
+                    try:
+                        chain = self.partition(operator, partition, store).chain(epoch + 1)
+                    except NotFound:
+                        continue
+                    total += sum(file.size for file in chain.files)
+        return total
+
+    def topology(self, epoch: int) -> Topology | None:
+        """None: a checkpoint does not hold the query."""
+        return None
+
+    # State
+
+    def families(self, epoch: int) -> list[Family]:
+        """The named states of a batch, by operator; NotFound if there is no such batch."""
+        if epoch not in self.epoch_numbers():
+            raise self.no_epoch(epoch)
+        encoding = self._offsets(epoch).encoding
+        found: list[Family] = []
+        for operator in self.checkpoint.operators().values():
+            for store in operator.stores:
+                found += families(self.checkpoint, operator, store, encoding)
+        return found
+
+    def _offsets(self, epoch: int) -> Offsets:
+        try:
+            return self.checkpoint.offsets(epoch)
+        except UNREADABLE:
+            newest = self.checkpoint.newest_offsets()
+            if newest is None:
+                raise
+            return newest
+
+    def states(self, epoch: int) -> list[StateFacts]:
+        from formats.spark.tables import key_names
+
+        out = []
+        for family in self.families(epoch):
+            total: int | None = 0
+            said = self._offsets(epoch).partitions
+            for partition in expected_partitions(self.checkpoint, family.operator, said):
+                try:
+                    chain = self.partition(family.operator, partition, family.store).chain(epoch + 1)
+                except NotFound:
+                    total = None
+                    break
+                total = (total or 0) + sum(file.size for file in chain.files)
+            key = key_names(family.schema.key)
+            own = None if family.grouped else total  # column families share files
+            name = family.name
+            out.append(StateFacts(str(family.operator.id), name, family.kind, key, None, own, family.opaque))
+        return out
+
+    def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
+        """operator: its number, or its name where only one has it."""
+        from formats.spark import tables
+
+        family = self.family(epoch, operator, name)
+        if family.opaque is not None:
+            raise UnsupportedVersion(f"operator {operator}: {family.opaque}", path=self.path)
+        said = self._offsets(epoch)
+        where = f"{layout.STATE}/{family.operator.id}"
+        for partition in expected_partitions(self.checkpoint, family.operator, said.partitions):
+            folder = layout.store_dir(family.operator.id, partition, family.store.name)
+            files = self.partition(family.operator, partition, family.store)
+            rows = load(self.checkpoint, folder, files, epoch + 1, said.row_checksum)
+            numbers = self._numbers(family, partition) if family.grouped else {}
+            coding = family.coding(said.provider == layout.ROCKSDB, numbers)
+            if coding is None:
+                if not rows:
+                    continue
+                hint = "ask Spark with --engine spark"
+                raise UnsupportedVersion(f"no snapshot says which column family {name} is", path=where, hint=hint)
+            yield from tables.batches(rows, coding, partition, folder)
+
+    def _numbers(self, family: Family, partition: int) -> dict[str, int]:
+        """Ids of column families, from the partition's own snapshots or, as all number them alike, another's."""
+        for other in [partition, *self.checkpoint.partitions(family.operator.id)]:
+            folder = layout.store_dir(family.operator.id, other, family.store.name)
+            files = self.checkpoint.state_files(family.operator.id, other, family.store.name)
+            if numbers := family_numbers(self.checkpoint, folder, files):
+                return numbers
+        return {}
+
+    def family(self, epoch: int, operator: str, name: str | None) -> Family:
+        """The state that is meant by an operator's number or name, and its own; NotFound if none or several are."""
+        found = self.families(epoch)
+        own = [family for family in found if str(family.operator.id) == operator]
+        own = own or [family for family in found if family.operator.name == operator]
+        operators = {family.operator.id for family in own}
+        if not own:
+            there = ", ".join(dict.fromkeys(f"{f.operator.id} ({f.operator.name})" for f in found)) or "none"
+            raise NotFound(f"no stateful operator {operator}; there are: {there}", path=self.path)
+        if len(operators) > 1:
+            numbers = ", ".join(str(number) for number in sorted(operators))
+            raise NotFound(f"{operator} is the name of operators {numbers}: give one of the numbers", path=self.path)
+        if name is None:
+            seen = [family for family in own if family.kind != "internal"]
+            if len(seen) == 1:
+                return seen[0]
+        for family in own:
+            if name is not None and family.name == name:
+                return family
+        names = ", ".join(str(family.name) for family in own)
+        said = f"no state {name}" if name is not None else "several states: name one"
+        raise NotFound(f"operator {operator} has {said}; it has: {names}", path=self.path)
+
+    def log(self, epoch: int, channel: str) -> Iterator[pa.RecordBatch]:
+        """Spark keeps no channel state: a batch is cut where nothing is in flight."""
+        raise NotFound(f"no log of channel {channel}: Spark keeps none", path=self.path)
+
+    # The format's own words
+
+    def raw(self, epoch: int) -> dict[str, Any]:
+        """What Spark's own files say of a batch: `formats.spark.raw.raw_facts`."""
+        from formats.spark.raw import raw_facts
+
+        return raw_facts(self, epoch)
+
+    def lacking(self, epoch: int, said: Offsets | None) -> list[tuple[str, str]]:
+        """Partitions that lack files of a batch, by presence: task, and where."""
+        return self._presence().of(epoch, said)[1]
+
+    def checkpoint_format(self) -> int | None:
+        """1, or 2 where commits name the unique ids of the state; None before the first commit."""
+        for batch in reversed(self.checkpoint.batches(layout.COMMITS)):
+            commit = _commit(self.checkpoint, batch)
+            if commit is not None:
+                return 2 if commit.ids is not None else 1
+        return None
+
+    def reader_conf(self) -> dict[str, str]:
+        """The session settings that Spark's state reader needs for this checkpoint: it does not find them itself."""
+        version = self.checkpoint_format() or 1
+        conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": str(version)}
+        newest = self.checkpoint.newest_offsets()
+        for key in ("providerClass", "compression.codec", "encodingFormat", "rowChecksum.enabled"):
+            name = f"spark.sql.streaming.stateStore.{key}"
+            if newest is not None and name in newest.conf:
+                conf[name] = newest.conf[name]
+        return conf
+
+
+def _commit(checkpoint: Checkpoint, batch: int) -> Commit | None:
+    try:
+        return checkpoint.commit(batch)
+    except FormatError:
+        return None
+
+
+def timestamp(milliseconds: int | None) -> str | None:
+    """RFC 3339 in UTC; None if unknown or beyond what a date can say."""
+    if milliseconds is None or not 0 <= milliseconds < 253402300800000:
+        return None
+    when = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
