@@ -7,7 +7,6 @@ more memory than it has bytes. Errors say the offset and the field; a caller add
 from __future__ import annotations
 
 import struct
-from typing import NoReturn
 
 from formats.errors import Damaged
 
@@ -33,25 +32,26 @@ class Reader:
         """Bytes not yet read."""
         return self.end - self.pos
 
-    def fail(self, said: str, field: str, at: int | None = None) -> NoReturn:
-        """Raise Damaged with the offset (default: here), the place and the field."""
+    def error(self, said: str, field: str, at: int | None = None) -> Damaged:
+        """The error to raise, with the offset (default: here), the place and the field."""
         where = ", ".join([f"offset {self.pos if at is None else at}", *self.place, field])
-        raise Damaged(f"{said} ({where})", path=self.path)
+        return Damaged(f"{said} ({where})", path=self.path)
 
-    def short(self, need: int, field: str) -> NoReturn:
-        self.fail(f"ends too early: {need} bytes are needed, {max(self.left, 0)} are left", field)
+    def short(self, need: int, field: str) -> Damaged:
+        """The error of a file that ends before `need` more bytes."""
+        return self.error(f"ends too early: {need} bytes are needed, {max(self.left, 0)} are left", field)
 
     def u8(self, field: str) -> int:
         pos = self.pos
         if pos >= self.end:
-            self.short(1, field)
+            raise self.short(1, field)
         self.pos = pos + 1
         return self.data[pos]
 
     def u16(self, field: str) -> int:
         pos = self.pos
         if pos + 2 > self.end:
-            self.short(2, field)
+            raise self.short(2, field)
         self.pos = pos + 2
         value: int = _U16.unpack_from(self.data, pos)[0]
         return value
@@ -59,7 +59,7 @@ class Reader:
     def i32(self, field: str) -> int:
         pos = self.pos
         if pos + 4 > self.end:
-            self.short(4, field)
+            raise self.short(4, field)
         self.pos = pos + 4
         value: int = _I32.unpack_from(self.data, pos)[0]
         return value
@@ -67,7 +67,7 @@ class Reader:
     def i64(self, field: str) -> int:
         pos = self.pos
         if pos + 8 > self.end:
-            self.short(8, field)
+            raise self.short(8, field)
         self.pos = pos + 8
         value: int = _I64.unpack_from(self.data, pos)[0]
         return value
@@ -76,9 +76,9 @@ class Reader:
         """The next `length` bytes."""
         pos = self.pos
         if length < 0:
-            self.fail(f"a length of {length} bytes", field)
+            raise self.error(f"a length of {length} bytes", field)
         if length > self.end - pos:
-            self.short(length, field)
+            raise self.short(length, field)
         self.pos = pos + length
         return self.data[pos : pos + length]
 
@@ -86,26 +86,26 @@ class Reader:
         """An i64 that counts bytes."""
         value = self.i64(field)
         if value < 0:
-            self.fail(f"a size of {value} bytes", field, self.pos - 8)
+            raise self.error(f"a size of {value} bytes", field, self.pos - 8)
         return value
 
     def count(self, least: int, field: str) -> int:
         """An i32 that counts items of at least `least` bytes each; they must fit into what is left."""
         n = self.i32(field)
         if n < 0:
-            self.fail(f"a count of {n}", field, self.pos - 4)
+            raise self.error(f"a count of {n}", field, self.pos - 4)
         if n * least > self.end - self.pos:
             said = f"a count of {n}, each of at least {least} bytes, in {self.end - self.pos} bytes"
-            self.fail(said, field, self.pos - 4)
+            raise self.error(said, field, self.pos - 4)
         return n
 
     def i64s(self, n: int, field: str) -> tuple[int, ...]:
         """`n` numbers of 8 bytes."""
         if n < 0:
-            self.fail(f"a count of {n}", field)
+            raise self.error(f"a count of {n}", field)
         pos = self.pos
         if 8 * n > self.end - pos:
-            self.short(8 * n, field)
+            raise self.short(8 * n, field)
         self.pos = pos + 8 * n
         return struct.unpack_from(f">{n}q", self.data, pos)
 
@@ -113,7 +113,7 @@ class Reader:
         """A byte that is 0 or 1."""
         value = self.u8(field)
         if value > 1:
-            self.fail(f"{value} where 0 or 1 is due", field, self.pos - 1)
+            raise self.error(f"{value} where 0 or 1 is due", field, self.pos - 1)
         return value == 1
 
     def utf(self, field: str) -> str:
@@ -128,7 +128,7 @@ class Reader:
         try:
             return decode_utf(data)
         except UnicodeError:
-            self.fail("bytes that are no text", field, at)
+            raise self.error("bytes that are no text", field, at) from None
 
 
 def decode_utf(data: bytes) -> str:

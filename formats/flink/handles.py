@@ -317,7 +317,7 @@ class Metadata(_Value, frozen=True, gc=False):
     """A whole `_metadata` file.
 
     tail: the bytes of the properties as they were written; None where the version (below 4) has none. properties: None
-    also where the tail cannot be understood.
+    also where the tail cannot be understood; problem: why.
     """
 
     version: int
@@ -326,6 +326,7 @@ class Metadata(_Value, frozen=True, gc=False):
     operators: tuple[OperatorState, ...]
     properties: Properties | None = None
     tail: bytes | None = None
+    problem: str | None = None
 
 
 # -- questions to handles ---------------------------------------------------------------------------------

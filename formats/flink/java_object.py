@@ -67,7 +67,7 @@ def read_value(reader: Reader, *, magic: bool = True) -> Any:
     """
     at = reader.pos
     if magic and reader.take(4, "Java stream magic") != STREAM_MAGIC:
-        reader.fail("no Java object stream", "Java stream magic", at)
+        raise reader.error("no Java object stream", "Java stream magic", at)
     return _Stream(reader).value(0)
 
 
@@ -95,22 +95,22 @@ class _Stream:
     def _tagged(self, tag: int, depth: int) -> Any:
         kind = self.kinds.get(tag)
         if kind is None:
-            self.r.fail(f"Java type 0x{tag:02x}, which is none that Flink writes", "Java type", self.r.pos - 1)
+            raise self.r.error(f"Java type 0x{tag:02x}, which is none that Flink writes", "Java type", self.r.pos - 1)
         if depth > _DEPTH:
-            self.r.fail(f"Java objects more than {_DEPTH} deep", "Java object")
+            raise self.r.error(f"Java objects more than {_DEPTH} deep", "Java object")
         return kind(depth + 1)
 
     def _reference(self, _: int) -> Any:
         number = self.r.i32("Java reference") - _BASE
         if not 0 <= number < len(self.known):
-            self.r.fail(f"a reference to value {number} of {len(self.known)}", "Java reference", self.r.pos - 4)
+            raise self.r.error(f"a reference to value {number} of {len(self.known)}", "Java reference", self.r.pos - 4)
         return self.known[number]
 
     def _class_of(self, depth: int) -> JavaClass | None:
         at = self.r.pos
         found = self.value(depth)
         if found is not None and not isinstance(found, JavaClass):
-            self.r.fail("a value where a class is due", "Java class", at)
+            raise self.r.error("a value where a class is due", "Java class", at)
         return found
 
     def _class_desc(self, depth: int) -> JavaClass:
@@ -123,13 +123,13 @@ class _Stream:
             if code in "[L":
                 self.value(depth)  # the type's name, which nobody needs
             elif code not in _PRIMITIVES:
-                self.r.fail(f"a field of type {code!r}", "Java field type")
+                raise self.r.error(f"a field of type {code!r}", "Java field type")
             fields.append((code, name))
         found.fields = tuple(fields)
         self._annotations(depth)
         parent = self._class_of(depth)
         if parent is not None and any(part is found for part in parent.line()):
-            self.r.fail(f"class {found.name} above itself", "Java class")
+            raise self.r.error(f"class {found.name} above itself", "Java class")
         found.parent = parent
         return found
 
@@ -155,7 +155,7 @@ class _Stream:
     def _object(self, depth: int) -> JavaObject:
         kind = self._class_of(depth)
         if kind is None:
-            self.r.fail("an object without a class", "Java object")
+            raise self.r.error("an object without a class", "Java object")
         found = JavaObject(kind.name, {}, [])
         self.known.append(found)
         for part in kind.line():
@@ -167,7 +167,7 @@ class _Stream:
             elif part.flags & _EXTERNALIZABLE and part.flags & _BLOCK_DATA:
                 found.extra += self._annotations(depth)
             else:
-                self.r.fail(f"class {part.name} writes itself in a way that cannot be skipped", "Java object")
+                raise self.r.error(f"class {part.name} writes itself in a way that cannot be skipped", "Java object")
         return found
 
     def _text(self, length: int) -> str:
@@ -184,7 +184,7 @@ class _Stream:
     def _array(self, depth: int) -> list[Any]:
         kind = self._class_of(depth)
         if kind is None or not kind.name.startswith("[") or kind.name[1:2] not in {"L", "[", *_PRIMITIVES}:
-            self.r.fail("an array of no type", "Java array")
+            raise self.r.error("an array of no type", "Java array")
         found: list[Any] = []
         self.known.append(found)
         code = kind.name[1]
@@ -204,7 +204,7 @@ class _Stream:
         self.known.append(None)
         constant = self.value(depth)
         if kind is None or not isinstance(constant, str):
-            self.r.fail("an enum without a constant", "Java enum")
+            raise self.r.error("an enum without a constant", "Java enum")
         found = JavaEnum(kind.name, constant)
         self.known[place] = found
         return found
