@@ -7,6 +7,7 @@ more memory than it has bytes. Errors say the offset and the field; a caller add
 from __future__ import annotations
 
 import struct
+from typing import NoReturn
 
 from formats.errors import Damaged
 
@@ -36,6 +37,10 @@ class Reader:
         """The error to raise, with the offset (default: here), the place and the field."""
         where = ", ".join([f"offset {self.pos if at is None else at}", *self.place, field])
         return Damaged(f"{said} ({where})", path=self.path)
+
+    def fail(self, said: str, field: str, at: int | None = None) -> NoReturn:
+        """Raise it."""
+        raise self.error(said, field, at)
 
     def short(self, need: int, field: str) -> Damaged:
         """The error of a file that ends before `need` more bytes."""
