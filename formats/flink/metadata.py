@@ -62,7 +62,11 @@ def parse(data: bytes, path: str | None = None) -> Metadata:
     number = r.count(28, "number of operators")
     for i in range(number):
         r.place = [f"operator {i + 1} of {number}"]
-        operators.append(_read_operator(r, version))
+        try:
+            operators.append(_read_operator(r, version))
+        except Damaged as error:
+            whole = f"{error.message}; the {i} operators before it can be read" if i else error.message
+            raise Damaged(whole, path=path, hint=error.hint) from None
     r.place = []
     if version < 4:
         if r.left:
