@@ -20,6 +20,7 @@ from formats.flink.snapshots import Snapshot, short_name
 from formats.flink.values import (
     Codec,
     Hidden,
+    Opaque,
     Read,
     Shape,
     either,
@@ -197,7 +198,11 @@ def _ttl(snapshot: Snapshot) -> Codec:
 
 
 def _timer(snapshot: Snapshot) -> Codec:
-    key, namespace = _parts(snapshot)
+    return timer_codec(*_parts(snapshot))
+
+
+def timer_codec(key: Codec, namespace: Codec) -> Codec:
+    """i64 timestamp with its sign bit turned, key, namespace."""
     read_key, read_namespace = key.read, namespace.read
 
     def read(buf: bytes, pos: int) -> tuple[Any, int]:
@@ -321,7 +326,7 @@ def _map_data(snapshot: Snapshot) -> Codec:
 def _blob(name: str) -> Read:
     def read(buf: bytes, pos: int) -> tuple[Any, int]:
         data, pos = frame(buf, pos)
-        return (name, len(data), data), pos
+        return Opaque(name, len(data), data), pos
 
     return read
 

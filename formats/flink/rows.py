@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from formats.flink.logical_types import LogicalType
 from formats.flink.times import instant_text
-from formats.flink.values import ROW_KINDS, Read, Shape, frame
+from formats.flink.values import ROW_KINDS, Opaque, Read, Shape, frame
 
 Field: TypeAlias = Callable[[bytes, int, int], Any]
 """Reads a field of a section: (bytes, where the section begins, where the field lies)."""
@@ -154,9 +154,9 @@ def _timestamp(precision: int, zone: str) -> Field:
 
 
 def _opaque(name: str) -> Field:
-    def read(buf: bytes, base: int, at: int) -> tuple[str, int, bytes]:
+    def read(buf: bytes, base: int, at: int) -> Opaque:
         data = _bytes(buf, base, at)
-        return name, len(data), data
+        return Opaque(name, len(data), data)
 
     return read
 

@@ -15,8 +15,9 @@ from array import array
 from collections.abc import Callable
 from decimal import Decimal
 from sys import byteorder
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from formats.errors import Damaged
 from formats.flink.bytes import Reader
 from formats.flink.java_object import JavaObject, read_value
 from formats.flink.snapshots import Snapshot
@@ -41,6 +42,14 @@ class Hidden(Exception):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.name = name
+
+
+class Opaque(NamedTuple):
+    """A value that is shown as its bytes. name: of the class that can read it."""
+
+    name: str
+    length: int
+    data: bytes
 
 
 class Codec:
@@ -158,26 +167,27 @@ def int_text(value: int) -> str:
     return str(value) if value.bit_length() < 14000 else str(Decimal(value))
 
 
-def _big(buf: bytes, pos: int) -> tuple[int | None, int, bool]:
+def _big(buf: bytes, pos: int) -> tuple[int | None, int]:
+    """`i32 0`: null, 1 to 3: 0, 1 and 10, else length + 4 and the bytes of the number."""
     n = _I32(buf, pos)[0]
     pos += 4
     if 0 <= n <= 3:
-        return _TEN[n], pos, True
+        return _TEN[n], pos
     if not 4 < n <= len(buf) - pos + 4:
         raise IndexError(f"a number of {n - 4} bytes, {len(buf) - pos} are left")
     end = pos + n - 4
-    return int.from_bytes(buf[pos:end], "big", signed=True), end, False
+    return int.from_bytes(buf[pos:end], "big", signed=True), end
 
 
 def read_bigint(buf: bytes, pos: int) -> tuple[str | None, int]:
-    value, pos, _ = _big(buf, pos)
+    value, pos = _big(buf, pos)
     return None if value is None else int_text(value), pos
 
 
 def read_bigdec(buf: bytes, pos: int) -> tuple[str | None, int]:
-    value, pos, short = _big(buf, pos)
-    if short or value is None:
-        return None if value is None else str(value), pos
+    value, pos = _big(buf, pos)
+    if value is None:
+        return None, pos
     scale = _I32(buf, pos)[0]
     digits = tuple(map(int, int_text(abs(value))))
     return str(Decimal((int(value < 0), digits, -scale))), pos + 4
@@ -266,14 +276,14 @@ def _variant(buf: bytes, pos: int) -> tuple[tuple[bytes, bytes], int]:
     return (buf[pos : pos + n], buf[pos + n : pos + n + m]), pos + n + m
 
 
-def _java(buf: bytes, pos: int) -> tuple[tuple[str, int, bytes], int]:
+def _java(buf: bytes, pos: int) -> tuple[Opaque, int]:
     reader = Reader(buf, None, pos)
     try:
         value = read_value(reader)
-    except Exception as error:  # Damaged, which carries no more than its text
-        raise ValueError(str(error)) from None
+    except Damaged as error:
+        raise ValueError(error.message) from None
     name = value.class_name if isinstance(value, JavaObject) else "java"
-    return (name, reader.pos - pos, buf[pos : reader.pos]), reader.pos
+    return Opaque(name, reader.pos - pos, buf[pos : reader.pos]), reader.pos
 
 
 _SORTED = struct.Struct(">Q").unpack_from

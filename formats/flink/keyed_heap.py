@@ -1,0 +1,168 @@
+"""Keyed state as the heap backend writes it in checkpoints and native savepoints.
+
+After the prefix, at the offset of each key group: i32 key group, then for every state: i16 index into the infos, then
+i32 n and n x (namespace, key, value), or of timers n x timer. With compression each state's part is a snappy stream of
+its own. Values have no lengths: one that cannot be read hides what follows, to the end of the key group (compressed: to
+the end of the state).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+from formats.errors import FormatError
+from formats.flink import snappy
+from formats.flink.handles import KeyGroupsHandle
+from formats.flink.keyed import Block, Hidden, KeyedState, Table, read_stream
+from formats.flink.streams import Streams
+from formats.flink.values import BROKEN, Codec
+from formats.flink.values import Hidden as HiddenValue
+
+_I16: Final = struct.Struct(">h").unpack_from
+_I32: Final = struct.Struct(">i").unpack_from
+
+
+def spans(handle: KeyGroupsHandle) -> list[tuple[int, int, int]]:
+    """(key group, begin, end) of every key group that is there, in the order of the handle."""
+    assert handle.stream is not None
+    there = sorted({offset for offset in handle.offsets if offset})
+    ends = dict(zip(there, [*there[1:], handle.stream.size], strict=True))
+    return [(handle.first + i, offset, ends[offset]) for i, offset in enumerate(handle.offsets) if offset]
+
+
+def read(
+    handle: KeyGroupsHandle,
+    streams: Streams,
+    state: KeyedState,
+    states: Collection[str] | None,
+    groups: range | None,
+) -> Iterator[Block]:
+    """Blocks of every key group, each state in the order of the file."""
+    for group, begin, end in spans(handle):
+        if groups is not None and group not in groups:
+            continue
+        try:
+            data = read_stream(streams, handle.stream, begin, end - begin)
+            found = _group(data, group, begin, state)
+        except FormatError as error:
+            lost = Block(_nowhere(state), group, problem=error)
+            yield lost
+            continue
+        for block in found:
+            if states is None or block.table.name in states or block.problem is not None:
+                yield block
+
+
+def _nowhere(state: KeyedState) -> Table:
+    """The table of a problem that no state is to blame for: the first one's."""
+    if not state.tables:
+        state.fail("key groups, but no state")
+    return state.tables[0]
+
+
+def _group(data: bytes, group: int, begin: int, state: KeyedState) -> list[Block]:
+    if len(data) < 4:
+        state.fail(f"key group {group}: {len(data)} bytes", begin)
+    said = _I32(data, 0)[0]
+    if said != group:
+        state.fail(f"key group {said} where {group} is due", begin)
+    if not state.meta.compressed:
+        return _states(data, 4, begin, group, state)
+    found: list[Block] = []
+    for at, plain in snappy.streams(data[4:], state.path, begin + 4):
+        blocks = _states(plain, 0, begin + 4 + at, group, state)
+        found += blocks
+    return found
+
+
+def _states(data: bytes, pos: int, begin: int, group: int, state: KeyedState) -> list[Block]:
+    """The states of a key group, up to the last byte, or to the first value that cannot be read."""
+    found: list[Block] = []
+    todo = {table.index for table in state.tables}
+    while pos < len(data):
+        start = pos
+        if pos + 6 > len(data):
+            _add(found, state, group).problem = state.damaged(f"key group {group}: ends within a state", begin + pos)
+            return found
+        index = _I16(data, pos)[0]
+        if index not in todo:
+            said = f"key group {group}: state {index} of {len(state.tables)}, or for the second time"
+            _add(found, state, group).problem = state.damaged(said, begin + pos)
+            return found
+        todo.discard(index)
+        table = state.tables[index]
+        n = _I32(data, pos + 2)[0]
+        pos += 6
+        block = table.block(group)
+        found.append(block)
+        least = table.value.least if table.timers else table.key.least + table.namespace.least + table.value.least
+        if n < 0 or n * max(least, 1) > len(data) - pos:
+            said = f"key group {group}, state {table.name!r}: {n} entries in {len(data) - pos} bytes"
+            block.problem = state.damaged(said, begin + start)
+            return found
+        cursor = [0, pos]
+        try:
+            pos = (
+                _timers(table.value, data, pos, n, block, cursor)
+                if table.timers
+                else _entries(table, data, pos, n, block, cursor)
+            )
+        except HiddenValue as hidden:
+            behind = () if state.meta.compressed else tuple(state.tables[i].name for i in sorted(todo))
+            block.hidden = Hidden(hidden.name, n - cursor[0], len(data) - cursor[1], behind)
+            return found
+        except BROKEN as error:
+            said = f"key group {group}, state {table.name!r}, entry {cursor[0] + 1} of {n}: {error or 'ends too early'}"
+            block.problem = state.damaged(said, begin + cursor[1])
+            return found
+        if pos > len(data):
+            block.problem = state.damaged(f"key group {group}, state {table.name!r}: ends too early", begin + start)
+            return found
+    return found
+
+
+def _add(found: list[Block], state: KeyedState, group: int) -> Block:
+    found.append(Block(found[-1].table if found else _nowhere(state), group))
+    return found[-1]
+
+
+def _timers(value: Codec, data: bytes, pos: int, n: int, block: Block, cursor: list[int]) -> int:
+    read = value.read
+    keys, namespaces, values = block.keys, block.namespaces, block.values
+    for i in range(n):
+        cursor[0], cursor[1] = i, pos
+        (at, key, namespace), pos = read(data, pos)
+        keys.append(key)
+        namespaces.append(namespace)
+        values.append(at)
+    return pos
+
+
+def _entries(table: Table, data: bytes, pos: int, n: int, block: Block, cursor: list[int]) -> int:
+    """n x (namespace, key, value). `cursor` keeps where the entry in hand begins, for messages."""
+    read_namespace, read_key, read_value = table.namespace.read, table.key.read, table.value.read
+    keys, namespaces, values, user_keys = block.keys, block.namespaces, block.values, block.user_keys
+    void = table.namespace.kind == "voidnamespace"
+    value: Any
+    for i in range(n):
+        cursor[0], cursor[1] = i, pos
+        if void:
+            namespace = None
+            pos += 1
+        else:
+            namespace, pos = read_namespace(data, pos)
+        key, pos = read_key(data, pos)
+        value, pos = read_value(data, pos)
+        if user_keys is None:
+            keys.append(key)
+            namespaces.append(namespace)
+            values.append(value)
+        else:
+            for user_key, item in value:
+                keys.append(key)
+                namespaces.append(namespace)
+                user_keys.append(user_key)
+                values.append(item)
+    return pos
