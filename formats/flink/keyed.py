@@ -29,21 +29,27 @@ from formats.flink.streams import Streams
 from formats.flink.values import Codec, opaque
 
 
+_PATIENCE = 1 << 24
+"""Bytes that may be tried in one stream to find states again behind hidden ones."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hidden:
     """What a value of a class of its own hides. name: of the class; entries: of this state that are not shown, None if
-    not even their number is known; bytes: that were passed over; states: other states that lie behind it, too."""
+    not even their number is known; bytes: that were passed over; states: other states that lie behind it, too; resumed:
+    the states behind it were found again (`keyed_heap.resume`)."""
 
     name: str
     entries: int | None
     bytes: int
     states: tuple[str, ...] = ()
+    resumed: bool = False
 
 
 @dataclass(slots=True)
 class Block:
     """Rows of one state in one key group. user_keys: None unless it is map state. Values of timers are
-    their timestamps."""
+    their timestamps. bytes: that the rows take in the file, uncompressed."""
 
     table: Table
     group: int
@@ -53,6 +59,7 @@ class Block:
     values: list[Any] = field(default_factory=list)
     hidden: Hidden | None = None
     problem: FormatError | None = None
+    bytes: int = 0
 
 
 class Table:
@@ -111,6 +118,8 @@ class KeyedState:
         self.path = path
         self.prefix = 1 if max_parallelism <= 128 else 2
         self.max_parallelism = max_parallelism
+        self.patience = _PATIENCE
+        self._verifier: KeyedState | None = None
         own = codec(meta.key) if meta.key is not None else opaque(meta.unknown_key or "?")
         self.key = key or own
         self.tables = [Table(i, info, self.key) for i, info in enumerate(meta.states)]
@@ -126,6 +135,16 @@ class KeyedState:
 
         table.key = key
         table.value = timer_codec(key, table.namespace)
+
+    def verifier(self) -> KeyedState:
+        """The same state, reading key groups where keys are."""
+        if self._verifier is None:
+            from formats.flink.keys import GroupOf
+
+            own = codec(self.meta.key) if self.meta.key is not None else opaque(self.meta.unknown_key or "?")
+            check = GroupOf(self.max_parallelism)(own)
+            self._verifier = KeyedState(self.meta, self.path, self.max_parallelism, None, check)
+        return self._verifier
 
     def fail(self, said: str, at: int | None = None) -> NoReturn:
         raise self.damaged(said, at)

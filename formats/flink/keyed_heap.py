@@ -22,6 +22,8 @@ from formats.flink.values import Hidden as HiddenValue
 
 _I16: Final = struct.Struct(">h").unpack_from
 _I32: Final = struct.Struct(">i").unpack_from
+_OPEN_ENDED: Final = 3
+"""Keys of the right key group that are asked for where the last state is hidden again, and no last byte can prove it."""
 
 
 def spans(handle: KeyGroupsHandle) -> list[tuple[int, int, int]]:
@@ -79,8 +81,13 @@ def _group(data: bytes, group: int, begin: int, state: KeyedState) -> list[Block
 
 def _states(data: bytes, pos: int, begin: int, group: int, state: KeyedState) -> list[Block]:
     """The states of a key group, up to the last byte, or to the first value that cannot be read."""
+    return run(data, pos, begin, group, state, {table.index for table in state.tables})
+
+
+def run(data: bytes, pos: int, begin: int, group: int, state: KeyedState, todo: set[int]) -> list[Block]:
+    """States from `pos` on, each of `todo` at most once, which they are taken from. The last block says what stopped
+    it: hidden, problem, or neither at the last byte. begin: offset of `data` in the stream."""
     found: list[Block] = []
-    todo = {table.index for table in state.tables}
     while pos < len(data):
         start = pos
         if pos + 6 > len(data):
@@ -104,14 +111,20 @@ def _states(data: bytes, pos: int, begin: int, group: int, state: KeyedState) ->
             return found
         cursor = [0, pos]
         try:
-            pos = (
-                _timers(table.value, data, pos, n, block, cursor)
-                if table.timers
-                else _entries(table, data, pos, n, block, cursor)
-            )
+            if table.timers:
+                pos = _timers(table.value, data, pos, n, block, cursor)
+            else:
+                pos = _entries(table, data, pos, n, block, cursor)
+            block.bytes = pos - start
         except HiddenValue as hidden:
             behind = () if state.meta.compressed else tuple(state.tables[i].name for i in sorted(todo))
             block.hidden = Hidden(hidden.name, n - cursor[0], len(data) - cursor[1], behind)
+            if behind:
+                again = resume(data, cursor[1], begin, group, state, todo)
+                if again is not None:
+                    at, rest = again
+                    block.hidden = Hidden(hidden.name, n - cursor[0], at - cursor[1], (), resumed=True)
+                    found += rest
             return found
         except BROKEN as error:
             said = f"key group {group}, state {table.name!r}, entry {cursor[0] + 1} of {n}: {error or 'ends too early'}"
@@ -120,6 +133,9 @@ def _states(data: bytes, pos: int, begin: int, group: int, state: KeyedState) ->
         if pos > len(data):
             block.problem = state.damaged(f"key group {group}, state {table.name!r}: ends too early", begin + start)
             return found
+    if todo and not state.meta.compressed:
+        lost = ", ".join(repr(state.tables[i].name) for i in sorted(todo))
+        _add(found, state, group).problem = state.damaged(f"key group {group} ends without {lost}", begin + len(data))
     return found
 
 
@@ -166,3 +182,54 @@ def _entries(table: Table, data: bytes, pos: int, n: int, block: Block, cursor: 
                 user_keys.append(user_key)
                 values.append(item)
     return pos
+
+
+# -- behind what is hidden --------------------------------------------------------------------------------
+
+
+def resume(
+    data: bytes, start: int, begin: int, group: int, state: KeyedState, todo: set[int]
+) -> tuple[int, list[Block]] | None:
+    """Find the states of `todo` again behind a value of unknown length.
+
+    A place is believed if from there every state that is still due comes once, the last one ends with the last byte (or
+    is hidden again), every key lies in this key group by its hash, and no other place is as good. Otherwise None: then
+    all stays hidden.
+    """
+    verifier = state.verifier()
+    found: int | None = None
+    for at in _candidates(data, start, todo):
+        if state.patience <= 0:
+            return None
+        blocks = run(data, at, begin, group, verifier, left := set(todo))
+        state.patience -= sum(block.bytes for block in blocks) + 64
+        if left or not _believable(blocks, group):
+            continue
+        if found is not None:
+            return None
+        found = at
+    if found is None:
+        return None
+    return found, run(data, found, begin, group, state, set(todo))
+
+
+def _candidates(data: bytes, start: int, todo: set[int]) -> list[int]:
+    """Places that look like `i16 state | i32 n` with less than 2**24 entries."""
+    places = []
+    for index in todo:
+        mark = index.to_bytes(2, "big") + b"\0"
+        at = data.find(mark, start)
+        while at >= 0:
+            places.append(at)
+            at = data.find(mark, at + 1)
+    return sorted(places)
+
+
+def _believable(blocks: list[Block], group: int) -> bool:
+    """Whether blocks of a verifier hold keys of this group alone and nothing stopped them but what they hide again."""
+    if any(block.problem is not None for block in blocks):
+        return False
+    keys = [key for block in blocks for key in block.keys if key is not None]
+    if any(block.hidden is not None and not block.hidden.resumed for block in blocks) and len(keys) < _OPEN_ENDED:
+        return False
+    return all(key == group for key in keys)

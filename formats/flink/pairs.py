@@ -29,6 +29,7 @@ class PairReader:
     def add(self, block: Block, key: bytes, value: bytes) -> str | None:
         """Append a pair to a block; what is wrong with it, in words, if it cannot be."""
         table = self.table
+        block.bytes += len(key) + len(value)
         found = self.group(key)
         if found != block.group or len(key) < self.prefix:
             return f"state {table.name!r}: a key of key group {found} in group {block.group}"

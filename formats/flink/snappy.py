@@ -53,6 +53,12 @@ def streams(data: bytes, path: str | None, at: int = 0) -> Iterator[tuple[int, b
         yield begin, b"".join(parts)
 
 
+def pieces(data: bytes, path: str | None, at: int = 0) -> bytes:
+    """The plain bytes of whole chunks, with or without a stream's beginning before them."""
+    begun = data if data.startswith(BEGIN) else BEGIN + data
+    return b"".join(plain for _, plain in streams(begun, path, at - len(begun) + len(data)))
+
+
 def _chunk(kind: int, body: bytes, at: int, path: str | None) -> bytes:
     if len(body) < 4:
         _fail("a snappy chunk without a checksum", at, path)
