@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from formats.errors import Damaged, FormatError
 from formats.flink.bytes import Reader
-from formats.flink.handles import ChannelHandle, ChannelPart, Metadata
+from formats.flink.handles import ChannelHandle, ChannelPart, Metadata, StreamHandle
 from formats.flink.streams import Streams
 
 MOST: Final = 256 << 20
@@ -52,8 +52,9 @@ Buffers = dict[Side, dict[tuple[int, int], bytes]]
 
 
 def channel_bytes(metadata: Metadata) -> int:
-    """Bytes of all channel state, as the handles say."""
-    return sum(handle.size for _, _, _, handle in _handles(metadata))
+    """Bytes of the streams that hold channel state, each counted once."""
+    streams = {handle.stream for _, _, _, handle in _handles(metadata)}
+    return sum(stream.size for stream in streams if stream is not None)
 
 
 def has_channels(metadata: Metadata) -> bool:
@@ -120,22 +121,18 @@ def count(data: bytes) -> Count:
     return Count(records, others, end - pos)
 
 
-def buffers(handle: ChannelHandle, part: ChannelPart, streams: Streams) -> bytes:
-    """The buffers of one channel, joined. Damaged where they are not what the handle says."""
-    if handle.stream is None:
-        return b""
-    path = streams.name(handle.stream)
+def buffers(stream: bytes, part: ChannelPart, path: str) -> bytes:
+    """The buffers of one channel in its stream, joined. Damaged where they are not what the handle says."""
     found = []
     total = 0
     for offset in part.offsets:
-        head = Reader(streams.read(handle.stream, offset, 4), path) if offset >= 0 else Reader(b"", path)
-        length = head.i32(f"buffer at offset {offset}")
+        if offset < 0:
+            raise Damaged(f"a buffer at offset {offset}", path=path)
+        r = Reader(stream, path, pos=min(offset, len(stream)))
+        length = r.i32(f"buffer at offset {offset}")
         if not 0 <= length <= part.size:
             raise Damaged(f"a buffer of {length} bytes at offset {offset}, of {part.size} in all", path=path)
-        data = streams.read(handle.stream, offset + 4, length)
-        if len(data) != length:
-            raise Damaged(f"ends within the buffer at offset {offset}: {len(data)} of {length} bytes", path=path)
-        found.append(data)
+        found.append(r.take(length, f"buffer at offset {offset}"))
         total += 4 + length
     if total != part.size:
         raise Damaged(f"the buffers of a channel have {total} bytes, {part.size} were written", path=path)
@@ -154,12 +151,18 @@ def _handles(metadata: Metadata) -> Iterator[tuple[str, bool, int, ChannelHandle
 def _buffers(metadata: Metadata, streams: Streams) -> tuple[Buffers, Buffers]:
     inputs: Buffers = {}
     outputs: Buffers = {}
+    read: dict[StreamHandle, bytes] = {}  # several operators share the file of a task manager
     for operator, output, subtask, handle in _handles(metadata):
+        if handle.stream is None:
+            continue
+        if handle.stream not in read:
+            read[handle.stream] = streams.read(handle.stream)
+        path = streams.name(handle.stream)
         sides = outputs if output else inputs
         for part in handle.parts:
             channels = sides.setdefault(Side(operator, part.gate), {})
             key = (subtask, part.channel)
-            channels[key] = channels.get(key, b"") + buffers(handle, part, streams)
+            channels[key] = channels.get(key, b"") + buffers(read[handle.stream], part, path)
     return inputs, outputs
 
 
