@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.errors import Damaged, FormatError, UnsupportedVersion
-from formats.flink import properties
+from formats.flink import facts, properties
 from formats.flink.bytes import Reader, decode_utf, encode_utf
 from formats.flink.handle_codec import Unwritable
 from formats.flink.handles import (
@@ -64,8 +64,60 @@ def test_a_file_that_is_read_and_written_is_the_same_file(path: Path) -> None:
     data = path.read_bytes()
     metadata = parse(data)
     assert encode(metadata) == data
-    assert metadata.properties is not None
-    assert properties.encode(metadata.properties) == metadata.tail
+    if metadata.version < 4:
+        assert metadata.tail is None
+    else:
+        assert metadata.properties is not None
+        assert properties.encode(metadata.properties) == metadata.tail
+
+
+@pytest.mark.parametrize("version", [3, 4, 5, 6])
+def test_the_same_state_is_read_from_every_version_that_flinks_own_serializers_write(version: int) -> None:
+    """`made/`: one metadata with many kinds of handles, written by the serializers of Flink 2.3.0 for each version."""
+    found = parse((DATA / "made" / f"v{version}" / "_metadata").read_bytes())
+    assert (found.version, found.checkpoint_id) == (version, 42)
+    assert found.master_states == (MasterState(5, "hook", b"\1\2\3"),)
+    kinds = [type(s.managed_keyed).__name__ for o in found.operators[:4] for s in o.subtasks]
+    assert kinds == [
+        "KeyGroupsHandle",
+        "KeyGroupsHandle",
+        "IncrementalHandle",
+        "ChangelogHandle",
+        "ChangelogHandle",
+        "KeyGroupsHandle",
+        "KeyGroupsHandle",
+        "ChangelogHandle",
+    ]
+    first = found.operators[0]
+    assert first.coordinator == InlineHandle("coord", b"\7" * 4)
+    canonical = first.subtasks[1].managed_keyed
+    assert isinstance(canonical, KeyGroupsHandle)
+    assert canonical.stream == InlineHandle("käse 😀", b"\7" * 12)
+    assert first.subtasks[0].input_channels[0].parts == (ChannelPart(0, 1, 20, (4, 14)),)
+    assert first.subtasks[0].output_channels[0].parts == (ChannelPart(1, 0, 10, (24,)),)
+    assert [part.mode for part in (first.subtasks[1].raw_operator or OperatorStateHandle((), None)).states] == [
+        Mode.SPLIT_DISTRIBUTE,
+        Mode.BROADCAST,
+        Mode.UNION,
+    ]
+    assert found.operators[4].finished
+    assert {s.index: s.finished for s in found.operators[5].subtasks} == {0: False, 2: True}
+    names = [(o.name, o.uid) for o in found.operators]
+    named = [("op 1", "uid-1"), (None, "uid-2"), ("op 3", None), ("op 4", "uid-4"), ("done", "done"), (None, None)]
+    assert names == (named if version >= 5 else [(None, None)] * 6)
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        (3, facts.KindFacts("savepoint", "canonical", None, known=False)),
+        (4, facts.KindFacts("checkpoint", None, None, known=True)),
+        (5, facts.KindFacts("savepoint", "canonical", "suspend", known=True)),
+        (6, facts.KindFacts("savepoint", "native", "terminate", known=True)),
+    ],
+)
+def test_the_kind_is_what_was_asked_for_or_a_guess_that_says_so(version: int, expected: facts.KindFacts) -> None:
+    assert facts.kind(parse((DATA / "made" / f"v{version}" / "_metadata").read_bytes())) == expected
 
 
 def test_a_uid_proves_itself_against_an_operators_hash() -> None:

@@ -278,7 +278,7 @@ class FlinkStore:
                 rows=None,
                 tasks=tuple(
                     self._task(epoch, names[operator.id], subtask, waiting.get((operator.id, subtask.index)))
-                    for subtask in sorted(operator.subtasks, key=lambda s: s.index)
+                    for subtask in _subtasks(operator)
                 ),
             )
             for operator in metadata.operators
@@ -369,6 +369,13 @@ def file_handles(metadata: Metadata) -> Iterator[tuple[OperatorState, Subtask, F
                 for stream in streams(handle):
                     if isinstance(stream, FileHandle | RelativeHandle | SegmentHandle):
                         yield operator, subtask, stream
+
+
+def _subtasks(operator: OperatorState) -> list[Subtask]:
+    """In order; of an operator that had ended as a whole, all of them."""
+    if operator.finished:
+        return [Subtask(i, True) for i in range(operator.parallelism)]
+    return sorted(operator.subtasks, key=lambda subtask: subtask.index)
 
 
 def _channel_name(channel: channels.Channel, names: dict[str, str]) -> str:
