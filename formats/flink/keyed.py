@@ -28,7 +28,6 @@ from formats.flink.state_meta import KeyedMeta, Kind, StateInfo, read_keyed_meta
 from formats.flink.streams import Streams
 from formats.flink.values import Codec, opaque
 
-
 _PATIENCE = 1 << 24
 """Bytes that may be tried in one stream to find states again behind hidden ones."""
 
@@ -49,7 +48,8 @@ class Hidden:
 @dataclass(slots=True)
 class Block:
     """Rows of one state in one key group. user_keys: None unless it is map state. Values of timers are
-    their timestamps. bytes: that the rows take in the file, uncompressed."""
+    their timestamps. ends: what follows in the key group is lost to the problem. bytes: that the rows take in the
+    file, uncompressed."""
 
     table: Table
     group: int
@@ -59,6 +59,7 @@ class Block:
     values: list[Any] = field(default_factory=list)
     hidden: Hidden | None = None
     problem: FormatError | None = None
+    ends: bool = False
     bytes: int = 0
 
 

@@ -73,7 +73,7 @@ def read(
             if state.meta.compressed:
                 data = b"".join(plain for _, plain in snappy.streams(data, state.path, begin))
         except FormatError as error:
-            yield Block(readers[0].table if readers else state.tables[0], group, problem=error)
+            yield Block(readers[0].table if readers else state.tables[0], group, problem=error, ends=True)
             continue
         for block in _group(data, group, begin, state, readers):
             if states is None or block.table.name in states or block.problem is not None:
@@ -89,7 +89,7 @@ def _group(data: bytes, group: int, begin: int, state: KeyedState, readers: list
         if index >= len(readers):
             said = f"key group {group}: state {index} of {len(readers)}"
             lost = block or Block(state.tables[0], group)
-            lost.problem = state.damaged(said, begin + pos - 2)
+            lost.problem, lost.ends = state.damaged(said, begin + pos - 2), True
             yield lost
             return
         reader = readers[index]
@@ -115,7 +115,7 @@ def _group(data: bytes, group: int, begin: int, state: KeyedState, readers: list
                     pos += 2
             except (struct.error, ValueError) as error:
                 said = f"key group {group}, state {reader.table.name!r}, entry {len(block.keys) + 1}: {error}"
-                block.problem = state.damaged(said, begin + start)
+                block.problem, block.ends = state.damaged(said, begin + start), True
                 yield block
                 return
             problem = reader.add(block, key, value)

@@ -23,7 +23,7 @@ from formats.flink.values import Hidden as HiddenValue
 _I16: Final = struct.Struct(">h").unpack_from
 _I32: Final = struct.Struct(">i").unpack_from
 _OPEN_ENDED: Final = 3
-"""Keys of the right key group that are asked for where the last state is hidden again, and no last byte can prove it."""
+"""Keys of the right key group that are due where the last state is hidden again, and no last byte can prove it."""
 
 
 def spans(handle: KeyGroupsHandle) -> list[tuple[int, int, int]]:
@@ -49,8 +49,7 @@ def read(
             data = read_stream(streams, handle.stream, begin, end - begin)
             found = _group(data, group, begin, state)
         except FormatError as error:
-            lost = Block(_nowhere(state), group, problem=error)
-            yield lost
+            yield Block(_nowhere(state), group, problem=error, ends=True)
             continue
         for block in found:
             if states is None or block.table.name in states or block.problem is not None:
@@ -85,6 +84,14 @@ def _states(data: bytes, pos: int, begin: int, group: int, state: KeyedState) ->
 
 
 def run(data: bytes, pos: int, begin: int, group: int, state: KeyedState, todo: set[int]) -> list[Block]:
+    """`_run`, saying that a problem costs the rest of the key group."""
+    found = _run(data, pos, begin, group, state, todo)
+    if found and found[-1].problem is not None:
+        found[-1].ends = True
+    return found
+
+
+def _run(data: bytes, pos: int, begin: int, group: int, state: KeyedState, todo: set[int]) -> list[Block]:
     """States from `pos` on, each of `todo` at most once, which they are taken from. The last block says what stopped
     it: hidden, problem, or neither at the last byte. begin: offset of `data` in the stream."""
     found: list[Block] = []

@@ -132,7 +132,7 @@ def _infos(reader: Reader, what: str) -> tuple[tuple[StateInfo, ...], int | None
     found: list[StateInfo] = []
     for i in range(n):
         reader.place.append(f"state {i + 1} of {n}")
-        info, lost = _info(reader)
+        info, lost = read_info(reader)
         reader.place.pop()
         found.append(info)
         if lost is not None:
@@ -143,8 +143,8 @@ def _infos(reader: Reader, what: str) -> tuple[tuple[StateInfo, ...], int | None
     return tuple(found), reader.pos
 
 
-def _info(reader: Reader) -> tuple[StateInfo, int | None]:
-    """One info; where an unknown class begins in it, if one does."""
+def read_info(reader: Reader) -> tuple[StateInfo, int | None]:
+    """One info; where an unknown class begins in it, if one does. The reader's last place is that of the state."""
     name = reader.utf("state name")
     reader.place[-1] = f"state {name!r}"
     at = reader.pos
