@@ -212,7 +212,7 @@ def test_a_whole_checkpoint_has_no_findings(path: Path) -> None:
 
 
 def test_what_cannot_be_checked_is_said_with_the_reason() -> None:
-    report = check_store((gather(FlinkStore(str(HASHMAP)), n) for n in [2]), None, read=False)
+    report = check_store((gather(FlinkStore(str(HASHMAP)), n) for n in [2]), None)
     unchecked = report.report.epochs[0].unchecked
     assert {Code.DIGEST_MISMATCH, Code.CONSERVATION, Code.UNREADABLE, Code.UNREFERENCED_FILE} <= set(unchecked)
     assert set(report.why[2]) == set(unchecked)

@@ -42,32 +42,32 @@ class FlinkReport(msgspec.Struct, frozen=True):
     notes: dict[int, tuple[str, ...]]
 
 
-def check_epoch(evidence: EpochEvidence, *, read: bool) -> tuple[EpochReport, dict[Code, str]]:
-    """One checkpoint, and why things are unchecked. read: whether its streams were read to the end."""
+def check_epoch(evidence: EpochEvidence) -> tuple[EpochReport, dict[Code, str]]:
+    """One checkpoint, and why things are unchecked."""
     why = dict(NEVER)
     if evidence.metadata is None:
         return _without(evidence, why)
-    if not read:
+    if not evidence.read:
         why.update(NOT_READ)
     why.update({Code(code): said for code, said in evidence.unchecked.items()})
+    read = [Finding(Code(p.code), p.task, p.channel, p.path, p.message) for p in evidence.problems]
+    told = {finding.task for finding in read if finding.code is Code.MISPLACED_KEY}
     findings = [
         *_properties(evidence),
         *_files(evidence),
-        *(Finding(Code(p.code), p.task, p.channel, p.path, p.message) for p in evidence.problems),
-        *_key_groups(evidence),
+        *read,
+        *(finding for finding in _key_groups(evidence) if finding.task not in told),
     ]
     verdict = Status.DAMAGED if any(f.code not in HARMLESS for f in findings) else Status.COMPLETE
     why[Code.UNREFERENCED_FILE] = "asked of the whole store"
     return _report(evidence, verdict, findings, why), why
 
 
-def check_store(
-    epochs: Iterable[EpochEvidence], files: dict[str, int] | None = None, *, read: bool = True
-) -> FlinkReport:
+def check_store(epochs: Iterable[EpochEvidence], files: dict[str, int] | None = None) -> FlinkReport:
     """All checkpoints, taken one at a time, ascending.
 
     files: every file of the store, by path; None when not all epochs are given, so that nothing can be said of files
-    that none refers to. read: whether streams were read to the end (`--quick`: not).
+    that none refers to.
     """
     reports: dict[int, EpochReport] = {}
     why: dict[int, dict[Code, str]] = {}
@@ -76,7 +76,7 @@ def check_store(
     open_homes: list[str] = []
     sure = True
     for evidence in epochs:
-        reports[evidence.epoch], why[evidence.epoch] = check_epoch(evidence, read=read)
+        reports[evidence.epoch], why[evidence.epoch] = check_epoch(evidence)
         notes[evidence.epoch] = tuple(_notes(evidence))
         known.add(evidence.path)
         known.update(file.path for file in evidence.files)

@@ -82,7 +82,8 @@ file of the handle is there with its size."""
 
 
 class EpochEvidence(msgspec.Struct, frozen=True):
-    """One checkpoint. problem: why its `_metadata` cannot be read; unchecked: code -> why."""
+    """One checkpoint. problem: why its `_metadata` cannot be read; unchecked: code -> why; read: whether streams were
+    read to the end."""
 
     epoch: int
     home: str
@@ -94,6 +95,7 @@ class EpochEvidence(msgspec.Struct, frozen=True):
     files: tuple[FileEvidence, ...]
     problems: tuple[Problem, ...]
     unchecked: dict[str, str]
+    read: bool = False
 
     @property
     def path(self) -> str:
@@ -104,7 +106,10 @@ class EpochEvidence(msgspec.Struct, frozen=True):
 def gather(
     store: FlinkStore, epoch: int, *, quick: bool = False, checks: tuple[StreamCheck, ...] = ()
 ) -> EpochEvidence:
-    """Look at one checkpoint. quick: presence and sizes alone."""
+    """Look at one checkpoint.
+
+    quick: presence and sizes alone. checks: what reads the streams; `formats.flink.checks` has all there are.
+    """
     home = store.home(epoch)
     newest = store.latest()
     if not store.has_metadata(epoch):
@@ -119,7 +124,7 @@ def gather(
     at = store.streams(epoch)
     files: list[FileEvidence] = []
     problems: list[Problem] = []
-    unchecked: dict[str, str] = {}
+    reasons: dict[str, dict[str, None]] = {}
     for task, operator, subtask, field, handle in every_handle(metadata, names):
         mine = [_file(store, epoch, task, field, stream) for stream in _files(handle)]
         files += mine
@@ -130,12 +135,29 @@ def gather(
             for check in checks:
                 result = check(task, operator, subtask, field, handle, at)
                 problems += result.problems
-                unchecked.update(result.unchecked)
+                for code, said in result.unchecked:
+                    reasons.setdefault(code, {})[said] = None
+    unchecked = {code: _joined(list(said)) for code, said in reasons.items()}
     if not quick and channels.has_channels(metadata):
         problems += _in_flight(metadata, at, names, unchecked)
     return EpochEvidence(
-        epoch, home, Status.COMPLETE, metadata, None, modified, names, tuple(files), tuple(problems), unchecked
+        epoch=epoch,
+        home=home,
+        status=Status.COMPLETE,
+        metadata=metadata,
+        problem=None,
+        modified=modified,
+        names=names,
+        files=tuple(files),
+        problems=tuple(problems),
+        unchecked=unchecked,
+        read=bool(checks) and not quick,
     )
+
+
+def _joined(reasons: list[str]) -> str:
+    more = len(reasons) - 3
+    return "; ".join(reasons[:3]) + (f"; and {more} more" if more > 0 else "")
 
 
 def every_handle(
