@@ -108,6 +108,14 @@ def _of_value(hash_value: Callable[[Any], int]) -> Hash:
     return lambda buf, begin, end, value: 0 if value is None else hash_value(value)
 
 
+def bytes_hash(value: bytes) -> int:
+    """`Arrays.hashCode(byte[])`, which a byte array has within a Row."""
+    h = 1
+    for byte in value:
+        h = (31 * h + (byte if byte < 128 else byte - 256)) & _M32
+    return h
+
+
 def _fields(codec: Codec) -> list[Callable[[Any], int]] | None:
     found = [value_hash(part) for part in codec.parts]
     return None if any(one is None for one in found) else [one for one in found if one is not None]
@@ -131,17 +139,19 @@ def value_hash(codec: Codec) -> Callable[[Any], int] | None:
 
         return tuple_hash
     if codec.kind == "row":
-        parts = _fields(codec)
-        if parts is None:
+        found = [bytes_hash if part.kind == "bytes" else value_hash(part) for part in codec.parts]
+        parts = [one for one in found if one is not None]
+        if len(parts) != len(found):
             return None
         kinds = {"+I": 0, "-U": 1, "+U": 2, "-D": 3}
         has_kind = len(codec.shape[1]) > len(parts)
 
         def row_hash(value: Any) -> int:
-            h, rest = (kinds[value[0]], value[1:]) if has_kind else (0, value)
+            kind, rest = (kinds[value[0]], value[1:]) if has_kind else (0, value)
+            h = 1
             for one, field in zip(parts, rest, strict=True):
-                h = (31 * h + one(field)) & _M32
-            return h
+                h = (31 * h + (0 if field is None else 31 + one(field))) & _M32
+            return (31 * kind + h) & _M32
 
         return row_hash
     return None

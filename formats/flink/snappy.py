@@ -73,7 +73,12 @@ def _chunk(kind: int, body: bytes, at: int, path: str | None) -> bytes:
     return plain
 
 
-def _block(data: bytes, at: int, path: str | None) -> bytes:
+def uncompressed(data: bytes, path: str | None) -> bytes:
+    """One compressed block on its own, of any size that snappy can make of its bytes."""
+    return _block(data, 0, path, 64 * len(data))
+
+
+def _block(data: bytes, at: int, path: str | None, most: int = _MOST) -> bytes:
     """One compressed block: its plain length as a varint, then the pieces."""
     import pyarrow as pa
 
@@ -83,7 +88,7 @@ def _block(data: bytes, at: int, path: str | None) -> bytes:
         shift += 7
         if byte < 0x80:
             break
-    if size > _MOST:
+    if size > most:
         _fail(f"a snappy block of {size} plain bytes", at, path)
     try:
         plain: bytes = pa.Codec("snappy").decompress(data, decompressed_size=size, asbytes=True)

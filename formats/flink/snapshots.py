@@ -105,15 +105,15 @@ SIMPLE: Final[dict[str, str]] = {
             "Uuid": "uuid",
             "Void": "void",
             "NullValue": "nullvalue",
-            "StringValue": "string",
-            "BooleanValue": "boolean",
-            "ByteValue": "byte",
-            "ShortValue": "short",
-            "IntValue": "int",
-            "LongValue": "long",
-            "FloatValue": "float",
-            "DoubleValue": "double",
-            "CharValue": "char",
+            "StringValue": "value:string",
+            "BooleanValue": "value:boolean",
+            "ByteValue": "value:byte",
+            "ShortValue": "value:short",
+            "IntValue": "value:int",
+            "LongValue": "value:long",
+            "FloatValue": "value:float",
+            "DoubleValue": "value:double",
+            "CharValue": "value:char",
             "Variant": "variant",
             "Bitmap": "bytes",
         }.items()
@@ -207,18 +207,8 @@ CLASS_ONLY: Final = frozenset(
 """Snapshots whose body is the name of a class with a format of its own (`GenericTypeSerializerSnapshot`)."""
 
 _VALUES: Final = {
-    f"{_FLINK}types.{name}Value": kind
-    for name, kind in {
-        "String": "string",
-        "Boolean": "boolean",
-        "Byte": "byte",
-        "Short": "short",
-        "Int": "int",
-        "Long": "long",
-        "Float": "float",
-        "Double": "double",
-        "Char": "char",
-    }.items()
+    f"{_FLINK}types.{name}Value": f"value:{name.lower()}"
+    for name in ("String", "Boolean", "Byte", "Short", "Int", "Long", "Float", "Double", "Char")
 }
 
 

@@ -144,6 +144,18 @@ def read_string(buf: bytes, pos: int) -> tuple[str | None, int]:
     return array("H", units).tobytes().decode(_UTF16, "surrogatepass"), pos
 
 
+def read_string_value(buf: bytes, pos: int) -> tuple[str, int]:
+    """A `StringValue` as itself: like a string, but never null, and the length is its length."""
+    n, pos = varint(buf, pos)
+    if n > len(buf) - pos:
+        raise IndexError("a string ends too early")
+    units = []
+    for _ in range(n):
+        unit, pos = varint(buf, pos)
+        units.append(unit)
+    return array("H", units).tobytes().decode(_UTF16, "surrogatepass"), pos
+
+
 def frame(buf: bytes, pos: int) -> tuple[bytes, int]:
     """`i32 length | bytes`."""
     n = _I32(buf, pos)[0]
@@ -340,7 +352,14 @@ def _hex16(buf: bytes, pos: int) -> str:
 
 
 def plain(kind: str, snapshot: Snapshot | None = None) -> Codec | None:
-    """The codec of a kind without parts; None if it has some."""
+    """The codec of a kind without parts; None if it has some. `value:`: of Flink's own mutable boxes (LongValue)."""
+    if kind == "value:string":
+        return Codec(kind, read_string_value, "string", snapshot=snapshot)
+    if kind.startswith("value:"):
+        found = plain(kind.removeprefix("value:"), snapshot)
+        if found is not None:
+            found.kind = kind  # a hash code of its own
+        return found
     if kind in _FIXED:
         form, shape = _FIXED[kind]
         return fixed(kind, form, shape, snapshot)
