@@ -451,6 +451,7 @@ def test_files_in_the_wrong_directory_are_found_and_the_copy_is_whole(job: Path,
         plan_flink(lost)
     assert "--search DIR" in (caught.value.hint or "")
     store = FlinkStore(str(job), search=[str(savepoint)])
+    assert store.epochs()[0].status is Status.DAMAGED
     report = check(store)
     assert set(codes(report)) == {Code.MISSING_FILE}
     assert "not where Flink looks" in report.report.epochs[0].findings[0].message

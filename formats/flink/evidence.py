@@ -45,8 +45,8 @@ FIELDS: Final = {
 
 
 class FileEvidence(msgspec.Struct, frozen=True):
-    """One reference to a file. task, field: whose it is; wanted: bytes (of a segment: at least); found: None if it is
-    not there; how: how it was found; hint: what can be done where it is not."""
+    """One reference to a file. task, field: whose it is; written: where Flink looks; wanted: bytes (of a segment: at
+    least); found: None if it is not there; how: how it was found; hint: what can be done where it is not."""
 
     task: str
     field: str
@@ -179,11 +179,12 @@ def _files(handle: Handle) -> Iterator[FileLike]:
 def _file(store: FlinkStore, epoch: int, task: str, field: str, handle: FileLike) -> FileEvidence:
     at = store.streams(epoch)
     place = at.place(handle)
+    relative = isinstance(handle, RelativeHandle) and at.home
     return FileEvidence(
         task=task,
         field=field,
         path=at.name(handle),
-        written=handle.path,
+        written=f"{at.home}/{handle.path}" if relative else handle.path,
         wanted=wanted(handle),
         fits=place is not None and fits(handle, place.bytes),
         found=place.bytes if place is not None else None,

@@ -28,7 +28,7 @@ from formats.flink.handles import (
 from formats.flink.layout import Kind, find, number
 from formats.flink.metadata import FILE, parse
 from formats.flink.murmur import proved
-from formats.flink.resolve import FileLike, PathMap
+from formats.flink.resolve import FileLike, How, PathMap
 from formats.storage import LocalStorage, Storage, open_storage
 from formats.view import (
     ChannelFacts,
@@ -246,6 +246,8 @@ class FlinkStore:
             place = at.place(handle)
             if place is None:
                 yield f"{name} is not there"
+            elif place.how is How.FOUND:
+                yield f"{name} is not where Flink looks for it"
             elif not facts.fits(handle, place.bytes):
                 yield f"{name} has {place.bytes} bytes, {facts.wanted(handle)} were written"
 
