@@ -14,6 +14,7 @@ from abscli.check.flink import FlinkReport, check_store
 from abscli.recovery.flink import plan_flink, restore_flink
 from formats.errors import FormatError, NoRecovery, NotFound, StalePlan, UnknownTask
 from formats.flink import channels, splits
+from formats.flink.checks import stream_checks
 from formats.flink.evidence import gather
 from formats.flink.handles import (
     FileHandle,
@@ -39,7 +40,7 @@ ALL = [HASHMAP, UNALIGNED, MERGED, OPEN, OLD, CHANGELOG, CANONICAL]
 
 
 def check(store: FlinkStore) -> FlinkReport:
-    return check_store((gather(store, n) for n in store.epoch_numbers()), store.folder.walk())
+    return check_store((gather(store, n) for n in store.epoch_numbers()), store.listing())
 
 
 def codes(report: FlinkReport) -> list[Code]:
@@ -91,6 +92,13 @@ def test_a_copied_checkpoint_does_not_bring_its_new_neighbours_in(tmp_path: Path
     store = FlinkStore(str(tmp_path / "chk-2"))
     assert "private/key" not in store.folder.walk()
     assert store.epoch_numbers() == [2]
+    assert codes(check(store)) == []
+
+
+def test_one_checkpoint_of_several_says_nothing_of_the_others_files() -> None:
+    store = FlinkStore(str(MERGED / "chk-3"))
+    assert store.epoch_numbers() == [3]
+    assert list(store.listing()) == ["chk-3/_metadata"]
     assert codes(check(store)) == []
 
 
@@ -209,6 +217,30 @@ def test_a_whole_checkpoint_has_no_findings(path: Path) -> None:
     assert set(codes(report)) <= harmless
     newest = max(r.epoch for r in report.report.epochs if r.verdict is Status.COMPLETE)
     assert report.report.latest_restorable == newest
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.parent.name)
+def test_every_stream_of_a_whole_checkpoint_reads_to_its_last_byte(path: Path) -> None:
+    store = FlinkStore(str(path))
+    read = [gather(store, n, checks=stream_checks()) for n in store.epoch_numbers()]
+    report = check_store(read, store.listing())
+    assert set(codes(report)) <= {Code.UNREFERENCED_FILE}
+    assert all(evidence.read for evidence in read if evidence.metadata is not None)
+
+
+def test_a_flipped_byte_in_the_description_of_the_state_is_found_by_reading_it(job: Path) -> None:
+    path = largest(job / "chk-2")
+    data = bytearray(path.read_bytes())
+    data[3] ^= 0xFF
+    path.write_bytes(data)
+    store = FlinkStore(str(job))
+    assert check(store).report.restorable == (2,)
+    (evidence,) = [gather(store, n, checks=stream_checks()) for n in store.epoch_numbers()]
+    (report,) = check_store([evidence], store.listing()).report.epochs
+    assert report.verdict is Status.DAMAGED
+    assert {(f.code, f.path) for f in report.findings} == {(Code.UNREADABLE, f"chk-2/{path.name}")}
+    with pytest.raises(NoRecovery, match=path.name):
+        plan_flink(store, checks=stream_checks())
 
 
 def test_what_cannot_be_checked_is_said_with_the_reason() -> None:

@@ -134,6 +134,13 @@ class FlinkStore:
         )
         return NotFound(f"no checkpoint {epoch}: {said}", path=self.path)
 
+    def listing(self) -> dict[str, int]:
+        """Every file that belongs to what was named: path -> bytes. Of one `chk-N`, its own directory's alone, for the
+        files beside it belong to other checkpoints as well."""
+        if self.kind is Kind.CHECKPOINT and self.epoch is not None:
+            return self.folder.walk(self.home(self.epoch))
+        return self.folder.walk()
+
     def has_metadata(self, epoch: int) -> bool:
         """Whether the checkpoint was completed."""
         home = self.home(epoch)
