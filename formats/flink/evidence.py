@@ -1,6 +1,6 @@
 """What is really there of a checkpoint: the reading side of validation.
 
-`gather` looks at every file that `_metadata` refers to, and lets `check_streams` read every stream; what it finds is
+`gather` looks at every file that `_metadata` refers to, and lets its `checks` read every stream; what it finds is
 judged elsewhere. Codes are the words of the check's findings.
 """
 
