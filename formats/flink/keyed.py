@@ -28,9 +28,6 @@ from formats.flink.state_meta import KeyedMeta, Kind, StateInfo, read_keyed_meta
 from formats.flink.streams import Streams
 from formats.flink.values import Codec, opaque
 
-_PATIENCE = 1 << 24
-"""Bytes that may be tried in one stream to find states again behind hidden ones."""
-
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
@@ -119,7 +116,7 @@ class KeyedState:
         self.path = path
         self.prefix = 1 if max_parallelism <= 128 else 2
         self.max_parallelism = max_parallelism
-        self.patience = _PATIENCE
+        self.patience = 0
         self._verifier: KeyedState | None = None
         own = codec(meta.key) if meta.key is not None else opaque(meta.unknown_key or "?")
         self.key = key or own
@@ -209,6 +206,22 @@ def read_blocks(
     states, groups: only these; types: see KeyedState; key: put around the key's codec (to check keys). A problem of
     one key group stands in its block; what makes all unreadable is raised: Damaged, NotFound, UnsupportedVersion.
     """
+    for block in _blocks(handle, streams, max_parallelism, states, groups, types, key):
+        if states is None or block.table.name in states:
+            yield block
+        elif block.problem is not None and block.ends:  # it may have cost rows of the states that are asked for
+            yield Block(block.table, block.group, problem=block.problem, ends=True)
+
+
+def _blocks(
+    handle: KeyedHandle,
+    streams: Streams,
+    max_parallelism: int,
+    states: Collection[str] | None,
+    groups: range | None,
+    types: Mapping[str, Callable[[Codec], Codec]] | None,
+    key: Callable[[Codec], Codec] | None,
+) -> Iterator[Block]:
     from formats.flink import changelog, keyed_canonical, keyed_heap, rocksdb
 
     match handle:

@@ -22,6 +22,9 @@ from formats.flink.values import Hidden as HiddenValue
 
 _I16: Final = struct.Struct(">h").unpack_from
 _I32: Final = struct.Struct(">i").unpack_from
+_PATIENCE: Final = 1 << 16
+"""Bytes that may be tried in a key group to find states again behind hidden ones, and eight times its own; a trial
+counts as 256 at least, a look at its first entry as 8."""
 _OPEN_ENDED: Final = 3
 """Keys of the right key group that are due where the last state is hidden again, and no last byte can prove it."""
 
@@ -70,17 +73,30 @@ def _group(data: bytes, group: int, begin: int, state: KeyedState) -> list[Block
     if said != group:
         state.fail(f"key group {said} where {group} is due", begin)
     if not state.meta.compressed:
+        state.patience = state.verifier().patience = _PATIENCE + 8 * len(data)
         return _states(data, 4, begin, group, state)
     found: list[Block] = []
+    todo = {table.index for table in state.tables}
     for at, plain in snappy.streams(data[4:], state.path, begin + 4):
-        blocks = _states(plain, 0, begin + 4 + at, group, state)
+        blocks = run(plain, 0, begin + 4 + at, group, state, todo)
         found += blocks
+        if len(blocks) != 1:
+            said = f"key group {group}: a snappy stream of {len(blocks)} states, each has its own"
+            _add(found, state, group).problem = state.damaged(said, begin + 4 + at)
+    if todo and not any(block.problem is not None for block in found):
+        _without(found, state, group, todo, begin + len(data))
     return found
 
 
 def _states(data: bytes, pos: int, begin: int, group: int, state: KeyedState) -> list[Block]:
     """The states of a key group, up to the last byte, or to the first value that cannot be read."""
     return run(data, pos, begin, group, state, {table.index for table in state.tables})
+
+
+def _without(found: list[Block], state: KeyedState, group: int, todo: set[int], at: int) -> None:
+    """Say that states of a key group are missing: Flink writes all of them, be they empty."""
+    lost = ", ".join(repr(state.tables[i].name) for i in sorted(todo))
+    _add(found, state, group).problem = state.damaged(f"key group {group} ends without {lost}", at)
 
 
 def run(data: bytes, pos: int, begin: int, group: int, state: KeyedState, todo: set[int]) -> list[Block]:
@@ -141,8 +157,7 @@ def _run(data: bytes, pos: int, begin: int, group: int, state: KeyedState, todo:
             block.problem = state.damaged(f"key group {group}, state {table.name!r}: ends too early", begin + start)
             return found
     if todo and not state.meta.compressed:
-        lost = ", ".join(repr(state.tables[i].name) for i in sorted(todo))
-        _add(found, state, group).problem = state.damaged(f"key group {group} ends without {lost}", begin + len(data))
+        _without(found, state, group, todo, begin + len(data))
     return found
 
 
@@ -203,13 +218,18 @@ def resume(
     is hidden again), every key lies in this key group by its hash, and no other place is as good. Otherwise None: then
     all stays hidden.
     """
+    if state.key.kind == "opaque":
+        return None
     verifier = state.verifier()
     found: int | None = None
     for at in _candidates(data, start, todo):
         if state.patience <= 0:
             return None
+        state.patience -= 8
+        if not _begins(data, at, group, verifier, todo):
+            continue
         blocks = run(data, at, begin, group, verifier, left := set(todo))
-        state.patience -= sum(block.bytes for block in blocks) + 64
+        state.patience -= max(256, sum(block.bytes for block in blocks))
         if left or not _believable(blocks, group):
             continue
         if found is not None:
@@ -230,6 +250,26 @@ def _candidates(data: bytes, start: int, todo: set[int]) -> list[int]:
             places.append(at)
             at = data.find(mark, at + 1)
     return sorted(places)
+
+
+def _begins(data: bytes, at: int, group: int, verifier: KeyedState, todo: set[int]) -> bool:
+    """Whether a state may begin here: its first entry has a key of this group, or it is empty and another follows."""
+    if at + 6 > len(data):
+        return False
+    n = _I32(data, at + 2)[0]
+    if n == 0:
+        return at + 6 == len(data) or (at + 8 <= len(data) and _I16(data, at + 6)[0] in todo)
+    table = verifier.tables[_I16(data, at)[0]]
+    if n > len(data) - at:
+        return False
+    try:
+        if table.timers:
+            key = table.value.read(data, at + 6)[0][1]
+        else:
+            key = table.key.read(data, table.namespace.read(data, at + 6)[1])[0]
+    except (HiddenValue, *BROKEN):
+        return False
+    return key is None or key == group
 
 
 def _believable(blocks: list[Block], group: int) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from formats.errors import FormatError, NotFound
 from formats.flink.columns import keyed_batches, keyed_columns, operator_batch
 from formats.flink.handles import ChangelogHandle, KeyedHandle, Mode, OperatorState, state_size
-from formats.flink.keyed import Block, Hidden, KeyedState, Table, keyed_meta, read_blocks
+from formats.flink.keyed import Hidden, KeyedState, Table, keyed_meta, read_blocks
 from formats.flink.operator_state import OperatorRows, operator_meta, read_operator_state
 from formats.flink.snapshots import Snapshot, describe
 from formats.flink.state_meta import KeyedMeta, StateInfo
@@ -227,13 +227,17 @@ def batches(
     name: may be left out where the operator has just one state. groups: of keyed state only these key groups. Rows that
     can be read are given before a problem is raised: NotFound (no such state), Damaged, UnsupportedVersion.
     """
-    states = [row for row in summaries(operator, streams, types=types) if row.name is not None]
-    chosen = _choose(states, name, operator, path)
+    named = [row for row in summaries(operator, streams, types=types) if row.name is not None]
+    chosen = _choose(named, name, operator, path)
     subtasks = sorted(operator.subtasks, key=lambda subtask: subtask.index)
     if chosen.keyed:
         for subtask in subtasks:
             if subtask.managed_keyed is not None:
-                yield from keyed_batches(_only(operator, subtask.managed_keyed, streams, chosen, groups, types))
+                states = {chosen.name or ""}
+                keyed = subtask.managed_keyed
+                yield from keyed_batches(
+                    read_blocks(keyed, streams, operator.max_parallelism, states=states, groups=groups, types=types)
+                )
         return
     for subtask in subtasks:
         if subtask.managed_operator is None or chosen.name is None:
@@ -243,25 +247,6 @@ def batches(
                 yield operator_batch(subtask.index, rows)
             if rows.problem is not None:
                 raise rows.problem
-
-
-def _only(
-    operator: OperatorState,
-    handle: KeyedHandle,
-    streams: Streams,
-    chosen: StateSummary,
-    groups: range | None,
-    types: Types | None,
-) -> Iterator[Block]:
-    """Blocks of one state; a problem elsewhere in a key group counts only if it may have cost rows of this one."""
-    assert chosen.name is not None
-    for block in read_blocks(
-        handle, streams, operator.max_parallelism, states={chosen.name}, groups=groups, types=types
-    ):
-        if block.table.name == chosen.name:
-            yield block
-        elif block.problem is not None and block.ends:
-            yield Block(block.table, block.group, problem=block.problem)
 
 
 def _choose(states: list[StateSummary], name: str | None, operator: OperatorState, path: str | None) -> StateSummary:
