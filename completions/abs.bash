@@ -26,9 +26,13 @@ _abs() {
                 topology) valued='-o --output' ;;
                 run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --from-epoch -o --output' ;;
                 inspect) valued='--operator --task --format -o --output' ;;
+                state) valued='--key --where --limit --columns --out --state --format -o --output' ;;
                 validate) valued='--max-age --min-epochs --format -o --output' ;;
+                diff) valued='--operator --out --format -o --output' ;;
                 plan-recovery) valued='--topology --failed --strategy --distrust --epoch --parallelism --out --format -o --output' ;;
-                restore) valued='--job --to --engine --master --until -o --output' ;;
+                restore) valued='--job --to --engine --master --until --policy -o --output' ;;
+                simulate) valued='--runs --seed --policy --crash --records --subtasks --worlds --out -o --output' ;;
+                gc) valued='--keep --older-than --min-age -o --output' ;;
                 completion) valued='' ;;
             esac
         else
@@ -39,7 +43,7 @@ _abs() {
     case $command in
         '')
             options='-q --quiet -v --verbose --version -h --help'
-            choices='demo topology run inspect validate plan-recovery restore completion'
+            choices='demo topology run inspect state validate diff plan-recovery restore simulate gc completion'
             ;;
         demo)
             options='--master -o --output -q --quiet -v --verbose -h --help'
@@ -54,7 +58,7 @@ _abs() {
         topology)
             options='-o --output -q --quiet -v --verbose -h --help'
             case $prev in
-                -o|--output) kind=option-choice choices='table json ndjson dot mermaid' ;;
+                -o|--output) kind=option-choice choices='table json ndjson dot mermaid svg' ;;
                 *)
                     ((count == 0)) && kind=file
                     ;;
@@ -91,6 +95,23 @@ _abs() {
                     ;;
             esac
             ;;
+        state)
+            options='--key --where --limit --columns --out --state --format -o --output -q --quiet -v --verbose -h --help'
+            case $prev in
+                --key) kind=value ;;
+                --where) kind=value ;;
+                --limit) kind=value ;;
+                --columns) kind=value ;;
+                --out) kind=option-file ;;
+                --state) kind=value ;;
+                --format) kind=option-choice choices='abs flink spark' ;;
+                -o|--output) kind=option-choice choices='table json ndjson' ;;
+                *)
+                    ((count == 0)) && kind=directory
+                    ((count == 1)) && kind=none
+                    ;;
+            esac
+            ;;
         validate)
             options='--quick --strict --max-age --min-epochs --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
@@ -100,6 +121,19 @@ _abs() {
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=directory
+                    ;;
+            esac
+            ;;
+        diff)
+            options='--operator --rows --out --exit-code --format -o --output -q --quiet -v --verbose -h --help'
+            case $prev in
+                --operator) kind=value ;;
+                --out) kind=option-file ;;
+                --format) kind=option-choice choices='abs flink spark' ;;
+                -o|--output) kind=option-choice choices='table json ndjson' ;;
+                *)
+                    ((count == 0)) && kind=directory
+                    ((count == 1)) && kind=directory
                     ;;
             esac
             ;;
@@ -121,16 +155,46 @@ _abs() {
             esac
             ;;
         restore)
-            options='--job --to --engine --master --until --dry-run -y --yes -o --output -q --quiet -v --verbose -h --help'
+            options='--job --to --engine --master --until --policy --dry-run -y --yes -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --job) kind=option-file ;;
                 --to) kind=option-directory ;;
                 --engine) kind=option-choice choices='spark inline' ;;
                 --master) kind=value ;;
                 --until) kind=option-choice choices='drained end' ;;
+                --policy) kind=option-choice choices='aligned unaligned at-least-once' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=file
+                    ;;
+            esac
+            ;;
+        simulate)
+            options='--runs --seed --policy --crash --records --subtasks --exhaustive --worlds --trace --out -o --output -q --quiet -v --verbose -h --help'
+            case $prev in
+                --runs) kind=value ;;
+                --seed) kind=value ;;
+                --policy) kind=option-choice choices='aligned unaligned at-least-once' ;;
+                --crash) kind=option-choice choices='any full partial rescale none' ;;
+                --records) kind=value ;;
+                --subtasks) kind=value ;;
+                --worlds) kind=value ;;
+                --out) kind=option-file ;;
+                -o|--output) kind=option-choice choices='table json ndjson' ;;
+                *)
+                    ((count == 0)) && kind=file
+                    ;;
+            esac
+            ;;
+        gc)
+            options='--keep --older-than --min-age -y --yes -o --output -q --quiet -v --verbose -h --help'
+            case $prev in
+                --keep) kind=value ;;
+                --older-than) kind=value ;;
+                --min-age) kind=value ;;
+                -o|--output) kind=option-choice choices='table json ndjson' ;;
+                *)
+                    ((count == 0)) && kind=directory
                     ;;
             esac
             ;;

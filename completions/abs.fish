@@ -24,9 +24,13 @@ complete -c abs -n "__abs_is ''" -a demo -d 'Run, kill, inspect, plan, restore a
 complete -c abs -n "__abs_is ''" -a topology -d 'Show a job\'s graph: operators, back edges and loops'
 complete -c abs -n "__abs_is ''" -a run -d 'Run a job and take snapshots of it'
 complete -c abs -n "__abs_is ''" -a inspect -d 'Show what a checkpoint store or one of its epochs holds'
+complete -c abs -n "__abs_is ''" -a state -d 'Show the state that an epoch holds: keys and their values'
 complete -c abs -n "__abs_is ''" -a validate -d 'Check that epochs are whole and consistent'
+complete -c abs -n "__abs_is ''" -a diff -d 'Compare two epochs: state, positions, logs and job graph'
 complete -c abs -n "__abs_is ''" -a plan-recovery -d 'Plan what must restart, and from where'
 complete -c abs -n "__abs_is ''" -a restore -d 'Carry a recovery plan out'
+complete -c abs -n "__abs_is ''" -a simulate -d 'Run a job\'s protocol under a seeded scheduler with failures'
+complete -c abs -n "__abs_is ''" -a gc -d 'Remove old epochs, and files that nothing needs'
 complete -c abs -n "__abs_is ''" -a completion -d 'Print the completion script of a shell'
 
 # abs demo
@@ -39,7 +43,7 @@ complete -c abs -n '__abs_is demo' -s h -l help -d 'Show this message and exit'
 
 # abs topology
 complete -c abs -n '__abs_is topology' -F
-complete -c abs -n '__abs_is topology' -s o -l output -r -f -a 'table json ndjson dot mermaid' -d 'Form of the graph on stdout'
+complete -c abs -n '__abs_is topology' -s o -l output -r -f -a 'table json ndjson dot mermaid svg' -d 'Form of the graph on stdout'
 complete -c abs -n '__abs_is topology' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is topology' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is topology' -s h -l help -d 'Show this message and exit'
@@ -48,7 +52,7 @@ complete -c abs -n '__abs_is topology' -s h -l help -d 'Show this message and ex
 complete -c abs -n '__abs_is run' -F
 complete -c abs -n '__abs_is run' -l store -r -f -a '(__fish_complete_directories)' -d 'Directory of the checkpoint store'
 complete -c abs -n '__abs_is run' -l interval -r -f -d 'Time from one snapshot to the next, such as 500ms, 10s or 5m'
-complete -c abs -n '__abs_is run' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'How a snapshot keeps its cut consistent; this version runs aligned'
+complete -c abs -n '__abs_is run' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'How snapshots keep their cuts consistent; default: as the job ran last, a new one aligned'
 complete -c abs -n '__abs_is run' -l engine -r -f -a 'spark inline' -d 'spark: worker processes; inline: this process alone, no JVM'
 complete -c abs -n '__abs_is run' -l master -r -f -d 'Spark master: local[*], local[N], spark://HOST:PORT, yarn or k8s://'
 complete -c abs -n '__abs_is run' -l workers -r -f -d 'Worker processes; default: one a slot of the cluster'
@@ -73,6 +77,20 @@ complete -c abs -n '__abs_is inspect' -s q -l quiet -d 'Print results and errors
 complete -c abs -n '__abs_is inspect' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is inspect' -s h -l help -d 'Show this message and exit'
 
+# abs state
+complete -c abs -n '__abs_is state' -f -a '(__fish_complete_directories)'
+complete -c abs -n '__abs_is state' -l key -r -f -d 'The row of this key: a value, or column=value,...; repeatable'
+complete -c abs -n '__abs_is state' -l where -r -f -d 'Rows that satisfy it, such as "n >= 10 and word = spark"; repeatable: all of them'
+complete -c abs -n '__abs_is state' -l limit -r -f -d 'At most this many rows; a table has 40 unless told'
+complete -c abs -n '__abs_is state' -l columns -r -f -d 'Only these columns, by name, with commas'
+complete -c abs -n '__abs_is state' -l out -r -F -d 'Write the rows to x.parquet, x.arrow, x.jsonl or x.csv'
+complete -c abs -n '__abs_is state' -l state -r -f -d 'Which state, where an operator has several'
+complete -c abs -n '__abs_is state' -l format -r -f -a 'abs flink spark' -d 'Format of the store, in place of what is recognised from its files'
+complete -c abs -n '__abs_is state' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
+complete -c abs -n '__abs_is state' -s q -l quiet -d 'Print results and errors only'
+complete -c abs -n '__abs_is state' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
+complete -c abs -n '__abs_is state' -s h -l help -d 'Show this message and exit'
+
 # abs validate
 complete -c abs -n '__abs_is validate' -f -a '(__fish_complete_directories)'
 complete -c abs -n '__abs_is validate' -l quick -d 'Presence and sizes only; digests and rows are listed as unchecked'
@@ -84,6 +102,19 @@ complete -c abs -n '__abs_is validate' -s o -l output -r -f -a 'table json ndjso
 complete -c abs -n '__abs_is validate' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is validate' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is validate' -s h -l help -d 'Show this message and exit'
+
+# abs diff
+complete -c abs -n '__abs_is diff' -f -a '(__fish_complete_directories)'
+complete -c abs -n '__abs_is diff' -f -a '(__fish_complete_directories)'
+complete -c abs -n '__abs_is diff' -l operator -r -f -d 'Compare the state of this operator alone'
+complete -c abs -n '__abs_is diff' -l rows -d 'Show the changes themselves, not only their number'
+complete -c abs -n '__abs_is diff' -l out -r -F -d 'Write the changes to x.parquet, x.arrow or x.jsonl'
+complete -c abs -n '__abs_is diff' -l exit-code -d 'Exit with 3 if they differ, or cannot be compared'
+complete -c abs -n '__abs_is diff' -l format -r -f -a 'abs flink spark' -d 'Format of the store, in place of what is recognised from its files'
+complete -c abs -n '__abs_is diff' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
+complete -c abs -n '__abs_is diff' -s q -l quiet -d 'Print results and errors only'
+complete -c abs -n '__abs_is diff' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
+complete -c abs -n '__abs_is diff' -s h -l help -d 'Show this message and exit'
 
 # abs plan-recovery
 complete -c abs -n '__abs_is plan-recovery' -f -a '(__fish_complete_directories)'
@@ -107,12 +138,41 @@ complete -c abs -n '__abs_is restore' -l to -r -f -a '(__fish_complete_directori
 complete -c abs -n '__abs_is restore' -l engine -r -f -a 'spark inline' -d 'spark: worker processes; inline: this process alone, no JVM'
 complete -c abs -n '__abs_is restore' -l master -r -f -d 'Spark master: local[*], local[N], spark://HOST:PORT, yarn or k8s://'
 complete -c abs -n '__abs_is restore' -l until -r -f -a 'drained end' -d 'drained: stop when the logs are replayed; end: go on to the end of the input'
+complete -c abs -n '__abs_is restore' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'How snapshots keep their cuts consistent; default: as the job ran last, a new one aligned'
 complete -c abs -n '__abs_is restore' -l dry-run -d 'Check the plan against the store and say what would be done'
 complete -c abs -n '__abs_is restore' -s y -l yes -d 'Do not ask'
 complete -c abs -n '__abs_is restore' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
 complete -c abs -n '__abs_is restore' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is restore' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is restore' -s h -l help -d 'Show this message and exit'
+
+# abs simulate
+complete -c abs -n '__abs_is simulate' -F
+complete -c abs -n '__abs_is simulate' -l runs -r -f -d 'Runs under each policy'
+complete -c abs -n '__abs_is simulate' -l seed -r -f -d 'Of the first run; the next has the next'
+complete -c abs -n '__abs_is simulate' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'Only this policy'
+complete -c abs -n '__abs_is simulate' -l crash -r -f -a 'any full partial rescale none' -d 'What may fail: everything at once (full), single tasks while the rest goes on (partial), with another parallelism after it (rescale)'
+complete -c abs -n '__abs_is simulate' -l records -r -f -d 'Rows of each source task'
+complete -c abs -n '__abs_is simulate' -l subtasks -r -f -d 'Tasks of an operator, at most'
+complete -c abs -n '__abs_is simulate' -l exhaustive -d 'Every interleaving instead of random ones, with one failure anywhere'
+complete -c abs -n '__abs_is simulate' -l worlds -r -f -d 'States after which --exhaustive gives up'
+complete -c abs -n '__abs_is simulate' -l trace -d 'Show the last run as a space-time diagram'
+complete -c abs -n '__abs_is simulate' -l out -r -F -d 'Write the diagram as SVG: of a violation, or of the last run'
+complete -c abs -n '__abs_is simulate' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
+complete -c abs -n '__abs_is simulate' -s q -l quiet -d 'Print results and errors only'
+complete -c abs -n '__abs_is simulate' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
+complete -c abs -n '__abs_is simulate' -s h -l help -d 'Show this message and exit'
+
+# abs gc
+complete -c abs -n '__abs_is gc' -f -a '(__fish_complete_directories)'
+complete -c abs -n '__abs_is gc' -l keep -r -f -d 'Complete epochs that stay, the newest ones'
+complete -c abs -n '__abs_is gc' -l older-than -r -f -d 'Only epochs that were triggered longer ago than this, such as 7d'
+complete -c abs -n '__abs_is gc' -l min-age -r -f -d 'Files that nothing refers to go only when they are as old as this'
+complete -c abs -n '__abs_is gc' -s y -l yes -d 'Remove it; without, nothing is changed'
+complete -c abs -n '__abs_is gc' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
+complete -c abs -n '__abs_is gc' -s q -l quiet -d 'Print results and errors only'
+complete -c abs -n '__abs_is gc' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
+complete -c abs -n '__abs_is gc' -s h -l help -d 'Show this message and exit'
 
 # abs completion
 complete -c abs -n '__abs_is completion' -f -a 'bash zsh fish'

@@ -47,6 +47,10 @@ class OtherJob(FormatError):
     """The store belongs to another job or topology."""
 
 
+class OtherFormat(FormatError):
+    """The store is of a format that the command, or this version, does not work on."""
+
+
 class UnknownTask(FormatError):
     """A task, operator or channel that the topology does not have."""
 

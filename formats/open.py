@@ -1,13 +1,38 @@
-"""From a reference to a store: what kind of checkpoint lies at a path, and which epoch of it is meant."""
+"""From a reference to a store: what kind of checkpoint lies at a path, and which epoch of it is meant.
+
+FORMATS is the one table of formats: a format is a row here and one in `abscli.check.formats`.
+"""
 
 from __future__ import annotations
 
+import importlib
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from formats.errors import FormatError, NotFound
-from formats.native.reader import NativeStore
-from formats.storage import open_storage
+from formats.errors import FormatError, NotFound, OtherFormat
+from formats.storage import Storage, open_storage
+from formats.view import CheckpointStore, Status
+
+if TYPE_CHECKING:
+    from formats.native.reader import NativeStore
+
+
+class Format(NamedTuple):
+    """How a format is recognised and opened. `module` is imported when it is asked.
+
+    recognise: the name of a function `(Storage) -> bool` that reads names and at most a few bytes; store: of a class
+    that is called with the Storage and is a CheckpointStore; looked_for: what is there if it is one, for messages.
+    """
+
+    name: str
+    looked_for: str
+    module: str
+    recognise: str
+    store: str
+
+
+FORMATS = (Format("abs", "abs-store.json (written by `abs run`)", "formats.native.reader", "is_native", "NativeStore"),)
+"""In the order in which they are tried."""
 
 
 class BadReference(FormatError):
@@ -35,18 +60,71 @@ def parse_reference(text: str) -> Reference:
     )
 
 
-def open_store(path: str) -> NativeStore:
-    """The store at a path, its format recognised from what is there; NotFound if there is none."""
-    return NativeStore(open_storage(path))
+def recognise(storage: Storage, wanted: str | None = None) -> Format:
+    """The format of what lies there, or `wanted` without a look.
+
+    NotFound, saying what was looked for, if it is none; OtherFormat for a name that this version does not read.
+    """
+    for row in FORMATS:
+        if wanted == row.name or (wanted is None and _function(row.module, row.recognise)(storage)):
+            return row
+    if wanted is not None:
+        known = ", ".join(row.name for row in FORMATS)
+        raise OtherFormat(f"{wanted!r} is not a format that this version reads; it reads {known}", path=storage.root)
+    looked = "; ".join(f"{row.name}: {row.looked_for}" for row in FORMATS)
+    raise NotFound(
+        f"no store here; looked for {looked}", path=storage.root, hint="--format names the format of a damaged store"
+    )
 
 
-def resolve_epoch(store: NativeStore, epoch: int | str | None) -> int:
+def open_store(path: str, format: str | None = None) -> CheckpointStore:
+    """The store at a path, of the format that is recognised or named; NotFound if there is none."""
+    storage = open_storage(path)
+    row = recognise(storage, format)
+    store: CheckpointStore = _function(row.module, row.store)(storage)
+    return store
+
+
+def open_native(path: str, format: str | None = None, *, purpose: str) -> NativeStore:
+    """A store that abs wrote; OtherFormat for another. purpose: what needs it, as in `abs restore needs ...`."""
+    from formats.native.reader import NativeStore
+
+    storage = open_storage(path)
+    found = recognise(storage, format).name
+    if found != NativeStore.format:
+        raise OtherFormat(
+            f"{purpose} needs a store that abs wrote; this is one of {found.capitalize()}'s",
+            path=path,
+            hint="`abs inspect`, `abs validate`, `abs state` and `abs diff` read it",
+        )
+    return NativeStore(storage)
+
+
+def resolve_epoch(store: CheckpointStore, epoch: int | str | None) -> int:
     """The epoch number that a reference means: a number as it is, otherwise the newest complete one; NotFound."""
+    from formats.native.reader import NativeStore
+
+    if isinstance(store, NativeStore):  # answers without looking for every file
+        numbers, latest = store.epoch_numbers(), None if isinstance(epoch, int) else store.latest()
+    else:
+        rows = store.epochs()
+        numbers = [row.epoch for row in rows]
+        whole = (Status.COMPLETE, Status.DAMAGED)
+        latest = next((row.epoch for row in reversed(rows) if row.status in whole), None)
     if isinstance(epoch, int):
-        if epoch not in store.epoch_numbers():
-            raise store.no_epoch(epoch)
+        if epoch not in numbers:
+            raise no_epoch(store.path, epoch, numbers)
         return epoch
-    latest = store.latest()
     if latest is None:
         raise NotFound("no complete epoch", path=store.path, hint="`abs inspect` shows the ones that were begun")
     return latest
+
+
+def no_epoch(path: str, epoch: int, numbers: list[int]) -> NotFound:
+    """The error for an epoch that is not there; says which are."""
+    said = f"it has {numbers[0]} to {numbers[-1]}" if numbers else "it has none"
+    return NotFound(f"no epoch {epoch}: {said}", path=path)
+
+
+def _function(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)

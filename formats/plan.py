@@ -19,6 +19,7 @@ from msgspec import Meta, field
 
 from formats.errors import FormatError, UnsafePath, UnsupportedVersion
 from formats.storage import check_path
+from formats.view import Repeat
 
 SCHEMA = "abs.plan"
 VERSION = "1.0"
@@ -117,7 +118,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     store: as the user wrote it; epoch: the one that the plan makes good again; base_epoch: the whole one that tasks
     go back to, the same except in a repair. All three are null in a plan from a topology alone. untouched: a number
-    of tasks; parallelism: of the operators that get another one. Raises ValueError when a plan that is to be carried
+    of tasks; parallelism: of the operators that get another one; repeats: records that come again though restored
+    state holds them (an at-least-once epoch), null if unknown. Raises ValueError when a plan that is to be carried
     out names no store or epoch.
     """
 
@@ -133,6 +135,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     restart: tuple[RestartRow, ...]
     dedup: tuple[DedupRow, ...]
     replay_logs: tuple[ReplayLog, ...]
+    repeats: tuple[Repeat, ...] | None = None
     rewind: tuple[Rewind, ...]
     untouched: Count
     parallelism: dict[str, Annotated[int, Meta(ge=1, le=2**31 - 1)]]

@@ -8,13 +8,17 @@ Paths are relative, with `/`; one that leads out of the root raises UnsafePath.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import stat
 import tempfile
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from formats.errors import Damaged, NotFound, Unreachable, UnsafePath
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Entry(NamedTuple):
@@ -290,3 +294,41 @@ def walk(storage: Storage, path: str = "") -> list[Entry]:
             else:
                 found.append(Entry(name, entry.size))
     return sorted(found)
+
+
+class StoredFile(io.RawIOBase):
+    """A file of a storage as Python's and Arrow's libraries want it: read in slices, never whole."""
+
+    def __init__(self, storage: Storage, path: str, size: int) -> None:
+        self._storage, self._path, self._size, self._at = storage, path, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self._size - self._at)
+        data = self._storage.read(self._path, self._at, left if size < 0 else min(size, left))
+        self._at += len(data)
+        return data
+
+
+def open_input(storage: Storage, path: str) -> pa.NativeFile:
+    """A file to be read in slices by Arrow's readers; NotFound, Damaged if it is no plain file."""
+    import pyarrow as pa
+
+    size = storage.size(path)
+    if size is None:
+        raise NotFound("no such file", path=f"{storage.root}/{path}")
+    if isinstance(storage, LocalStorage):
+        return pa.OSFile(storage.local_path(path))
+    return pa.PythonFile(StoredFile(storage, path, size), mode="r")

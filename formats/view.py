@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
 
@@ -79,6 +79,14 @@ class ChannelFacts(msgspec.Struct, frozen=True):
     logged: int | None
 
 
+class Repeat(msgspec.Struct, frozen=True):
+    """A channel on which so many records come again after a restore though the receiver's state holds them already:
+    only in an at-least-once epoch."""
+
+    channel: str
+    records: Annotated[int, msgspec.Meta(ge=0)]
+
+
 class EpochFacts(msgspec.Struct, frozen=True):
     """One epoch as the store's list shows it. duration: seconds; bytes: of what the epoch wrote anew."""
 
@@ -93,6 +101,7 @@ class EpochFacts(msgspec.Struct, frozen=True):
     triggered: str | None
     duration: float | None
     reason: str | None = None  # why it is aborted or damaged
+    policy: str | None = None
 
 
 class StateFacts(msgspec.Struct, frozen=True):

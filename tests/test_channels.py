@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from abscli.engine.inbox import Barrier, Batch, Inbox
 from abscli.engine.routing import Route
 from abscli.engine.wire import HEADER, Connection, Frame
-from abscli.graph.expand import key_group_range
 from abscli.protocol.events import ProtocolError
-from formats.topology import Edge, Partition
+from formats.topology import Edge, Partition, key_group_range
 
 
 def batch(first: int, count: int) -> Batch:
@@ -125,7 +124,7 @@ def test_routes_do_not_depend_on_where_batches_end(
 
 
 def test_a_key_goes_to_the_task_that_owns_its_key_group() -> None:
-    from abscli.engine.hashing import key_groups
+    from formats.native.hashing import key_groups
 
     values = list(range(500))
     for p in (1, 3, 5, 16):

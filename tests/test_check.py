@@ -18,14 +18,15 @@ from abscli.check.epoch import check_epoch, cut_in
 from abscli.check.findings import Code, EpochReport, Finding, StoreReport
 from abscli.check.positions import check_positions, cut_of
 from abscli.check.store import check_store
+from abscli.planner.repeats import may_repeat
 from formats.native import layout
 from formats.native.evidence import EpochEvidence, StoreEvidence, epoch_evidence, store_evidence
 from formats.native.facts import LogFacts, PartFacts
 from formats.native.probe import CHUNK, FileProbe, Prober
-from formats.native.reader import NativeStore
+from formats.native.reader import NativeStore, channel_facts
 from formats.native.tables import KEY_GROUP, encode_state
 from formats.storage import MemoryStorage
-from formats.view import FileFacts, Position, Status
+from formats.view import ChannelFacts, FileFacts, Position, Repeat, Status
 from tests.stores import Build, make_store
 
 SEEN, OUT = "seen/0", "out/0"
@@ -258,6 +259,73 @@ def test_any_single_counter_that_is_off_is_found_on_its_channel(data: st.DataObj
     ends = (found[0].channel or "").split("->")
     assert ends[0 if sent else 1] == task
     assert ends[1 if sent else 0] == f"{neighbour}/0"
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.data(), st.sampled_from(["unaligned", "at-least-once"]))
+def test_a_counter_that_is_off_is_found_or_said_to_repeat(data: st.DataObject, policy: str) -> None:
+    build = make_store(MemoryStorage(), parallelism=2, policy=policy, more=False)
+    parts = NativeStore(build.storage).parts(1)
+    sides = [(p.task, sent, n) for p in parts for sent in (True, False) for n in (p.sent if sent else p.received)]
+    task, sent, neighbour = data.draw(st.sampled_from(sides))
+    by = data.draw(st.integers(-5, 5).filter(bool))
+    after = moved(parts, task, neighbour, by, sent=sent)
+    found = broken(build, after, policy)
+    said = said_to_repeat(build, after, policy)
+    surplus = -by if sent else by
+    back = "seen/" in task and neighbour == "seen"
+    if policy == "at-least-once" and surplus > 0 and not back:
+        assert (found, [repeat.records for repeat in said]) == ([], [surplus])
+    else:
+        assert (len(found), said) == (1, ())
+
+
+# -- repeats --------------------------------------------------------------------------------------------------
+
+
+def said_to_repeat(build: Build, parts: tuple[PartFacts, ...], policy: str) -> tuple[Repeat, ...]:
+    """The regular channels that are said to repeat records; a back edge that does so is a finding."""
+    repeats = may_repeat(policy, tuple(channel_facts(build.topology, {part.task: part for part in parts})))
+    assert repeats is not None
+    return tuple(r for r in repeats if not (r.channel.startswith("seen/") and "->seen/" in r.channel))
+
+
+def test_what_repeats_is_no_finding_and_named_by_channel() -> None:
+    build = make_store(MemoryStorage(), policy="at-least-once")
+    given = evidence(build, 4)
+    assert check_epoch(given).repeats == ()
+    early = replace(given, parts=moved(moved(given.parts or (), SEEN, "lines", 3), OUT, "seen", 2))
+    report = check_epoch(early)
+    assert (report.verdict, report.findings, report.policy) == (Status.COMPLETE, (), "at-least-once")
+    assert report.repeats == (Repeat("lines/0->seen/0", 3), Repeat("seen/0->out/0", 2))
+
+
+def test_a_log_on_a_regular_channel_damages_an_at_least_once_epoch_though_its_counters_agree() -> None:
+    build = make_store(MemoryStorage(), policy="at-least-once")
+
+    def log(part: PartFacts) -> PartFacts:
+        return replace(part, logs=(*part.logs, LogFacts("lines/0->seen/0", 2, part.logs[0].file)))
+
+    given = with_part(evidence(build, 4), SEEN, log)
+    given = replace(given, parts=moved(given.parts or (), SEEN, "lines", -2))
+    found = [(finding.code, finding.channel) for finding in check_epoch(given).findings]
+    assert (Code.CONSERVATION, "lines/0->seen/0") in found
+
+
+def test_exactly_once_epochs_repeat_nothing_and_what_is_not_known_is_not_none(build: Build) -> None:
+    whole = evidence(build, 4)
+    assert check_epoch(whole).repeats == ()
+    for policy in ("aligned", "unaligned"):
+        assert may_repeat(policy, ()) == ()
+    channels = (ChannelFacts("a/0->b/0", 1, 3, 0), ChannelFacts("a/1->b/0", 1, None, None))
+    assert may_repeat("at-least-once", channels[:1]) == (Repeat("a/0->b/0", 2),)
+    assert may_repeat("at-least-once", channels) is None
+    assert may_repeat("at-least-once", ()) is None
+    assert may_repeat("mystery", channels) is None
+    assert may_repeat(None, channels) is None
+    weak = make_store(MemoryStorage(), policy="at-least-once")
+    assert check_epoch(evidence(weak, 5)).repeats is None  # two of its tasks have not acked
+    assert check_epoch(replace(evidence(weak, 4), topology=None)).repeats is None
 
 
 # -- positions ------------------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         (["topologi", "x"], "did you mean 'topology'?"),
         (["topology"], "missing argument 'JOB'"),
         (["topology", "x", "--nonsense"], "no such option: --nonsense"),
-        (["topology", "x", "-o", "xml"], "'xml' is none of table, json, ndjson, dot, mermaid"),
+        (["topology", "x", "-o", "xml"], "'xml' is none of table, json, ndjson, dot, mermaid, svg"),
         (["run", "x"], "missing option '--store'"),
         (["run", "x", "--store", "s", "--interval", "soon"], "'soon' is not a duration"),
         (["run", "x", "--store", "s", "--keep", "0"], "0 is below 1"),
@@ -318,7 +318,7 @@ def test_a_variable_called_abs_version_is_somebody_else_s(
 
 
 def test_every_form_of_a_topology_works(job: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for form in ("table", "json", "ndjson", "dot", "mermaid"):
+    for form in ("table", "json", "ndjson", "dot", "mermaid", "svg"):
         assert main.main(["topology", job, "-o", form]) == 0
         shown = capsys.readouterr().out
         assert shown.endswith("\n")

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from abscli.engine import keyed
 from abscli.engine.aggregates import Overflow, ValueColumn, merged, result_type, running
-from abscli.engine.hashing import hash_rows, key_groups
 from abscli.engine.keyed import KeyIndex
 from abscli.engine.state import KeyedState
-from formats.native.tables import KEY_GROUP, decode_state, encode_state, latest_rows
+from formats.native.hashing import hash_rows, key_groups
+from formats.native.state import latest
+from formats.native.tables import KEY_GROUP, decode_state, encode_state
 
 TEXT = st.one_of(st.none(), st.text(max_size=20), st.sampled_from(["a", "b", "a" * 8, "a" * 9, "\0", ""]))
 FLOATS = st.one_of(st.none(), st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf]), st.floats())
@@ -262,7 +263,7 @@ def test_the_files_of_complete_epochs_hold_the_state_also_when_epochs_between_ar
             complete = epoch
             state.forget(epoch)
             if files:
-                rows = latest_rows(files)
+                rows = latest(files, ("k",))
                 assert dict(zip(rows["k"].to_pylist(), rows["v"].to_pylist(), strict=True)) | truth == truth
                 assert sorted(rows["k"].to_pylist()) == sorted(truth)
                 again = KeyedState(("k",), 16)

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import jsonschema
+import msgspec
 import pytest
 
 from abscli.planner.plan import plan_full, plan_partial
@@ -20,6 +21,7 @@ from formats.view import (
     FileFacts,
     OperatorFacts,
     Position,
+    Repeat,
     Status,
     TaskFacts,
 )
@@ -115,6 +117,22 @@ def test_a_full_plan_restarts_every_task_from_the_epoch() -> None:
 
 def test_logs_that_hold_records_are_replayed() -> None:
     assert full().replay_logs == (ReplayLog("lines/0->counts/1", 3), ReplayLog("counts/0->out/0", 2))
+
+
+def test_what_an_at_least_once_epoch_holds_and_comes_again_is_named_where_it_restarts() -> None:
+    channels = (
+        ChannelFacts("lines/0->counts/0", 9, 12, 0),
+        ChannelFacts("lines/0->counts/1", 9, 9, 0),
+        ChannelFacts("counts/0->out/0", 9, 10, 0),
+    )
+    weak = msgspec.structs.replace(SEVEN, channels=channels, policy="at-least-once")
+    early = (Repeat("lines/0->counts/0", 3), Repeat("counts/0->out/0", 1))
+    assert full(weak).repeats == early
+    assert partial(["lines/0"], weak).repeats == ()  # the receivers go on and drop by number
+    assert partial(["out/0"], weak).repeats == early
+    assert full(msgspec.structs.replace(weak, policy="aligned")).repeats == ()
+    assert full().repeats is None  # its policy is not known
+    assert partial(["out/0"]).repeats is None
 
 
 def test_sources_go_back_to_the_epoch_from_where_they_are_known_to_have_come() -> None:

@@ -12,15 +12,18 @@ import pytest
 
 from abscli.protocol import events as e
 from abscli.protocol.coordinator import Coordinator
+from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
 
 SCRIPTS = sorted((Path(__file__).parent / "golden").glob("*.txt"))
 
 
-def task_event(words: list[str]) -> e.TaskEvent:
+def task_event(words: list[str], task: Task) -> e.TaskEvent:
     match words:
         case ["records", channel, count]:
-            return e.RecordsArrived(channel, int(count))
+            return e.RecordsArrived(channel, task.received.get(channel, 0) + 1, int(count))
+        case ["records", channel, count, "from", first]:
+            return e.RecordsArrived(channel, int(first), int(count))
         case ["barrier", channel, epoch]:
             return e.BarrierArrived(channel, int(epoch))
         case ["trigger", epoch]:
@@ -35,6 +38,9 @@ def task_event(words: list[str]) -> e.TaskEvent:
             return e.Completed(int(epoch))
         case ["aborted", epoch]:
             return e.Aborted(int(epoch))
+        case ["peers-restarted", floor, *replayed]:
+            counts = dict(item.split("=") for item in replayed)
+            return e.PeersRestarted(2, int(floor), {channel: int(count) for channel, count in counts.items()})
     raise ValueError(words)
 
 
@@ -61,6 +67,12 @@ def coordinator_event(words: list[str]) -> e.CoordinatorEvent:
             return e.SourceEnded(task)
         case ["stop"]:
             return e.StopRequested()
+        case ["lost", tasks, *channels]:
+            return e.TasksLost(frozenset(tasks.split(",")), frozenset(channels))
+        case ["stopped", task, attempt]:
+            return e.Stopped(task, int(attempt))
+        case ["caught-up", channel, attempt]:
+            return e.ChannelCaughtUp(channel, int(attempt))
     raise ValueError(words)
 
 
@@ -77,6 +89,7 @@ def make(words: list[str]) -> Task | Coordinator:
             names("inputs"),
             names("outputs"),
             names("back"),
+            policy=Policy(options.get("policy", "aligned")),
             first_epoch=int(options.get("first", 1)),
         )
     return Coordinator(
@@ -91,8 +104,11 @@ def make(words: list[str]) -> Task | Coordinator:
 
 
 def said(action: object) -> str:
-    fields = [getattr(action, name) for name in action.__slots__ if name != "batch"]  # type: ignore[attr-defined]
-    return " ".join([type(action).__name__, *(str(f) for f in fields)])
+    fields = {name: getattr(action, name) for name in action.__slots__ if name != "batch"}  # type: ignore[attr-defined]
+    if not fields.get("skip"):
+        fields.pop("skip", None)
+    shown = (",".join(sorted(f)) if isinstance(f, frozenset) else str(f) for f in fields.values())
+    return " ".join([type(action).__name__, *shown])
 
 
 def play(text: str) -> str:
@@ -110,7 +126,7 @@ def play(text: str) -> str:
             continue
         try:
             if isinstance(machine, Task):
-                actions: list[object] = list(machine.on(task_event(words)))
+                actions: list[object] = list(machine.on(task_event(words, machine)))
             else:
                 assert isinstance(machine, Coordinator)
                 actions = list(machine.on(coordinator_event(words)))

@@ -7,6 +7,7 @@ import pytest
 
 from abscli.render.plan import next_command, plan_text
 from formats.plan import Cost, DedupRow, Input, Plan, PlanKind, ReplayLog, RestartRow, Rewind, Skipped
+from formats.view import Repeat
 
 FULL = Plan(
     kind=PlanKind.RECOVER,
@@ -51,6 +52,18 @@ PARTIAL = msgspec.structs.replace(
     inputs=(),
     skipped=(),
 )
+
+
+def test_a_plan_from_an_at_least_once_epoch_says_what_comes_again() -> None:
+    repeats = (Repeat("lines/0->counts/0", 1000), Repeat("lines/1->counts/0", 1))
+    plan = msgspec.structs.replace(FULL, repeats=repeats)
+    assert """
+Records repeat: epoch 12 was taken at-least-once; its state holds 1,001 records
+  that come again
+  lines/0->counts/0  1,000 records
+  lines/1->counts/0  1 record
+""" in plan_text(plan)
+    assert "repeat" not in plan_text(msgspec.structs.replace(FULL, repeats=()))
 
 
 def test_a_full_plan_reads_like_this() -> None:

@@ -16,6 +16,7 @@ from abscli.graph.job_graph import JobGraph
 from abscli.render.topology import topology_json, topology_text
 from abscli.render.topology_drawings import topology_dot, topology_mermaid
 from abscli.render.topology_rails import Rail, draw, lay
+from abscli.render.topology_svg import topology_svg
 from formats.topology import Edge, Kind, Operator, Partition, Topology
 from formats.topology_file import parse_topology, parse_topology_bytes
 
@@ -28,6 +29,7 @@ RENDERERS = {
     "json": lambda graph: json.dumps(topology_json(graph), indent=2) + "\n",
     "dot": topology_dot,
     "mmd": topology_mermaid,
+    "svg": topology_svg,
 }
 
 

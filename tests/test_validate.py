@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from abscli.check.findings import Code, StoreReport
+from abscli.check.native import check_all
 from abscli.commands.main import main
-from abscli.commands.validate import check_all
 from abscli.render.validate import MEANING
 from formats.native import layout, lock
 from formats.native.evidence import open_for_validation
@@ -139,11 +139,6 @@ def test_an_epoch_without_its_beginning_leaves_its_parts_over(store: Path, capsy
     (store / layout.trigger(5)).unlink()
     _, told = result(capsys, store)
     assert (None, "unreferenced-file", None, layout.ack(5, "seen/0")) in findings(told)
-
-
-def test_a_directory_without_its_record_is_no_store(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (store / layout.STORE).unlink()
-    assert run(capsys, store)[0] == 10
 
 
 # -- one damage at a time, by the command ---------------------------------------------------------------------

@@ -9,9 +9,11 @@ from abscli.check.files import check_files
 from abscli.check.findings import HARMLESS, Code, EpochReport, Finding
 from abscli.check.parts import check_logs, check_parts
 from abscli.check.positions import Cut, check_positions, cut_of
+from abscli.planner.repeats import may_repeat
 from formats.native import layout
 from formats.native.evidence import EpochEvidence
-from formats.view import Status
+from formats.native.reader import channel_facts
+from formats.view import Repeat, Status
 
 _NEEDS_BYTES = (Code.DIGEST_MISMATCH, Code.ROW_MISMATCH, Code.MISPLACED_KEY)
 _NEEDS_PARTS = (
@@ -52,6 +54,8 @@ def check_epoch(evidence: EpochEvidence, parent: Cut | None = None) -> EpochRepo
         unchecked=tuple(code for code in Code if code in unchecked),
         triggered=evidence.head.triggered if evidence.head else None,
         reason=evidence.reason,
+        policy=evidence.head.policy if evidence.head else None,
+        repeats=_repeats(evidence),
     )
 
 
@@ -72,6 +76,14 @@ def _cut(evidence: EpochEvidence, unchecked: set[Code]) -> Iterator[Finding]:
         yield from check_conservation(evidence.topology, evidence.parts, evidence.head.policy)
     else:
         unchecked.add(Code.CONSERVATION)
+
+
+def _repeats(evidence: EpochEvidence) -> tuple[Repeat, ...] | None:
+    """What can repeat after a restore."""
+    if evidence.topology is None or evidence.parts is None or evidence.head is None:
+        return None
+    by_task = {part.task: part for part in evidence.parts}
+    return may_repeat(evidence.head.policy, tuple(channel_facts(evidence.topology, by_task)))
 
 
 def _positions(evidence: EpochEvidence, parent: Cut | None, unchecked: set[Code]) -> Iterator[Finding]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from abscli.check.findings import Code, Finding
-from abscli.graph.expand import key_group_range
 from formats.native.evidence import EpochEvidence
 from formats.native.probe import FileProbe
-from formats.topology import Topology, task_name
+from formats.topology import Topology, key_group_range, task_name
 from formats.view import FileFacts
 
 

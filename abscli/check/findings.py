@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from formats.view import Status
+from formats.view import Repeat, Status
 
 
 class Code(StrEnum):
@@ -44,7 +44,8 @@ class Finding(msgspec.Struct, frozen=True):
 class EpochReport(msgspec.Struct, frozen=True):
     """What was found of one epoch. unchecked: what could not be, or was not to be, checked; it has not passed.
 
-    triggered: RFC 3339, None if unknown; reason: why it was aborted.
+    triggered: RFC 3339, None if unknown; reason: why it was aborted; repeats: what comes twice when it is restored,
+    which is no finding: at-least-once means that; None if unknown.
     """
 
     epoch: int
@@ -53,6 +54,8 @@ class EpochReport(msgspec.Struct, frozen=True):
     unchecked: tuple[Code, ...]
     triggered: str | None = None
     reason: str | None = None
+    policy: str | None = None
+    repeats: tuple[Repeat, ...] | None = None
 
     @property
     def whole(self) -> bool:

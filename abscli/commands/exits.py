@@ -58,6 +58,7 @@ TABLE: tuple[tuple[type[BaseException], Fault], ...] = (
     (errors.StalePlan, Fault(STALE, "stale-plan")),
     (errors.Damaged, Fault(FINDING, "damaged")),
     (errors.OtherJob, Fault(USAGE, "other-job")),
+    (errors.OtherFormat, Fault(USAGE, "other-format")),
     (errors.UnknownTask, Fault(USAGE, "unknown-task")),
     (errors.UnsafePath, Fault(USAGE, "unsafe-path")),
     (errors.FormatError, Fault(USAGE, "invalid-file")),

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.commands import exits
-from abscli.commands.options import FormatChoice, OutputForm, Quiet, Ref, StoreFormat, Verbose
+from abscli.commands.options import FormatChoice, OutputForm, Quiet, Ref, Verbose
 from abscli.commands.output import Output
 
 if TYPE_CHECKING:
     from abscli.render.inspect import EpochPage, StorePage
-    from formats.view import EpochDetail
+    from formats.view import CheckpointStore, EpochDetail
 
 REFRESH = 1.0
 """Seconds between two looks of --watch."""
@@ -62,14 +62,15 @@ def inspect(
     """
     from abscli.commands.output import emit_json, emit_ndjson, emit_text, note, plain_ascii, width
     from abscli.render import inspect as render
-    from formats.open import parse_reference
+    from abscli.render.inspect import StorePage
+    from formats.open import open_store, parse_reference
 
-    native_only(format)
     path, number = parse_reference(ref)
     shown, before = "", _stdout()
     while True:
-        page = _store_page(path)
-        one = _epoch_page(page, number, operator, task) if number is not None or operator or task else None
+        store = open_store(path, format)
+        page = StorePage.of(store)
+        one = _epoch_page(store, page, number, operator, task) if number is not None or operator or task else None
         result = render.epoch_json(one) if one else render.store_json(page)
         if shown != (shown := repr(result)):
             if output is Output.JSON:
@@ -94,30 +95,19 @@ def inspect(
             note(f"next: {command}")
 
 
-def native_only(format: StoreFormat | None) -> None:
-    """Refuses formats that this version does not read."""
-    if format is not None and format is not StoreFormat.ABS:
-        said = f"{format}: this version reads only stores that abs wrote"
-        raise typer.BadParameter(said, param_hint="--format")
-
-
-def _store_page(path: str) -> StorePage:
-    from abscli.render.inspect import StorePage
-    from formats.open import open_store
-
-    return StorePage.of(open_store(path))
-
-
-def _epoch_page(page: StorePage, number: int | str | None, operator: str | None, task: str | None) -> EpochPage:
+def _epoch_page(
+    store: CheckpointStore, page: StorePage, number: int | str | None, operator: str | None, task: str | None
+) -> EpochPage:
     """The page of an epoch, narrowed; the newest complete one if none is named. UnknownTask for what it has not."""
     from abscli.graph.backedges import back_edges
     from abscli.render.inspect import EpochPage
-    from formats.open import open_store, resolve_epoch
+    from formats.open import resolve_epoch
 
-    store = open_store(page.path)
     epoch = resolve_epoch(store, number)
     detail = narrowed(store.detail(epoch), operator, task)
-    return EpochPage(page, detail, back_edges(store.topology(epoch)), narrow=bool(operator or task))
+    graph = store.topology(epoch)
+    own = None if store.format == "abs" else store.raw(epoch)
+    return EpochPage(page, detail, back_edges(graph) if graph else None, bool(operator or task), own)
 
 
 def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> EpochDetail:

@@ -27,6 +27,13 @@ class Policy(StrEnum):
     AT_LEAST_ONCE = "at-least-once"
 
 
+PolicyChoice = Annotated[
+    Policy | None,
+    typer.Option("--policy", show_default=False,
+                 help="How snapshots keep their cuts consistent; default: as the job ran last, a new one aligned."),
+]
+
+
 class Engine(StrEnum):
     """Where tasks run."""
 

@@ -48,6 +48,11 @@ def emit_ndjson(header: Mapping[str, Any], items: Iterable[Mapping[str, Any]] = 
         _write(_dumped(item) + b"\n")
 
 
+def emit_line(item: Mapping[str, Any]) -> None:
+    """One more line of ndjson."""
+    _write(_dumped(item) + b"\n")
+
+
 def emit_text(text: str) -> None:
     """Text for people, ending in one newline; what stdout's encoding lacks is escaped."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"

@@ -10,9 +10,13 @@ COMMANDS: dict[str, str] = {
     "topology": "Show a job's graph: operators, back edges and loops.",
     "run": "Run a job and take snapshots of it.",
     "inspect": "Show what a checkpoint store or one of its epochs holds.",
+    "state": "Show the state that an epoch holds: keys and their values.",
     "validate": "Check that epochs are whole and consistent.",
+    "diff": "Compare two epochs: state, positions, logs and job graph.",
     "plan-recovery": "Plan what must restart, and from where.",
     "restore": "Carry a recovery plan out.",
+    "simulate": "Run a job's protocol under a seeded scheduler with failures.",
+    "gc": "Remove old epochs, and files that nothing needs.",
     "completion": "Print the completion script of a shell.",
 }
 """Every command, in the order of a first use, with the first sentence of its help."""

@@ -12,6 +12,7 @@ from abscli.commands.options import Failed, FormatChoice, OutputForm, Quiet, Ver
 from abscli.commands.output import Output, emit_json, emit_ndjson, emit_text, note, width
 
 if TYPE_CHECKING:
+    from abscli.commands.options import StoreFormat
     from formats.plan import Plan
 
 EXAMPLES = (
@@ -89,7 +90,7 @@ def plan_recovery(
         return
     if ref is None:
         raise typer.BadParameter("a store (REF) or --topology is needed", param_hint="'REF'")
-    _show(_from_store(ref, failed, strategy, distrust, epoch, parallelism), output, out)
+    _show(_from_store(ref, failed, strategy, distrust, epoch, parallelism, format), output, out)
 
 
 def _from_store(
@@ -99,9 +100,10 @@ def _from_store(
     distrust: list[str] | None,
     epoch: int | None,
     parallelism: list[str] | None,
+    format: StoreFormat | None,
 ) -> Plan:
     from abscli.recovery.planning import plan_failed, plan_recovery
-    from formats.open import open_store, parse_reference
+    from formats.open import open_native, parse_reference
 
     if strategy is Strategy.REPAIR:
         raise typer.BadParameter("this version plans full recoveries, not repairs", param_hint="'--strategy'")
@@ -109,7 +111,7 @@ def _from_store(
         raise typer.BadParameter("this version restores with the parallelism that an epoch has",
                                  param_hint="'--parallelism'")  # fmt: skip
     path, named = parse_reference(ref)
-    store = open_store(path)
+    store = open_native(path, format, purpose="`abs plan-recovery`")
     if failed:
         if distrust or epoch is not None or isinstance(named, int):
             raise typer.BadParameter("a running job goes on from its newest whole epoch: leave @N, --epoch and "

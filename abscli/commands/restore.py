@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.commands import exits
-from abscli.commands.options import Engine, EngineChoice, Master, OutputForm, Quiet, Verbose
+from abscli.commands.options import Engine, EngineChoice, Master, OutputForm, PolicyChoice, Quiet, Verbose
 from abscli.commands.output import Output, emit_text, note, say, width
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def restore(
         Until,
         typer.Option("--until", help="drained: stop when the logs are replayed; end: go on to the end of the input."),
     ] = Until.DRAINED,
+    policy: PolicyChoice = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the plan against the store and say what would be done.")
     ] = False,
@@ -66,25 +67,26 @@ def restore(
 ) -> None:
     """Carry a recovery plan out.
 
-    State is restored, the logs of back edges become the heads of their channels and are replayed, and a new complete
-    epoch ends it; 'abs run --resume' goes on from there. A plan whose inputs have changed is refused. The code that
+    State is restored, the logs become the heads of their channels and are replayed, and a new complete epoch ends it;
+    'abs run --resume' goes on from there. A plan whose inputs have changed is refused. The code that
     runs is that of --job, never something from the store.
     """
     import os
     import shlex
 
-    from abscli.commands.running import emit_result, job_progress
+    from abscli.commands.running import again_json, emit_result, job_progress
     from abscli.engine.job import JobOptions
+    from abscli.planner.repeats import total
     from abscli.recovery import restore as recovery
     from abscli.render.plan import plan_text
-    from formats.open import open_store
+    from formats.open import open_native
     from formats.plan import decode
 
     planned = decode(_read(plan), plan)
     if planned.store is None or planned.epoch is None:
         raise typer.BadParameter("the plan is from a graph alone, without a store: there is nothing to restore from",
                                  param_hint="'PLAN'")  # fmt: skip
-    store = open_store(planned.store)
+    store = open_native(planned.store, purpose="`abs restore`")
     topology, directory = _job(planned, store, job)
     recovery.check_plan(planned, store, topology)
     if dry_run:
@@ -98,6 +100,7 @@ def restore(
         job_hint=shlex.quote(job or "JOB") + (" --engine inline" if engine is Engine.INLINE else ""),
         engine=engine,
         master=master,
+        policy=policy,
         keep=None,
         until="drained" if until is Until.DRAINED else "end",
     )
@@ -106,12 +109,16 @@ def restore(
     result = {
         "schema": "abs.restore", "version": "1.0", "store": done.store, "epoch": done.epoch, "parent": done.parent,
         "tasks": done.tasks, "state_rows": done.state_rows, "replayed": done.replayed,
-        "elapsed": round(done.elapsed, 3), "finished": done.finished,
+        "elapsed": round(done.elapsed, 3), "finished": done.finished, "policy": done.policy,
+        "repeats": again_json(done.repeats),
     }  # fmt: skip
     text = (
         f"restored epoch {done.parent} as epoch {done.epoch} in {done.elapsed:.1f} s: {done.tasks} tasks, "
         f"{done.state_rows:,} rows of state, {done.replayed:,} log records replayed"
     )
+    if done.repeats:
+        when = "came" if until is Until.END else "come"
+        text += f"; {total(done.repeats):,} records {when} again, since epoch {done.parent} was taken at-least-once"
     emit_result(result, text, output)
     inline = " --engine inline" if engine is Engine.INLINE else ""
     if not done.finished or until is Until.DRAINED:

@@ -14,7 +14,7 @@ from abscli.commands.options import (
     EngineChoice,
     Master,
     OutputForm,
-    Policy,
+    PolicyChoice,
     Quiet,
     Verbose,
     positive_duration,
@@ -48,9 +48,7 @@ def run(
         typer.Option("--interval", metavar="DURATION", parser=positive_duration,
                      help="Time from one snapshot to the next, such as 500ms, 10s or 5m."),
     ] = "1s",  # type: ignore[assignment]
-    policy: Annotated[
-        Policy, typer.Option("--policy", help="How a snapshot keeps its cut consistent; this version runs aligned.")
-    ] = Policy.ALIGNED,
+    policy: PolicyChoice = None,
     engine: EngineChoice = Engine.SPARK,
     master: Master = "local[*]",
     workers: Annotated[
@@ -85,18 +83,23 @@ def run(
     channels, and each task writes its part of the epoch in the background. An epoch is complete when its manifest is
     written; sinks show only what belongs to complete epochs. A job with cycles ends by itself when it is idle.
 
+    --policy aligned: an input waits from its barrier until all inputs have theirs. unaligned: nothing waits, and what
+    is on its way on the channels becomes part of the epoch. at-least-once: nothing waits, and after a restore records
+    may repeat. Every epoch can be restored under any policy.
+
     SIGTERM and SIGINT take a last epoch, commit it and leave; a second signal leaves at once.
     """
-    from abscli.commands.running import emit_result, job_progress
+    from abscli.commands.running import again_json, again_text, emit_result, job_progress, warn_of_repeats
     from abscli.engine.job import JobOptions, run_job
     from formats.topology_file import parse_topology
 
     if resume and from_epoch is not None:
         raise typer.BadParameter("--resume and --from-epoch exclude each other", param_hint="'--resume'")
-    if policy is not Policy.ALIGNED:
-        what = f"the engine of this version runs 'aligned' only, not {policy}"
-        raise typer.BadParameter(what, param_hint="'--policy'")
     topology = parse_topology(job)
+    if resume:
+        from_epoch = _newest(store)
+    if from_epoch:
+        warn_of_repeats(store, from_epoch)
     options = JobOptions(
         directory=os.path.dirname(os.path.abspath(job)),
         job_hint=_again(job, engine),
@@ -108,7 +111,7 @@ def run(
         epoch_timeout=epoch_timeout,
         max_concurrent=max_concurrent,
         keep=keep,
-        from_epoch=_newest(store) if resume else from_epoch,
+        from_epoch=from_epoch,
     )
     with job_progress(topology.job) as show:
         outcome = run_job(topology, store, options, show)
@@ -116,11 +119,13 @@ def run(
     result = {
         "schema": "abs.run", "version": "1.0", "job": topology.job, "store": store, "epoch": outcome.epoch,
         "parent": outcome.parent, "epochs": outcome.epochs, "records": outcome.records,
-        "elapsed": round(outcome.elapsed, 3), "finished": outcome.finished,
+        "elapsed": round(outcome.elapsed, 3), "finished": outcome.finished, "policy": outcome.policy,
+        "repeats": again_json(outcome.repeats),
     }  # fmt: skip
     text = (
         f"{topology.job}: {how} at epoch {outcome.epoch}: {outcome.epochs} epoch{'s'[: outcome.epochs != 1]} and "
         f"{outcome.records:,} records in {outcome.elapsed:.1f} s"
+        + again_text(outcome.policy, outcome.repeats)
     )
     emit_result(result, text, output)
     if not outcome.finished:
@@ -140,10 +145,10 @@ def _newest(store: str) -> int:
     """
     from abscli.recovery.planning import newest_whole, own_line
     from formats.errors import NotFound
-    from formats.open import open_store
+    from formats.open import open_native
 
     try:
-        opened = open_store(store)
+        opened = open_native(store, purpose="`abs run`")
         latest = next((epoch for epoch in own_line(opened) if opened.has_manifest(epoch)), None)
     except NotFound:
         latest = None

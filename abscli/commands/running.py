@@ -11,7 +11,10 @@ from abscli.commands import output
 from abscli.commands.output import Output
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from abscli.engine.service import Progress
+    from formats.view import Repeat
 
 
 @contextlib.contextmanager
@@ -41,3 +44,36 @@ def emit_result(result: dict[str, Any], text: str, form: Output) -> None:
         output.emit_ndjson(result)
     else:
         output.emit_json(result)
+
+
+def warn_of_repeats(store: str, epoch: int) -> None:
+    """Says so if records come again when a job goes on from this epoch; about an epoch that is not there, nothing."""
+    from abscli.planner.repeats import may_repeat, total
+    from formats.errors import NotFound
+    from formats.open import open_store
+
+    try:
+        detail = open_store(store).detail(epoch)
+    except NotFound:
+        return
+    repeats = may_repeat(detail.policy, detail.channels)
+    if repeats:
+        output.warn(
+            f"epoch {epoch} was taken at-least-once: {total(repeats):,} records come again on {len(repeats)} "
+            f"channel{'s'[: len(repeats) != 1]}; 'abs validate' names them"
+        )
+
+
+def again_json(repeats: Sequence[Repeat] | None) -> list[dict[str, Any]] | None:
+    """`repeats` of a result: what comes again, since the state of the epoch that was gone on from holds it already."""
+    return None if repeats is None else [{"channel": r.channel, "records": r.records} for r in repeats]
+
+
+def again_text(policy: str, repeats: Sequence[Repeat] | None) -> str:
+    """What an end message adds: records that came again, and that they may."""
+    from abscli.planner.repeats import total
+
+    again = total(repeats or ())
+    said = [f"; {again:,} record{'s'[: again != 1]} came again, from an at-least-once epoch"] if again else []
+    said += [f"; policy {policy}: records may repeat after a restore"] if policy == "at-least-once" else []
+    return "".join(said)

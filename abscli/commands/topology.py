@@ -14,7 +14,8 @@ from abscli.commands.output import emit_json, emit_ndjson, emit_text, plain_asci
 EXAMPLES = (
     ("abs topology job.yaml", "The operators as a numbered list, with a rail for every back edge."),
     ("abs topology job.yaml -o json | jq .back_edges", "The edges that close a cycle."),
-    ("abs topology job.yaml -o dot | dot -Tsvg > job.svg", "A picture, by way of Graphviz."),
+    ("abs topology job.yaml -o svg > job.svg", "A picture for a browser or a page, with back edges dashed."),
+    ("abs topology job.yaml -o dot | dot -Tpng > job.png", "Another picture, by way of Graphviz."),
 )
 EXIT_STATUS = exits.status(
     12,
@@ -32,6 +33,7 @@ class GraphForm(StrEnum):
     NDJSON = "ndjson"
     DOT = "dot"
     MERMAID = "mermaid"
+    SVG = "svg"
 
 
 def topology(
@@ -70,3 +72,7 @@ def topology(
             emit_text(topology_dot(graph))
         case GraphForm.MERMAID:
             emit_text(topology_mermaid(graph))
+        case GraphForm.SVG:
+            from abscli.render.topology_svg import topology_svg
+
+            emit_text(topology_svg(graph))

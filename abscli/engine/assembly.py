@@ -14,6 +14,7 @@ from abscli.engine.sinks import JsonLinesSink
 from abscli.engine.sources import Source, make_source
 from abscli.engine.wire import JobSpec
 from abscli.graph.backedges import back_edges
+from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
 from formats.native.facts import PartFacts
 from formats.native.reader import NativeStore, neighbours
@@ -83,6 +84,7 @@ def build_runners(
             [inbox.channel for inbox in queues],
             [channel for route in outs for channel in route.channels],
             [inbox.channel for inbox in queues if inbox.back],
+            policy=Policy(spec.policy),
             first_epoch=spec.first_epoch,
             sent={channel: restored.sent(channel) for route in outs for channel in route.channels},
             received={inbox.channel: restored.received(inbox.channel) for inbox in queues},

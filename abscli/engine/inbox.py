@@ -23,6 +23,10 @@ class Batch(NamedTuple):
     first: int
     rows: pa.RecordBatch
 
+    def without(self, skip: int) -> Batch:
+        """The batch less its first `skip` rows."""
+        return Batch(self.first + skip, self.rows.slice(skip)) if skip else self
+
 
 class Barrier(NamedTuple):
     """A barrier in its place."""

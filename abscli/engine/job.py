@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from abscli.engine.errors import EngineError, EngineStopped, UsageError
 from abscli.engine.inline import InlineWorkers
@@ -19,14 +19,17 @@ from abscli.engine.service import Progress, Service
 from abscli.engine.sinks import check_sinks, claim, refuse_strangers, settle
 from abscli.engine.wire import JobSpec
 from abscli.planner.lineage import Life, spans
+from abscli.planner.repeats import may_repeat
 from abscli.protocol.coordinator import Coordinator, Until
+from abscli.protocol.policy import Policy
 from formats.errors import NotFound, OtherJob
 from formats.native import layout, lock
 from formats.native.facts import AttemptFacts, PartFacts, digest, header
-from formats.native.reader import NativeStore
+from formats.native.reader import NativeStore, channel_facts
 from formats.native.writer import create, now, put_attempt, put_topology
 from formats.storage import LocalStorage
 from formats.topology import Kind, Topology, task_name
+from formats.view import Repeat
 
 RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
                       Kind.SINK})  # fmt: skip
@@ -35,14 +38,15 @@ RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.RE
 @dataclass(frozen=True, slots=True)
 class JobOptions:
     """How to run. directory: of the job file; from_epoch: None to require an empty store, otherwise the epoch to go
-    on from (0: the start); interval None: no periodic epochs; context: a SparkContext to use."""
+    on from (0: the start); policy None: that of the job's last attempt, `aligned` for a new job; interval None: no
+    periodic epochs; context: a SparkContext to use."""
 
     directory: str
     job_hint: str
     engine: str = "spark"
     master: str = "local[*]"
     workers: int | None = None
-    policy: str = "aligned"
+    policy: str | None = None
     interval: float | None = 1.0
     epoch_timeout: float = 600.0
     max_concurrent: int = 1
@@ -57,7 +61,8 @@ class JobOptions:
 class Outcome:
     """How an attempt ended well. epoch: newest complete; epochs: completed in this attempt; records: rows read;
     finished: the job has nothing left to do; signal: that asked it to stop, or None; elapsed: seconds;
-    completed_at: Unix times of the manifests."""
+    completed_at: Unix times of the manifests; policy: of its epochs; repeats: what the state of `parent` holds and
+    came again, None if unknown."""
 
     epoch: int
     parent: int
@@ -67,6 +72,8 @@ class Outcome:
     finished: bool
     signal: int | None
     completed_at: tuple[float, ...]
+    policy: str
+    repeats: tuple[Repeat, ...] | None
 
 
 def check_runnable(topology: Topology) -> None:
@@ -109,13 +116,19 @@ def run_job(
         if storage.size(layout.STORE) is None:
             refuse_strangers(topology, options.directory)
         create(storage, topology.job)
-        attempt, parts = _begin(storage, topology, options)
-        return _attempt(storage, topology, options, attempt, parts, on_progress, on_service, signals)
+        start = _begin(storage, topology, options)
+        return _attempt(storage, topology, options, start, on_progress, on_service, signals)
 
 
-def _begin(
-    storage: LocalStorage, topology: Topology, options: JobOptions
-) -> tuple[AttemptFacts, tuple[PartFacts, ...]]:
+class _Start(NamedTuple):
+    """What an attempt is and goes on from. parts: of its parent; repeats: what these hold and will come again."""
+
+    attempt: AttemptFacts
+    parts: tuple[PartFacts, ...]
+    repeats: tuple[Repeat, ...] | None
+
+
+def _begin(storage: LocalStorage, topology: Topology, options: JobOptions) -> _Start:
     """Fix what this attempt is and starts from, and make sinks show just that."""
     store = NativeStore(storage)
     epochs = store.epoch_numbers()
@@ -126,21 +139,26 @@ def _begin(
             hint="go on with --resume or --from-epoch N, or give --store another directory",
         )
     parent = options.from_epoch or 0
+    policy = _policy(options, attempts)
     parts: tuple[PartFacts, ...] = ()
+    repeats: tuple[Repeat, ...] | None = ()
     if parent:
         if parent not in epochs:
             raise store.no_epoch(parent)
         if not store.has_manifest(parent):
             raise NotFound(f"epoch {parent} is not complete", path=storage.root, hint="`abs inspect` shows which are")
         parts = store.parts(parent)
-        check_same_graph(store.topology(parent), topology, storage.root)
+        before = store.topology(parent)
+        check_same_graph(before, topology, storage.root)
+        counters = tuple(channel_facts(before, {part.task: part for part in parts}))
+        repeats = may_repeat(store.manifest(parent).policy, counters)
     attempt = AttemptFacts(
         attempt=max((a.attempt for a in attempts), default=0) + 1,
         kind=options.kind,
         generation=1,
         parent=parent,
         first_epoch=store.highest_number() + 1,
-        policy=options.policy,
+        policy=policy,
         topology_sha256=put_topology(storage, topology),
         directory=os.path.abspath(options.directory),
         started=now(),
@@ -149,7 +167,18 @@ def _begin(
     claim(topology, options.directory, digest(storage.read(layout.STORE)), take_over=options.kind == "restore")
     put_attempt(storage, attempt)
     settle(topology, options.directory, spans([Life(a.first_epoch, a.parent) for a in attempts], parent), parts)
-    return attempt, parts
+    return _Start(attempt, parts, repeats)
+
+
+def _policy(options: JobOptions, attempts: list[AttemptFacts]) -> Policy:
+    """What was asked for; else the job goes on as it ran last."""
+    said = options.policy or (attempts[-1].policy if attempts else Policy.ALIGNED)
+    try:
+        return Policy(said)
+    except ValueError:
+        raise UsageError(
+            f"there is no policy {said!r}", hint=f"choose one with --policy: {', '.join(Policy)}"
+        ) from None
 
 
 def check_same_graph(old: Topology, new: Topology, path: str) -> None:
@@ -188,15 +217,15 @@ def _attempt(
     storage: LocalStorage,
     topology: Topology,
     options: JobOptions,
-    attempt: AttemptFacts,
-    parts: tuple[PartFacts, ...],
+    start: _Start,
     on_progress: Callable[[Progress], None],
     on_service: Callable[[Service], None],
     signals: _Signals,
 ) -> Outcome:
     started = time.monotonic()
+    attempt = start.attempt
     journal = Journal(storage, topology, attempt, keep=options.keep, directory_hint=options.job_hint)
-    finished_sources = {p.task for p in parts if p.finished}
+    finished_sources = {p.task for p in start.parts if p.finished}
     names = [task_name(op.id, i) for op in topology.operators for i in range(op.parallelism)]
     kinds = {op.id: op.kind for op in topology.operators}
     sources = [name for name in names if kinds[name.rpartition("/")[0]] is Kind.SOURCE]
@@ -235,7 +264,7 @@ def _attempt(
             attempt=attempt.attempt,
             first_epoch=attempt.first_epoch,
             parent=attempt.parent,
-            policy=options.policy,
+            policy=attempt.policy,
             workers=workers,
             read_sources=options.until == "end",
             token=service.token,
@@ -254,6 +283,8 @@ def _attempt(
         finished=coordinator.idle,
         signal=signals.received[0] if signals.received else None,
         completed_at=tuple(journal.completed_at),
+        policy=attempt.policy,
+        repeats=start.repeats,
     )
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abscli.engine.hashing import Hashes, hash_rows
+from formats.native.hashing import Hashes, hash_rows
 
 Slots = npt.NDArray[np.int64]
 

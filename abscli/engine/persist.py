@@ -60,14 +60,17 @@ def write_part(
     draft: PartDraft,
     state: Future[tuple[FileFacts, ...]],
     logs: dict[str, list[pa.RecordBatch]],
-    back: Sequence[str],
+    back: frozenset[str],
     routes: Sequence[Route],
     inputs: Sequence[str],
 ) -> PartFacts:
-    """Write the logs and, when all is durable, the ack file."""
+    """Write the logs and, when all is durable, the ack file.
+
+    logs: batches by channel. A back edge has an entry also when its log is empty, another channel only when it is not.
+    """
     files = state.result()
     written = []
-    for channel in back:
+    for channel in sorted(back | logs.keys()):
         batches = logs.get(channel, [])
         rows = sum(batch.num_rows for batch in batches)
         sender = channel.partition("->")[0]

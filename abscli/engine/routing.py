@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from abscli.engine.errors import JobFailed
-from abscli.engine.hashing import key_groups
+from formats.native.hashing import key_groups
 from formats.native.reader import neighbours
 from formats.topology import Edge, Partition, channel_name, task_name
 

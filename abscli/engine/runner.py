@@ -108,7 +108,7 @@ class Runner:
         self._base_epoch = base_epoch
         self._turns = 0
         self._schema: pa.Schema | None = None
-        self._first_barrier: float | None = None
+        self._first_barrier: dict[int, float] = {}
 
     # -- what drives it -----------------------------------------------------------------------------------
 
@@ -121,11 +121,11 @@ class Runner:
             return False
         item = inbox.take()
         if isinstance(item, Barrier):
-            if self._first_barrier is None:
-                self._first_barrier = time.monotonic()
+            if item.epoch > self.machine.copied:
+                self._first_barrier.setdefault(item.epoch, time.monotonic())
             self.on(BarrierArrived(inbox.channel, item.epoch))
         else:
-            self.on(RecordsArrived(inbox.channel, item.rows.num_rows, item))
+            self.on(RecordsArrived(inbox.channel, item.first, item.rows.num_rows, item))
         return True
 
     def _choose(self) -> Inbox | None:
@@ -155,8 +155,9 @@ class Runner:
         return True
 
     def trigger(self, epoch: int) -> None:
-        """The coordinator begins an epoch; sources act."""
-        if self.machine.is_source:
+        """The coordinator begins an epoch: sources act; under unaligned every task, so that an epoch takes as long as
+        the fullest channel and not as the slowest path (any process may start a snapshot, Chandy and Lamport 1985)."""
+        if self.machine.is_source or self.machine.policy.copies_at_first:
             self.on(Triggered(epoch))
 
     def complete(self, epoch: int) -> None:
@@ -171,13 +172,13 @@ class Runner:
         """Tell the machine, and do what it says."""
         for action in self.machine.on(event):
             match action:
-                case Process(_, _, batch):
+                case Process(_, _, batch, skip):
                     assert isinstance(batch, Batch)
-                    self._process(batch)
-                case Log(channel, epochs, _, batch):
+                    self._process(batch.without(skip))
+                case Log(channel, epochs, _, batch, skip):
                     assert isinstance(batch, Batch)
                     for epoch in epochs:
-                        self._parts[epoch].logs.setdefault(channel, []).append(batch.rows)
+                        self._parts[epoch].logs.setdefault(channel, []).append(batch.without(skip).rows)
                 case Block(channel):
                     self.inboxes[channel].blocked = True
                 case Unblock(channel):
@@ -260,11 +261,11 @@ class Runner:
             connector=self.source.connector if self.source is not None else None,
             sink=staged,
             finished=self.machine.finished,
-            alignment=started - (self._first_barrier or started),
+            alignment=started - self._first_barrier.get(epoch, started),
             copied=started,
             sync=time.monotonic() - started,
         )
-        self._first_barrier = None
+        self._first_barrier = {e: at for e, at in self._first_barrier.items() if e > epoch}
         key = state.key if state is not None else ()
         future = self._pool.submit(write_state, self._storage, draft, table, key, base, stage)
         self._parts[epoch] = Part(draft, self._base_epoch, future)
@@ -272,8 +273,8 @@ class Runner:
     def _persist(self, epoch: int) -> None:
         part = self._parts[epoch]
         write = self._pool.submit(
-            write_part, self._storage, part.draft, part.state, part.logs, sorted(self.machine.back), self.routes,
-            list(self.machine.inputs),
+            write_part, self._storage, part.draft, part.state, part.logs, self.machine.back, self.routes,
+            self.machine.inputs,
         )  # fmt: skip
         write.add_done_callback(lambda done: self._later(lambda: self._persisted(epoch, done)))
 

@@ -77,7 +77,7 @@ class Go(msgspec.Struct, frozen=True, tag=True):
 
 
 class TriggerSources(msgspec.Struct, frozen=True, tag=True):
-    """Begin an epoch."""
+    """Begin an epoch, in all tasks that begin one by themselves."""
 
     epoch: int
 

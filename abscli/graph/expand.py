@@ -46,11 +46,6 @@ def _check_forward(edge: Edge, p_from: int, p_to: int) -> None:
         raise ValueError(f"forward edge {edge.source}->{edge.target} from parallelism {p_from} to {p_to}")
 
 
-def key_group_range(index: int, parallelism: int, max_parallelism: int) -> range:
-    """The key groups that subtask `index` owns: as even as can be, in one piece, in the subtasks' order."""
-    return range(-(-index * max_parallelism // parallelism), -(-(index + 1) * max_parallelism // parallelism))
-
-
 def owner(key_group: int, parallelism: int, max_parallelism: int) -> int:
     """The subtask that owns a key group: the inverse of `key_group_range`."""
     return key_group * parallelism // max_parallelism

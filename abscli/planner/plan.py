@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from abscli.planner.adjacency import Adjacency
 from abscli.planner.ranges import EMPTY, Ranges
 from abscli.planner.recovery_set import Restart, recovery_set
+from abscli.planner.repeats import may_repeat
 from formats.errors import NoRecovery, UnknownTask
 from formats.plan import Cost, DedupRow, Input, Plan, PlanKind, ReplayLog, RestartRow, Rewind, Skipped
 from formats.topology import Topology, canonical, task_name
-from formats.view import EpochDetail, Position, Status
+from formats.view import EpochDetail, Position, Repeat, Status
 
 _TASK = re.compile(r"(.+)/(0|[1-9][0-9]{0,17})", re.DOTALL)
 
@@ -52,6 +53,7 @@ def plan_full(
         restart=tuple(map(_row, restart)),
         dedup=(),
         replay_logs=_replay_logs(detail, restarted),
+        repeats=_repeats(detail, restarted),
         rewind=tuple(_rewinds(graph, detail, later, restarted)),
         untouched=0,
         parallelism={},
@@ -95,6 +97,7 @@ def plan_partial(
         restart=tuple(map(_row, found.restart)),
         dedup=tuple(DedupRow(d.source, d.target, str(d.senders), str(d.receivers)) for d in found.dedup),
         replay_logs=() if detail is None else _replay_logs(detail, restarted),
+        repeats=None if detail is None else _repeats(detail, restarted),
         rewind=() if detail is None else tuple(_rewinds(graph, detail, later, restarted)),
         untouched=sum(op.parallelism for op in topology.operators) - found.tasks,
         parallelism={},
@@ -167,6 +170,14 @@ def _replay_logs(detail: EpochDetail, restarted: Mapping[str, Ranges]) -> tuple[
         for channel in detail.channels
         if channel.logged and _holds(restarted, channel.channel.rpartition("->")[2])
     )
+
+
+def _repeats(detail: EpochDetail, restarted: Mapping[str, Ranges]) -> tuple[Repeat, ...] | None:
+    """What restarted tasks hold already of what comes again."""
+    repeats = may_repeat(detail.policy, detail.channels)
+    if repeats is None:
+        return None
+    return tuple(repeat for repeat in repeats if _holds(restarted, repeat.channel.rpartition("->")[2]))
 
 
 def _positions(detail: EpochDetail | None) -> dict[str, Positions | None]:

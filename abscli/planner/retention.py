@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 
@@ -15,16 +15,19 @@ class Kept(NamedTuple):
     files: frozenset[str]
 
 
-def expired(epochs: Iterable[Kept], keep: int, floor: int | None = None) -> tuple[list[int], frozenset[str]]:
+def expired(
+    epochs: Iterable[Kept], keep: int, floor: int | None = None, spare: Collection[int] = ()
+) -> tuple[list[int], frozenset[str]]:
     """Epochs that may go, ascending, and the files that must stay because a kept epoch refers to them.
 
-    Kept are the `keep` newest complete epochs, all complete ones from `floor` on, and everything newer than the newest.
+    Kept are the `keep` newest complete epochs, all complete ones from `floor` on, everything newer than the newest,
+    and what `spare` names.
     """
     known = sorted(epochs)
     complete = [e.epoch for e in known if e.complete]
     if not complete:
         return [], frozenset(f for e in known for f in e.files)
     stay = set(complete[-keep:]) | {e.epoch for e in known if e.epoch > complete[-1]}
-    stay |= {epoch for epoch in complete if floor is not None and epoch >= floor}
+    stay |= {epoch for epoch in complete if floor is not None and epoch >= floor} | set(spare)
     gone = [e.epoch for e in known if e.epoch not in stay]
     return gone, frozenset(f for e in known if e.epoch in stay for f in e.files)

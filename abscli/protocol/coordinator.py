@@ -2,11 +2,16 @@
 
 C1  Epoch numbers only grow, also over attempts. At most `max_concurrent` epochs are open.
 C2  An ack counts only for an open epoch and from this attempt.
-C3  The manifest is written when every task has acked, and tasks hear of it only when it is durable.
+C3  The manifest is written when every task has acked, one at a time, and tasks hear of it only when it is durable.
 C4  When n is complete, open epochs below n are given up: their changes are in n.
 C5  A stable property is read off a complete cut (Chandy and Lamport 1985): sources ended, every log empty, sent =
     received on every channel. Then the job is idle and ends; with `until="drained"` the sources' ends are not asked.
 C6  When the last source ends, and when a stop is requested, the next epoch is begun at once.
+C7  When tasks are lost, open epochs are given up and the attempt's number is raised. When no manifest is being
+    written any more the others are told to stop, and when all have, the lost tasks restart from the newest complete
+    epoch. A second loss before that restarts the union.
+C8  No epoch is begun until every replayed channel has caught up: a barrier would come behind records that its
+    receiver's copy contains already (orphans, though all counters grow). Then one is begun at once.
 """
 
 from __future__ import annotations
@@ -17,15 +22,20 @@ from typing import Literal
 from abscli.protocol.events import (
     Abort,
     Acked,
+    ChannelCaughtUp,
     Complete,
     CoordinatorAction,
     CoordinatorEvent,
     Finish,
     ProtocolError,
+    Restart,
     SourceEnded,
+    Stop,
+    Stopped,
     StopRequested,
     Store,
     Stored,
+    TasksLost,
     TimedOut,
     Trigger,
     TriggerDue,
@@ -56,15 +66,21 @@ class Coordinator:
         self.finished = False
         self.idle = False
         self._sources = frozenset(sources)
-        self._running_sources = set(self._sources) - set(ended)
+        self._ended = frozenset(ended)
+        self._running_sources = set(self._sources - self._ended)
         self._next = first_epoch
         self._max_concurrent = max_concurrent
         self._until: Until = until
         self._acks: dict[int, dict[str, Acked]] = {}
-        self._storing: dict[int, bool] = {}
+        self._storing: int | None = None
+        self._proves_idle = False
         self._due = self.draining
         self._stopping = False
         self._last_epoch: int | None = None
+        self._lost: frozenset[str] = frozenset()
+        self._told_to_stop = False
+        self._unstopped: set[str] = set()
+        self._behind: dict[str, int] = {}
         if not self._sources <= self.tasks or not self.tasks:
             raise ProtocolError("sources must be tasks, and there must be tasks")
 
@@ -72,6 +88,11 @@ class Coordinator:
     def open_epochs(self) -> tuple[int, ...]:
         """Epochs that are begun and neither complete nor given up, ascending."""
         return tuple(sorted(self._acks))
+
+    @property
+    def recovering(self) -> bool:
+        """Whether lost tasks have not restarted, or a restarted one has not caught up."""
+        return bool(self._lost or self._behind)
 
     @property
     def draining(self) -> bool:
@@ -100,13 +121,58 @@ class Coordinator:
             case Stored(epoch):
                 return self._stored(epoch)
             case TimedOut(epoch):
-                if epoch not in self._acks or epoch in self._storing:
+                if epoch not in self._acks or not self.missing(epoch):
                     return []
                 reason = f"timed out, waiting for {_some(self.missing(epoch))}"
                 return [*self._abort(epoch, reason), *self._trigger_if_due()]
+            case TasksLost(tasks, replayed):
+                return self._tasks_lost(tasks, replayed)
+            case Stopped(task, attempt):
+                if attempt == self.attempt:
+                    self._unstopped.discard(task)
+                return self._recover()
+            case ChannelCaughtUp(channel, attempt):
+                if attempt >= self._behind.get(channel, attempt + 1):
+                    del self._behind[channel]
+                    self._due |= not self._behind
         return self._trigger_if_due()
 
+    def _tasks_lost(self, tasks: frozenset[str], replayed: frozenset[str]) -> list[CoordinatorAction]:
+        if not tasks <= self.tasks:
+            raise ProtocolError(f"lost {_some(sorted(tasks - self.tasks))}, which is no task of this job")
+        actions: list[CoordinatorAction] = []
+        for epoch in [e for e in self.open_epochs if e != self._storing]:
+            actions += self._abort(epoch, f"{_some(sorted(tasks))} restarted")
+        self.attempt += 1
+        self._lost |= tasks
+        self._told_to_stop = False
+        ends = {channel: channel.split("->") for channel in self._behind.keys() | replayed}
+        self._behind = {
+            channel: self.attempt if sender in self._lost else self._behind[channel]
+            for channel, (sender, receiver) in ends.items()
+            if receiver not in self._lost
+        }
+        return actions + self._recover()
+
+    def _recover(self) -> list[CoordinatorAction]:
+        """C7, step by step: nothing is being written, all others have stopped, the lost ones restart."""
+        if not self._lost or self._storing is not None:
+            return []
+        actions: list[CoordinatorAction] = []
+        if not self._told_to_stop:
+            self._told_to_stop = True
+            self._unstopped = set(self.tasks - self._lost)
+            actions.append(Stop(self.attempt, self._lost, self._next, self.last_complete))
+        if self._unstopped:
+            return actions
+        lost, self._lost = self._lost, frozenset()
+        self._running_sources |= (lost & self._sources) - self._ended
+        self._due |= not self._behind
+        return [*actions, Restart(self.attempt, lost, self.last_complete), *self._trigger_if_due()]
+
     def _trigger_if_due(self) -> list[CoordinatorAction]:
+        if self.recovering:
+            return []
         if not self._due or len(self._acks) >= self._max_concurrent or self._last_epoch is not None:
             return []
         self._due = False
@@ -123,10 +189,15 @@ class Coordinator:
         if ack.task not in self.tasks:
             raise ProtocolError(f"ack of epoch {ack.epoch} from {ack.task}, which is no task of this job")
         acks[ack.task] = ack
-        if len(acks) < len(self.tasks) or ack.epoch in self._storing:
+        return self._store_next()
+
+    def _store_next(self) -> list[CoordinatorAction]:
+        whole = [epoch for epoch, acks in self._acks.items() if len(acks) == len(self.tasks)]
+        if self._storing is not None or not whole:
             return []
-        self._storing[ack.epoch] = self._is_idle(acks)
-        return [Store(ack.epoch, self._storing[ack.epoch])]
+        self._storing = min(whole)
+        self._proves_idle = self._is_idle(self._acks[self._storing])
+        return [Store(self._storing, self._proves_idle)]
 
     def _is_idle(self, acks: dict[str, Acked]) -> bool:
         if self._until == "end" and not all(acks[source].finished for source in self._sources):
@@ -141,20 +212,20 @@ class Coordinator:
         return sent == received
 
     def _stored(self, epoch: int) -> list[CoordinatorAction]:
-        if epoch not in self._storing:
+        if epoch != self._storing:
             raise ProtocolError(f"epoch {epoch} was not being stored")
-        idle = self._storing.pop(epoch)
-        del self._acks[epoch]
+        self._storing = None
+        self.last_complete = epoch
+        acks = self._acks.pop(epoch)
+        self._ended = frozenset(source for source in self._sources if acks[source].finished)
         actions: list[CoordinatorAction] = []
-        if epoch > self.last_complete:
-            self.last_complete = epoch
-            for older in [e for e in self.open_epochs if e < epoch and e not in self._storing]:
-                actions += self._abort(older, f"epoch {epoch}, which contains it, was complete first")
+        for older in [e for e in self.open_epochs if e < epoch]:
+            actions += self._abort(older, f"epoch {epoch}, which contains it, was complete first")
         actions.append(Complete(epoch))
-        if idle or epoch == self._last_epoch:
-            self.finished, self.idle = True, idle
+        if self._proves_idle or epoch == self._last_epoch:
+            self.finished, self.idle = True, self._proves_idle
             return [*actions, Finish()]
-        return actions + self._trigger_if_due()
+        return [*actions, *self._store_next(), *self._recover(), *self._trigger_if_due()]
 
     def _abort(self, epoch: int, reason: str) -> list[CoordinatorAction]:
         del self._acks[epoch]

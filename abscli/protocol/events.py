@@ -18,15 +18,17 @@ class ProtocolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RecordsArrived:
-    """A batch of `count` records is next on an input channel that is not blocked."""
+    """A batch of `count` records is next on an input channel that is not blocked. first: the number of its first
+    record, from 1 since the generation began."""
 
     channel: str
+    first: int
     count: int
     batch: object = None
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ProtocolError(f"{self.channel}: a batch of {self.count} records")
+        if self.count < 1 or self.first < 1:
+            raise ProtocolError(f"{self.channel}: a batch of {self.count} records from record {self.first}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class BarrierArrived:
 
 @dataclass(frozen=True, slots=True)
 class Triggered:
-    """The coordinator asks a source to begin an epoch."""
+    """The coordinator asks a source to begin an epoch; under `unaligned` it may be any task."""
 
     epoch: int
 
@@ -78,7 +80,23 @@ class Aborted:
     epoch: int
 
 
-TaskEvent = RecordsArrived | BarrierArrived | Triggered | Sent | EndOfInput | Persisted | Completed | Aborted
+@dataclass(frozen=True, slots=True)
+class PeersRestarted:
+    """Some senders of this task, which goes on, restart from the newest complete epoch.
+
+    attempt: the one that begins; floor: no barrier below it counts any more; replayed: their channels to this task,
+    with the number of records that each sender had sent by that epoch. The driver empties these channels, but for
+    records up to that number, which the sender does not send again: a restored log that has not been read yet.
+    """
+
+    attempt: int
+    floor: int
+    replayed: Mapping[str, int]
+
+
+TaskEvent = (
+    RecordsArrived | BarrierArrived | Triggered | Sent | EndOfInput | Persisted | Completed | Aborted | PeersRestarted
+)
 
 
 # -- actions of a task, to be carried out in order ------------------------------------------------------------
@@ -86,11 +104,12 @@ TaskEvent = RecordsArrived | BarrierArrived | Triggered | Sent | EndOfInput | Pe
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Run the operator on a batch."""
+    """Run the operator on a batch of which the first `skip` records are known already; `count` are new."""
 
     channel: str
     count: int
     batch: object = None
+    skip: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +149,14 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Append the batch to the channel's log of each of these epochs, before it is processed."""
+    """Append the batch, without its first `skip` records, to the channel's log of each of these epochs, before it is
+    processed."""
 
     channel: str
     epochs: tuple[int, ...]
     count: int
     batch: object = None
+    skip: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +187,14 @@ class Discard:
     epoch: int
 
 
-TaskAction = Process | Block | Unblock | Flush | Copy | Forward | Log | Persist | Ack | Commit | Discard
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """Tell the coordinator that a restarted sender has sent again all that this task had received of the channel."""
+
+    channel: str
+
+
+TaskAction = Process | Block | Unblock | Flush | Copy | Forward | Log | Persist | Ack | Commit | Discard | CaughtUp
 
 
 # -- events of the coordinator --------------------------------------------------------------------------------
@@ -216,7 +244,36 @@ class StopRequested:
     """Take one more epoch and stop."""
 
 
-CoordinatorEvent = TriggerDue | Acked | Stored | TimedOut | SourceEnded | StopRequested
+@dataclass(frozen=True, slots=True)
+class TasksLost:
+    """These tasks restart (the planner's recovery set, never less than the failed ones), the rest goes on.
+
+    replayed: the channels from them to tasks that go on.
+    """
+
+    tasks: frozenset[str]
+    replayed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A task that goes on has dropped its open epochs for this attempt."""
+
+    task: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelCaughtUp:
+    """The receiver of a replayed channel has seen again all that it had received."""
+
+    channel: str
+    attempt: int
+
+
+CoordinatorEvent = (
+    TriggerDue | Acked | Stored | TimedOut | SourceEnded | StopRequested | TasksLost | Stopped | ChannelCaughtUp
+)
 
 
 # -- actions of the coordinator -------------------------------------------------------------------------------
@@ -224,7 +281,8 @@ CoordinatorEvent = TriggerDue | Acked | Stored | TimedOut | SourceEnded | StopRe
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Record that the epoch has begun, then tell every source."""
+    """Record that the epoch has begun, then tell every source; under `unaligned` every task, which makes an epoch as
+    long as the fullest channel and not as all on the way."""
 
     epoch: int
 
@@ -257,4 +315,23 @@ class Finish:
     """Tell every task to leave."""
 
 
-CoordinatorAction = Trigger | Store | Complete | Abort | Finish
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Tell every task outside `tasks` that these restart from `epoch` (`PeersRestarted`); they answer `Stopped`."""
+
+    attempt: int
+    tasks: frozenset[str]
+    floor: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Start these tasks from the epoch, under this attempt."""
+
+    attempt: int
+    tasks: frozenset[str]
+    epoch: int
+
+
+CoordinatorAction = Trigger | Store | Complete | Abort | Finish | Stop | Restart

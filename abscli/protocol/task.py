@@ -1,18 +1,23 @@
-"""The task's side of asynchronous barrier snapshotting, policy `aligned` (arXiv 1506.08603, algorithms 1 and 2).
+"""The task's side of barrier snapshotting, under any policy (arXiv 1506.08603, algorithms 1 and 2; Chandy and Lamport).
 
-The rules, by the numbers that tests and comments use:
+The rules, by the numbers that tests and comments use; `policy` says which hold where:
 
-R1  A regular input is blocked from its barrier n until the copy of n.
-R2  The copy of n is due when the marked inputs contain all regular ones. Source tasks copy when triggered.
-R3  At the copy: flush, copy, forward the barrier, unblock, and open a log on every back edge not yet marked.
-R4  A back edge whose barrier n comes before the copy of n is held until the copy; its log of n is empty. Without
-    this a record sent after a peer's copy could enter this task's copy (an orphan). It cannot deadlock: regular
-    barriers never wait for back edges.
-R5  A record on a back edge goes into the log of every epoch that is copied and whose barrier has not come on it.
-R6  The part of n is whole when barrier n has come on every back edge; it is acked when it is durable.
+R1  aligned: a regular input is blocked from its barrier n until the copy of n.
+R2  The copy of n is due when the marked inputs contain all regular ones; under unaligned, at the first barrier. A
+    source copies when triggered; under unaligned any task may be triggered (and is then an initiator).
+R3  At the copy: flush, copy, forward the barrier, unblock, and open a log on every input that is logged and not
+    marked: back edges, under unaligned all inputs.
+R4  aligned, at-least-once: a back edge whose barrier n comes before the copy of n is held until the copy; its log of
+    n is empty. Without this a record sent after a peer's copy could enter this task's copy (an orphan). It cannot
+    deadlock: regular barriers never wait for back edges.
+R5  A record goes into the log of every epoch that is copied and whose barrier has not come on its channel, where
+    that channel is logged.
+R6  The part of n is whole when barrier n has come on every logged channel; it is acked when it is durable.
 R7  A barrier n' > n on a channel that never delivered n proves that n was given up upstream: n is given up here.
 R8  Barriers below the attempt's first epoch, and of epochs given up, are dropped.
 R9  A source that has ended stays and takes part in every later epoch.
+R10 When senders restart and this task does not, its open epochs are given up, and what they send again is dropped by
+    number until they have sent all that was received.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from abscli.protocol.events import (
     Ack,
     BarrierArrived,
     Block,
+    CaughtUp,
     Commit,
     Completed,
     Copy,
@@ -32,6 +38,7 @@ from abscli.protocol.events import (
     Flush,
     Forward,
     Log,
+    PeersRestarted,
     Persist,
     Persisted,
     Process,
@@ -43,6 +50,7 @@ from abscli.protocol.events import (
     Triggered,
     Unblock,
 )
+from abscli.protocol.policy import Policy
 
 
 class Task:
@@ -60,19 +68,21 @@ class Task:
         outputs: Iterable[str],
         back: Iterable[str] = (),
         *,
+        policy: Policy = Policy.ALIGNED,
         first_epoch: int = 1,
         sent: Mapping[str, int] | None = None,
         received: Mapping[str, int] | None = None,
         finished: bool = False,
     ) -> None:
         self.name = name
+        self.policy = policy
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.back = frozenset(back)
         self.regular = frozenset(self.inputs) - self.back
         if not self.back <= frozenset(self.inputs):
             raise ProtocolError(f"{name}: back edges {sorted(self.back - frozenset(self.inputs))} are no inputs")
-        if self.back and not self.regular:
+        if self.back and not self.regular and not policy.copies_at_first:
             raise ProtocolError(f"{name}: no regular input, so no barrier would ever start a copy")
         self.sent = dict.fromkeys(self.outputs, 0) | dict(sent or {})
         self.received = dict.fromkeys(self.inputs, 0) | dict(received or {})
@@ -80,28 +90,34 @@ class Task:
         self.copied = first_epoch - 1
         self.blocked: set[str] = set()
         self._first_epoch = first_epoch
-        self._aligning: int | None = None
+        self._marked: dict[int, set[str]] = {}
         self._logging: dict[int, set[str]] = {}
         self._unacked: set[int] = set()
         self._given_up: set[int] = set()
+        self._replayed: set[str] = set()
 
     @property
     def is_source(self) -> bool:
         """Whether it has no inputs and is triggered by the coordinator."""
         return not self.inputs
 
+    @property
+    def logged(self) -> frozenset[str]:
+        """The inputs whose state at the cut is kept."""
+        return frozenset(self.inputs) if self.policy.logs_regular else self.back
+
     def on(self, event: TaskEvent) -> list[TaskAction]:
         """Take an event, return what to do, in order. ProtocolError if the driver broke a rule."""
         match event:
-            case RecordsArrived(channel, count, batch):
-                return self._records(channel, count, batch)
+            case RecordsArrived():
+                return self._records(event)
             case Sent(channel, count):
                 self.sent[channel] += count
                 return []
             case BarrierArrived(channel, epoch):
                 return self._barrier(channel, epoch)
             case Triggered(epoch):
-                if not self.is_source:
+                if not self.is_source and not self.policy.copies_at_first:
                     raise ProtocolError(f"{self.name}: only sources are triggered")
                 return [] if self._is_old(epoch) or epoch <= self.copied else self._copy(epoch)
             case EndOfInput():
@@ -118,46 +134,68 @@ class Task:
                 return [Commit(epoch)]
             case Aborted(epoch):
                 return self._give_up(epoch)
+            case PeersRestarted(_, floor, replayed):
+                return self._peers_restarted(floor, replayed)
 
-    def _records(self, channel: str, count: int, batch: object) -> list[TaskAction]:
+    def _records(self, event: RecordsArrived) -> list[TaskAction]:
+        channel, batch = event.channel, event.batch
         self._check_deliverable(channel)
-        self.received[channel] += count
-        process = Process(channel, count, batch)
-        epochs = tuple(sorted(epoch for epoch, open_on in self._logging.items() if channel in open_on))
-        return [Log(channel, epochs, count, batch), process] if epochs else [process]
+        known, last = self.received[channel], event.first + event.count - 1
+        skip = known + 1 - event.first
+        if skip < 0 or (skip and channel not in self._replayed):
+            raise ProtocolError(f"{self.name}: record {event.first} came on {channel}, {known + 1} was next")
+        actions: list[TaskAction] = []
+        if last > known:
+            self.received[channel] = last
+            epochs = tuple(sorted(epoch for epoch, open_on in self._logging.items() if channel in open_on))
+            if epochs:
+                actions.append(Log(channel, epochs, last - known, batch, skip))
+            actions.append(Process(channel, last - known, batch, skip))
+        if channel in self._replayed and last >= known:
+            self._replayed.discard(channel)
+            actions.append(CaughtUp(channel))
+        return actions
 
     def _barrier(self, channel: str, epoch: int) -> list[TaskAction]:
         self._check_deliverable(channel)
         if self._is_old(epoch):
             return []
-        actions: list[TaskAction] = []
-        for stale in sorted(e for e, open_on in self._logging.items() if e < epoch and channel in open_on):
-            actions += self._give_up(stale)
+        actions = self._give_up_passed(channel, epoch)
         if epoch <= self.copied:
             return actions + self._close_log(channel, epoch)
-        if self._aligning is not None and epoch < self._aligning:
-            return actions
-        if self._aligning is not None and epoch > self._aligning:
-            actions += self._give_up(self._aligning)
-        self._aligning = epoch
-        self.blocked.add(channel)
-        actions.append(Block(channel))
-        if self.regular <= self.blocked:
+        if epoch not in self._marked and any(later > epoch for later in self._marked):
+            return actions + self._give_up(epoch)  # R7: another channel has gone past it
+        marked = self._marked.setdefault(epoch, set())
+        marked.add(channel)
+        if self.policy.blocks or (self.policy.holds and channel in self.back):
+            self.blocked.add(channel)
+            actions.append(Block(channel))
+        if self.policy.copies_at_first or self.regular <= marked:
             actions += self._copy(epoch)
         return actions
 
+    def _give_up_passed(self, channel: str, epoch: int) -> list[TaskAction]:
+        """R7: what is open below `epoch` and still waits for this channel."""
+        passed = [e for e, marked in self._marked.items() if e < epoch and channel not in marked]
+        passed += [e for e, open_on in self._logging.items() if e < epoch and channel in open_on]
+        return [action for stale in sorted(passed) for action in self._give_up(stale)]
+
     def _copy(self, epoch: int) -> list[TaskAction]:
-        late = self.back - self.blocked
-        held = [channel for channel in self.inputs if channel in self.blocked]
-        self.blocked.clear()
-        self._aligning = None
+        marked = self._marked.pop(epoch, set())
+        actions: list[TaskAction] = []
+        for older in sorted(e for e in self._marked if e < epoch):
+            actions += self._give_up(older)
         self.copied = epoch
         self._given_up = {e for e in self._given_up if e > epoch}
-        self._logging[epoch] = set(late)
+        self._logging[epoch] = set(self.logged - marked)
         self._unacked.add(epoch)
-        actions: list[TaskAction] = [Flush(epoch), Copy(epoch), Forward(epoch)]
-        actions += [Unblock(channel) for channel in held]
+        actions += [Flush(epoch), Copy(epoch), Forward(epoch), *self._unblock(marked)]
         return actions + self._persist_if_whole(epoch)
+
+    def _unblock(self, marked: set[str]) -> list[TaskAction]:
+        waiting = [channel for channel in self.inputs if channel in marked and channel in self.blocked]
+        self.blocked.difference_update(waiting)
+        return [Unblock(channel) for channel in waiting]
 
     def _close_log(self, channel: str, epoch: int) -> list[TaskAction]:
         if epoch not in self._logging:
@@ -176,15 +214,26 @@ class Task:
     def _give_up(self, epoch: int) -> list[TaskAction]:
         if epoch > self.copied:
             self._given_up.add(epoch)
-        actions: list[TaskAction] = []
-        if self._aligning == epoch:
-            actions += [Unblock(channel) for channel in self.inputs if channel in self.blocked]
-            self.blocked.clear()
-            self._aligning = None
-        if epoch in self._unacked or epoch in self._logging:
+        actions = self._unblock(self._marked.pop(epoch, set()))
+        if epoch in self._unacked:
             self._unacked.discard(epoch)
             self._logging.pop(epoch, None)
             actions.append(Discard(epoch))
+        return actions
+
+    def _peers_restarted(self, floor: int, replayed: Mapping[str, int]) -> list[TaskAction]:
+        actions: list[TaskAction] = []
+        for epoch in sorted(self._marked.keys() | self._unacked):
+            actions += self._give_up(epoch)
+        self._given_up.clear()
+        self._first_epoch = floor
+        self.copied = max(self.copied, floor - 1)
+        for channel, sent in replayed.items():
+            if sent < self.received[channel]:
+                self._replayed.add(channel)
+            else:
+                self._replayed.discard(channel)
+                actions.append(CaughtUp(channel))
         return actions
 
     def _is_old(self, epoch: int) -> bool:

@@ -19,11 +19,13 @@ from formats.native.writer import put_store
 from formats.plan import Plan, PlanKind
 from formats.storage import LocalStorage
 from formats.topology import Topology, canonical
+from formats.view import Repeat
 
 
 class Restored(NamedTuple):
     """What a restore did. replayed: log records put at the heads of their channels; elapsed in seconds;
-    first_complete: Unix time of its first manifest."""
+    first_complete: Unix time of its first manifest; policy: of the new epochs; repeats: what the restored state holds
+    and comes again, None if unknown."""
 
     store: str
     epoch: int
@@ -34,6 +36,8 @@ class Restored(NamedTuple):
     elapsed: float
     first_complete: float
     finished: bool
+    policy: str
+    repeats: tuple[Repeat, ...] | None
 
 
 def check_plan(plan: Plan, store: NativeStore, topology: Topology) -> None:
@@ -94,6 +98,8 @@ def restore(
         elapsed=time.monotonic() - started,
         first_complete=outcome.completed_at[0],
         finished=outcome.finished,
+        policy=outcome.policy,
+        repeats=outcome.repeats,
     )
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from abscli.planner.repeats import may_repeat
+from abscli.protocol.policy import Policy
 from abscli.render.columns import (
     UNKNOWN,
     clean,
@@ -21,6 +23,7 @@ from abscli.render.columns import (
     some,
     wrapped,
 )
+from abscli.render.facts import facts
 from formats.view import ChannelFacts, CheckpointStore, EpochDetail, EpochFacts, Status, TaskFacts
 
 VERSION = "1.0"
@@ -52,13 +55,15 @@ class StorePage:
 class EpochPage:
     """One epoch, already narrowed to what was asked for. back: back edges (from, to); None if unknown.
 
-    narrow: whether single tasks and channels are shown, in place of sums over them.
+    narrow: whether single tasks and channels are shown, in place of sums over them. raw: what the format itself says
+    of the epoch; None where the page has all of it.
     """
 
     store: StorePage
     detail: EpochDetail
     back: frozenset[tuple[str, str]] | None
     narrow: bool = False
+    raw: dict[str, Any] | None = None
 
 
 # -- for scripts ----------------------------------------------------------------------------------------------
@@ -83,10 +88,12 @@ def epoch_json(page: EpochPage) -> dict[str, Any]:
         **store_json(page.store),
         "epochs": [_epoch(page.detail.facts)],
         "policy": page.detail.policy,
+        "repeats": msgspec.to_builtins(may_repeat(page.detail.policy, page.detail.channels)),
         "operators": msgspec.to_builtins(page.detail.operators),
         "channels": [
             {**msgspec.to_builtins(channel), "back": _is_back(page, channel)} for channel in page.detail.channels
         ],
+        "raw": page.raw,
     }
 
 
@@ -144,8 +151,21 @@ def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
             lines += wrapped(some(epoch.missing, MISSING), width, " " * 16, "       missing: ")
         if epoch.reason:
             lines += wrapped(epoch.reason, width, " " * 16, "       because: ")
+    lines += _policies(page, width)
     newest = "none" if page.latest_complete is None else str(page.latest_complete)
     return "\n".join([*lines, "", f"Latest complete: {newest}"]) + "\n"
+
+
+def _policies(page: StorePage, width: int) -> list[str]:
+    """The epochs that were not taken as usual."""
+    lines: list[str] = []
+    for policy in (Policy.UNALIGNED, Policy.AT_LEAST_ONCE):
+        taken = [str(epoch.epoch) for epoch in page.epochs if epoch.policy == policy]
+        if taken:
+            more = "" if policy.exactly_once else "; records may repeat after a restore"
+            lines += ["", *wrapped(f"epoch{'s'[: len(taken) != 1]} {some(taken, ROWS)}{more}", width, "  ",
+                                   f"Policy {policy}: ")]  # fmt: skip
+    return lines
 
 
 def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:
@@ -155,7 +175,10 @@ def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:
         _operators(page, width),
         _tasks(page, width) if page.narrow else [],
         _channels(page, width) if page.narrow else _edges(page, width),
+        [] if page.narrow else _logged(page, width),
+        _repeats(page, width),
         _positions(page, width),
+        [f"As {page.store.format.capitalize()} says it", *facts(page.raw, width)] if page.raw else [],
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
@@ -166,7 +189,8 @@ def _heading(page: EpochPage, width: int, ascii: bool) -> list[str]:
     said = [
         f"parent {UNKNOWN if facts.parent is None else facts.parent}",
         f"attempt {UNKNOWN if facts.attempt is None else facts.attempt}",
-        f"policy {page.detail.policy or UNKNOWN}",
+        f"policy {page.detail.policy or UNKNOWN}"
+        + (" (records may repeat)" if page.detail.policy == Policy.AT_LEAST_ONCE else ""),
         f"{number(facts.acked)} of {number(facts.expected)} tasks",
         f"{size(facts.bytes)} written",
         f"triggered {moment(facts.triggered)} UTC",
@@ -236,6 +260,26 @@ def _channels(page: EpochPage, width: int) -> list[str]:
     return lines + _left_out(len(page.detail.channels))
 
 
+def _logged(page: EpochPage, width: int) -> list[str]:
+    """The channels whose state at the cut is not empty."""
+    logged = [channel for channel in page.detail.channels if channel.logged]
+    rows = [(c.channel, "back" if _is_back(page, c) else "", number(c.logged)) for c in logged]
+    lines = columns(("CHANNEL STATE", "", "RECORDS"), rows[:ROWS], "llr", width) if rows else []
+    return lines + _left_out(len(rows))
+
+
+def _repeats(page: EpochPage, width: int) -> list[str]:
+    """Where an at-least-once epoch holds records that come again."""
+    if page.detail.policy != Policy.AT_LEAST_ONCE:
+        return []
+    repeats = may_repeat(page.detail.policy, page.detail.channels)
+    if not repeats:
+        how_many = "not known how many" if repeats is None else "none"
+        return wrapped(f"at-least-once: {how_many}", width, "  ", "Records that can repeat after a restore, ")
+    rows = [(repeat.channel, number(repeat.records)) for repeat in repeats[:ROWS]]
+    return [*columns(("CAN REPEAT AFTER A RESTORE", "RECORDS"), rows, "lr", width), *_left_out(len(repeats))]
+
+
 def _positions(page: EpochPage, width: int) -> list[str]:
     rows = [
         (task.task, at.split, number(at.offset), number(at.records), "finished" if task.finished else "")
@@ -279,4 +323,6 @@ def next_commands(page: StorePage) -> list[str]:
         return [f"abs inspect {store} --watch"]
     if page.latest_complete is None:
         return [f"abs validate {store}"] if page.epochs else []
+    if page.format != "abs":
+        return [f"abs validate {store}"]
     return [f"abs validate {store}", f"abs plan-recovery {store}@{page.latest_complete} --out plan.json"]

@@ -28,6 +28,7 @@ def plan_text(plan: Plan, *, width: int = 80, plan_file: str | None = None, rows
         _restart(plan, width, rows),
         _dedup(plan, width, rows),
         _replay(plan, width, rows),
+        _repeats(plan, width, rows),
         _rewind(plan, width, rows),
         _skipped(plan, width, rows),
         _summary(plan, width),
@@ -90,6 +91,18 @@ def _replay(plan: Plan, width: int, rows: int) -> list[str]:
         return []
     heading = f"Replay first: {_many(len(plan.replay_logs), 'log')}, {_known(plan.cost.log_records, 'record')}"
     table = [(log.channel, _known(log.records, "record")) for log in plan.replay_logs]
+    return [*_wrapped("", heading, width, indent=2), *_table(table, width, rows)]
+
+
+def _repeats(plan: Plan, width: int, rows: int) -> list[str]:
+    if not plan.repeats:
+        return []
+    count = sum(repeat.records for repeat in plan.repeats)
+    heading = (
+        f"Records repeat: epoch {plan.base_epoch} was taken at-least-once; its state holds {_many(count, 'record')} "
+        "that come again"
+    )
+    table = [(repeat.channel, _many(repeat.records, "record")) for repeat in plan.repeats]
     return [*_wrapped("", heading, width, indent=2), *_table(table, width, rows)]
 
 

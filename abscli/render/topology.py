@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import unicodedata
 from typing import Any
 
 from abscli.graph.expand import channels, tasks
 from abscli.graph.job_graph import JobGraph
+from abscli.render.cells import cells
 from abscli.render.topology_rails import draw, lay
 from formats.topology import Edge, Partition
 
@@ -63,7 +63,7 @@ def topology_text(graph: JobGraph, *, width: int = 80, ascii_only: bool = False)
         lines += _wrap(f"{_count(hidden, 'back edge')} without a rail: too many for the width; see the inputs", width)
     for number, loop in enumerate(graph.loops, 1):
         lines += _wrap(f"loop {number}: {', '.join(loop)}", width)
-    lines += _wrap(_summary(graph), width)
+    lines += _wrap(topology_summary(graph), width)
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -79,7 +79,7 @@ def show(text: str) -> str:
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 
-def _summary(graph: JobGraph) -> str:
+def topology_summary(graph: JobGraph) -> str:
     return ", ".join(
         (
             _count(len(graph.order), "operator"),
@@ -113,7 +113,7 @@ def _table(graph: JobGraph, rails: list[tuple[str, str]], width: int) -> list[st
         names = [row[1][at : at + id_width] for at in range(0, len(row[1]), id_width)]
         inputs = _fill([_input(graph, edge) for edge in graph.inputs[row[1]]] or ["-"], input_width)
         inputs = [
-            part for line in inputs for part in (_wrap(line, input_width) if _cells(line) > input_width else [line])
+            part for line in inputs for part in (_wrap(line, input_width) if cells(line) > input_width else [line])
         ]
         for at in range(max(len(names), len(inputs))):
             shown, kind, count = (row[0], row[2], row[3]) if at == 0 else ("", "", "")
@@ -137,20 +137,12 @@ def _wrap(text: str, width: int) -> list[str]:
 def _fill(parts: list[str], width: int, between: str = ", ", indent: str = "") -> list[str]:
     """The parts joined, broken between parts only; a part wider than `width` has a line of its own."""
     lines: list[str] = []
-    line, used = parts[0], _cells(parts[0])
+    line, used = parts[0], cells(parts[0])
     for part in parts[1:]:
-        size = _cells(part)
+        size = cells(part)
         if used + len(between) + size + len(between.rstrip()) <= width:
             line, used = line + between + part, used + len(between) + size
         else:
             lines.append(line + between.rstrip())
             line, used = indent + part, len(indent) + size
     return [*lines, line]
-
-
-def _cells(text: str) -> int:
-    """Columns of a terminal: two for the wide characters of East Asia, none for combining marks."""
-    if text.isascii():
-        return len(text)
-    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
-    return len(text) + wide - sum(unicodedata.combining(char) != 0 for char in text)

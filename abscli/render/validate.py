@@ -9,12 +9,15 @@ from typing import Any
 import msgspec
 
 from abscli.check.findings import Code, EpochReport, Finding, StoreReport
+from abscli.planner.repeats import total
 from abscli.render.columns import columns, marked, moment, some, wrapped
 from formats.view import Status
 
 VERSION = "1.0"
 SAME = 20
 """Findings of one code and epoch that a table shows; json has them all."""
+REPEATS = 4
+"""Channels of an epoch that are named as those on which records can repeat; json has them all."""
 
 MEANING = {
     Code.MISSING_ACK: "the epoch lacks what this task held; it cannot be restored as it is",
@@ -80,6 +83,7 @@ def text(
             if epoch.reason:
                 lines += wrapped(epoch.reason, width, "    ", "  because: ")
             sections.append([*lines, *_findings(epoch.findings, epoch, report, store, width)])
+    sections.append(_repeats(report, width))
     sections.append(_sum(report, unmet, width))
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
@@ -120,6 +124,21 @@ def _findings(
         lines += wrapped(MEANING[code], width, "    ", "    means: ")
         lines.append(f"    next: {next_command(code, epoch, report, store)}")
     return lines
+
+
+def _repeats(report: StoreReport, width: int) -> list[str]:
+    """Of at-least-once epochs: how many records can repeat, and where."""
+    lines = []
+    for epoch in report.epochs:
+        if epoch.policy != "at-least-once":
+            continue
+        said = "not known how many records"
+        if epoch.repeats is not None:
+            said = f"{total(epoch.repeats):,} records"
+            names = [f"{repeat.channel} {repeat.records:,}" for repeat in epoch.repeats]
+            said += f": {some(names, REPEATS)}" if names else ""
+        lines += wrapped(said, width, "    ", f"  epoch {epoch.epoch}: ")
+    return ["Taken at-least-once: these can repeat after a restore", *lines] if lines else []
 
 
 def next_command(code: Code, epoch: EpochReport | None, report: StoreReport, store: str) -> str:

@@ -15,7 +15,7 @@ from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
 from formats.native import layout
 from formats.native.facts import AttemptFacts, ManifestFacts, PartFacts, StoreFacts, TriggerFacts
 from formats.native.probe import FileProbe, Prober
-from formats.native.reader import NativeStore, files_of
+from formats.native.reader import NativeStore, files_of, is_native
 from formats.storage import Storage, walk
 from formats.topology import Topology, task_name
 from formats.view import FileFacts, Status
@@ -101,12 +101,17 @@ class _Notes:
 
 
 def open_for_validation(storage: Storage) -> tuple[NativeStore, tuple[Problem, ...]]:
-    """A store whose own fact file may be damaged: the epochs behind it are worth knowing all the more."""
+    """A store whose own fact file may be damaged or gone: the epochs behind it are worth knowing all the more."""
     try:
         return NativeStore(storage), ()
     except Damaged as error:
-        nameless = StoreFacts(schema="", version="", job="", created="")
-        return NativeStore(storage, facts=nameless), (Problem("unreadable", layout.STORE, error.message),)
+        problem = Problem("unreadable", layout.STORE, error.message)
+    except NotFound:
+        if not is_native(storage):
+            raise
+        problem = Problem("missing-file", layout.STORE, "is not there: nothing says whose store this is")
+    nameless = StoreFacts(schema="", version="", job="", created="")
+    return NativeStore(storage, facts=nameless), (problem,)
 
 
 def store_evidence(

@@ -41,6 +41,7 @@ def state(epoch: int, task: str) -> str:
 
 
 def log(epoch: int, task: str, sender: str) -> str:
+    """Of the channel from `sender`: two operators have at most one edge, so the two tasks name it."""
     return f"{part_dir(epoch, task)}/log/{sender}.arrow"
 
 

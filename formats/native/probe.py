@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import io
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from formats.errors import FormatError
-from formats.storage import Storage
+from formats.storage import Storage, StoredFile
 from formats.view import FileFacts
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ class Prober:
             return None, None
         import pyarrow as pa
 
-        slices = _Slices(self.storage, path, size)
+        slices = StoredFile(self.storage, path, size)
         source = pa.PythonFile(slices, mode="r") if data is None else pa.BufferReader(data)
         return _state(source) if path.endswith(".parquet") else (_log(source), None)
 
@@ -144,29 +143,3 @@ def _reason(error: Exception) -> str:
     """One line: Arrow's messages go on for pages."""
     said = error.message if isinstance(error, FormatError) else str(error)
     return (said.splitlines() or [""])[0][:200] or type(error).__name__
-
-
-class _Slices(io.RawIOBase):
-    """A file of a storage as Python's and Arrow's libraries want it: read in slices, never whole."""
-
-    def __init__(self, storage: Storage, path: str, size: int) -> None:
-        self._storage, self._path, self._size, self._at = storage, path, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + (0, self._at, self._size)[whence]
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        left = max(0, self._size - self._at)
-        data = self._storage.read(self._path, self._at, left if size < 0 else min(size, left))
-        self._at += len(data)
-        return data

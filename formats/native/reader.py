@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,7 +23,7 @@ from formats.native.facts import (
     unseal,
 )
 from formats.storage import LocalStorage, Storage, check_path
-from formats.topology import Edge, Partition, Topology, channel_name, task_name
+from formats.topology import Edge, Partition, Topology, channel_name, key_group_range, task_name
 from formats.view import (
     ChannelFacts,
     EpochDetail,
@@ -38,6 +38,9 @@ from formats.view import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from formats.native.state import TaskRows
+    from formats.predicate import Predicate
+
 PRESENCE_LIMIT = 50_000
 """Parts beyond which the list of epochs no longer looks for every file (an epoch's own page still does)."""
 
@@ -47,13 +50,22 @@ MAX_FACTS = 256 << 20
 size the manifest tells, apart)."""
 
 
+def is_native(storage: Storage) -> bool:
+    """Whether abs wrote what lies there: it has the store's own fact file, or epochs and attempts without it."""
+    if storage.size(layout.STORE) is not None:
+        return True
+    return bool(storage.list(layout.ATTEMPTS) and storage.list(layout.EPOCHS))
+
+
 class NativeStore:
     """A store that `abs run` wrote. Raises NotFound if there is none at `storage`.
 
-    facts: of the store, where the caller has had to do without its own (validation of a damaged store).
+    facts: of the store, where the caller has had to do without its own (validation of a damaged store). held_by_us:
+    set where the caller holds the lock itself, so that no job runs.
     """
 
     format = "abs"
+    held_by_us = False
 
     def __init__(self, storage: Storage, *, facts: StoreFacts | None = None) -> None:
         self.storage = storage
@@ -206,7 +218,7 @@ class NativeStore:
 
     def running_attempt(self) -> int | None:
         """The attempt that runs now; None if the store is not in use, or that cannot be known."""
-        if not isinstance(self.storage, LocalStorage) or not lock.held(self.storage):
+        if self.held_by_us or not isinstance(self.storage, LocalStorage) or not lock.held(self.storage):
             return None
         numbers = [entry.name.partition(".")[0] for entry in self.storage.list(layout.ATTEMPTS)]
         return max((int(n) for n in numbers if n.isdigit()), default=None)
@@ -249,6 +261,7 @@ class NativeStore:
             triggered=m.triggered,
             duration=m.duration,
             reason=reason,
+            policy=m.policy,
         )
 
     def _absent(self, epoch: int) -> Iterator[str]:
@@ -285,6 +298,7 @@ class NativeStore:
             triggered=trigger.triggered,
             duration=None,
             reason=given_up.reason if given_up else None,
+            policy=trigger.policy,
         )
 
     def _bytes_on_disk(self, epoch: int, task: str) -> int:
@@ -311,28 +325,64 @@ class NativeStore:
         )
 
     def states(self, epoch: int) -> list[StateFacts]:
-        from formats.native.tables import key_columns, state_schema
+        from formats.native.state import StateFile
 
         parts = self.parts(epoch)
         found = []
         for op in self.topology(epoch).operators:
             mine = [part for part in parts if part.task.rpartition("/")[0] == op.id and part.state]
             if mine:
-                path = mine[0].state[0].path
-                key = key_columns(state_schema(self.storage.read(path), path))
-                size = sum(file.bytes or 0 for part in mine for file in part.state)
-                found.append(StateFacts(op.id, None, "keyed", tuple(key), sum(part.rows for part in mine), size))
+                key = StateFile(self.storage, mine[0].state[0]).key
+                files = {file.path: file.bytes or 0 for part in mine for file in part.state}
+                rows = sum(part.rows for part in mine)
+                found.append(StateFacts(op.id, None, "keyed", key, rows, sum(files.values())))
         return found
 
     def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
-        from formats.native.tables import decode_state, latest_rows
+        return self.select(epoch, operator, name)
+
+    def select(
+        self,
+        epoch: int,
+        operator: str,
+        name: str | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Predicate | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """As `state`, these columns of the rows that satisfy a condition; reads only what can hold them."""
+        from formats.native.state import live_rows
+
+        tasks = (task for _, task in self.task_rows(epoch, operator, name))
+        width = self.topology(epoch).operator(operator).max_parallelism
+        for table in live_rows(tasks, width, columns, where):
+            yield from table.to_batches()
+
+    def state_schema(self, epoch: int, operator: str, name: str | None = None) -> pa.Schema:
+        """The columns of a state."""
+        _, rows = next(self.task_rows(epoch, operator, name))
+        return rows.schema
+
+    def task_rows(self, epoch: int, operator: str, name: str | None = None) -> Iterator[tuple[PartFacts, TaskRows]]:
+        """The tasks of an operator that have state, by key group; NotFound if there is no such state."""
+        from formats.native.state import TaskRows
 
         if name is not None:
             raise NotFound(f"{operator} has no state {name!r}: native state has no names", path=self.path)
-        for part in self.parts(epoch):
-            if part.task.rpartition("/")[0] == operator and part.state:
-                tables = [decode_state(self.storage.read(f.path), f.path) for f in part.state]
-                yield from latest_rows(tables).to_batches()
+        known = {op.id: op for op in self.topology(epoch).operators}
+        parts = [part for part in self.parts(epoch) if part.task.rpartition("/")[0] == operator and part.state]
+        if operator not in known or not parts:
+            having = dict.fromkeys(part.task.rpartition("/")[0] for part in self.parts(epoch) if part.state)
+            said = f"state of the operators {', '.join(having)}" if having else "no state of any operator"
+            raise NotFound(f"epoch {epoch} has no state of {operator!r}", path=self.path, hint=f"it has {said}")
+        op = known[operator]
+        width = op.parallelism
+        own = {task_name(op.id, i): key_group_range(i, width, op.max_parallelism) for i in range(width)}
+        for part in parts:
+            if part.task not in own:
+                raise Damaged(f"epoch {epoch} has a part of {part.task}, a task that the job graph does not have",
+                              path=self.path)  # fmt: skip
+            yield part, TaskRows(self.storage, part.state, own[part.task])
 
     def log(self, epoch: int, channel: str) -> Iterator[pa.RecordBatch]:
         from formats.native.tables import decode_log

@@ -45,14 +45,14 @@ def decode_state(data: bytes, path: str, key_groups: range | None = None) -> pa.
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         if key_groups is None:
-            return _as_written(file.read())
+            return as_written(file.read())
         column = file.schema_arrow.get_field_index(KEY_GROUP)
         wanted = []
         for i in range(file.metadata.num_row_groups):
             statistics = file.metadata.row_group(i).column(column).statistics
             if statistics is None or (statistics.max >= key_groups.start and statistics.min < key_groups.stop):
                 wanted.append(i)
-        table = _as_written(file.read_row_groups(wanted))
+        table = as_written(file.read_row_groups(wanted))
         groups = table.column(KEY_GROUP)
         return table.filter(
             pc.and_(pc.greater_equal(groups, key_groups.start), pc.less(groups, key_groups.stop))
@@ -61,27 +61,24 @@ def decode_state(data: bytes, path: str, key_groups: range | None = None) -> pa.
         raise Damaged(f"is no readable state file: {first_line(error)}", path=path) from None
 
 
-def _as_written(table: pa.Table) -> pa.Table:
-    """The table with the types that it was given, which are part of the keys' hashes."""
-    said = (table.schema.metadata or {}).get(b"abs.schema")
-    if said is None:
+def as_written(table: pa.Table, schema: pa.Schema | None = None) -> pa.Table:
+    """The table with the types that it was given, which are part of the keys' hashes. schema: these, where they are
+    known; the table may have some of its columns only."""
+    if schema is None:
+        said = (table.schema.metadata or {}).get(b"abs.schema")
+        if said is None:
+            return table
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said)))
+    own = pa.schema([schema.field(name) for name in table.schema.names])
+    if own.types == table.schema.types:
         return table
-    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said)))
-    return table.cast(schema).replace_schema_metadata(table.schema.metadata)
+    return table.cast(own).replace_schema_metadata(table.schema.metadata)
 
 
 def state_rows(data: bytes, path: str) -> int:
     """Rows that the footer of a state file claims; Damaged if unreadable."""
     try:
         return int(pq.ParquetFile(pa.BufferReader(data)).metadata.num_rows)
-    except (pa.ArrowException, OSError) as error:
-        raise Damaged(f"is no readable state file: {first_line(error)}", path=path) from None
-
-
-def state_schema(data: bytes, path: str) -> pa.Schema:
-    """The schema of a state file, as Parquet tells it; Damaged if unreadable."""
-    try:
-        return pq.ParquetFile(pa.BufferReader(data)).schema_arrow
     except (pa.ArrowException, OSError) as error:
         raise Damaged(f"is no readable state file: {first_line(error)}", path=path) from None
 
@@ -108,17 +105,6 @@ def decode_log(data: bytes, path: str) -> list[pa.RecordBatch]:
         return [reader.get_batch(i) for i in range(reader.num_record_batches)]
     except (pa.ArrowException, OSError) as error:
         raise Damaged(f"is no readable log file: {first_line(error)}", path=path) from None
-
-
-def latest_rows(tables: Sequence[pa.Table]) -> pa.Table:
-    """One row a key from the state files of a task, oldest first: a later row replaces an earlier one."""
-    if len(tables) == 1:
-        return tables[0]
-    key = key_columns(tables[0].schema)
-    everything = pa.concat_tables(tables)
-    numbered = everything.select(key).append_column("__row", pa.array(range(everything.num_rows), pa.int64()))
-    last = numbered.group_by(key, use_threads=False).aggregate([("__row", "max")]).column("__row_max")
-    return everything.take(last.take(pc.sort_indices(last)))
 
 
 def first_line(error: BaseException) -> str:

@@ -1,0 +1,191 @@
+"""`abs diff`: what changed between two epochs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from abscli.commands import exits
+from abscli.commands.options import FormatChoice, OutputForm, Quiet, Verbose
+from abscli.commands.output import Output, emit_json, emit_line, emit_ndjson, emit_text, progress, warn, width
+
+if TYPE_CHECKING:
+    from abscli.check.diff_state import Side
+    from abscli.render.diff import DiffPage, End
+    from formats.view import CheckpointStore
+
+EXAMPLES = (
+    ("abs diff snapshots@7 snapshots@8", "What epoch 8 changed: keys of every operator, positions, logs."),
+    ("abs diff snapshots@7 snapshots@8 --rows -o ndjson", "With every key that changed, a line each."),
+    ("abs diff snapshots@7 snapshots@8 --operator counts --out changes.parquet", "The same into a file."),
+    ("abs diff expected snapshots --exit-code -q", "For CI: 3 if the newest epochs of two stores differ."),
+)
+EXIT_STATUS = exits.status(
+    3, 10, 12,
+    _0="They were compared.",
+    _3="With --exit-code: they differ, or not all could be compared. Otherwise: a file that is needed is damaged.",
+)
+
+
+def diff(
+    before: Annotated[
+        str, typer.Argument(metavar="REF", help="From: PATH, PATH@7 or PATH@latest; PATH alone is its newest epoch.")
+    ],
+    after: Annotated[str, typer.Argument(metavar="REF", help="To: likewise, of the same store or of another one.")],
+    operator: Annotated[
+        str | None, typer.Option("--operator", metavar="ID", help="Compare the state of this operator alone.")
+    ] = None,
+    rows: Annotated[bool, typer.Option("--rows", help="Show the changes themselves, not only their number.")] = False,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="FILE", help="Write the changes to x.parquet, x.arrow or x.jsonl.")
+    ] = None,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit with 3 if they differ, or cannot be compared.")
+    ] = False,
+    format: FormatChoice = None,
+    output: OutputForm = Output.TABLE,
+    quiet: Quiet = False,
+    verbose: Verbose = 0,
+) -> None:
+    """Compare two epochs: state, positions, logs and job graph.
+
+    State is compared key by key, in pieces, so that memory does not grow with it; files that both epochs refer to are
+    not read where no newer file overrides them. Of every operator: keys added, removed, changed and unchanged. Of the
+    job graph: what differs, and what that means for restoring the first epoch's state into the second's job.
+
+    A change has the columns operator, state, change (added, removed, changed), key, from and to.
+    """
+    from abscli.render import diff as render
+    from formats.open import open_store, parse_reference, resolve_epoch
+
+    _check_out(out)
+    ends: list[End] = []
+    stores: list[CheckpointStore] = []
+    for ref in (before, after):
+        path, named = parse_reference(ref)
+        store = open_store(path, format)
+        stores.append(store)
+        ends.append(render.End(path, store.format, store.job, resolve_epoch(store, named)))
+    import pyarrow as pa
+
+    from abscli.check.diff_state import Side
+
+    pa.set_memory_pool(pa.system_memory_pool())  # tables of one size come and go: a fifth less time, half the memory
+    sides = (Side(stores[0], ends[0].epoch), Side(stores[1], ends[1].epoch))
+    changes = _Changes(sides, operator, output, out, wanted=rows)
+    if output is Output.NDJSON:
+        emit_ndjson(render.header(*ends))
+    with changes, progress() as show:
+        page = _page(sides, ends, operator, changes, lambda done: show(f"compared {done:,} keys"))
+    if output is Output.TABLE:
+        emit_text(render.text(page, changes.kept, width=width()))
+    elif output is Output.JSON:
+        emit_json(render.to_json(page, changes.kept if rows and out is None else None, out))
+    else:
+        for item in render.items(page):
+            emit_line(item)
+    if exit_code and page.identical is None:
+        warn("not everything could be compared, so that they may differ")
+    if exit_code and not page.identical:
+        raise typer.Exit(exits.FINDING)
+
+
+def _check_out(out: str | None) -> None:
+    if out is not None:
+        from formats.export import BadExport, check_ending
+
+        if check_ending(out) == ".csv":
+            raise BadExport("changes have nested columns, which CSV cannot hold", hint="end it in .parquet or .jsonl")
+
+
+class _Changes:
+    """Where single changes go: to a file, to stdout line by line, or kept for the result (a table shows the first)."""
+
+    def __init__(
+        self, sides: tuple[Side, Side], operator: str | None, output: Output, out: str | None, *, wanted: bool
+    ) -> None:
+        self.kept: list[dict[str, Any]] = []
+        self.wanted = wanted or out is not None
+        self._output = output
+        self._writer = self._open(sides, operator, out) if out is not None else None
+
+    def _open(self, sides: tuple[Side, Side], operator: str | None, out: str) -> Any:
+        import pyarrow as pa
+
+        from abscli.check.diff_state import rows_schema
+        from formats.export import BadExport, RowsFile, check_ending
+
+        schema = rows_schema(*sides, operator)
+        if schema is None and check_ending(out) != ".jsonl":
+            raise BadExport(
+                "the operators have different columns, or none, which one such file cannot hold",
+                path=out,
+                hint="name one with --operator, or end the file in .jsonl",
+            )
+        lead = [("operator", pa.string()), ("state", pa.string())]
+        return RowsFile(out, pa.schema([*lead, *(schema or ())]))
+
+    def __call__(self, operator: str, state: str | None, table: Any) -> None:
+        import pyarrow as pa
+
+        from abscli.render.diff import ROWS, row_items
+
+        if self._writer is not None:
+            names = [pa.array([text] * table.num_rows, pa.string()) for text in (operator, state)]
+            self._writer.write(pa.table([*names, *table.columns], names=["operator", "state", *table.schema.names]))
+        elif self._output is Output.NDJSON:
+            for item in row_items(operator, state, table):
+                emit_line({"type": "row", **item})
+        elif self._output is Output.JSON:
+            self.kept += row_items(operator, state, table)
+        elif len(self.kept) <= ROWS:
+            self.kept += row_items(operator, state, table.slice(0, ROWS + 1))
+
+    def __enter__(self) -> _Changes:
+        if self._writer is not None:
+            self._writer.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if self._writer is not None:
+            self._writer.__exit__(kind, error, trace)
+
+
+def _page(
+    sides: tuple[Side, Side], ends: list[End], operator: str | None, changes: _Changes, show: Any
+) -> DiffPage:
+    from abscli.check.diff import diff_logs, diff_positions, diff_topology
+    from abscli.check.diff_state import diff_operators
+    from abscli.render.diff import DiffPage
+    from formats.errors import UnknownTask
+
+    details = tuple(side.store.detail(side.epoch) for side in sides)
+    graphs = [side.store.topology(side.epoch) for side in sides]
+    ids = tuple([op.id for op in detail.operators] for detail in details)
+    if operator is not None and operator not in (*ids[0], *ids[1]):
+        known = ", ".join(dict.fromkeys([*ids[0], *ids[1]]))
+        raise UnknownTask(f"neither epoch has an operator {operator!r}", hint=f"there are {known}")
+    operators = diff_operators(
+        *sides, (ids[0], ids[1]), only=operator, sink=changes if changes.wanted else None, progress=show
+    )
+    return DiffPage(
+        ends[0],
+        ends[1],
+        operators,
+        list(diff_positions(details[0], details[1])),
+        list(diff_logs(details[0], details[1], _digests(sides))),
+        diff_topology(graphs[0], graphs[1], (details[0], details[1])),
+    )
+
+
+def _digests(sides: tuple[Side, Side]) -> tuple[dict[str, str | None], dict[str, str | None]] | None:
+    """Digests of the logs by channel, where both formats have them."""
+    from formats.native.reader import NativeStore
+
+    found = [
+        {log.channel: log.file.sha256 for part in side.store.parts(side.epoch) for log in part.logs if log.file}
+        for side in sides
+        if isinstance(side.store, NativeStore)
+    ]
+    return (found[0], found[1]) if len(found) == 2 else None

@@ -1,0 +1,193 @@
+"""`abs state`: the state itself."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from abscli.commands import exits
+from abscli.commands.options import FormatChoice, OutputForm, Quiet, Ref, Verbose
+from abscli.commands.output import Output, emit_json, emit_ndjson, emit_text, note, width
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from formats.predicate import Predicate
+    from formats.query import Selection
+    from formats.view import CheckpointStore, StateFacts
+
+SHOWN = 40
+"""Rows of a table unless --limit says otherwise."""
+
+EXAMPLES = (
+    ("abs state snapshots", "The states of the newest complete epoch; of a single one its first rows."),
+    ("abs state snapshots@7 counts --key spark", "One key: only the row groups that can hold it are read."),
+    ("abs state snapshots counts --where \"n >= 100 and word != spark\" -o ndjson", "Rows by their values."),
+    ("abs state snapshots pairs --key module=os,reached=sys", "A key of two columns."),
+    ("abs state snapshots counts --out counts.parquet", "All rows to a file, for other tools:"),
+    ("duckdb -c \"SELECT * FROM 'counts.parquet' ORDER BY n DESC LIMIT 10\"", "DuckDB."),
+    ("python -c \"import polars; print(polars.read_parquet('counts.parquet'))\"", "Polars."),
+    ("python -c \"import pandas; print(pandas.read_parquet('counts.parquet'))\"", "pandas."),
+    ("spark-sql -e 'SELECT * FROM parquet.`counts.parquet` LIMIT 10'", "Spark."),
+)
+EXIT_STATUS = exits.status(
+    3, 10, 12,
+    _0="It was shown, if only to say that no row fits.",
+    _2="A bad option, an unknown operator, state or column, or a value that is not of its column's type.",
+    _3="A file that is needed is damaged.",
+)
+
+
+def state(
+    ref: Ref,
+    operator: Annotated[
+        str | None,
+        typer.Argument(metavar="OPERATOR", show_default=False, help="Whose state; left out where only one has any."),
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option("--key", metavar="KEY", help="The row of this key: a value, or column=value,...; repeatable."),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--where", metavar="CONDITION",
+                     help="Rows that satisfy it, such as \"n >= 10 and word = spark\"; repeatable: all of them."),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", metavar="N", min=0, help="At most this many rows; a table has 40 unless told."),
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns, by name, with commas.")
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="FILE", help="Write the rows to x.parquet, x.arrow, x.jsonl or x.csv."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--state", metavar="NAME", help="Which state, where an operator has several.")
+    ] = None,
+    format: FormatChoice = None,
+    output: OutputForm = Output.TABLE,
+    quiet: Quiet = False,
+    verbose: Verbose = 0,
+) -> None:
+    """Show the state that an epoch holds: keys and their values.
+
+    Of several states without OPERATOR: which there are. A condition compares columns with values by =, !=, <, <=, >
+    and >=, or tests them with 'in (a, b)' and 'is null'. The words and, or, not and parentheses join conditions. Text
+    with spaces stands in single quotes, a column whose name is not a word in double ones. What a condition says of
+    key columns decides which key groups and row groups are read.
+
+    Values are shown as the epoch has them: the newest row of a key. Digests are not checked here; 'abs validate' does.
+    In JSON bytes are hex, times RFC 3339, decimals text.
+    """
+    from abscli.render import state as render
+    from formats.open import open_store, parse_reference, resolve_epoch
+    from formats.query import find_state
+
+    if out is not None:
+        from formats.export import check_ending
+
+        check_ending(out)
+    path, number = parse_reference(ref)
+    store = open_store(path, format)
+    epoch = resolve_epoch(store, number)
+    states = store.states(epoch)
+    head = render.header(path, store.format, epoch, states)
+    if operator is None and len(states) != 1:
+        if key or where or columns or name or out:
+            owners = ", ".join(dict.fromkeys(one.operator for one in states)) or "none"
+            raise typer.BadParameter(f"name one of {owners}", param_hint="'OPERATOR'")
+        _show_states(head, render.states_text(path, epoch, states, width()), output)
+        return
+    wanted = find_state(states, operator or states[0].operator, name)
+    selection = _selection(wanted, key or [], where or [], columns)
+    head |= {"operator": wanted.operator, "state": wanted.name}
+    if limit is None and output is Output.TABLE and out is None:
+        limit = SHOWN
+    _show_rows(store, epoch, wanted, selection, limit, out, output, head)
+
+
+def _selection(wanted: StateFacts, keys: list[str], conditions: list[str], columns: str | None) -> Selection:
+    from formats.predicate import And, parse_predicate
+    from formats.query import Selection, key_predicate
+
+    terms: list[Predicate] = [parse_predicate(text) for text in conditions]
+    if (of_key := key_predicate(keys, wanted.key)) is not None:
+        terms.append(of_key)
+    where = And(tuple(terms)) if len(terms) > 1 else terms[0] if terms else None
+    names = tuple(name.strip() for name in columns.split(",")) if columns is not None else None
+    return Selection(names, where)
+
+
+def _show_rows(
+    store: CheckpointStore,
+    epoch: int,
+    wanted: StateFacts,
+    selection: Selection,
+    limit: int | None,
+    out: str | None,
+    output: Output,
+    head: dict[str, object],
+) -> None:
+    from abscli.render import state as render
+    from formats.query import rows, schema_of
+
+    schema = schema_of(store, epoch, wanted, selection)
+    batches = rows(store, epoch, wanted, selection)
+    head["columns"] = render.described(schema)
+    if out is not None:
+        from formats.export import write_rows
+
+        written = write_rows(out, schema, _limited(batches, limit))
+        head |= {"count": written, "out": out}
+        text = f"{written:,} rows of {wanted.operator} written to {out}"
+        emit_text(text) if output is Output.TABLE else _emit(head, output)
+        return
+    found = render.row_items(_limited(batches, None if limit is None else limit + 1))
+    if output is Output.NDJSON:
+        head.pop("rows")
+        emit_ndjson(head, ({"type": "row", "row": row} for row in itertools.islice(found, limit)))
+        return
+    shown = list(found)
+    more = limit is not None and len(shown) > limit
+    shown = shown[:limit]
+    if output is Output.JSON:
+        emit_json(head | {"count": len(shown), "more": more, "rows": shown})
+        return
+    emit_text(render.rows_text(shown, schema, more, width()))
+    if wanted.opaque:
+        note(f"{wanted.operator}: {wanted.opaque}")
+
+
+def _limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """The first rows."""
+    if limit == 0:
+        return
+    left = limit
+    for batch in batches:
+        if left is not None and batch.num_rows >= left:
+            yield batch.slice(0, left)
+            return
+        yield batch
+        if left is not None:
+            left -= batch.num_rows
+
+
+def _show_states(head: dict[str, object], text: str, output: Output) -> None:
+    if output is Output.TABLE:
+        emit_text(text)
+    elif output is Output.JSON:
+        emit_json(head)
+    else:
+        states = head.pop("states")
+        assert isinstance(states, list)
+        emit_ndjson(head, ({"type": "state", **one} for one in states))
+
+
+def _emit(head: dict[str, object], output: Output) -> None:
+    emit_json(head) if output is Output.JSON else emit_ndjson(head)

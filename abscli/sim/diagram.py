@@ -1,0 +1,74 @@
+"""What happened at which task, and which message went where: a run as a space-time diagram (Lamport 1978) has it.
+
+`abscli.render` makes text and pictures of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+COORDINATOR = "coordinator"
+KINDS = frozenset({
+    "record", "barrier", "copy", "persist", "ack", "log", "block", "unblock",
+    "crash", "restore", "commit", "trigger", "complete", "abort", "violation", "drop",
+})  # fmt: skip
+"""What a moment may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An event at a task. what: in a few words; of a `copy` the last number in it is the epoch."""
+
+    step: int
+    task: str
+    what: str
+    kind: str
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"a moment of {self.task} at step {self.step} is of no known kind: {self.kind!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message on its way. sent, received: steps; received None: still in flight, or lost."""
+
+    sender: str
+    receiver: str
+    sent: int
+    received: int | None
+    label: str
+    barrier: bool
+
+    def __post_init__(self) -> None:
+        if self.received is not None and self.received < self.sent:
+            raise ValueError(f"{self.label!r} is sent at step {self.sent} and received at {self.received}")
+
+
+@dataclass(frozen=True, slots=True)
+class Diagram:
+    """One run, or its end. Moments and messages name `tasks` or the coordinator; those of one step stand in order."""
+
+    title: str
+    tasks: tuple[str, ...]
+    moments: tuple[Moment, ...]
+    messages: tuple[Message, ...]
+    violation: str | None
+
+    def __post_init__(self) -> None:
+        known = {*self.tasks, COORDINATOR}
+        if len(set(self.tasks)) < len(self.tasks):
+            raise ValueError("a task stands twice in a diagram")
+        named = [m.task for m in self.moments] + [end for m in self.messages for end in (m.sender, m.receiver)]
+        if strangers := sorted(set(named) - known):
+            raise ValueError(f"a diagram has no task {strangers[0]}")
+
+    def lines(self) -> tuple[str, ...]:
+        """The tasks that have a line of their own: the coordinator first if it has any part in this."""
+        ends = {m.task for m in self.moments} | {end for m in self.messages for end in (m.sender, m.receiver)}
+        return (COORDINATOR, *self.tasks) if COORDINATOR in ends - set(self.tasks) else self.tasks
+
+    def steps(self) -> list[int]:
+        """All steps at which anything happens."""
+        found = {m.step for m in self.moments} | {m.sent for m in self.messages}
+        return sorted(found | {m.received for m in self.messages if m.received is not None})

@@ -1,0 +1,122 @@
+"""What survives a crash in the simulator: parts, manifests, staged and visible output. Never changed, only replaced."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from abscli.sim.model import Record, operator_id
+from abscli.sim.node import Part
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A complete epoch. seen: what each task had counted, its base and its changes put together."""
+
+    epoch: int
+    parent: int
+    parts: Mapping[str, Part]
+    seen: Mapping[str, Mapping[int, int]]
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for equal content."""
+        parts = frozenset(self.parts.values())
+        seen = frozenset((task, frozenset(counts.items())) for task, counts in self.seen.items())
+        return self.epoch, self.parent, parts, seen
+
+    def received(self, channel: str, task: str) -> int:
+        """What a restored receiver has of a channel: the sender's count less the log, which comes (again) first."""
+        sender = channel.partition("->")[0]
+        return dict(self.parts[sender].sent)[channel] - len(self.log(channel, task))
+
+    def sent(self, channel: str) -> int:
+        """What its sender had put on a channel."""
+        return dict(self.parts[channel.partition("->")[0]].sent)[channel]
+
+    def log(self, channel: str, task: str) -> tuple[Record, ...]:
+        """The state of a channel at the cut."""
+        return dict(self.parts[task].logs).get(channel, ())
+
+    def by_operator(self) -> dict[str, Counter[int]]:
+        """What each operator had counted."""
+        found: dict[str, Counter[int]] = {}
+        for task, counts in self.seen.items():
+            found.setdefault(operator_id(task), Counter()).update(counts)
+        return found
+
+
+@dataclass(frozen=True)
+class Disk:
+    """begun: the highest epoch that was triggered; attempt: the newest; last: the newest complete epoch of the line
+    that is gone on with, 0 for none; triggered: by epoch, the attempt it belongs to."""
+
+    begun: int = 0
+    attempt: int = 0
+    last: int = 0
+    triggered: Mapping[int, int] = field(default_factory=dict)
+    parts: Mapping[tuple[str, int], Part] = field(default_factory=dict)
+    complete: Mapping[int, Snapshot] = field(default_factory=dict)
+    staged: Mapping[tuple[str, int], tuple[Record, ...]] = field(default_factory=dict)
+    visible: Mapping[str, tuple[Record, ...]] = field(default_factory=dict)
+
+    @property
+    def base(self) -> Snapshot | None:
+        """The snapshot that a new life starts from; None for the empty initial state."""
+        return self.complete.get(self.last)
+
+    def next_life(self) -> Disk:
+        """A new attempt begins; nobody looks again at parts of epochs that did not complete."""
+        return replace(self, attempt=self.attempt + 1, parts={}, triggered={})
+
+    def rescaled(self, snapshot: Snapshot) -> Disk:
+        """A new generation begins from the newest complete epoch, as its tasks restore it."""
+        return replace(self, complete={snapshot.epoch: snapshot}, staged={})
+
+    def begins(self, epoch: int, attempt: int) -> Disk:
+        """The epoch is on record as triggered."""
+        return replace(self, begun=max(self.begun, epoch), triggered={**self.triggered, epoch: attempt})
+
+    def with_part(self, part: Part) -> Disk:
+        """A task's part is durable."""
+        return replace(self, parts={**self.parts, (part.task, part.epoch): part})
+
+    def part(self, task: str, epoch: int) -> Part | None:
+        """A durable part."""
+        return self.parts.get((task, epoch))
+
+    def completes(self, epoch: int, parts: tuple[Part, ...]) -> Disk:
+        """The manifest is written. Parts of it and of older epochs are no longer kept apart."""
+        seen: dict[str, Mapping[int, int]] = {}
+        for part in parts:
+            older = self.complete[part.base].seen[part.task] if part.base else {}
+            seen[part.task] = {**older, **dict(part.changed)}
+        by_task = {part.task: part for part in parts}
+        return replace(
+            self,
+            last=max(self.last, epoch),
+            complete={**self.complete, epoch: Snapshot(epoch, self.last, by_task, seen)},
+            parts={key: part for key, part in self.parts.items() if key[1] > epoch},
+            triggered={e: attempt for e, attempt in self.triggered.items() if e > epoch},
+        )
+
+    def stages(self, task: str, epoch: int, rows: tuple[Record, ...]) -> Disk:
+        """A sink's rows of an epoch are on disk, not visible."""
+        return replace(self, staged={**self.staged, (task, epoch): rows})
+
+    def reveals(self, task: str, epoch: int) -> Disk:
+        """Rows staged by a task up to an epoch become visible."""
+        mine = sorted(key for key in self.staged if key[0] == task and key[1] <= epoch)
+        if not mine:
+            return self
+        rows = self.visible.get(task, ()) + tuple(row for key in mine for row in self.staged[key])
+        left = {key: kept for key, kept in self.staged.items() if key not in mine}
+        return replace(self, staged=left, visible={**self.visible, task: rows})
+
+    def settles(self, task: str) -> Disk:
+        """A sink task starts again from `last`: what is staged up to it is shown, the rest is dropped."""
+        disk = self.reveals(task, self.last)
+        return replace(disk, staged={key: rows for key, rows in disk.staged.items() if key[0] != task})

@@ -1,0 +1,170 @@
+"""A world that can be copied and compared cheaply: nodes and the coordinator are numbers in a table, and a step that
+one of them has made before is looked up.
+
+The same machines make the steps; a local step is only ever made once, however many interleavings contain it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
+
+from abscli.protocol.coordinator import Coordinator
+from abscli.protocol.events import CoordinatorAction, CoordinatorEvent, TaskEvent
+from abscli.protocol.policy import Policy
+from abscli.sim.disk import Disk, Snapshot
+from abscli.sim.model import Model
+from abscli.sim.node import Effect, Node, Part
+from abscli.sim.world import Limits, World
+
+M = TypeVar("M", Node, Coordinator)
+
+
+def frozen(value: Any) -> Any:
+    """A hashable picture of plain data and of objects made of it; equal for equal content."""
+    if value is None or isinstance(value, int | str | tuple | frozenset | Part):
+        return value
+    if isinstance(value, dict):
+        return frozenset([(key, frozen(item)) for key, item in value.items()])
+    if isinstance(value, set):
+        return frozenset(value)
+    if isinstance(value, list):
+        return tuple(map(frozen, value))
+    if isinstance(value, Model | Snapshot):
+        return value.key
+    return (type(value).__name__, *(frozen(item) for item in _fields(value).values()))
+
+
+def cloned(value: Any) -> Any:
+    """A copy that shares nothing that changes."""
+    if isinstance(value, dict):
+        copy = type(value)()
+        dict.update(copy, {key: cloned(item) for key, item in value.items()})  # a Counter's own would count
+        return copy
+    if isinstance(value, list):
+        return [cloned(item) for item in value]
+    if isinstance(value, set):
+        return set(value)
+    if value is None or isinstance(value, int | str | tuple | frozenset | Model):
+        return value
+    twin = object.__new__(type(value))
+    for name, item in _fields(value).items():
+        object.__setattr__(twin, name, cloned(item))
+    return twin
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    if hasattr(value, "__dict__"):
+        return dict(vars(value))
+    return {name: getattr(value, name) for name in type(value).__slots__}
+
+
+class Table:
+    """Every machine and disk that some world is in, by number, and every step that was made."""
+
+    def __init__(self) -> None:
+        self.machines: list[Any] = []
+        self._numbers: dict[Any, int] = {}
+        self._steps: dict[tuple[int, Any], tuple[int, Any]] = {}
+        self._disks: dict[Any, Disk] = {}
+        self._saves: dict[tuple[Any, ...], tuple[Disk, Disk]] = {}
+
+    def number(self, machine: Node | Coordinator) -> int:
+        """The number of a machine in this state."""
+        key = frozen(machine)
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = len(self.machines)
+            self.machines.append(machine)
+        return found
+
+    def step(self, number: int, what: Any, make: Callable[[Any], Any]) -> tuple[int, Any]:
+        """The machine after a step, and what it answered. make: the step itself, on a copy."""
+        key = (number, what)
+        found = self._steps.get(key)
+        if found is None:
+            machine = cloned(self.machines[number])
+            answer = make(machine)
+            found = self._steps[key] = (self.number(machine), answer)
+        return found
+
+    def saved(self, disk: Disk, what: str, *arguments: Any) -> Disk:
+        """The disk after a write: one object for equal content, so that its address tells disks apart."""
+        key = (id(disk), what, *arguments)
+        found = self._saves.get(key)
+        if found is None:
+            made = getattr(disk, what)(*arguments)
+            found = self._saves[key] = (disk, self._disks.setdefault(frozen(made), made))  # its address stays taken
+        return found[1]
+
+
+class InternedWorld(World):
+    """A world over a table that it shares with its copies."""
+
+    def __init__(self, model: Model, policy: Policy, limits: Limits, table: Table) -> None:
+        self.table = table
+        super().__init__(model, policy, limits)
+
+    def made(self, machine: Node | Coordinator) -> Any:
+        return self.table.number(machine)
+
+    def node(self, task: str) -> Node:
+        node: Node = self.table.machines[self.nodes[task]]
+        return node
+
+    @property
+    def coordinator_now(self) -> Coordinator:
+        coordinator: Coordinator = self.table.machines[self.coordinator]
+        return coordinator
+
+    def _handle(self, task: str, event: TaskEvent) -> list[Effect]:
+        effects: list[Effect]
+        self.nodes[task], effects = self.table.step(self.nodes[task], event, lambda node: node.handle(event))
+        return effects
+
+    def _read(self, task: str, count: int) -> list[Effect]:
+        effects: list[Effect]
+        self.nodes[task], effects = self.table.step(self.nodes[task], count, lambda node: node.read(count))
+        return effects
+
+    def _answer(self, event: CoordinatorEvent) -> list[CoordinatorAction]:
+        actions: list[CoordinatorAction]
+        self.coordinator, actions = self.table.step(
+            self.coordinator, event, lambda coordinator: coordinator.on(event)
+        )
+        return actions
+
+    def save(self, what: str, *arguments: Any) -> None:
+        self.disk = self.table.saved(self.disk, what, *arguments)
+
+    def copy(self) -> Self:
+        """A world that goes its own way."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        for name in ("nodes", "channels", "notices", "mail", "history"):
+            setattr(twin, name, dict(getattr(self, name)))
+        return twin
+
+    def key(self) -> tuple[Any, ...]:
+        """Equal for worlds in which the same can happen."""
+        base = self.disk.base
+        return (
+            self.model.key,
+            *self.nodes.values(),
+            self.coordinator,
+            id(self.disk),
+            tuple(self.channels.values()),
+            tuple(self.notices.values()),
+            tuple(self.mail.values()),
+            self.writes,
+            self.manifests,
+            self.stored,
+            self.dead,
+            self.stale,
+            (self.ticks, self.crashes, self.losses, self.lost_acks, self.timeouts, self.rescales),
+            (self.finished, self.went_back),
+            tuple(
+                records[base.received(name, self.model.channels[name].receiver) if base else 0 :]
+                for name, records in self.history.items()
+            ),
+        )

@@ -1,0 +1,170 @@
+"""The job as the simulator sees it: tasks, channels, and rows that follow every edge; operators are simple stand-ins.
+
+A stand-in counts what it has seen (its keyed state) and passes every row on over every edge. Over a back edge a row
+goes for a bounded number of rounds, and with the next value, so that it may belong to a peer. A `reduce` that emits
+once an epoch keeps its rows until then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from abscli.graph.backedges import back_edges
+from abscli.graph.expand import receivers
+from formats.topology import Edge, Kind, Operator, Partition, Topology, canonical, channel_name, task_name
+
+ROUNDS = 2
+"""How often a row goes over back edges."""
+
+
+class Record(NamedTuple):
+    """A row on its way; rounds: how often it may still go over a back edge."""
+
+    value: int
+    rounds: int = 0
+
+    def over(self, back: bool) -> Record:
+        """What arrives over an edge."""
+        return Record(self.value + 1, self.rounds - 1) if back else self
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One channel; edge: its place among the topology's edges."""
+
+    name: str
+    sender: str
+    receiver: str
+    edge: int
+    back: bool
+
+
+@dataclass(frozen=True)
+class Model:
+    """rows: of each source operator, by split; split k is read by subtask k mod parallelism."""
+
+    topology: Topology
+    rows: Mapping[str, tuple[tuple[Record, ...], ...]]
+
+    @classmethod
+    def of(cls, topology: Topology, records: int = 3, rounds: int = ROUNDS) -> Model:
+        """records: of each split; every source has one split a subtask."""
+        looped = rounds if back_edges(topology) else 0
+        fed = {edge.target for edge in topology.edges}
+        rows: dict[str, tuple[tuple[Record, ...], ...]] = {}
+        value = 0
+        for op in topology.operators:
+            if op.id in fed:
+                continue
+            splits = []
+            for _ in range(op.parallelism):
+                splits.append(tuple(Record(value + k, looped) for k in range(records)))
+                value += records
+            rows[op.id] = tuple(splits)
+        return cls(topology, rows)
+
+    @cached_property
+    def key(self) -> bytes:
+        """Equal for equal jobs; the rows of a run never change."""
+        return canonical(self.topology)
+
+    @cached_property
+    def back(self) -> frozenset[tuple[str, str]]:
+        """(from, to) of the back edges."""
+        return back_edges(self.topology)
+
+    @cached_property
+    def operators(self) -> dict[str, Operator]:
+        """By id, in declared order."""
+        return {op.id: op for op in self.topology.operators}
+
+    @cached_property
+    def tasks(self) -> tuple[str, ...]:
+        """All task names, by operator."""
+        return tuple(task_name(op.id, i) for op in self.topology.operators for i in range(op.parallelism))
+
+    @cached_property
+    def channels(self) -> dict[str, Channel]:
+        """By name, in the order of the edges."""
+        found: dict[str, Channel] = {}
+        for at, edge in enumerate(self.topology.edges):
+            p, q = self.operators[edge.source].parallelism, self.operators[edge.target].parallelism
+            for i in range(p):
+                for j in receivers(edge, i, p, q):
+                    sender, receiver = task_name(edge.source, i), task_name(edge.target, j)
+                    name = channel_name(sender, receiver)
+                    found[name] = Channel(name, sender, receiver, at, self.is_back(edge))
+        return found
+
+    @cached_property
+    def inputs(self) -> dict[str, tuple[Channel, ...]]:
+        """Of each task."""
+        return {task: tuple(c for c in self.channels.values() if c.receiver == task) for task in self.tasks}
+
+    @cached_property
+    def outputs(self) -> dict[str, tuple[Channel, ...]]:
+        """Of each task."""
+        return {task: tuple(c for c in self.channels.values() if c.sender == task) for task in self.tasks}
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """Tasks without inputs."""
+        return tuple(task for task in self.tasks if not self.inputs[task])
+
+    @cached_property
+    def sinks(self) -> frozenset[str]:
+        """Tasks whose rows become visible output: those of sinks, and of opaque operators that nothing reads from."""
+        return frozenset(
+            task for task in self.tasks
+            if not self.outputs[task] and self.operator_of(task).kind in (Kind.SINK, Kind.OPAQUE)
+        )  # fmt: skip
+
+    def is_back(self, edge: Edge) -> bool:
+        """Whether the edge closes a cycle."""
+        return (edge.source, edge.target) in self.back
+
+    def operator_of(self, task: str) -> Operator:
+        """The operator that a task is part of."""
+        return self.operators[operator_id(task)]
+
+    def splits_of(self, task: str) -> tuple[int, ...]:
+        """The splits that a source task reads, in order."""
+        operator, _, index = task.rpartition("/")
+        return tuple(range(int(index), len(self.rows[operator]), self.operators[operator].parallelism))
+
+    def keeps_until_flush(self, task: str) -> bool:
+        """Whether the task's operator emits once an epoch."""
+        op = self.operator_of(task)
+        return op.kind is Kind.REDUCE and op.emit == "epoch"
+
+    def expected(self) -> dict[str, Counter[int]]:
+        """What each operator sees in all, without an engine: every record along every path."""
+        found = {id: Counter[int]() for id in self.operators}
+        todo = [(id, row) for id, splits in self.rows.items() for split in splits for row in split]
+        while todo:
+            operator, row = todo.pop()
+            for edge in self.topology.edges:
+                if edge.source != operator or (self.is_back(edge) and not row.rounds):
+                    continue
+                arrived = row.over(self.is_back(edge))
+                copies = self.operators[edge.target].parallelism if edge.partition is Partition.BROADCAST else 1
+                found[edge.target][arrived.value] += copies
+                todo += [(edge.target, arrived)] * copies
+        return found
+
+
+def narrowed(topology: Topology, width: int) -> Topology:
+    """The job with at most `width` subtasks an operator: what can go wrong with many goes wrong with two or three."""
+    operators = tuple(replace(op, parallelism=min(op.parallelism, width)) for op in topology.operators)
+    return replace(topology, operators=operators)
+
+
+def operator_id(task: str) -> str:
+    """`counts` of `counts/1`."""
+    return task.rpartition("/")[0]

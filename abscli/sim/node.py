@@ -1,0 +1,285 @@
+"""One simulated task: the real protocol machine around a stand-in operator. Events go in, effects come out.
+
+A node touches nothing outside itself, so that a step of it can be looked up when it has been made before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from abscli.protocol.events import (
+    Ack,
+    Block,
+    CaughtUp,
+    Commit,
+    Copy,
+    Discard,
+    EndOfInput,
+    Flush,
+    Forward,
+    Log,
+    PeersRestarted,
+    Persist,
+    Process,
+    Sent,
+    TaskEvent,
+    Unblock,
+)
+from abscli.protocol.policy import Policy
+from abscli.protocol.task import Task
+from abscli.sim.model import Model, Record
+from formats.topology import Partition, channel_name, task_name
+
+
+class Item(NamedTuple):
+    """A record on a channel, with its number there."""
+
+    number: int
+    record: Record
+
+
+class Barrier(NamedTuple):
+    """A barrier on a channel."""
+
+    epoch: int
+
+
+class Counts(dict[str, int]):
+    """Counters by channel that are never changed."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(self.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A task's durable part of an epoch: only what changed since the complete epoch `base` is in `changed`."""
+
+    task: str
+    epoch: int
+    attempt: int
+    base: int
+    changed: tuple[tuple[int, int], ...]
+    positions: tuple[tuple[int, int], ...]
+    finished: bool
+    turns: tuple[tuple[int, int], ...]
+    sent: tuple[tuple[str, int], ...]
+    received: tuple[tuple[str, int], ...]
+    logs: tuple[tuple[str, tuple[Record, ...]], ...]
+
+
+# -- effects: what a node asks of the world ---------------------------------------------------------------------
+
+
+class Put(NamedTuple):
+    """Append to a channel."""
+
+    channel: str
+    item: Item | Barrier
+
+
+class Write(NamedTuple):
+    """Make the part durable, in the background."""
+
+    part: Part
+
+
+class Staged(NamedTuple):
+    """A sink's rows of an epoch are on disk, not visible yet."""
+
+    epoch: int
+    rows: tuple[Record, ...]
+
+
+class Reveal(NamedTuple):
+    """Make visible what is staged up to an epoch."""
+
+    epoch: int
+
+
+class Tell(NamedTuple):
+    """A message to the coordinator: `ack` of an epoch, `ended`, or `caught-up` with a channel."""
+
+    kind: str
+    what: int | str
+    attempt: int
+
+
+Effect = Put | Write | Staged | Reveal | Tell
+
+
+@dataclass(slots=True)
+class Draft:
+    """A copy whose part is not written yet."""
+
+    part: Part
+    logs: dict[str, list[Record]] = field(default_factory=dict)
+
+
+class Node:
+    """One task of one attempt. restored, seen: its part of the epoch it starts from, and all that it had counted."""
+
+    def __init__(
+        self,
+        model: Model,
+        task: str,
+        policy: Policy,
+        attempt: int,
+        first_epoch: int,
+        base: int = 0,
+        restored: Part | None = None,
+        seen: Mapping[int, int] | None = None,
+        received: Mapping[str, int] | None = None,
+    ) -> None:
+        self.model = model
+        self.attempt = attempt
+        self.base = base
+        self.seen = Counter(seen or {})
+        self.changed: dict[int, int] = {}
+        self.positions = dict(restored.positions) if restored else {}
+        self.owed: list[Record] = []
+        self.turns = dict(restored.turns) if restored else {}
+        self.pending: list[Record] = []
+        self.drafts: dict[int, Draft] = {}
+        channels = model.inputs[task]
+        self.machine = Task(
+            task,
+            [c.name for c in channels],
+            [c.name for c in model.outputs[task]],
+            [c.name for c in channels if c.back],
+            policy=policy,
+            first_epoch=first_epoch,
+            sent=dict(restored.sent) if restored else None,
+            received=received,
+            finished=restored.finished if restored else False,
+        )
+
+    @property
+    def name(self) -> str:
+        """The task's."""
+        return self.machine.name
+
+    def handle(self, event: TaskEvent) -> list[Effect]:
+        """Tell the machine, do what it says here, and return what it asks of others, in order."""
+        effects: list[Effect] = []
+        if isinstance(event, PeersRestarted):
+            self.attempt = event.attempt
+        for action in self.machine.on(event):
+            match action:
+                case Process(_, _, batch, skip):
+                    assert isinstance(batch, tuple)
+                    effects += self._process(batch[skip:])
+                case Log(channel, epochs, _, batch, skip):
+                    assert isinstance(batch, tuple)
+                    for epoch in epochs:
+                        self.drafts[epoch].logs.setdefault(channel, []).extend(batch[skip:])
+                case Flush(_):
+                    owed, self.owed = sorted(self.owed), []
+                    effects += self._emit(owed)
+                case Copy(epoch):
+                    effects += self._copy(epoch)
+                case Forward(epoch):
+                    effects += [Put(channel, Barrier(epoch)) for channel in self.machine.outputs]
+                case Persist(epoch):
+                    effects.append(self._persist(epoch))
+                case Ack(epoch):
+                    effects.append(Tell("ack", epoch, self.attempt))
+                case CaughtUp(channel):
+                    effects.append(Tell("caught-up", channel, self.attempt))
+                case Commit(epoch):
+                    effects += self._commit(epoch)
+                case Discard(epoch):
+                    self.drafts.pop(epoch, None)
+                case Block(_) | Unblock(_):
+                    pass
+        return effects
+
+    def read(self, count: int) -> list[Effect]:
+        """A source's next rows, at most `count` and of one split; the end of its input when there are none."""
+        operator = self.name.rpartition("/")[0]
+        for split in self.model.splits_of(self.name):
+            rows, at = self.model.rows[operator][split], self.positions.get(split, 0)
+            if at < len(rows):
+                self.positions[split] = min(len(rows), at + count)
+                return self._emit(rows[at : at + count])
+        return [*self.handle(EndOfInput()), Tell("ended", self.name, self.attempt)]
+
+    # -- the stand-in -------------------------------------------------------------------------------------
+
+    def _process(self, rows: tuple[Record, ...]) -> list[Effect]:
+        for row in rows:
+            self.seen[row.value] += 1
+            self.changed[row.value] = self.machine.copied
+        if self.name in self.model.sinks:
+            self.pending += rows
+            return []
+        if self.model.keeps_until_flush(self.name):
+            self.owed += rows
+            return []
+        return self._emit(rows)
+
+    def _emit(self, rows: Iterable[Record]) -> list[Effect]:
+        effects: list[Effect] = []
+        operator, _, index = self.name.rpartition("/")
+        for row in rows:
+            for at, edge in enumerate(self.model.topology.edges):
+                if edge.source != operator or (self.model.is_back(edge) and not row.rounds):
+                    continue
+                record = row.over(self.model.is_back(edge))
+                width = self.model.operators[edge.target].parallelism
+                for target in self._targets(at, edge.partition, int(index), record, width):
+                    channel = channel_name(self.name, task_name(edge.target, target))
+                    number = self.machine.sent[channel] + 1
+                    self.machine.on(Sent(channel, 1))
+                    effects.append(Put(channel, Item(number, record)))
+        return effects
+
+    def _targets(self, edge: int, partition: Partition, index: int, record: Record, width: int) -> Iterable[int]:
+        match partition:
+            case Partition.HASH:
+                return (record.value % width,)
+            case Partition.FORWARD:
+                return (index,)
+            case Partition.BROADCAST:
+                return range(width)
+            case Partition.REBALANCE:
+                turn = self.turns.get(edge, 0)
+                self.turns[edge] = turn + 1
+                return (turn % width,)
+
+    # -- snapshots ----------------------------------------------------------------------------------------
+
+    def _copy(self, epoch: int) -> list[Effect]:
+        part = Part(
+            task=self.name,
+            epoch=epoch,
+            attempt=self.attempt,
+            base=self.base,
+            changed=tuple(sorted((value, self.seen[value]) for value in self.changed)),
+            positions=tuple(sorted(self.positions.items())),
+            finished=self.machine.finished,
+            turns=tuple(sorted(self.turns.items())),
+            sent=tuple(self.machine.sent.items()),
+            received=tuple(self.machine.received.items()),
+            logs=(),
+        )
+        self.drafts[epoch] = Draft(part)
+        if self.name not in self.model.sinks:
+            return []
+        staged, self.pending = tuple(self.pending), []
+        return [Staged(epoch, staged)]
+
+    def _persist(self, epoch: int) -> Write:
+        draft = self.drafts[epoch]
+        logs = tuple((channel, tuple(records)) for channel, records in sorted(draft.logs.items()))
+        return Write(replace(draft.part, logs=logs))
+
+    def _commit(self, epoch: int) -> list[Effect]:
+        if epoch > self.base and epoch in self.drafts:
+            self.base = epoch
+            self.changed = {value: copied for value, copied in self.changed.items() if copied >= epoch}
+            self.drafts = {e: draft for e, draft in self.drafts.items() if e > epoch}
+        return [Reveal(epoch)] if self.name in self.model.sinks else []

@@ -1,0 +1,101 @@
+"""What has to hold in every simulated run; a Violation says which property does not, and where."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from abscli.protocol.policy import Policy
+from abscli.sim.model import Channel, Model, Record, operator_id
+from abscli.sim.node import Part
+
+
+class Violation(AssertionError):
+    """A property does not hold. rule: its name, stable for tests and scripts."""
+
+    def __init__(self, rule: str, message: str) -> None:
+        super().__init__(f"{rule}: {message}")
+        self.rule = rule
+
+
+def check_parts(epoch: int, attempt: int, parts: Mapping[str, Part | None]) -> None:
+    """A manifest names the durable parts of all tasks, each made by the attempt that triggered the epoch."""
+    for task, part in parts.items():
+        if part is None:
+            raise Violation("durable", f"epoch {epoch} is to be complete, and {task} has no durable part of it")
+        if part.attempt != attempt:
+            raise Violation(
+                "fencing", f"epoch {epoch} of attempt {attempt} takes the part that {task} made in {part.attempt}"
+            )
+
+
+def check_cut(
+    model: Model, policy: Policy, epoch: int, parts: Mapping[str, Part], history: Mapping[str, tuple[Record, ...]]
+) -> None:
+    """The cut is consistent: on every channel, what was sent and not received is what was logged, record by record.
+
+    At-least-once: on regular channels nothing may be missing; what was received beyond the cut comes again.
+    """
+    sent = {channel: count for part in parts.values() for channel, count in part.sent}
+    received = {channel: count for part in parts.values() for channel, count in part.received}
+    logs = {channel: records for part in parts.values() for channel, records in part.logs}
+    for name, channel in model.channels.items():
+        flying, log = sent[name] - received[name], logs.get(name, ())
+        what = f"epoch {epoch}: {name}: {sent[name]} sent, {received[name]} received, {len(log)} logged"
+        if log and not (channel.back or policy.logs_regular):
+            raise Violation("conservation", f"{what}, and it is a regular channel")
+        if not policy.exactly_once and not channel.back:
+            if flying > 0:
+                raise Violation("conservation", f"{what}: {flying} are lost")
+        elif flying < 0:
+            raise Violation("orphan", what)
+        elif history[name][received[name] : sent[name]] != log:
+            raise Violation("conservation", what)
+
+
+def check_order(channel: Channel, first: int, records: tuple[Record, ...], history: tuple[Record, ...]) -> None:
+    """Records are delivered in the order in which they were sent: a restored log comes first (rule 7)."""
+    if history[first - 1 : first - 1 + len(records)] != records:
+        raise Violation("order", f"{channel.name}: record {first} is not the one that was sent as such")
+
+
+def check_replay(channel: Channel, number: int, record: Record, history: tuple[Record, ...]) -> None:
+    """What a restarted task sends again to one that goes on is what it had sent."""
+    if record != history[number - 1]:
+        said = f"{channel.name}: record {number} was {history[number - 1].value}, and comes again as {record.value}"
+        raise Violation("replay", said)
+
+
+def check_reveal(task: str, epoch: int, complete: bool) -> None:
+    """Only complete epochs become visible: visible output never goes back."""
+    if not complete:
+        raise Violation("visible", f"{task} shows its output of epoch {epoch}, which is not complete")
+
+
+def check_seen(model: Model, policy: Policy, seen: Mapping[str, Counter[int]], *, repeats: bool) -> None:
+    """The final state is that of a run without failures; at-least-once: with repeats, but nothing lost or invented.
+
+    seen: by operator; repeats: whether the run has gone back at all.
+    """
+    for id, wanted in model.expected().items():
+        _check_counts(f"the state of {id}", policy, seen.get(id, Counter()), wanted, repeats=repeats)
+
+
+def check_output(model: Model, policy: Policy, visible: Mapping[str, tuple[Record, ...]], *, repeats: bool) -> None:
+    """The visible output is that of a run without failures. visible: by sink task."""
+    shown: dict[str, Counter[int]] = {operator_id(task): Counter() for task in model.sinks}
+    for task, rows in visible.items():
+        shown.setdefault(operator_id(task), Counter()).update(row.value for row in rows)
+    expected = model.expected()
+    for id, found in shown.items():
+        _check_counts(f"the output of {id}", policy, found, expected[id], repeats=repeats)
+
+
+def _check_counts(what: str, policy: Policy, found: Counter[int], wanted: Counter[int], *, repeats: bool) -> None:
+    if found == wanted:
+        return
+    lost, more = wanted - found, found - wanted
+    if lost:
+        raise Violation("exactly-once", f"{what} lacks {dict(sorted(lost.items()))}")
+    if policy.exactly_once or not repeats or set(more) - set(wanted):
+        raise Violation("exactly-once", f"{what} has {dict(sorted(more.items()))} too much")

@@ -1,0 +1,117 @@
+"""Rows to a file of the user's: Parquet, Arrow, JSON lines or CSV, by the ending of its name, a batch at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa
+
+from formats.errors import FormatError
+from formats.values import plain
+
+ENDINGS = (".parquet", ".arrow", ".jsonl", ".csv")
+
+
+class BadExport(FormatError):
+    """A name with an unknown ending, or rows that the format cannot hold."""
+
+
+def check_ending(path: str) -> str:
+    """The ending of a name; BadExport for another than those of ENDINGS."""
+    ending = os.path.splitext(path)[1].lower()
+    if ending not in ENDINGS:
+        raise BadExport(f"{path!r} does not say which format", hint=f"end it in {', '.join(ENDINGS)}")
+    return ending
+
+
+class RowsFile:
+    """Rows being written, as a context: the file appears whole, under its name, when the block ends, or not at all."""
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self.rows = 0
+        self._path = path
+        self._schema = schema
+        self._ending = check_ending(path)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> RowsFile:
+        fd, self._temporary = tempfile.mkstemp(prefix=".tmp-", dir=os.path.dirname(os.path.abspath(self._path)))
+        try:
+            raw = self._stack.enter_context(open(fd, "wb"))
+            with self._told():
+                self._write = _writer(self._ending, self._schema, raw, self._stack)
+        except BaseException:
+            self._discard()
+            raise
+        return self
+
+    def write(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """More rows; BadExport if the format cannot hold them."""
+        with self._told():
+            for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
+                self._write(batch)
+        self.rows += rows.num_rows
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            with self._told():
+                self._stack.close()
+            if kind is None:
+                os.chmod(self._temporary, 0o666 & ~_umask())
+                os.replace(self._temporary, self._path)
+        finally:
+            self._discard()
+
+    def _discard(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._temporary)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except pa.ArrowException as error:
+            said = f"cannot be written as {self._ending[1:]}: {str(error).splitlines()[0]}"
+            raise BadExport(said, path=self._path) from None
+
+
+def write_rows(path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+    """Write all batches; the number of rows."""
+    with RowsFile(path, schema) as file:
+        for batch in batches:
+            file.write(batch)
+    return file.rows
+
+
+def _writer(ending: str, schema: pa.Schema, raw: Any, stack: ExitStack) -> Callable[[pa.RecordBatch], object]:
+    if ending == ".parquet":
+        import pyarrow.parquet as pq
+
+        parquet = stack.enter_context(pq.ParquetWriter(raw, schema, compression="zstd"))
+        return parquet.write_batch  # type: ignore[no-any-return]
+    if ending == ".arrow":
+        arrow = stack.enter_context(pa.ipc.new_file(raw, schema))
+        return arrow.write_batch  # type: ignore[no-any-return]
+    if ending == ".csv":
+        import pyarrow.csv as csv
+
+        text = stack.enter_context(csv.CSVWriter(raw, schema))
+        return text.write_batch  # type: ignore[no-any-return]
+
+    def lines(batch: pa.RecordBatch) -> None:
+        for row in batch.to_pylist():
+            raw.write(json.dumps(plain(row), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
+
+    return lines
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

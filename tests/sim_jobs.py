@@ -1,0 +1,65 @@
+"""Small job graphs for the simulator."""
+
+from __future__ import annotations
+
+from abscli.sim.model import Model
+from formats.topology import Edge, Kind, Operator, Partition, Topology
+
+
+def graph(edges: str, *, emit: str | None = None, **parallelism: int) -> Topology:
+    """`"s>a a=b b>a"`: `>` is a hash edge, `=` forward, `~` rebalance, `*` broadcast, a `!` after it replayable.
+
+    What nothing feeds is a source, what feeds nothing a sink, the rest a map; emit: an operator that is a reduce which
+    emits once an epoch.
+    """
+    found = []
+    for word in edges.split():
+        sign = next(char for char in word if char in ">=~*")
+        source, _, target = word.partition(sign)
+        partition = {">": Partition.HASH, "=": Partition.FORWARD, "~": Partition.REBALANCE, "*": Partition.BROADCAST}
+        found.append(Edge(source, target.strip("!"), partition[sign], replayable=target.endswith("!")))
+    names = dict.fromkeys(name for edge in found for name in (edge.source, edge.target))
+    fed, feeding = {e.target for e in found}, {e.source for e in found}
+    operators = []
+    for name in names:
+        kind = Kind.SOURCE if name not in fed else Kind.MAP if name in feeding else Kind.SINK
+        if name == emit:
+            kind = Kind.REDUCE
+        operators.append(
+            Operator(name, kind, parallelism.get(name, 1), 128, emit="epoch" if name == emit else None)
+        )
+    return Topology("simulated", tuple(operators), tuple(found))
+
+
+CHAIN = graph("s=a a=b")
+NARROW_CHAIN = graph("s=a a~b", s=2, a=2, b=2)
+DIAMOND = graph("s>a s>b a>c b>c")
+TWO_INPUTS = graph("s>c t>c c>d", c=2)
+SELF_LOOP = graph("s>a a>a a>b")
+PEERS = graph("s>a a>a a>b", s=2, a=2)
+TWO_TASK_LOOP = graph("s>a a>b b>a b>c", s=2, a=2, b=2)
+NESTED_LOOPS = graph("s>a a>b b>b b>a b>c", a=2)
+TWO_ENTRIES = graph("s>a t>b a>b b>a b>c", a=2, b=2)
+BROADCAST = graph("s*a a~b", s=2, a=2, b=2)
+ONCE_AN_EPOCH = graph("s>a a>b", emit="a", s=2, a=2)
+REPLAYABLE = graph("s=!a a>!b b>c", s=2, a=2, b=2)
+
+SHAPES = {
+    "chain": CHAIN,
+    "narrow chain": NARROW_CHAIN,
+    "diamond": DIAMOND,
+    "two inputs": TWO_INPUTS,
+    "self-loop": SELF_LOOP,
+    "peers in a self-loop": PEERS,
+    "two-task loop": TWO_TASK_LOOP,
+    "nested loops": NESTED_LOOPS,
+    "loop with two entries": TWO_ENTRIES,
+    "broadcast": BROADCAST,
+    "once an epoch": ONCE_AN_EPOCH,
+    "replayable": REPLAYABLE,
+}
+
+
+def model(topology: Topology, records: int = 3, rounds: int = 2) -> Model:
+    """The simulated job."""
+    return Model.of(topology, records, rounds)
