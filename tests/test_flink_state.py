@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
@@ -18,7 +19,7 @@ from formats.flink.bytes import Reader
 from formats.flink.codecs import codec
 from formats.flink.columns import keyed_batches
 from formats.flink.evidence import gather
-from formats.flink.handles import IncrementalHandle, InlineHandle, KeyGroupsHandle, OperatorState, Subtask
+from formats.flink.handles import IncrementalHandle, InlineHandle, KeyGroupsHandle, LocalFile, OperatorState, Subtask
 from formats.flink.keyed import read_blocks
 from formats.flink.keys import GroupOf
 from formats.flink.python_types import named_types
@@ -469,3 +470,45 @@ def test_serializers_are_told_as_plain_values() -> None:
     told = json.loads(json.dumps(rows["per-item"].serializers))
     assert told["value"]["serializer"] == "MapSerializer"
     assert told["key"]["serializer"] == "StringSerializer"
+
+
+def rocksdb_handle() -> tuple[IncrementalHandle, FlinkStore, int]:
+    path = next(path for path in MADE if "rocksdb" in path.parts and path.name.startswith("chk-"))
+    store, epoch = opened(path)
+    handle = operator(store, epoch, "op").subtasks[0].managed_keyed
+    assert isinstance(handle, IncrementalHandle)
+    return handle, store, epoch
+
+
+def with_file(handle: IncrementalHandle, name: str, data: bytes) -> IncrementalHandle:
+    """The handle with other bytes in one of its files."""
+
+    def changed(files: tuple[LocalFile, ...]) -> tuple[LocalFile, ...]:
+        return tuple(
+            LocalFile(file.name, InlineHandle(name, data)) if file.name.startswith(name) else file for file in files
+        )
+
+    return msgspec.structs.replace(handle, shared=changed(handle.shared), private=changed(handle.private))
+
+
+def test_lists_of_rocksdb_are_refused_where_the_options_have_lost_the_merge_operator() -> None:
+    pytest.importorskip("rocksdict", reason="needs the package rocksdict")
+    handle, store, epoch = rocksdb_handle()
+    options = next(file for file in handle.private if file.name.startswith("OPTIONS-"))
+    assert options.stream is not None
+    text = store.streams(epoch).read(options.stream)
+    lost = with_file(handle, "OPTIONS-", text.replace(b"{id=StringAppendTESTOperator;delimiter=,;}", b"nullptr"))
+    blocks = list(read_blocks(lost, store.streams(epoch), 300))
+    problems = {block.table.name: block.problem for block in blocks if block.problem is not None}
+    assert set(problems) == {"l"}
+    assert "merge operator" in str(problems["l"])
+
+
+def test_a_manifest_that_has_lost_a_file_is_refused() -> None:
+    pytest.importorskip("rocksdict", reason="needs the package rocksdict")
+    handle, store, epoch = rocksdb_handle()
+    manifest = next(file for file in handle.private if file.name.startswith("MANIFEST-"))
+    assert manifest.stream is not None
+    data = store.streams(epoch).read(manifest.stream)
+    with pytest.raises(Damaged):
+        list(read_blocks(with_file(handle, "MANIFEST-", data[: len(data) // 2]), store.streams(epoch), 300))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
 from collections.abc import Collection, Iterator
 from typing import Any, Final
@@ -42,11 +43,31 @@ def read(
     tables = [table for table in state.tables if states is None or table.name in states]
     with tempfile.TemporaryDirectory(prefix="abs-rocksdb-") as folder:
         copy_files(handle, streams, folder)
+        merging = _merging(folder)
         with _opened(folder, state.path) as families:
             for table in tables:
-                family = families.get(table.name)
-                if family is not None:
-                    yield from _family(family, table, state, wanted)
+                if table.name not in families:
+                    yield _lost(table, wanted, state, "RocksDB has no such column family")
+                elif table.is_list and table.name not in merging:
+                    yield _lost(table, wanted, state, "its options have lost the merge operator of lists")
+                else:
+                    yield from _family(families[table.name], table, state, wanted)
+
+
+def _lost(table: Table, groups: range, state: KeyedState, said: str) -> Block:
+    block = table.block(groups.start)
+    block.problem = state.damaged(f"state {table.name!r}: {said}")
+    return block
+
+
+def _merging(folder: str) -> set[str]:
+    """Column families whose options name Flink's merge operator; without it RocksDB reads lists as empty, silently."""
+    name = max(name for name in os.listdir(folder) if name.startswith("OPTIONS-"))
+    with open(os.path.join(folder, name), "rb") as file:
+        text = file.read().decode("utf-8", "replace")
+    sections = re.split(r'^\[CFOptions "(.*)"\]\s*$', text, flags=re.MULTILINE)[1:]
+    found = zip(sections[::2], sections[1::2], strict=True)
+    return {family for family, options in found if re.search(r"^\s*merge_operator=.*StringAppendTEST", options, re.M)}
 
 
 def copy_files(handle: IncrementalHandle, streams: Streams, folder: str) -> None:
@@ -94,6 +115,11 @@ def _opened(folder: str, path: str) -> Iterator[dict[str, Any]]:
         raise Damaged(f"RocksDB does not open it: {_said(error, folder)}", path=path) from None
     opened: dict[str, Any] = {}
     try:
+        live = {str(file["name"]).lstrip("/") for file in database.live_files()}
+        there = {name for name in os.listdir(folder) if name.endswith(".sst")}
+        if live != there:
+            said = ", ".join(sorted(live ^ there)[:5])
+            raise Damaged(f"RocksDB's MANIFEST does not name the files that the handle has: {said}", path=path)
         for name in families:
             opened[name] = database if name == "default" else database.get_column_family(name)
         yield opened
