@@ -25,9 +25,9 @@ _abs() {
                 demo) valued='--master -o --output' ;;
                 topology) valued='-o --output' ;;
                 run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --from-epoch -o --output' ;;
-                inspect) valued='--operator --task --format -o --output' ;;
+                inspect) valued='--operator --task --uid --search --path-map --format -o --output' ;;
                 state) valued='--key --where --limit --columns --out --state --format -o --output' ;;
-                validate) valued='--max-age --min-epochs --format -o --output' ;;
+                validate) valued='--max-age --min-epochs --search --path-map --uid --format -o --output' ;;
                 diff) valued='--operator --out --format -o --output' ;;
                 plan-recovery) valued='--topology --failed --strategy --distrust --epoch --parallelism --out --format -o --output' ;;
                 restore) valued='--job --to --engine --master --until --policy -o --output' ;;
@@ -84,10 +84,13 @@ _abs() {
             esac
             ;;
         inspect)
-            options='--operator --task --watch --format -o --output -q --quiet -v --verbose -h --help'
+            options='--operator --task --watch --uid --search --path-map --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --operator) kind=value ;;
                 --task) kind=value ;;
+                --uid) kind=value ;;
+                --search) kind=option-directory ;;
+                --path-map) kind=value ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
@@ -113,10 +116,13 @@ _abs() {
             esac
             ;;
         validate)
-            options='--quick --strict --max-age --min-epochs --format -o --output -q --quiet -v --verbose -h --help'
+            options='--quick --strict --max-age --min-epochs --search --path-map --uid --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --max-age) kind=value ;;
                 --min-epochs) kind=value ;;
+                --search) kind=option-directory ;;
+                --path-map) kind=value ;;
+                --uid) kind=value ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)

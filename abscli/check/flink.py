@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from abscli.check.findings import HARMLESS, Code, EpochReport, Finding, StoreReport
-from abscli.graph.expand import key_group_range
 from formats.flink.evidence import FIELDS, EpochEvidence, FileEvidence
 from formats.flink.handles import key_groups
 from formats.flink.resolve import How
+from formats.topology import key_group_range
 from formats.view import Status
 
 NEVER: dict[Code, str] = {

@@ -7,12 +7,12 @@ import os
 import select
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from abscli.commands import exits
-from abscli.commands.options import FormatChoice, OutputForm, Quiet, Ref, Verbose
+from abscli.commands.options import FormatChoice, OutputForm, PathMap, Quiet, Ref, Search, Uid, Verbose, looking
 from abscli.commands.output import Output
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ EXAMPLES = (
     ("abs inspect snapshots", "The epochs of a store: status, missing tasks, sizes, durations."),
     ("abs inspect snapshots@latest", "The operators, channels, logs and positions of the newest complete epoch."),
     ("abs inspect snapshots@7 --task counts/1", "One task's part of epoch 7."),
+    ("abs inspect checkpoints/0d9f.../chk-7 --uid totals", "A checkpoint of Flink: operators, states, splits."),
     ("abs inspect snapshots -o json | jq .latest_complete", "The newest complete epoch, for a script."),
 )
 EXIT_STATUS = exits.status(
@@ -49,6 +50,9 @@ def inspect(
     watch: Annotated[
         bool, typer.Option("--watch", help="Show it again whenever it changes, until interrupted.")
     ] = False,
+    uid: Uid = None,
+    search: Search = None,
+    path_map: PathMap = None,
     format: FormatChoice = None,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
@@ -62,13 +66,16 @@ def inspect(
     """
     from abscli.commands.output import emit_json, emit_ndjson, emit_text, note, plain_ascii, width
     from abscli.render import inspect as render
+    from abscli.render import inspect_flink
     from abscli.render.inspect import StorePage
-    from formats.open import open_store, parse_reference
+    from formats.open import only_epoch, open_store, parse_reference
 
     path, number = parse_reference(ref)
+    extra = looking(search=search, path_map=path_map, uid=uid)
     shown, before = "", _stdout()
     while True:
-        store = open_store(path, format)
+        store = open_store(path, format, extra)
+        number = only_epoch(store) if number is None else number
         page = StorePage.of(store)
         one = _epoch_page(store, page, number, operator, task) if number is not None or operator or task else None
         result = render.epoch_json(one) if one else render.store_json(page)
@@ -79,10 +86,11 @@ def inspect(
                 emit_ndjson(*render.items(result))
             else:
                 columns, ascii = width(), plain_ascii()
+                view = inspect_flink if store.format == "flink" else render
                 text = (
-                    render.epoch_text(one, width=columns, ascii=ascii)
+                    view.epoch_text(one, width=columns, ascii=ascii)
                     if one
-                    else render.store_text(page, width=columns, ascii=ascii)
+                    else view.store_text(page, width=columns, ascii=ascii)
                 )
                 emit_text((CLEAR if watch and sys.stdout.isatty() else "") + text)
         if not watch:
@@ -106,8 +114,25 @@ def _epoch_page(
     epoch = resolve_epoch(store, number)
     detail = narrowed(store.detail(epoch), operator, task)
     graph = store.topology(epoch)
-    own = None if store.format == "abs" else store.raw(epoch)
+    own = _own(store, epoch, detail.operators[0].id if operator or task else None)
     return EpochPage(page, detail, back_edges(graph) if graph else None, bool(operator or task), own)
+
+
+def _own(store: CheckpointStore, epoch: int, operator: str | None) -> dict[str, Any] | None:
+    """What the format itself says; None where it has nothing more, as of an epoch that was never completed. operator:
+    the one whose state is to be counted, where the format has no counts."""
+    from formats.errors import NotFound
+
+    if store.format == "abs":
+        return None
+    with contextlib.suppress(NotFound):
+        if store.format == "flink":
+            from formats.flink.store import FlinkStore
+
+            assert isinstance(store, FlinkStore)
+            return store.raw(epoch, operator)
+        return store.raw(epoch)
+    return None
 
 
 def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> EpochDetail:

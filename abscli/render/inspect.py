@@ -35,20 +35,23 @@ MISSING = 12
 
 @dataclass(frozen=True, slots=True)
 class StorePage:
-    """A store. latest_complete: newest epoch whose files are all there by presence and size."""
+    """A store. latest_complete: newest epoch whose files are all there by presence and size; raw: what the format
+    itself says of the whole, None where that is nothing more."""
 
     path: str
     format: str
     job: str | None
     epochs: tuple[EpochFacts, ...]
     latest_complete: int | None
+    raw: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, store: CheckpointStore) -> StorePage:
         """The page of an open store."""
         epochs = tuple(store.epochs())
         latest = next((e.epoch for e in reversed(epochs) if e.status is Status.COMPLETE), None)
-        return cls(store.path, store.format, store.job, epochs, latest)
+        overview = getattr(store, "overview", None)
+        return cls(store.path, store.format, store.job, epochs, latest, overview() if overview is not None else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ def store_json(page: StorePage) -> dict[str, Any]:
         "job": page.job,
         "epochs": [_epoch(epoch) for epoch in page.epochs],
         "latest_complete": page.latest_complete,
+        "raw": page.raw,
     }
 
 

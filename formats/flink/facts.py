@@ -18,7 +18,8 @@ The dictionary of `describe`:
     operators                       [{operator-name ... operator-total-size-in-bytes, as Flink's `savepoint_metadata`
                                     has them (the last one is the checkpointed size), then ours: proved-uid, state-size,
                                     fully-finished, finished-subtasks, states, subtasks}]
-      states                        [{name, mode}]: operator states; keyed ones are named in the state files
+      states                        [{name, kind, keyed, key, rows, bytes, opaque, serializers}]; those of keyed state
+                                    are named in the state files, of which the first SAMPLE subtasks' are read
       subtasks                      [{subtask, finished, state_size, checkpointed_size, parts, key_groups, splits,
                                     taken_over_from}]
         parts                       {managed_operator: {type, bytes}, ...}
@@ -56,6 +57,10 @@ from formats.flink.handles import streams as below
 from formats.flink.metadata import WRITTEN_BY
 from formats.flink.resolve import FileLike, file_size
 from formats.flink.streams import Streams
+
+UNREAD = ("rows", "bytes", "opaque")
+SAMPLE = 16
+"""Subtasks of an operator whose state files are asked for the names of its states."""
 
 
 def wanted(handle: FileLike) -> int:
@@ -183,8 +188,24 @@ def describe(
     directory: str,
     modified: str | None,
     streams: Streams,
+    counted: str | None = None,
 ) -> dict[str, Any]:
-    """The dictionary of this module's docstring. names: proved uids by hash."""
+    """The dictionary of this module's docstring. names: proved uids by hash; counted: hash of the operator whose rows
+    are to be counted, which reads all of its state."""
+    return {
+        **summary(metadata, directory=directory, modified=modified),
+        "properties": msgspec.to_builtins(metadata.properties) if metadata.properties else None,
+        "properties_problem": metadata.problem,
+        "master_states": [{"name": m.name, "version": m.version, "bytes": len(m.data)} for m in metadata.master_states],
+        "operators": [
+            _operator(metadata, operator, names.get(operator.id), streams, operator.id == counted)
+            for operator in metadata.operators
+        ],
+    }
+
+
+def summary(metadata: Metadata, *, directory: str, modified: str | None) -> dict[str, Any]:
+    """The first part of `describe`: what the metadata alone says of the whole."""
     what = kind(metadata, directory)
     files: dict[str, int] = {}
     inline = 0
@@ -223,12 +244,6 @@ def describe(
         "files": len(files),
         "inline_bytes": inline,
         "shared_bytes": sum(shared.values()),
-        "properties": msgspec.to_builtins(metadata.properties) if metadata.properties else None,
-        "properties_problem": metadata.problem,
-        "master_states": [{"name": m.name, "version": m.version, "bytes": len(m.data)} for m in metadata.master_states],
-        "operators": [
-            _operator(metadata, operator, names.get(operator.id), streams) for operator in metadata.operators
-        ],
     }
 
 
@@ -242,12 +257,36 @@ def every_stream(metadata: Metadata) -> Iterator[StreamHandle]:
                 yield from below(handle)
 
 
-def _operator(metadata: Metadata, operator: OperatorState, proved: str | None, at: Streams) -> dict[str, Any]:
-    states: dict[tuple[str, str], None] = {}
+def states(operator: OperatorState, streams: Streams, *, count: bool = False) -> list[dict[str, Any]]:
+    """The states of an operator by name. count: read all rows, for their number and bytes."""
+    from formats.flink.state_rows import OPERATOR_WORDS, summaries
+
+    few = operator if count else msgspec.structs.replace(operator, subtasks=operator.subtasks[:SAMPLE])
+    found = {
+        (row.keyed, row.name): {
+            "name": row.name,
+            "kind": row.kind,
+            "keyed": row.keyed,
+            "key": list(row.key),
+            "rows": row.rows if count else None,
+            "bytes": row.bytes if count else None,
+            "opaque": row.opaque or (row.problem.message if row.problem is not None else None),
+            "serializers": row.serializers,
+        }
+        for row in summaries(few, streams, count=count)
+    }
     for subtask in operator.subtasks:
         for handle in (subtask.managed_operator, subtask.raw_operator):
             for part in handle.states if handle is not None else ():
-                states[part.name, part.mode.name.lower()] = None
+                row: dict[str, Any] = dict.fromkeys(UNREAD)
+                row |= {"name": part.name, "kind": OPERATOR_WORDS[part.mode], "keyed": False, "key": []}
+                found.setdefault((False, part.name), {**row, "serializers": {}})
+    return list(found.values())
+
+
+def _operator(
+    metadata: Metadata, operator: OperatorState, proved: str | None, streams: Streams, count: bool
+) -> dict[str, Any]:
     return {
         "checkpoint-id": metadata.checkpoint_id,
         "operator-name": operator.name,
@@ -262,8 +301,8 @@ def _operator(metadata: Metadata, operator: OperatorState, proved: str | None, a
         "state-size": operator_size(operator),
         "fully-finished": operator.finished,
         "finished-subtasks": sum(s.finished for s in operator.subtasks),
-        "states": [{"name": name, "mode": mode} for name, mode in states],
-        "subtasks": [_subtask(s, at) for s in sorted(operator.subtasks, key=lambda s: s.index)],
+        "states": states(operator, streams, count=count),
+        "subtasks": [_subtask(s, streams) for s in sorted(operator.subtasks, key=lambda s: s.index)],
     }
 
 

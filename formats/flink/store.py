@@ -45,6 +45,7 @@ from formats.view import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from formats.flink.state_rows import Types
     from formats.topology import Topology
 
 MOST = 1 << 30
@@ -55,7 +56,7 @@ class FlinkStore:
     """What Flink left at a path: a job's checkpoints, or one snapshot.
 
     search: further directories where files may lie now; maps: `--path-map`; uids: guesses that name operators of Flink
-    1.x by their hash. Raises NotFound if nothing of Flink is there.
+    1.x by their hash; types: of state that Python wrote (`python_types`). Raises NotFound if nothing of Flink is there.
     """
 
     format = "flink"
@@ -67,6 +68,7 @@ class FlinkStore:
         search: Sequence[str] = (),
         maps: Sequence[PathMap] = (),
         uids: Sequence[str] = (),
+        types: Types | None = None,
     ) -> None:
         site = find(path)
         self._path = path
@@ -75,6 +77,7 @@ class FlinkStore:
         self.storage: Storage = site.storage
         self.maps = tuple(maps)
         self.uids = tuple(uids)
+        self.types = types
         own = None
         if site.kind is not Kind.SNAPSHOT:
             names = [entry.name for entry in site.storage.list("")]
@@ -338,12 +341,12 @@ class FlinkStore:
     def states(self, epoch: int) -> list[StateFacts]:
         from formats.flink import states
 
-        return states.list_states(self, epoch)
+        return states.list_states(self, epoch, types=self.types)
 
     def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
         from formats.flink import states
 
-        return states.read_state(self, epoch, operator, name)
+        return states.read_state(self, epoch, operator, name, types=self.types)
 
     def log(self, epoch: int, channel: str) -> Iterator[pa.RecordBatch]:
         """In-flight elements of a channel, one row each: `element` (record, watermark, other) and its `bytes`."""
@@ -358,16 +361,51 @@ class FlinkStore:
                 return
         raise UnknownTask(f"checkpoint {epoch} has no in-flight data on channel {channel!r}", path=self.path)
 
-    def raw(self, epoch: int) -> dict[str, Any]:
-        """What the metadata says, with the columns of Flink's `savepoint_metadata`; see `formats.flink.facts`."""
+    def raw(self, epoch: int, counted: str | None = None) -> dict[str, Any]:
+        """What the metadata says, with the columns of Flink's `savepoint_metadata`; see `formats.flink.facts`.
+
+        counted: an operator, by uid or hash, whose state is read for the numbers of its rows.
+        """
         metadata = self.metadata(epoch)
         return facts.describe(
             metadata,
             names=proved(self.uids, (operator.id for operator in metadata.operators)),
-            directory=self.home(epoch) or self.folder.roots[0].rpartition("/")[2],
+            directory=self._directory(epoch),
             modified=self.modified(epoch),
             streams=self.streams(epoch),
+            counted=self.find_operator(epoch, counted).id if counted is not None else None,
         )
+
+    def _directory(self, epoch: int) -> str:
+        return self.home(epoch) or self.folder.roots[0].rpartition("/")[2]
+
+    def overview(self) -> dict[str, Any]:
+        """What the metadata of every checkpoint says of itself, and what lies beside them.
+
+        checkpoints: those whose metadata can be read, as `facts.summary`, each with its number as `epoch`; directories:
+        name -> {files, bytes} of `shared` and `taskowned`, as they lie there.
+        """
+        found = []
+        for epoch in self.epoch_numbers():
+            try:
+                said = facts.summary(
+                    self.metadata(epoch), directory=self._directory(epoch), modified=self.modified(epoch)
+                )
+            except FormatError:
+                continue
+            found.append({"epoch": epoch, **said})
+        beside = {}
+        if self.kind is not Kind.SNAPSHOT:
+            for name in layout.OF_A_JOB:
+                if name in self.folder.names(""):
+                    sizes = self.folder.walk(name).values()
+                    beside[name] = {"files": len(sizes), "bytes": sum(sizes)}
+        return {"checkpoints": found, "directories": beside}
+
+    @property
+    def only(self) -> int | None:
+        """The epoch that the path itself names: of a `chk-N`, or of a snapshot on its own."""
+        return self.epoch_numbers()[0] if self.kind is Kind.SNAPSHOT else self.epoch
 
 
 def file_handles(metadata: Metadata) -> Iterator[tuple[OperatorState, Subtask, FileLike]]:

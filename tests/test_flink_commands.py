@@ -1,0 +1,200 @@
+"""Flink's checkpoints through the commands: real ones of Flink 1.20 and 2.3, whole and broken."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from abscli.commands.main import main
+from formats.flink.handles import RelativeHandle
+from formats.flink.store import FlinkStore, file_handles
+from tests.flink_truth import DATA, load
+from tests.schemas import checked
+
+HASHMAP = next((DATA / "hashmap-checkpoint").iterdir())
+CANONICAL = next((DATA / "hashmap-savepoint-canonical").iterdir())
+CLAIMED = next(path for path in (DATA / "claimed-native").iterdir() if path.name != "savepoint")
+OLD = next((DATA / "old-1.20-hashmap-checkpoint").iterdir())
+OPEN = next((DATA / "in-progress").iterdir())
+UNALIGNED = next((DATA / "unaligned").iterdir())
+ROCKSDB = next((DATA / "rocksdb-incremental").iterdir())
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
+    code = main([str(arg) for arg in args])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return code, out, err
+
+
+def result(capsys: pytest.CaptureFixture[str], *args: object, code: int = 0) -> dict[str, Any]:
+    found, out, err = run(capsys, *args, "-o", "json")
+    assert found == code, err
+    return checked(out)
+
+
+def fill(checkpoint: Path, relative: Path, absolute: Path) -> None:
+    """Files of the right sizes for a `_metadata` that is alone: those beside it, and those with a path of their own."""
+    store = FlinkStore(str(checkpoint))
+    for _, _, handle in file_handles(store.metadata(store.epoch_numbers()[0])):
+        folder = relative if isinstance(handle, RelativeHandle) else absolute
+        folder.mkdir(exist_ok=True)
+        (folder / handle.path.rpartition("/")[2]).write_bytes(bytes(handle.size))
+
+
+def latest(job: Path) -> Path:
+    """The newest checkpoint of a job that has a `_metadata`."""
+    done = [path for path in job.glob("chk-*") if (path / "_metadata").exists()]
+    return max(done, key=lambda path: int(path.name[4:]))
+
+
+# -- inspect --------------------------------------------------------------------------------------------------
+
+
+def test_a_jobs_directory_is_its_checkpoints(capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(capsys, "inspect", OPEN)
+    assert (told["format"], told["job"]) == ("flink", OPEN.name)
+    assert [epoch["status"] for epoch in told["epochs"]][-1] == "in-progress"
+    assert told["raw"]["checkpoints"][-1]["backends"] == ["heap"]
+    code, out, _ = run(capsys, "inspect", OPEN)
+    assert code == 0
+    assert "no _metadata" in out
+
+
+def test_the_columns_of_a_checkpoint_are_those_of_savepoint_metadata(capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(capsys, "inspect", latest(HASHMAP))
+    truth = load("hashmap-checkpoint.chk-2.meta.json")
+    operators = {op["operator-uid-hash"]: op for op in told["raw"]["operators"]}
+    assert len(operators) == len(truth["operators"])
+    totals = operators["8eeed16b661251f13cfc6a3c5e75c420"]
+    assert (totals["operator-uid"], totals["operator-parallelism"], totals["operator-max-parallelism"]) == (
+        "totals", 2, 16,
+    )  # fmt: skip
+    assert {state["name"]: state["kind"] for state in totals["states"] if state["kind"] != "timers"} == {
+        "avg": "aggregating", "opaque": "value", "count": "value", "last-order": "value", "recent": "list",
+        "sum": "reducing", "note-ttl": "value", "per-item": "map",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_checkpoint_is_shown_at_every_width(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    code, out, _ = run(capsys, "inspect", latest(UNALIGNED))
+    assert code == 0
+    for word in ("checkpointed size", "total-size-in-bytes", "numbers->counter", "number-sequence", "unaligned"):
+        assert word in out
+    heading = out.split("\n\n")[0]
+    assert all(len(line) <= width or "/" in line for line in heading.splitlines())
+
+
+def test_one_operator_is_shown_with_its_subtasks_and_counted_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(capsys, "inspect", latest(HASHMAP), "--operator", "totals")
+    states = {s["name"]: s for op in told["raw"]["operators"] if op["operator-uid"] == "totals" for s in op["states"]}
+    assert states["count"]["rows"] == states["sum"]["rows"] > 0
+    code, out, _ = run(capsys, "inspect", latest(HASHMAP), "--task", "totals/1")
+    assert code == 0
+    assert re.search(r"totals/1 +8-15 ", out)
+    assert "totals/0" not in out
+
+
+def test_a_guessed_uid_is_proved_by_its_hash(capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(capsys, "inspect", latest(OLD), "--uid", "totals", "--uid", "no-such")
+    assert [op["proved-uid"] for op in told["raw"]["operators"] if op["proved-uid"]] == ["totals"]
+    assert "totals" in [op["id"] for op in told["operators"]]
+    assert told["raw"]["written_by"] == "Flink 1.15 to 1.20"
+
+
+def test_a_savepoint_and_its_metadata_file_name_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(capsys, "inspect", CANONICAL)
+    assert (told["raw"]["kind"], told["raw"]["layout"]) == ("savepoint", "canonical")
+    assert result(capsys, "inspect", CANONICAL / "_metadata")["raw"] == told["raw"]
+
+
+def test_names_from_a_checkpoint_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    own = Path(shutil.copytree(latest(HASHMAP), tmp_path / "own"))
+    data = (own / "_metadata").read_bytes()
+    (own / "_metadata").write_bytes(data.replace(b"Totals per user", b"Totals\x1b[2J user"))
+    code, out, _ = run(capsys, "inspect", own)
+    assert code == 0
+    assert "\x1b" not in out
+    assert "Totals\\x1b[2J user" in out
+
+
+def test_options_of_flinks_mean_nothing_to_another_store(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "abs-store.json").write_text("{}")
+    code, _, err = run(capsys, "inspect", tmp_path, "--uid", "x")
+    assert code == 2
+    assert "--uid" in err
+
+
+# -- validate -------------------------------------------------------------------------------------------------
+
+
+def test_a_whole_checkpoint_passes_and_says_what_is_not_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(capsys, "validate", CANONICAL)
+    assert told["findings"] == []
+    epoch = told["epochs"][0]
+    assert epoch["verdict"] == "complete"
+    assert set(epoch["why_unchecked"]) == set(epoch["unchecked"])
+    assert "digest-mismatch" in epoch["unchecked"]
+    code, out, _ = run(capsys, "validate", CANONICAL)
+    assert code == 0
+    assert "Flink writes no digests" in out
+
+
+def test_a_missing_file_is_put_down_to_its_task_and_state(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    own = Path(shutil.copytree(CANONICAL, tmp_path / CANONICAL.name))
+    gone = max((path for path in own.iterdir() if path.name != "_metadata"), key=lambda path: path.stat().st_size)
+    gone.unlink()
+    told = result(capsys, "validate", own, code=3)
+    found = told["epochs"][0]["findings"]
+    assert [(f["code"], f["path"]) for f in found] == [("missing-file", gone.name)]
+    assert found[0]["task"]
+    assert "keyed state" in found[0]["message"]
+
+
+def test_a_path_map_finds_what_was_moved_apart(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    own, there = Path(shutil.copytree(latest(ROCKSDB), tmp_path / "moved")), tmp_path / "elsewhere"
+    fill(own, own, there)
+    told = result(capsys, "validate", own, "--quick", code=3)
+    assert {f["code"] for f in told["epochs"][0]["findings"]} == {"missing-file"}
+    hint = told["epochs"][0]["findings"][0]["message"]
+    old = hint.partition("--search ")[2].strip()
+    told = result(capsys, "validate", own, "--quick", "--path-map", f"{old}={there}")
+    assert told["epochs"][0]["verdict"] == "complete"
+    assert "--path-map" in told["epochs"][0]["notes"][0]
+    code, _, err = run(capsys, "validate", own, "--path-map", "nonsense")
+    assert code == 2
+    assert "OLD=NEW" in err
+
+
+def test_what_a_claimed_savepoint_left_is_a_finding_also_when_it_is_found(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    job, savepoint = Path(shutil.copytree(CLAIMED, tmp_path / CLAIMED.name)), tmp_path / "savepoint"
+    fill(job / "chk-9", savepoint, job / "shared")
+    told = result(capsys, "validate", f"{job}@9", "--search", savepoint, "--quick", code=3)
+    assert {f["code"] for f in told["epochs"][0]["findings"]} == {"missing-file"}
+    assert all("not where Flink looks" in f["message"] for f in told["epochs"][0]["findings"])
+
+
+def test_damaged_metadata_is_a_finding_of_validate_and_an_error_of_inspect(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    own = Path(shutil.copytree(CANONICAL, tmp_path / CANONICAL.name))
+    data = (own / "_metadata").read_bytes()
+    (own / "_metadata").write_bytes(data[: len(data) // 2])
+    told = result(capsys, "validate", own, code=3)
+    assert [f["code"] for f in told["epochs"][0]["findings"]] == ["manifest-unreadable"]
+    code, _, err = run(capsys, "inspect", own)
+    assert code == 3
+    assert "operators before it can be read" in err
+    code, out, err = run(capsys, "inspect", own, "-o", "json")
+    assert (code, out) == (3, "")
+    assert checked(err)["code"] == 3
