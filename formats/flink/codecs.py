@@ -258,16 +258,23 @@ def _pojo(snapshot: Snapshot) -> Codec:
             out[i] = part
         return tuple(out)
 
-    optional = [maybe(part, present=0) for part in parts]
+    reads = [part.read for part in parts]
 
     def read(buf: bytes, pos: int) -> tuple[Any, int]:
         flags = buf[pos]
         pos += 1
         if flags == _SAME:
             out = []
-            for one in optional:
-                value, pos = one(buf, pos)
-                out.append(value)
+            for one in reads:
+                null = buf[pos]
+                if null == 0:
+                    value, pos = one(buf, pos + 1)
+                    out.append(value)
+                elif null == 1:
+                    out.append(None)
+                    pos += 1
+                else:
+                    raise ValueError(f"{null} where 0 or 1 is due")
             if subtypes:
                 out += [about, *[None] * len(extra)]
             return tuple(out), pos

@@ -138,8 +138,13 @@ def read_string(buf: bytes, pos: int) -> tuple[str | None, int]:
     for _ in range(n - 1):
         unit = buf[pos]
         pos += 1
-        if unit >= 0x80:
-            unit, pos = varint(buf, pos - 1)
+        if unit >= 0x80:  # two or three bytes, of 7 bits each
+            more = buf[pos]
+            pos += 1
+            unit += (more << 7) - 0x80
+            if more >= 0x80:
+                unit += (buf[pos] << 14) - 0x4000
+                pos += 1
         units.append(unit)
     return array("H", units).tobytes().decode(_UTF16, "surrogatepass"), pos
 
