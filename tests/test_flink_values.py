@@ -20,8 +20,9 @@ from formats.flink.codecs import codec, list_codec, map_codec
 from formats.flink.columns import Column, arrow_type, batch
 from formats.flink.keys import hash_of, key_group
 from formats.flink.python_types import named_types, read_type
+from formats.flink.sequences import masked
 from formats.flink.snapshots import Snapshot, Unknown, read_versioned
-from formats.flink.values import BROKEN, Codec, Hidden, Opaque, masked, plain
+from formats.flink.values import BROKEN, Codec, Hidden, Opaque, plain
 from tests.flink_state_truth import compare
 from tests.flink_truth import DATA
 

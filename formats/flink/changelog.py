@@ -37,10 +37,10 @@ from formats.flink.keys import key_group as group_of_hash
 from formats.flink.snapshots import Snapshot
 from formats.flink.state_meta import KeyedMeta, Kind, StateInfo, read_info
 from formats.flink.streams import Streams
-from formats.flink.values import BROKEN, Codec, Opaque, opaque, plain
+from formats.flink.values import BROKEN, Codec, opaque, plain
 from formats.flink.values import Hidden as HiddenValue
 
-_CLEAR, _SET, _SET_INTERNAL, _ADD, _MERGE, _ADD_ELEMENT, _PUT_ELEMENT, _REMOVE, _METADATA = range(9)
+CLEAR, SET, SET_INTERNAL, ADD, MERGE, ADD_ELEMENT, PUT_ELEMENT, REMOVE, METADATA = range(9)
 _I16: Final = struct.Struct(">h").unpack_from
 _I32: Final = struct.Struct(">i").unpack_from
 _GUESSES: Final = ("long", "int", "string", "short", "byte", "boolean", "bigint", "bigdec")
@@ -101,12 +101,18 @@ class Described(NamedTuple):
     lost: str | None
 
 
+def number_of(data: bytes) -> int:
+    """The number of the state that a change is of."""
+    number: int = _I16(data, 1)[0]
+    return number
+
+
 def describe(found: list[Change]) -> Described:
     """Read the metadata among changes. lost: an unknown serializer, behind which a state's number cannot be found."""
     infos: dict[int, StateInfo] = {}
     lost = None
     for change in found:
-        if not change.data or change.data[0] != _METADATA:
+        if not change.data or change.data[0] != METADATA:
             continue
         r = Reader(change.data, change.path, 1)
         r.place.append("description of a state")
@@ -146,7 +152,7 @@ def _key_snapshot(metas: list[KeyedMeta], infos: dict[int, StateInfo]) -> Snapsh
 
 def guess_key(found: list[Change], infos: dict[int, StateInfo], max_parallelism: int) -> Codec | None:
     """The one usual key type with which all changes read to their ends and all keys hash to their groups."""
-    keyed = [c for c in found if c.group >= 0 and c.data and c.data[0] != _METADATA]
+    keyed = [c for c in found if c.group >= 0 and c.data and c.data[0] != METADATA]
     keyed = [c for c in keyed if len(c.data) >= 3 and _kind(infos, c) is Kind.KEY_VALUE]
     believed: list[Codec] = []
     for kind in (*_GUESSES, "row"):
@@ -157,12 +163,12 @@ def guess_key(found: list[Change], infos: dict[int, StateInfo], max_parallelism:
         distinct: set[bytes] = set()
         try:
             for change in keyed:
-                table = tables[_I16(change.data, 1)[0]]
+                table = tables[number_of(change.data)]
                 group, end = check.read(change.data, 3)
                 if group != change.group:
                     raise ValueError("another key group")
                 distinct.add(change.data[3:end])
-                _operand(table, change.data[0], change.data, end)
+                read_operand(table, change.data[0], change.data, end)
         except HiddenValue:
             pass
         except (KeyError, *BROKEN):
@@ -175,7 +181,7 @@ def guess_key(found: list[Change], infos: dict[int, StateInfo], max_parallelism:
 
 
 def _kind(infos: dict[int, StateInfo], change: Change) -> Kind | None:
-    info = infos.get(_I16(change.data, 1)[0])
+    info = infos.get(number_of(change.data))
     return info.kind if info is not None else None
 
 
@@ -206,21 +212,21 @@ def _shown_row() -> Codec:
     return Codec("bytes", read, "binary")
 
 
-def _operand(table: Table, operation: int, data: bytes, pos: int) -> tuple[Any, Any]:
+def read_operand(table: Table, operation: int, data: bytes, pos: int) -> tuple[Any, Any]:
     """(namespace, what the operation works with); ValueError unless it ends with its bytes."""
     namespace, pos = table.namespace.read(data, pos)
     operand: Any = None
-    if operation in (_SET, _SET_INTERNAL, _ADD):
+    if operation in (SET, SET_INTERNAL, ADD):
         operand, pos = table.value.read(data, pos)
-    elif operation == _ADD_ELEMENT and not table.is_map:
+    elif operation == ADD_ELEMENT and not table.is_map:
         operand, pos = table.item.read(data, pos)
-    elif operation in (_ADD_ELEMENT, _PUT_ELEMENT) and table.user_key is not None:
+    elif operation in (ADD_ELEMENT, PUT_ELEMENT) and table.user_key is not None:
         key, pos = table.user_key.read(data, pos)
         item, pos = table.item.read(data, pos)
         operand = (key, item)
-    elif operation == _REMOVE and table.user_key is not None:
+    elif operation == REMOVE and table.user_key is not None:
         operand, pos = table.user_key.read(data, pos)
-    elif operation == _MERGE:
+    elif operation == MERGE:
         target, pos = table.namespace.read(data, pos)
         n = _I32(data, pos)[0]
         pos += 4
@@ -231,7 +237,7 @@ def _operand(table: Table, operation: int, data: bytes, pos: int) -> tuple[Any, 
             source, pos = table.namespace.read(data, pos)
             sources.append(source)
         operand = (target, sources)
-    elif operation != _CLEAR:
+    elif operation != CLEAR:
         raise ValueError(f"operation {operation}")
     if pos != len(data):
         raise ValueError(f"{len(data)} bytes, {pos} of them used")
@@ -254,6 +260,8 @@ def read(
 
     With `key` (a check of keys) nothing is applied: a block for what was materialised, then one for each change.
     """
+    from formats.flink.changelog_replay import Replay
+
     base = [part for part in handle.materialized if part is not None] if isinstance(handle, ChangelogHandle) else []
     found = list(changes(handle, streams))
     if groups is not None:
@@ -277,7 +285,7 @@ def read(
         yield from blocks
         yield from _checked(found, tables, state)
         return
-    yield from _Replay(tables, state, states).run(blocks, found, described.lost)
+    yield from Replay(tables, states).run(blocks, found, described.lost)
 
 
 def _checked(found: list[Change], tables: dict[int, Table], state: KeyedState) -> Iterator[Block]:
@@ -287,16 +295,16 @@ def _checked(found: list[Change], tables: dict[int, Table], state: KeyedState) -
             continue
         table, block, data = None, None, change.data
         try:
-            table = tables[_I16(data, 1)[0]]
+            table = tables[number_of(data)]
             block = table.block(change.group)
             if table.timers:
-                for at, timer_key, namespace in _timers(table, data):
+                for at, timer_key, namespace in timers(table, data):
                     block.keys.append(timer_key)
                     block.namespaces.append(namespace)
                     block.values.append(at)
             else:
                 row_key, pos = table.key.read(data, 3)
-                namespace, operand = _operand(table, data[0], data, pos)
+                namespace, operand = read_operand(table, data[0], data, pos)
                 block.keys.append(row_key)
                 block.namespaces.append(namespace)
                 block.values.append(operand)
@@ -306,183 +314,28 @@ def _checked(found: list[Change], tables: dict[int, Table], state: KeyedState) -
             assert block is not None
             block.hidden = Hidden(hidden.name, 1, len(data))
         except (KeyError, *BROKEN) as error:
-            block = block or Block(next(iter(tables.values()), _nothing()), change.group)
+            block = block or Block(next(iter(tables.values()), nothing()), change.group)
             block.problem = state.damaged(f"key group {change.group}: a change that cannot be read: {error}")
         yield block
 
 
-def _nothing() -> Table:
+def nothing() -> Table:
+    """What stands for a state that is not known."""
     return Table(0, StateInfo("?", Kind.KEY_VALUE), opaque("?"))
 
 
-def _timers(table: Table, data: bytes) -> Iterator[tuple[Any, Any, Any]]:
+def timers(table: Table, data: bytes) -> Iterator[tuple[Any, Any, Any]]:
     """Timers of a change: several are added at once, one is removed."""
     pos, n = 3, 1
-    if data[0] == _ADD_ELEMENT:
+    if data[0] == ADD_ELEMENT:
         n = _I32(data, 3)[0]
         pos = 7
         if not 0 <= n * 8 <= len(data) - 7:
             raise ValueError(f"{n} timers in {len(data) - 7} bytes")
-    elif data[0] != _REMOVE:
+    elif data[0] != REMOVE:
         raise ValueError(f"operation {data[0]} on timers")
     for _ in range(n):
         timer, pos = table.value.read(data, pos)
         yield timer
     if pos != len(data):
         raise ValueError(f"{len(data)} bytes, {pos} of them used")
-
-
-def freeze(value: Any) -> Any:
-    """A decoded value as a key of a dictionary."""
-    return tuple(map(freeze, value)) if isinstance(value, list | tuple) else value
-
-
-class _Entry(NamedTuple):
-    key: Any
-    namespace: Any
-    value: Any  # of map state: {frozen user key: (user key, value)}
-
-
-class _Replay:
-    """State in memory, by state and (key group, key, namespace)."""
-
-    def __init__(self, tables: dict[int, Table], state: KeyedState, states: Collection[str] | None) -> None:
-        self.by_number = tables
-        self.state = state
-        self.wanted = states
-        self.tables: dict[str, Table] = {}
-        self.rows: dict[str, dict[tuple[int, Any, Any], _Entry]] = {}
-        self.merged: set[str] = set()
-
-    def run(self, blocks: Iterator[Block], found: list[Change], lost: str | None) -> Iterator[Block]:
-        hidden: dict[str, Hidden] = {}
-        for block in blocks:
-            if block.problem is not None:
-                yield block
-            if block.hidden is not None:
-                hidden[block.table.name] = block.hidden
-            self._start(block)
-        for change in found:
-            if change.group < 0:
-                continue
-            problem = self._apply(change, hidden)
-            if problem is not None:
-                yield problem
-        for name, table in self.tables.items():
-            if self.wanted is None or name in self.wanted:
-                yield from self._blocks(name, table, hidden.get(name))
-
-    def _rows(self, table: Table) -> dict[tuple[int, Any, Any], _Entry]:
-        self.tables.setdefault(table.name, table)
-        return self.rows.setdefault(table.name, {})
-
-    def _start(self, block: Block) -> None:
-        rows = self._rows(block.table)
-        for i, (key, namespace, value) in enumerate(zip(block.keys, block.namespaces, block.values, strict=True)):
-            at = (block.group, freeze(key), freeze(namespace))
-            if block.table.timers:
-                rows[(block.group, (freeze(key), value), freeze(namespace))] = _Entry(key, namespace, value)
-            elif block.user_keys is not None:
-                entry = rows.setdefault(at, _Entry(key, namespace, {}))
-                entry.value[freeze(block.user_keys[i])] = (block.user_keys[i], value)
-            else:
-                rows[at] = _Entry(key, namespace, value)
-
-    def _apply(self, change: Change, hidden: dict[str, Hidden]) -> Block | None:
-        data = change.data
-        name = "?"
-        try:
-            table = self.by_number[_I16(data, 1)[0]]
-            name = table.name
-            rows = self._rows(table)
-            if table.timers:
-                for at, key, namespace in _timers(table, data):
-                    place = (change.group, (freeze(key), at), freeze(namespace))
-                    if data[0] == _REMOVE:
-                        rows.pop(place, None)
-                    else:
-                        rows[place] = _Entry(key, namespace, at)
-                return None
-            key, pos = table.key.read(data, 3)
-            namespace, operand = _operand(table, data[0], data, pos)
-            self._change(table, rows, data[0], (change.group, freeze(key), freeze(namespace)), key, namespace, operand)
-        except HiddenValue as found:
-            before = hidden.get(name)
-            entries = (before.entries or 0) + 1 if before is not None else 1
-            hidden[name] = Hidden(found.name, entries, len(data) + (before.bytes if before is not None else 0))
-        except (KeyError, *BROKEN) as error:
-            block = Block(next(iter(self.by_number.values()), _nothing()), change.group)
-            said = f"state {name!r}, key group {change.group}: a change that cannot be read: {error}"
-            block.problem = Damaged(said, path=change.path)
-            return block
-        return None
-
-    def _change(
-        self,
-        table: Table,
-        rows: dict[tuple[int, Any, Any], _Entry],
-        operation: int,
-        at: tuple[int, Any, Any],
-        key: Any,
-        namespace: Any,
-        operand: Any,
-    ) -> None:
-        if operation == _CLEAR:
-            rows.pop(at, None)
-        elif operation == _MERGE:
-            self._merge(table, rows, at, key, operand)
-        elif table.is_map:
-            entry = rows.get(at) if operation not in (_SET, _SET_INTERNAL) else None
-            held: dict[Any, Any] = entry.value if entry is not None else {}
-            if operation == _REMOVE:
-                held.pop(freeze(operand), None)
-            else:
-                pairs = operand if operation in (_SET, _SET_INTERNAL, _ADD) else [operand]
-                held.update((freeze(user_key), (user_key, value)) for user_key, value in pairs)
-            if held:
-                rows[at] = _Entry(key, namespace, held)
-            else:
-                rows.pop(at, None)
-        elif table.is_list and operation in (_ADD, _ADD_ELEMENT):
-            entry = rows.get(at)
-            before = entry.value if entry is not None else []
-            rows[at] = _Entry(key, namespace, [*before, *(operand if operation == _ADD else [operand])])
-        else:
-            rows[at] = _Entry(key, namespace, operand)
-
-    def _merge(
-        self, table: Table, rows: dict[tuple[int, Any, Any], _Entry], at: tuple[int, Any, Any], key: Any, operand: Any
-    ) -> None:
-        target, sources = operand
-        taken = [rows.pop((at[0], at[1], freeze(source)), None) for source in sources]
-        place = (at[0], at[1], freeze(target))
-        values = [entry.value for entry in (rows.get(place), *taken) if entry is not None]
-        if not values:
-            return
-        if table.is_list:
-            rows[place] = _Entry(key, target, [item for value in values for item in value])
-        elif len(values) == 1:
-            rows[place] = _Entry(key, target, values[0])
-        else:
-            self.merged.add(table.name)
-            rows[place] = _Entry(key, target, Opaque("merged by the job's own function", 0, b""))
-
-    def _blocks(self, name: str, table: Table, hidden: Hidden | None) -> Iterator[Block]:
-        if name in self.merged and table.value.hides is None:
-            table.value.hides = "the job's own function"
-        by_group: dict[int, Block] = {}
-        for (group, _, _), entry in self.rows[name].items():
-            block = by_group.setdefault(group, table.block(group))
-            items = entry.value.values() if table.is_map else [(None, entry.value)]
-            for user_key, value in items:
-                block.keys.append(entry.key)
-                block.namespaces.append(entry.namespace)
-                block.values.append(value)
-                if block.user_keys is not None:
-                    block.user_keys.append(user_key)
-        for group in sorted(by_group):
-            yield by_group[group]
-        if hidden is not None:
-            lost = table.block(min(by_group, default=0))
-            lost.hidden = hidden
-            yield lost

@@ -16,25 +16,9 @@ from formats.flink.rows import (
     shape,
     timestamp_data,
 )
+from formats.flink.sequences import either, masked, maybe, read_list, read_pairs, sequence
 from formats.flink.snapshots import Snapshot, short_name
-from formats.flink.values import (
-    Codec,
-    Hidden,
-    Opaque,
-    Read,
-    Shape,
-    either,
-    fixed,
-    frame,
-    masked,
-    maybe,
-    opaque,
-    plain,
-    read_list,
-    read_pairs,
-    read_string,
-    sequence,
-)
+from formats.flink.values import Codec, Hidden, Opaque, Read, Shape, fixed, frame, opaque, plain, read_string
 
 _I64: Final = struct.Struct(">q").unpack_from
 _I32: Final = struct.Struct(">i").unpack_from
@@ -59,13 +43,19 @@ def codec(snapshot: Snapshot) -> Codec:
         form, item = _ARRAYS[snapshot.kind]
         read = read_list(fixed("", form, item))
         return Codec(snapshot.kind, read, ("list", item), least=4, snapshot=snapshot)
-    make = _KINDS.get(snapshot.kind)
+    make = _KINDS.get(snapshot.kind) or _of_operators(snapshot.kind)
     if make is None:
         return opaque(_class_name(snapshot), snapshot)
     made = make(snapshot)
     if made.snapshot is None:
         made.snapshot = snapshot
     return made
+
+
+def _of_operators(kind: str) -> Callable[[Snapshot], Codec] | None:
+    from formats.flink.operator_codecs import KINDS  # which makes codecs of their parts here
+
+    return KINDS.get(kind)
 
 
 def _class_name(snapshot: Snapshot) -> str:
@@ -86,7 +76,8 @@ def _numbered(n: int) -> tuple[str, ...]:
     return tuple(f"f{i}" for i in range(n))
 
 
-def _parts(snapshot: Snapshot) -> list[Codec]:
+def parts_of(snapshot: Snapshot) -> list[Codec]:
+    """The codecs of the nested serializers."""
     return [codec(part) for part in snapshot.nested]
 
 
@@ -98,7 +89,7 @@ def struct_codec(kind: str, names: tuple[str, ...], parts: list[Codec]) -> Codec
 
 
 def _tuple(snapshot: Snapshot) -> Codec:
-    parts = _parts(snapshot)
+    parts = parts_of(snapshot)
     return struct_codec("tuple", _numbered(len(parts)), parts)
 
 
@@ -166,12 +157,12 @@ def _nullable(snapshot: Snapshot, present: int = 0) -> Codec:
 
 
 def _two(snapshot: Snapshot, tags: tuple[int, int], names: tuple[str, str]) -> Codec:
-    first, second = _parts(snapshot)
+    first, second = parts_of(snapshot)
     return Codec(snapshot.kind, either(tags, first, second), fields(names, [first, second]), parts=(first, second))
 
 
 def _row(snapshot: Snapshot, kinds: int = 2) -> Codec:
-    parts = _parts(snapshot)
+    parts = parts_of(snapshot)
     shapes = members(_numbered(len(parts)), parts)
     kind = (("row_kind", "string"),) if kinds else ()
     return Codec("row", masked(parts, kinds), ("struct", (*kind, *shapes)), parts=tuple(parts))
@@ -194,11 +185,11 @@ def _time_window(snapshot: Snapshot) -> Codec:
 
 
 def _ttl(snapshot: Snapshot) -> Codec:
-    return struct_codec("ttl", ("last_access", "value"), _parts(snapshot))
+    return struct_codec("ttl", ("last_access", "value"), parts_of(snapshot))
 
 
 def _timer(snapshot: Snapshot) -> Codec:
-    return timer_codec(*_parts(snapshot))
+    return timer_codec(*parts_of(snapshot))
 
 
 def timer_codec(key: Codec, namespace: Codec) -> Codec:
@@ -221,7 +212,7 @@ _NULL, _SAME, _OTHER, _REGISTERED = 1, 2, 4, 8
 
 
 def _pojo(snapshot: Snapshot) -> Codec:
-    parts = _parts(snapshot)
+    parts = parts_of(snapshot)
     names = snapshot.names
     subclasses = [(name, codec(part) if part is not None else None) for name, part in snapshot.registered]
     others = {name: codec(part) for name, part in snapshot.others if part is not None}
@@ -258,16 +249,23 @@ def _pojo(snapshot: Snapshot) -> Codec:
             out[i] = part
         return tuple(out)
 
-    optional = [maybe(part, present=0) for part in parts]
+    reads = [part.read for part in parts]
 
     def read(buf: bytes, pos: int) -> tuple[Any, int]:
         flags = buf[pos]
         pos += 1
         if flags == _SAME:
             out = []
-            for one in optional:
-                value, pos = one(buf, pos)
-                out.append(value)
+            for one in reads:
+                null = buf[pos]
+                if null == 0:
+                    value, pos = one(buf, pos + 1)
+                    out.append(value)
+                elif null == 1:
+                    out.append(None)
+                    pos += 1
+                else:
+                    raise ValueError(f"{null} where 0 or 1 is due")
             if subtypes:
                 out += [about, *[None] * len(extra)]
             return tuple(out), pos
@@ -354,91 +352,6 @@ def _window_key(snapshot: Snapshot) -> Codec:
     return struct_codec("windowkey", ("window", "key"), [fixed("long", "q", "int64"), codec(snapshot.nested[0])])
 
 
-# -- Flink's own operators --------------------------------------------------------------------------------
-
-
-def _buffer_entry(snapshot: Snapshot) -> Codec:
-    flag = plain("boolean")
-    assert flag is not None
-    return struct_codec("bufferentry", ("has_been_joined", "element"), [flag, codec(snapshot.nested[0])])
-
-
-def _two_phase(snapshot: Snapshot) -> Codec:
-    transaction, context = _parts(snapshot)
-    held = struct_codec("", ("transaction", "start"), [transaction, fixed("long", "q", "int64")])
-    null = snapshot.number
-    read_transaction, read_rest = transaction.read, read_list(held)
-    read_context = maybe(context, present=1)
-
-    def read(buf: bytes, pos: int) -> tuple[Any, int]:
-        value = None
-        if not null or buf[pos]:
-            value, pos = read_transaction(buf, pos + (1 if null else 0))
-        else:
-            pos += 1
-        start = _I64(buf, pos)[0]
-        rest, pos = read_rest(buf, pos + 8)
-        user, pos = read_context(buf, pos)
-        return ((value, start), rest, user), pos
-
-    shapes = (("pending", held.shape), ("to_commit", ("list", held.shape)), ("context", context.shape))
-    return Codec("twophase", read, ("struct", shapes), least=13, parts=(transaction, context))
-
-
-def _event_id(snapshot: Snapshot | None = None) -> Codec:
-    return struct_codec("eventid", ("id", "timestamp"), [fixed("int", "i", "int32"), fixed("long", "q", "int64")])
-
-
-def _node_id(snapshot: Snapshot) -> Codec:
-    name = plain("string")
-    assert name is not None
-    inner = struct_codec("", ("event", "page"), [codec(snapshot.nested[0]), name])
-    return Codec("nodeid", maybe(inner, present=1), inner.shape, hides=inner.hides)
-
-
-def _lockable(snapshot: Snapshot) -> Codec:
-    return struct_codec("lockable", ("references", "element"), [fixed("int", "i", "int32"), codec(snapshot.nested[0])])
-
-
-def _buffer_node(snapshot: Snapshot) -> Codec:
-    return list_codec(_lockable(snapshot))
-
-
-def _nfa_state(snapshot: Snapshot) -> Codec:
-    """State of a pattern: partial matches and completed ones. nested: version, node id, event id."""
-    version, node, event = _parts(snapshot)
-    text, number = plain("string"), fixed("long", "q", "int64")
-    assert text is not None
-    start = Codec("nullable", maybe(event, present=1), event.shape)
-    names: tuple[str, ...] = ("state", "previous", "version", "start", "start_event")
-    parts = [text, node, version, number, start]
-    if snapshot.number:
-        names, parts = (*names[:4], "previous_timestamp", names[4]), [*parts[:4], number, parts[4]]
-    matches = list_codec(struct_codec("", names, parts))
-    return struct_codec("nfastate", ("partial", "completed"), [matches, matches])
-
-
-def _stream_element(snapshot: Snapshot) -> Codec:
-    """An element of a stream: a record (0 with, 1 without a timestamp) or what the runtime sends."""
-    value = codec(snapshot.nested[0])
-    one = value.read
-    sizes = {2: 8, 3: 28, 4: 4, 5: 1, 6: 12}
-
-    def read(buf: bytes, pos: int) -> tuple[Any, int]:
-        tag = buf[pos]
-        if tag <= 1:
-            at = None if tag else _I64(buf, pos + 1)[0]
-            record, pos = one(buf, pos + (1 if tag else 9))
-            return (tag, at, record), pos
-        if tag not in sizes or sizes[tag] > len(buf) - pos - 1:
-            raise ValueError(f"stream element {tag}")
-        at = _I64(buf, pos + (5 if tag == 6 else 1))[0] if tag in (2, 3, 6) else None
-        return (tag, at, None), pos + 1 + sizes[tag]
-
-    shapes = (("tag", "int32"), ("timestamp", "int64"), ("value", value.shape))
-    return Codec("element", read, ("struct", shapes), parts=(value,))
-
-
 def _chars(snapshot: Snapshot) -> Codec:
     def read(buf: bytes, pos: int) -> tuple[str, int]:
         n = _I32(buf, pos)[0]
@@ -487,14 +400,6 @@ _KINDS: Final[dict[str, Callable[[Snapshot], Codec]]] = {
     "decimaldata": _decimal,
     "timestampdata": _timestamp,
     "windowkey": _window_key,
-    "bufferentry": _buffer_entry,
-    "twophase": _two_phase,
-    "eventid": _event_id,
-    "nodeid": _node_id,
-    "lockable": _lockable,
-    "buffernode": _buffer_node,
-    "nfastate": _nfa_state,
-    "element": _stream_element,
     "chars": _chars,
     "strings": _strings,
 }

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from formats.flink.codecs import list_codec, map_codec, members, struct_codec
 from formats.flink.rows import timestamp_data
-from formats.flink.values import Codec, Opaque, frame, masked, maybe, plain, read_list
+from formats.flink.sequences import masked, maybe, read_list
+from formats.flink.values import Codec, Opaque, frame, plain
 
 _PLAIN: Final = {
     "string": "utf8",

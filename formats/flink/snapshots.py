@@ -18,20 +18,22 @@ from formats.errors import Damaged
 from formats.flink.bytes import Reader
 from formats.flink.java_object import read_value
 from formats.flink.logical_types import LogicalType, logical_type
+from formats.flink.snapshot_classes import (
+    BASE,
+    CLASS_ONLY,
+    COMPOSITE,
+    FLINK,
+    JAVA,
+    LINKED,
+    PYTHON,
+    SIMPLE,
+    TABLE,
+    VALUES,
+)
 
 _OUTER: Final = 911108
 _NESTED: Final = 1333245
 _DEPTH: Final = 48
-
-_FLINK: Final = "org.apache.flink."
-_BASE: Final = _FLINK + "api.common.typeutils.base."
-_JAVA: Final = _FLINK + "api.java.typeutils.runtime."
-_TABLE: Final = _FLINK + "table.runtime.typeutils."
-_VIEW: Final = _FLINK + "table.dataview."
-_PYTHON: Final = _TABLE + "serializers.python."
-_SCALA: Final = _FLINK + "api.scala.typeutils."
-_CEP: Final = _FLINK + "cep.nfa."
-_LINKED: Final = _FLINK + "table.runtime.sequencedmultisetstate.linked."
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -79,139 +81,6 @@ class Unknown(Exception):
         self.pos = pos
 
 
-SIMPLE: Final[dict[str, str]] = {
-    **{
-        f"{_BASE}{name}Serializer${name}SerializerSnapshot": kind
-        for name, kind in {
-            "String": "string",
-            "Boolean": "boolean",
-            "Byte": "byte",
-            "Short": "short",
-            "Int": "int",
-            "Long": "long",
-            "Float": "float",
-            "Double": "double",
-            "Char": "char",
-            "BigInt": "bigint",
-            "BigDec": "bigdec",
-            "Date": "date",
-            "SqlDate": "sqldate",
-            "SqlTime": "sqltime",
-            "SqlTimestamp": "sqltimestamp",
-            "LocalDate": "localdate",
-            "LocalTime": "localtime",
-            "LocalDateTime": "localdatetime",
-            "Instant": "instant",
-            "Uuid": "uuid",
-            "Void": "void",
-            "NullValue": "nullvalue",
-            "StringValue": "value:string",
-            "BooleanValue": "value:boolean",
-            "ByteValue": "value:byte",
-            "ShortValue": "value:short",
-            "IntValue": "value:int",
-            "LongValue": "value:long",
-            "FloatValue": "value:float",
-            "DoubleValue": "value:double",
-            "CharValue": "value:char",
-            "Variant": "variant",
-            "Bitmap": "bytes",
-        }.items()
-    },
-    **{
-        f"{_BASE}array.{name}PrimitiveArraySerializer${name}PrimitiveArraySerializerSnapshot": kind
-        for name, kind in {
-            "Boolean": "booleans",
-            "Byte": "bytes",
-            "Short": "shorts",
-            "Int": "ints",
-            "Long": "longs",
-            "Float": "floats",
-            "Double": "doubles",
-            "Char": "chars",
-        }.items()
-    },
-    f"{_BASE}array.StringArraySerializer$StringArraySerializerSnapshot": "strings",
-    f"{_JAVA}Tuple0SerializerSnapshot": "tuple0",
-    f"{_FLINK}runtime.state.VoidNamespaceSerializer$VoidNamespaceSerializerSnapshot": "voidnamespace",
-    f"{_FLINK}queryablestate.client.VoidNamespaceSerializer$VoidNamespaceSerializerSnapshot": "voidnamespace",
-    f"{_FLINK}streaming.api.windowing.windows.TimeWindow$Serializer$TimeWindowSerializerSnapshot": "timewindow",
-    f"{_FLINK}streaming.api.windowing.windows.GlobalWindow$Serializer$GlobalWindowSerializerSnapshot": "globalwindow",
-    f"{_FLINK}table.runtime.operators.window.TimeWindow$Serializer$TimeWindowSerializerSnapshot": "timewindow",
-    f"{_FLINK}table.runtime.operators.window.CountWindow$Serializer$CountWindowSerializerSnapshot": "countwindow",
-    f"{_FLINK}table.runtime.operators.window.GlobalWindow$Serializer$GlobalWindowSerializerSnapshot": "globalwindow",
-    f"{_FLINK}table.runtime.operators.sink.SortedLongSerializer$SortedLongSerializerSnapshot": "sortedlong",
-    f"{_TABLE}StringDataSerializer$StringDataSerializerSnapshot": "utf8",
-    f"{_TABLE}BinaryStringSerializer$BinaryStringSerializerSnapshot": "utf8",
-    f"{_VIEW}NullSerializer$NullSerializerSnapshot": "void",
-    f"{_PYTHON}StringSerializer$StringSerializerSnapshot": "utf8",
-    f"{_PYTHON}BigDecSerializer$BigDecSerializerSnapshot": "utf8",
-    f"{_PYTHON}DateSerializer$DateSerializerSnapshot": "days",
-    f"{_PYTHON}TimeSerializer$TimeSerializerSnapshot": "millisofday",
-    f"{_FLINK}streaming.api.utils.ByteArrayWrapperSerializer$ByteArrayWrapperSerializerSnapshot": "bytes",
-    f"{_FLINK}runtime.state.JavaSerializer$JavaSerializerSnapshot": "java",
-    f"{_CEP}sharedbuffer.EventId$EventIdSerializer$EventIdSerializerSnapshot": "eventid",
-    f"{_CEP}DeweyNumber$DeweyNumberSerializer$DeweyNumberSerializerSnapshot": "ints",
-    f"{_SCALA}UnitSerializer$UnitSerializerSnapshot": "void",
-}
-"""Snapshots without a body, by class."""
-
-COMPOSITE: Final[dict[str, str]] = {
-    f"{_BASE}ListSerializerSnapshot": "list",
-    f"{_FLINK}runtime.state.ArrayListSerializerSnapshot": "list",
-    f"{_BASE}MapSerializerSnapshot": "map",
-    f"{_BASE}SetSerializerSnapshot": "set",
-    f"{_BASE}GenericArraySerializerSnapshot": "array",
-    f"{_JAVA}JavaEitherSerializerSnapshot": "either",
-    f"{_JAVA}TupleSerializerSnapshot": "tuple",
-    f"{_JAVA}RowSerializer$RowSerializerSnapshot": "row",
-    f"{_JAVA}NullableSerializer$NullableSerializerSnapshot": "nullable",
-    f"{_FLINK}streaming.api.operators.TimerSerializerSnapshot": "timer",
-    f"{_FLINK}runtime.state.ttl.TtlStateFactory$TtlSerializerSnapshot": "ttl",
-    f"{_FLINK}runtime.state.v2.ttl.TtlStateFactory$TtlSerializerSnapshot": "ttl",
-    f"{_FLINK}api.common.typeutils.SingleThreadAccessCheckingTypeSerializer"
-    "$SingleThreadAccessCheckingTypeSerializerSnapshot": "same",
-    f"{_FLINK}streaming.runtime.streamrecord.StreamElementSerializer$StreamElementSerializerSnapshot": "element",
-    f"{_FLINK}streaming.api.datastream.CoGroupedStreams$UnionSerializerSnapshot": "union",
-    f"{_FLINK}streaming.api.operators.co.IntervalJoinOperator$BufferEntrySerializerSnapshot": "bufferentry",
-    f"{_FLINK}streaming.api.functions.sink.TwoPhaseCommitSinkFunction$StateSerializerSnapshot": "twophase",
-    f"{_FLINK}streaming.api.functions.sink.legacy.TwoPhaseCommitSinkFunction$StateSerializerSnapshot": "twophase",
-    f"{_TABLE}LinkedListSerializer$LinkedListSerializerSnapshot": "linkedlist",
-    f"{_TABLE}ExternalSerializer$ExternalSerializerSnapshot": "same",
-    f"{_TABLE}WindowKeySerializer$WindowKeySerializerSnapshot": "windowkey",
-    f"{_TABLE}RawValueDataSerializer$RawValueDataSerializerSnapshot": "rawvalue",
-    f"{_VIEW}MapViewSerializerSnapshot": "same",
-    f"{_VIEW}ListViewSerializerSnapshot": "same",
-    f"{_VIEW}NullAwareMapSerializerSnapshot": "nullmap",
-    f"{_LINKED}NodeSerializer$NodeSerializerSnapshot": "sequence",
-    f"{_LINKED}MetaSqnInfoSerializer$MetaSqnInfoSerializerSnapshot": "sequence",
-    f"{_LINKED}RowSqnInfoSerializer$RowSqnInfoSerializerSnapshot": "sequence",
-    f"{_CEP}sharedbuffer.LockableTypeSerializerSnapshot": "lockable",
-    f"{_CEP}sharedbuffer.NodeId$NodeIdSerializer$NodeIdSerializerSnapshot": "nodeid",
-    f"{_CEP}sharedbuffer.SharedBufferEdge$SharedBufferEdgeSerializer$SharedBufferEdgeSerializerSnapshot": "sequence",
-    f"{_CEP}sharedbuffer.SharedBufferNodeSerializerSnapshotV2": "buffernode",
-    f"{_CEP}NFAStateSerializerSnapshot": "nfastate",
-    f"{_SCALA}ScalaCaseClassSerializerSnapshot": "tuple",
-    f"{_SCALA}Tuple2CaseClassSerializerSnapshot": "tuple",
-    f"{_SCALA}ScalaOptionSerializerSnapshot": "option",
-    f"{_SCALA}ScalaEitherSerializerSnapshot": "either",
-}
-"""Snapshots that nest others, by class; `same`: the data are those of the one nested serializer."""
-
-CLASS_ONLY: Final = frozenset(
-    {
-        f"{_JAVA}ValueSerializer$ValueSerializerSnapshot",
-        f"{_JAVA}CopyableValueSerializer$CopyableValueSerializerSnapshot",
-    }
-)
-"""Snapshots whose body is the name of a class with a format of its own (`GenericTypeSerializerSnapshot`)."""
-
-_VALUES: Final = {
-    f"{_FLINK}types.{name}Value": f"value:{name.lower()}"
-    for name in ("String", "Boolean", "Byte", "Short", "Int", "Long", "Float", "Double", "Char")
-}
-
-
 def read_snapshot(reader: Reader) -> Snapshot:
     """`i32 2 | versioned`, as it stands in the metadata of a state; Unknown, Damaged."""
     at = reader.pos
@@ -238,7 +107,7 @@ def read_versioned(reader: Reader, depth: int = 0) -> Snapshot:
         return _composite(reader, kind, name, version, depth)
     if name in CLASS_ONLY:
         about = reader.utf("class of the values")
-        return Snapshot(_VALUES.get(about, "opaque"), name, version, about)
+        return Snapshot(VALUES.get(about, "opaque"), name, version, about)
     body = _BODIES.get(name)
     if body is None:
         raise Unknown(name, reader.pos)
@@ -311,7 +180,7 @@ def _row_data(reader: Reader, name: str, version: int, depth: int) -> Snapshot:
     n = reader.count(5, "fields of a row")
     types = _types(reader, n)
     nested = _nested(reader, depth)
-    if name.startswith(_PYTHON):
+    if name.startswith(PYTHON):
         if len(nested) != n:
             reader.fail(f"{n} fields and {len(nested)} serializers", "nested snapshots")
         return Snapshot("maskedrow", name, version, nested=nested, types=types)
@@ -321,19 +190,19 @@ def _row_data(reader: Reader, name: str, version: int, depth: int) -> Snapshot:
 def _array_data(reader: Reader, name: str, version: int, depth: int) -> Snapshot:
     types = _types(reader, 1)
     read_value(reader)  # the element serializer, Java-serialised; the type says it all
-    return Snapshot("pyarray" if name.startswith(_PYTHON) else "arraydata", name, version, types=types)
+    return Snapshot("pyarray" if name.startswith(PYTHON) else "arraydata", name, version, types=types)
 
 
 def _map_data(reader: Reader, name: str, version: int, depth: int) -> Snapshot:
     types = _types(reader, 2)
     read_value(reader)
     read_value(reader)
-    return Snapshot("pymap" if name.startswith(_PYTHON) else "mapdata", name, version, types=types)
+    return Snapshot("pymap" if name.startswith(PYTHON) else "mapdata", name, version, types=types)
 
 
 def _decimal(reader: Reader, name: str, version: int, depth: int) -> Snapshot:
     precision, scale = reader.i32("precision"), reader.i32("scale")
-    kind = "utf8" if name.startswith(_PYTHON) else "decimaldata"
+    kind = "utf8" if name.startswith(PYTHON) else "decimaldata"
     return Snapshot(kind, name, version, number=precision, number2=scale)
 
 
@@ -433,24 +302,24 @@ def _avro(reader: Reader, name: str, version: int, depth: int) -> Snapshot:
 
 
 _BODIES: Final[dict[str, Callable[[Reader, str, int, int], Snapshot]]] = {
-    f"{_BASE}EnumSerializer$EnumSerializerSnapshot": _enum,
-    f"{_JAVA}PojoSerializerSnapshot": _pojo,
-    f"{_JAVA}kryo.KryoSerializerSnapshot": _kryo,
-    f"{_FLINK}runtime.state.ttl.TtlAwareSerializerSnapshot": _ttl_aware,
-    f"{_FLINK}formats.avro.typeutils.AvroSerializerSnapshot": _avro,
-    f"{_TABLE}RowDataSerializer$RowDataSerializerSnapshot": _row_data,
-    f"{_PYTHON}RowDataSerializer$RowDataSerializerSnapshot": _row_data,
-    f"{_TABLE}ArrayDataSerializer$ArrayDataSerializerSnapshot": _array_data,
-    f"{_PYTHON}ArrayDataSerializer$ArrayDataSerializerSnapshot": _array_data,
-    f"{_TABLE}MapDataSerializer$MapDataSerializerSnapshot": _map_data,
-    f"{_PYTHON}MapDataSerializer$BaseMapSerializerSnapshot": _map_data,
-    f"{_TABLE}DecimalDataSerializer$DecimalSerializerSnapshot": _decimal,
-    f"{_PYTHON}DecimalDataSerializer$DecimalSerializerSnapshot": _decimal,
-    f"{_TABLE}TimestampDataSerializer$TimestampDataSerializerSnapshot": _timestamp,
-    f"{_PYTHON}TimestampSerializer$TimestampSerializerSnapshot": _timestamp,
-    f"{_TABLE}BinaryRowDataSerializer$BinaryRowDataSerializerSnapshot": _binary_row,
-    f"{_TABLE}SortedMapSerializerSnapshot": _sorted_map,
-    f"{_LINKED}RowDataKeySerializerSnapshot": _row_data_key,
+    f"{BASE}EnumSerializer$EnumSerializerSnapshot": _enum,
+    f"{JAVA}PojoSerializerSnapshot": _pojo,
+    f"{JAVA}kryo.KryoSerializerSnapshot": _kryo,
+    f"{FLINK}runtime.state.ttl.TtlAwareSerializerSnapshot": _ttl_aware,
+    f"{FLINK}formats.avro.typeutils.AvroSerializerSnapshot": _avro,
+    f"{TABLE}RowDataSerializer$RowDataSerializerSnapshot": _row_data,
+    f"{PYTHON}RowDataSerializer$RowDataSerializerSnapshot": _row_data,
+    f"{TABLE}ArrayDataSerializer$ArrayDataSerializerSnapshot": _array_data,
+    f"{PYTHON}ArrayDataSerializer$ArrayDataSerializerSnapshot": _array_data,
+    f"{TABLE}MapDataSerializer$MapDataSerializerSnapshot": _map_data,
+    f"{PYTHON}MapDataSerializer$BaseMapSerializerSnapshot": _map_data,
+    f"{TABLE}DecimalDataSerializer$DecimalSerializerSnapshot": _decimal,
+    f"{PYTHON}DecimalDataSerializer$DecimalSerializerSnapshot": _decimal,
+    f"{TABLE}TimestampDataSerializer$TimestampDataSerializerSnapshot": _timestamp,
+    f"{PYTHON}TimestampSerializer$TimestampSerializerSnapshot": _timestamp,
+    f"{TABLE}BinaryRowDataSerializer$BinaryRowDataSerializerSnapshot": _binary_row,
+    f"{TABLE}SortedMapSerializerSnapshot": _sorted_map,
+    f"{LINKED}RowDataKeySerializerSnapshot": _row_data_key,
 }
 
 

@@ -32,7 +32,6 @@ BROKEN: Final = (struct.error, IndexError, ValueError, OverflowError, RecursionE
 """What reading bytes that are no such value raises."""
 
 ROW_KINDS: Final = ("+I", "-U", "+U", "-D")
-_EMPTY_ITEMS: Final = 1 << 16  # values of no bytes that a count may promise
 _UTF16: Final = f"utf-16-{byteorder[0]}e"
 
 
@@ -138,8 +137,13 @@ def read_string(buf: bytes, pos: int) -> tuple[str | None, int]:
     for _ in range(n - 1):
         unit = buf[pos]
         pos += 1
-        if unit >= 0x80:
-            unit, pos = varint(buf, pos - 1)
+        if unit >= 0x80:  # two or three bytes, of 7 bits each
+            more = buf[pos]
+            pos += 1
+            unit += (more << 7) - 0x80
+            if more >= 0x80:
+                unit += (buf[pos] << 14) - 0x4000
+                pos += 1
         units.append(unit)
     return array("H", units).tobytes().decode(_UTF16, "surrogatepass"), pos
 
@@ -273,7 +277,8 @@ def _char(buf: bytes, pos: int) -> tuple[str, int]:
     return chr(buf[pos] << 8 | buf[pos + 1]), pos + 2
 
 
-def _boolean(buf: bytes, pos: int) -> bool:
+def boolean(buf: bytes, pos: int) -> bool:
+    """A byte that is 0 or 1; ValueError otherwise."""
     byte = buf[pos]
     if byte > 1:
         raise ValueError(f"{byte} where 0 or 1 is due")
@@ -319,7 +324,7 @@ _FIXED: Final = {
 
 _PLAIN: Final[dict[str, tuple[Read, Shape, int, int]]] = {
     "string": (read_string, "string", -1, 1),
-    "boolean": (lambda buf, pos: (_boolean(buf, pos), pos + 1), "bool", 1, 1),
+    "boolean": (lambda buf, pos: (boolean(buf, pos), pos + 1), "bool", 1, 1),
     "char": (_char, "string", 2, 2),
     "bigint": (read_bigint, "string", -1, 4),
     "bigdec": (read_bigdec, "string", -1, 4),
@@ -367,154 +372,6 @@ def plain(kind: str, snapshot: Snapshot | None = None) -> Codec | None:
         read, what, length, least = _PLAIN[kind]
         return Codec(kind, read, what, length=length, least=least, snapshot=snapshot)
     return None
-
-
-# -- several values ---------------------------------------------------------------------------------------
-
-
-def sequence(codecs: list[Codec]) -> Read:
-    """A tuple of values, one after the other."""
-    if codecs and all(codec.form for codec in codecs):
-        layout = struct.Struct(">" + "".join(codec.form or "" for codec in codecs))
-        unpack, size = layout.unpack_from, layout.size
-        return lambda buf, pos: (unpack(buf, pos), pos + size)
-    reads = [codec.read for codec in codecs]
-    if len(reads) == 2:
-        first, second = reads
-
-        def pair(buf: bytes, pos: int) -> tuple[Any, int]:
-            a, pos = first(buf, pos)
-            b, pos = second(buf, pos)
-            return (a, b), pos
-
-        return pair
-
-    def read(buf: bytes, pos: int) -> tuple[Any, int]:
-        out = []
-        for one in reads:
-            value, pos = one(buf, pos)
-            out.append(value)
-        return tuple(out), pos
-
-    return read
-
-
-def _count(buf: bytes, pos: int, least: int) -> int:
-    n: int = _I32(buf, pos)[0]
-    if n < 0 or n * least > len(buf) - pos - 4 or (not least and n > _EMPTY_ITEMS):
-        raise ValueError(f"{n} values in {len(buf) - pos - 4} bytes")
-    return n
-
-
-def read_list(item: Codec) -> Read:
-    """`i32 n | n values`."""
-    one, least, form = item.read, item.least, item.form
-    if form:
-        size = struct.calcsize(">" + form)
-
-        def numbers(buf: bytes, pos: int) -> tuple[Any, int]:
-            n = _count(buf, pos, size)
-            return list(struct.unpack_from(f">{n}{form}", buf, pos + 4)), pos + 4 + n * size
-
-        return numbers
-
-    def read(buf: bytes, pos: int) -> tuple[Any, int]:
-        n = _count(buf, pos, least)
-        pos += 4
-        out = []
-        for _ in range(n):
-            value, pos = one(buf, pos)
-            out.append(value)
-        return out, pos
-
-    return read
-
-
-def read_pairs(key: Codec, value: Codec) -> Read:
-    """`i32 n | n x (key, u8 whether the value is null, [value])`."""
-    read_key, read_value_, least = key.read, value.read, key.least + 1
-
-    def read(buf: bytes, pos: int) -> tuple[Any, int]:
-        n = _count(buf, pos, least)
-        pos += 4
-        out = []
-        for _ in range(n):
-            k, pos = read_key(buf, pos)
-            if _boolean(buf, pos):
-                out.append((k, None))
-                pos += 1
-            else:
-                v, pos = read_value_(buf, pos + 1)
-                out.append((k, v))
-        return out, pos
-
-    return read
-
-
-def maybe(item: Codec, *, present: int, padding: int = 0) -> Read:
-    """A flag, then the value if the flag is `present`; else `padding` bytes."""
-    one = item.read
-
-    def read(buf: bytes, pos: int) -> tuple[Any, int]:
-        if _boolean(buf, pos) == present:
-            return one(buf, pos + 1)
-        if padding > len(buf) - pos - 1:
-            raise IndexError("a null ends too early")
-        return None, pos + 1 + padding
-
-    return read
-
-
-def either(tags: tuple[int, int], first: Codec, second: Codec) -> Read:
-    """A byte that says which of two values follows; the result has both, one of them None."""
-    one, two = first.read, second.read
-    left, right = tags
-
-    def read(buf: bytes, pos: int) -> tuple[Any, int]:
-        tag = buf[pos]
-        if tag == left:
-            value, pos = one(buf, pos + 1)
-            return (value, None), pos
-        if tag != right:
-            raise ValueError(f"{tag} where {left} or {right} is due")
-        value, pos = two(buf, pos + 1)
-        return (None, value), pos
-
-    return read
-
-
-def masked(codecs: list[Codec], kinds: int) -> Read:
-    """`Row`: bits, the highest first: `kinds` (0 or 2) of the row kind, one per null field; then the other fields."""
-    total = kinds + len(codecs)
-    width = (total + 7) // 8
-    top = width * 8 - 1
-    nulls = [(1 << (top - kinds - i), codec.read) for i, codec in enumerate(codecs)]
-    bit0, bit1 = 1 << top, 1 << (top - 1)
-    whole = sequence(codecs)
-
-    def read(buf: bytes, pos: int) -> tuple[Any, int]:
-        end = pos + width
-        mask = int.from_bytes(buf[pos:end], "big")
-        if end > len(buf):
-            raise IndexError("a row ends too early")
-        kind: tuple[str, ...] = ()
-        if kinds:
-            kind = (ROW_KINDS[(1 if mask & bit0 else 0) + (2 if mask & bit1 else 0)],)
-            mask &= ~(bit0 | bit1)
-        if not mask:
-            values, pos = whole(buf, end)
-            return kind + values, pos
-        out: list[Any] = []
-        pos = end
-        for bit, one in nulls:
-            if mask & bit:
-                out.append(None)
-            else:
-                value, pos = one(buf, pos)
-                out.append(value)
-        return kind + tuple(out), pos
-
-    return read
 
 
 def opaque(name: str, snapshot: Snapshot | None = None) -> Codec:
