@@ -26,10 +26,10 @@ _abs() {
                 topology) valued='-o --output' ;;
                 run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --from-epoch -o --output' ;;
                 inspect) valued='--operator --task --uid --search --path-map --format -o --output' ;;
-                state) valued='--key --where --limit --columns --out --state --format -o --output' ;;
+                state) valued='--key --where --limit --columns --out --state --type --uid --search --path-map --format -o --output' ;;
                 validate) valued='--max-age --min-epochs --search --path-map --uid --format -o --output' ;;
                 diff) valued='--operator --out --format -o --output' ;;
-                plan-recovery) valued='--topology --failed --strategy --distrust --epoch --parallelism --out --format -o --output' ;;
+                plan-recovery) valued='--topology --failed --strategy --distrust --epoch --parallelism --out --search --path-map --format -o --output' ;;
                 restore) valued='--job --to --engine --master --until --policy -o --output' ;;
                 simulate) valued='--runs --seed --policy --crash --records --subtasks --worlds --out -o --output' ;;
                 gc) valued='--keep --older-than --min-age -o --output' ;;
@@ -99,7 +99,7 @@ _abs() {
             esac
             ;;
         state)
-            options='--key --where --limit --columns --out --state --format -o --output -q --quiet -v --verbose -h --help'
+            options='--key --where --limit --columns --out --state --type --uid --search --path-map --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --key) kind=value ;;
                 --where) kind=value ;;
@@ -107,6 +107,10 @@ _abs() {
                 --columns) kind=value ;;
                 --out) kind=option-file ;;
                 --state) kind=value ;;
+                --type) kind=value ;;
+                --uid) kind=value ;;
+                --search) kind=option-directory ;;
+                --path-map) kind=value ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
@@ -144,7 +148,7 @@ _abs() {
             esac
             ;;
         plan-recovery)
-            options='--topology --failed --strategy --distrust --epoch --parallelism --out --format -o --output -q --quiet -v --verbose -h --help'
+            options='--topology --failed --strategy --distrust --epoch --parallelism --out --search --path-map --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --topology) kind=option-file ;;
                 --failed) kind=value ;;
@@ -153,6 +157,8 @@ _abs() {
                 --epoch) kind=value ;;
                 --parallelism) kind=value ;;
                 --out) kind=option-file ;;
+                --search) kind=option-directory ;;
+                --path-map) kind=value ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)

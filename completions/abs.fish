@@ -88,6 +88,10 @@ complete -c abs -n '__abs_is state' -l limit -r -f -d 'At most this many rows; a
 complete -c abs -n '__abs_is state' -l columns -r -f -d 'Only these columns, by name, with commas'
 complete -c abs -n '__abs_is state' -l out -r -F -d 'Write the rows to x.parquet, x.arrow, x.jsonl or x.csv'
 complete -c abs -n '__abs_is state' -l state -r -f -d 'Which state, where an operator has several'
+complete -c abs -n '__abs_is state' -l type -r -f -d 'Type of a state that Flink keeps as bytes, such as count=long or seen=row(long, string)'
+complete -c abs -n '__abs_is state' -l uid -r -f -d 'A name that an operator of Flink may have been given by uid(): proved by its hash; repeatable'
+complete -c abs -n '__abs_is state' -l search -r -f -a '(__fish_complete_directories)' -d 'Look here too for files of Flink\'s that lie elsewhere now; repeatable'
+complete -c abs -n '__abs_is state' -l path-map -r -f -d 'What began with OLD in Flink\'s metadata begins with NEW now; repeatable'
 complete -c abs -n '__abs_is state' -l format -r -f -a 'abs flink spark' -d 'Format of the store, in place of what is recognised from its files'
 complete -c abs -n '__abs_is state' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
 complete -c abs -n '__abs_is state' -s q -l quiet -d 'Print results and errors only'
@@ -131,6 +135,8 @@ complete -c abs -n '__abs_is plan-recovery' -l distrust -r -f -d 'Do not use thi
 complete -c abs -n '__abs_is plan-recovery' -l epoch -r -f -d 'The epoch to come by; as in PATH@N'
 complete -c abs -n '__abs_is plan-recovery' -l parallelism -r -f -d 'Not in this version: restore this operator with N tasks'
 complete -c abs -n '__abs_is plan-recovery' -l out -r -F -d 'Write the plan to this file, for \'abs restore\''
+complete -c abs -n '__abs_is plan-recovery' -l search -r -f -a '(__fish_complete_directories)' -d 'Look here too for files of Flink\'s that lie elsewhere now; repeatable'
+complete -c abs -n '__abs_is plan-recovery' -l path-map -r -f -d 'What began with OLD in Flink\'s metadata begins with NEW now; repeatable'
 complete -c abs -n '__abs_is plan-recovery' -l format -r -f -a 'abs flink spark' -d 'Format of the store, in place of what is recognised from its files'
 complete -c abs -n '__abs_is plan-recovery' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
 complete -c abs -n '__abs_is plan-recovery' -s q -l quiet -d 'Print results and errors only'
@@ -140,7 +146,7 @@ complete -c abs -n '__abs_is plan-recovery' -s h -l help -d 'Show this message a
 # abs restore
 complete -c abs -n '__abs_is restore' -F
 complete -c abs -n '__abs_is restore' -l job -r -F -d 'Topology file with the job\'s code; needed unless all of its functions are built in'
-complete -c abs -n '__abs_is restore' -l to -r -f -a '(__fish_complete_directories)' -d 'Store that the restored epoch goes to; default: the plan\'s own'
+complete -c abs -n '__abs_is restore' -l to -r -f -a '(__fish_complete_directories)' -d 'Store that the restored epoch goes to; default: the plan\'s own. Of Flink: a new directory'
 complete -c abs -n '__abs_is restore' -l engine -r -f -a 'spark inline' -d 'spark: worker processes; inline: this process alone, no JVM'
 complete -c abs -n '__abs_is restore' -l master -r -f -d 'Spark master: local[*], local[N], spark://HOST:PORT, yarn or k8s://'
 complete -c abs -n '__abs_is restore' -l until -r -f -a 'drained end' -d 'drained: stop when the logs are replayed; end: go on to the end of the input'

@@ -198,3 +198,66 @@ def test_damaged_metadata_is_a_finding_of_validate_and_an_error_of_inspect(
     code, out, err = run(capsys, "inspect", own, "-o", "json")
     assert (code, out) == (3, "")
     assert checked(err)["code"] == 3
+
+
+# -- state ----------------------------------------------------------------------------------------------------
+
+
+def rows(capsys: pytest.CaptureFixture[str], *args: object) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = result(capsys, "state", *args)["rows"]
+    return found
+
+
+def test_the_states_of_a_checkpoint_with_their_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(capsys, "state", HASHMAP)
+    found = {(s["operator"], s["name"]): s for s in told["states"]}
+    assert found["totals", "count"]["rows"] == 37
+    assert found["op-state", "offsets-union"]["kind"] == "union"
+    assert "37 entries of Orders$Opaque (KryoSerializer)" in found["totals", "opaque"]["opaque"]
+
+
+@pytest.mark.parametrize("operator", ["totals", "8eeed16b661251f13cfc6a3c5e75c420", "Totals per user"])
+def test_an_operator_is_meant_by_uid_hash_or_name(capsys: pytest.CaptureFixture[str], operator: str) -> None:
+    (row,) = rows(capsys, HASHMAP, operator, "--state", "count", "--key", "user-9")
+    assert row["key"] == "user-9"
+    assert row["value"] > 0
+
+
+def test_a_state_of_one_operator_alone_needs_no_operator(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(rows(capsys, HASHMAP, "--state", "rules-broadcast")) == 40
+    (window, *_) = rows(capsys, HASHMAP, "--state", "window-contents")
+    assert window["window_end"] - window["window_start"] == 1000
+
+
+def test_values_of_a_class_of_the_jobs_own_are_shown_as_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    (row, *_) = rows(capsys, CANONICAL, "totals", "--state", "opaque")
+    assert row["value"]["class"] == "Orders$Opaque (KryoSerializer)"
+    assert len(row["value"]["bytes"]) == 2 + 2 * row["value"]["length"]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "jsonl"])
+def test_state_goes_to_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, ending: str) -> None:
+    out = tmp_path / f"orders.{ending}"
+    told = result(capsys, "state", CANONICAL, "totals", "--state", "last-order", "--out", out)
+    assert told["count"] == 37
+    assert out.stat().st_size > 0
+
+
+def test_a_type_that_is_none_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("count", "count=nonsense"):
+        code, _, err = run(capsys, "state", HASHMAP, "totals", "--state", "count", "--type", text)
+        assert code == 2
+        assert "type" in err or "TYPE" in err
+
+
+def test_rows_before_a_damaged_file_are_shown_then_the_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    own = Path(shutil.copytree(latest(HASHMAP), tmp_path / "own"))
+    inspected = result(capsys, "inspect", own, "--task", "totals/1")
+    files = inspected["operators"][0]["tasks"][0]["files"]
+    (own / files[0]["path"]).unlink()
+    code, out, err = run(capsys, "state", own, "totals", "--state", "count")
+    assert code != 0
+    assert "user-9 " in out
+    assert "is not there" in err

@@ -109,9 +109,10 @@ def _epoch_page(
     """The page of an epoch, narrowed; the newest complete one if none is named. UnknownTask for what it has not."""
     from abscli.graph.backedges import back_edges
     from abscli.render.inspect import EpochPage
-    from formats.open import resolve_epoch
+    from formats.open import known_as, resolve_epoch
 
     epoch = resolve_epoch(store, number)
+    operator = known_as(store, epoch, operator) if operator is not None else None
     detail = narrowed(store.detail(epoch), operator, task)
     graph = store.topology(epoch)
     own = _own(store, epoch, detail.operators[0].id if operator or task else None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.commands import exits
-from abscli.commands.options import Failed, FormatChoice, OutputForm, Quiet, Verbose
+from abscli.commands.options import Failed, FormatChoice, OutputForm, PathMap, Quiet, Search, Verbose, looking
 from abscli.commands.output import Output, emit_json, emit_ndjson, emit_text, note, width
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ EXAMPLES = (
     ("abs plan-recovery snapshots --out plan.json", "The job is down: a plan back to the newest whole epoch."),
     ("abs plan-recovery snapshots@7 --out plan.json", "The same, to epoch 7."),
     ("abs plan-recovery snapshots --failed counts/1", "The job runs and one task has died: what must restart."),
+    ("abs plan-recovery checkpoints/0d9f... --search savepoints --out plan.json", "Flink's newest whole checkpoint."),
     ("abs plan-recovery --topology job.yaml --failed counts/1 -o json", "The same from the graph alone."),
 )
 EXIT_STATUS = exits.status(
@@ -66,6 +67,8 @@ def plan_recovery(
     out: Annotated[
         str | None, typer.Option("--out", metavar="FILE", help="Write the plan to this file, for 'abs restore'.")
     ] = None,
+    search: Search = None,
+    path_map: PathMap = None,
     format: FormatChoice = None,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
@@ -76,6 +79,8 @@ def plan_recovery(
     With a store: the job is down, and the plan says how to get a whole epoch again. With --failed: the job runs and
     these tasks have died; the plan names the tasks that must restart, the receivers that drop what they have already
     seen, and why. With --topology the same is worked out from the graph alone.
+
+    Of Flink's checkpoints: the newest that is whole, why newer ones are not, and what a copy sets right.
 
     Nothing is changed. A plan lists every file and digest that it relies on; 'abs restore' refuses it when they have
     changed.
@@ -90,7 +95,28 @@ def plan_recovery(
         return
     if ref is None:
         raise typer.BadParameter("a store (REF) or --topology is needed", param_hint="'REF'")
+    if _is_flink(ref, format):
+        if failed or distrust or parallelism or strategy is Strategy.REPAIR:
+            what = "of Flink's checkpoints a whole one is chosen: only --epoch, --search and --path-map apply"
+            raise typer.BadParameter(what, param_hint="'REF'")
+        from abscli.commands import flink_recovery
+        from formats.open import parse_reference
+
+        path, named = parse_reference(ref)
+        extra = looking(search=search, path_map=path_map)
+        flink_recovery.plan(path, epoch if epoch is not None else named, extra, output, out)
+        return
+    if search or path_map:
+        raise typer.BadParameter("only files of Flink's checkpoints are looked for", param_hint="'--search'")
     _show(_from_store(ref, failed, strategy, distrust, epoch, parallelism, format), output, out)
+
+
+def _is_flink(ref: str, format: StoreFormat | None) -> bool:
+    from formats.open import parse_reference, recognise
+    from formats.storage import open_storage
+
+    path, _ = parse_reference(ref)
+    return recognise(open_storage(path.removesuffix("/_metadata")), format).name == "flink"
 
 
 def _from_store(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     ("abs restore plan.json --job job.yaml", "Restores, and asks before it changes the store."),
     ("abs restore plan.json --job job.yaml --dry-run", "Checks that the plan still holds, and changes nothing."),
+    ("abs restore plan.json --to /srv/copy", "A plan for Flink: a copy that 'flink run -s' can start from."),
     ("abs restore plan.json --job job.yaml --to recovered --yes", "Into another store, without a question."),
 )
 EXIT_STATUS = exits.status(
@@ -48,7 +49,7 @@ def restore(
     to: Annotated[
         str | None,
         typer.Option("--to", metavar="PATH", show_default=False,
-                     help="Store that the restored epoch goes to; default: the plan's own."),
+                     help="Store that the restored epoch goes to; default: the plan's own. Of Flink: a new directory."),
     ] = None,
     engine: EngineChoice = Engine.SPARK,
     master: Master = "local[*]",
@@ -70,6 +71,9 @@ def restore(
     State is restored, the logs become the heads of their channels and are replayed, and a new complete epoch ends it;
     'abs run --resume' goes on from there. A plan whose inputs have changed is refused. The code that
     runs is that of --job, never something from the store.
+
+    Of a plan for Flink a self-contained copy of the checkpoint is written to --to, with a new _metadata that refers to
+    the copied files, and the 'flink run -s' line that starts a job from it is printed. The checkpoint is only read.
     """
     import os
     import shlex
@@ -78,11 +82,18 @@ def restore(
     from abscli.engine.job import JobOptions
     from abscli.planner.repeats import total
     from abscli.recovery import restore as recovery
+    from abscli.recovery.flink_plan import is_flink_plan
     from abscli.render.plan import plan_text
     from formats.open import open_native
     from formats.plan import decode
 
-    planned = decode(_read(plan), plan)
+    data = _read(plan)
+    if is_flink_plan(data):
+        from abscli.commands import flink_recovery
+
+        flink_recovery.restore(data, plan, to, output, dry_run=dry_run)
+        return
+    planned = decode(data, plan)
     if planned.store is None or planned.epoch is None:
         raise typer.BadParameter("the plan is from a graph alone, without a store: there is nothing to restore from",
                                  param_hint="'PLAN'")  # fmt: skip

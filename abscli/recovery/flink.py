@@ -143,8 +143,7 @@ def restore_flink(
     file no longer gives its bytes, FormatError if the target is there already or lies in the source. Whatever goes
     wrong, no `_metadata` appears, and what was written is removed.
     """
-    if _digest(store, plan.epoch) != plan.sha256:
-        raise StalePlan(f"the {FILE} of checkpoint {plan.epoch} has changed since the plan was made", path=store.path)
+    check_plan(store, plan)
     metadata = store.metadata(plan.epoch)
     copied = copies(_places(store, plan.epoch))
     new = encode(rewritten(metadata, copied, os.path.basename(plan.directory)))
@@ -168,6 +167,15 @@ def restore_flink(
         raise
     repairs = (*plan.repairs, *_converted(store, plan.epoch))
     return FlinkRestored(plan.epoch, target, len(written), total, repairs, run_line(target))
+
+
+def check_plan(store: FlinkStore, plan: FlinkPlan) -> None:
+    """StalePlan if the snapshot is not the one that the plan was made of, or is gone."""
+    gone = plan.epoch not in store.epoch_numbers() or not store.has_metadata(plan.epoch)
+    if gone or _digest(store, plan.epoch) != plan.sha256:
+        said = "is gone" if gone else "has changed since the plan was made"
+        hint = "make a new plan with abs plan-recovery"
+        raise StalePlan(f"the {FILE} of checkpoint {plan.epoch} {said}", path=store.path, hint=hint)
 
 
 def _converted(store: FlinkStore, epoch: int) -> Iterator[str]:

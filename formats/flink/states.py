@@ -17,14 +17,18 @@ if TYPE_CHECKING:
     from formats.flink.store import FlinkStore
 
 
-def list_states(store: FlinkStore, epoch: int, *, count: bool = False, types: Types | None = None) -> list[StateFacts]:
-    """Every state, by operator. count: read all rows, to know how many there are and how much of them is hidden."""
+def list_states(
+    store: FlinkStore, epoch: int, *, count: bool = False, types: Types | None = None, only: str | None = None
+) -> list[StateFacts]:
+    """Every state, by operator. count: read all rows, to know how many there are and how much of them is hidden; only:
+    of this operator."""
     metadata = store.metadata(epoch)
     names = store.names(metadata)
     streams = store.streams(epoch)
     return [
         _facts(names[operator.id], row)
         for operator in metadata.operators
+        if only in (None, names[operator.id])
         for row in summaries(operator, streams, count=count, types=types)
     ]
 

@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 MOST = 1 << 30
 """Bytes beyond which a `_metadata` is not read: none that Flink writes comes near."""
 
+COUNTED = 64 << 20
+"""Bytes of state that are read to count rows where nobody asked for them."""
+
 
 class FlinkStore:
     """What Flink left at a path: a job's checkpoints, or one snapshot.
@@ -216,6 +219,10 @@ class FlinkStore:
             said = f"checkpoint {epoch} has no operator {name!r}; it has " + ", ".join(names.values())
         raise UnknownTask(said, path=self.path, hint="--uid NAME proves the uid of an operator of Flink 1.x")
 
+    def operator_id(self, epoch: int, name: str) -> str:
+        """What the view calls an operator that is named by uid, hash or name; UnknownTask if there is none."""
+        return self.names(self.metadata(epoch))[self.find_operator(epoch, name).id]
+
     # -- the view -----------------------------------------------------------------------------------------
 
     def epochs(self) -> list[EpochFacts]:
@@ -342,6 +349,16 @@ class FlinkStore:
         from formats.flink import states
 
         return states.list_states(self, epoch, types=self.types)
+
+    def counted_states(self, epoch: int, operator: str | None = None) -> list[StateFacts]:
+        """The same, of all operators or one, with rows and bytes if at most COUNTED bytes of state are to be read; then
+        what cannot be decoded is told with how much it hides."""
+        from formats.flink import states
+
+        metadata = self.metadata(epoch)
+        mine = [o for o in metadata.operators if operator in (None, self.names(metadata)[o.id])]
+        count = sum(facts.operator_size(o) for o in mine) <= COUNTED
+        return states.list_states(self, epoch, count=count, types=self.types, only=operator)
 
     def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
         from formats.flink import states
