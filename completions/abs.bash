@@ -28,7 +28,7 @@ _abs() {
                 inspect) valued='--operator --task --uid --search --path-map --format -o --output' ;;
                 state) valued='--key --where --limit --columns --out --state --type --uid --search --path-map --format -o --output' ;;
                 validate) valued='--max-age --min-epochs --search --path-map --uid --format -o --output' ;;
-                diff) valued='--operator --out --format -o --output' ;;
+                diff) valued='--operator --out --uids --uid --search --path-map --format -o --output' ;;
                 plan-recovery) valued='--topology --failed --strategy --distrust --epoch --parallelism --out --search --path-map --format -o --output' ;;
                 restore) valued='--job --to --engine --master --until --policy -o --output' ;;
                 simulate) valued='--runs --seed --policy --crash --records --subtasks --worlds --out -o --output' ;;
@@ -135,10 +135,14 @@ _abs() {
             esac
             ;;
         diff)
-            options='--operator --rows --out --exit-code --format -o --output -q --quiet -v --verbose -h --help'
+            options='--operator --rows --out --uids --uid --search --path-map --exit-code --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --operator) kind=value ;;
                 --out) kind=option-file ;;
+                --uids) kind=option-file ;;
+                --uid) kind=value ;;
+                --search) kind=option-directory ;;
+                --path-map) kind=value ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats.errors import FormatError, NotFound, OtherFormat
@@ -15,6 +14,7 @@ from formats.storage import Storage, open_storage
 from formats.view import CheckpointStore, StateFacts, Status
 
 if TYPE_CHECKING:
+    from formats.flink.store import FlinkStore
     from formats.native.reader import NativeStore
 
 
@@ -158,23 +158,32 @@ def resolve_epoch(store: CheckpointStore, epoch: int | str | None) -> int:
     return latest
 
 
+def as_flink(store: CheckpointStore) -> FlinkStore | None:
+    """The store, if it is one of Flink's, for what only those can answer."""
+    if store.format != "flink":
+        return None
+    from formats.flink.store import FlinkStore
+
+    return store if isinstance(store, FlinkStore) else None
+
+
 def only_epoch(store: CheckpointStore) -> int | None:
     """The epoch that the path alone names, such as one `chk-N` or a savepoint of Flink; None for a whole store."""
-    found: int | None = getattr(store, "only", None)
-    return found
+    flink = as_flink(store)
+    return flink.only if flink is not None else None
 
 
 def known_as(store: CheckpointStore, epoch: int, operator: str) -> str:
     """The id of an operator that may be named otherwise too: in Flink by uid, hash or name."""
-    find: Callable[[int, str], str] | None = getattr(store, "operator_id", None)
-    return operator if find is None else find(epoch, operator)
+    flink = as_flink(store)
+    return flink.operator_id(epoch, operator) if flink is not None else operator
 
 
 def states_of(store: CheckpointStore, epoch: int, operator: str | None = None) -> list[StateFacts]:
     """The states of an epoch, counted where the format has no counts and there is not too much of them; of one operator
     at least."""
-    count: Callable[[int, str | None], list[StateFacts]] | None = getattr(store, "counted_states", None)
-    return store.states(epoch) if count is None else count(epoch, operator)
+    flink = as_flink(store)
+    return flink.counted_states(epoch, operator) if flink is not None else store.states(epoch)
 
 
 def no_epoch(path: str, epoch: int, numbers: list[int]) -> NotFound:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -261,3 +262,180 @@ def test_rows_before_a_damaged_file_are_shown_then_the_error(
     assert code != 0
     assert "user-9 " in out
     assert "is not there" in err
+
+
+# -- diff -----------------------------------------------------------------------------------------------------
+
+
+def test_two_snapshots_by_keys_files_and_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(capsys, "diff", latest(HASHMAP), CANONICAL)
+    operators = {op["id"]: op for op in told["operators"]}
+    states = {state["state"]: state for state in operators["totals"]["states"]}
+    assert states["count"]["unchanged"] == 37 or states["count"]["changed"]
+    assert states["per-item"]["key"] == ["key", "map_key"]
+    assert states["opaque"]["added"] is None, "hidden rows are not compared, and do not count as equal"
+    assert "37 entries" in states["opaque"]["note"]
+    assert told["raw"]["shared"]["files"] == 0
+    assert told["raw"]["new"]["files"] > 0
+
+
+def test_a_checkpoint_differs_from_itself_in_nothing_that_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(capsys, "diff", CANONICAL, CANONICAL)
+    assert told["identical"] is True
+    assert told["raw"]["gone"] == {"files": 0, "bytes": 0}
+
+
+def test_state_that_would_have_no_owner(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    uids = tmp_path / "uids.txt"
+    uids.write_text("# the new job\ntotals\njoin\n\nnew-one\n")
+    told = result(capsys, "diff", CANONICAL, "--uids", uids)
+    assert [(one["operator"], one["by"]) for one in told["owned"]] == [("totals", "uid"), ("join", "uid")]
+    assert {"op-state", "types", "win-avg"} <= {one["operator"] for one in told["orphans"]}
+    assert told["new"] == ["new-one"]
+    assert run(capsys, "diff", CANONICAL, "--uids", uids)[0] == 0
+    code, out, _ = run(capsys, "diff", CANONICAL, "--uids", uids, "--exit-code")
+    assert code == 3
+    assert "State without an owner" in out
+
+
+def rest_plan(names: dict[str, str]) -> dict[str, Any]:
+    """A plan as REST gives it: vertex id -> description, in a line from the first to the last."""
+    ids = list(names)
+    return {
+        "plan": {
+            "jid": "0" * 32,
+            "name": "orders",
+            "nodes": [
+                {
+                    "id": id,
+                    "parallelism": 2,
+                    "description": names[id],
+                    "inputs": [{"id": ids[i - 1], "num": 0, "ship_strategy": "HASH", "exchange": "pipelined_bounded"}]
+                    if i
+                    else [],
+                }
+                for i, id in enumerate(ids)
+            ],
+        }
+    }
+
+
+def test_owners_by_the_ids_of_a_plan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(rest_plan({
+        "4b0df09fa2c712a6d78c4c9e4085c859": "Source: orders source<br/>",
+        "8eeed16b661251f13cfc6a3c5e75c420": "Totals per user<br/>+- One state per type<br/>",
+        "f" * 32: "Join orders with rules<br/>",
+    })))  # fmt: skip
+    told = result(capsys, "diff", CANONICAL, "--uids", plan)
+    assert {one["operator"]: one["by"] for one in told["owned"]} == {
+        "src-orders": "id", "totals": "id", "types": "name",
+    }  # fmt: skip
+    reasons = {one["operator"]: one["reason"] for one in told["orphans"]}
+    assert "another id" in reasons["join"]
+    assert told["new"] == ["Join orders with rules"]
+
+
+# -- plans of Flink's -----------------------------------------------------------------------------------------
+
+
+def test_a_rest_plan_is_a_job_graph(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(rest_plan({"a" * 32: "Source: in<br/>", "b" * 32: "count<br/>+- out: Writer<br/>"})))
+    told = result(capsys, "topology", plan)
+    assert [(op["id"], op["parallelism"], op["max_parallelism"]) for op in told["operators"]] == [
+        ("Source: in", 2, 128), ("count", 2, 128),
+    ]  # fmt: skip
+    assert [(e["from"], e["to"], e["partition"]) for e in told["edges"]] == [("Source: in", "count", "hash")]
+    told = result(capsys, "plan-recovery", "--topology", plan, "--failed", "count/1")
+    assert told["kind"] == "partial"
+
+
+def test_an_execution_plan_is_a_job_graph(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    nodes = [
+        {"id": 1, "type": "Source: in", "pact": "Data Source", "contents": "Source: in", "parallelism": 3},
+        {"id": 2, "type": "Map", "pact": "Operator", "contents": "Map", "parallelism": 2,
+         "predecessors": [{"id": 1, "ship_strategy": "REBALANCE", "side": "second"}]},
+        {"id": 3, "type": "Map", "pact": "Operator", "contents": "Map", "parallelism": 2,
+         "predecessors": [{"id": 2, "ship_strategy": "FORWARD", "side": "second"}]},
+    ]  # fmt: skip
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"nodes": nodes}))
+    told = result(capsys, "topology", plan)
+    assert [op["id"] for op in told["operators"]] == ["Source: in", "2", "3"]
+    assert [e["partition"] for e in told["edges"]] == ["rebalance", "forward"]
+
+
+@pytest.mark.parametrize("text", [
+    '{"nodes": []}', '{"nodes": [{}]}', '{"plan": {"nodes": [{"id": "a", "parallelism": 0}]}}', '{"nodes": [3]}',
+    '{"nodes": [{"id": "a", "parallelism": 1, "inputs": [{"id": "b"}]}]}',
+    '{"nodes": [{"id": "a", "parallelism": 1, "inputs": [{"id": "a"}]}]}',
+])  # fmt: skip
+def test_a_plan_that_does_not_hold_is_a_usage_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
+) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(text)
+    code, _, err = run(capsys, "topology", plan)
+    assert code == 2
+    assert "plan.json" in err or "no source" in err
+
+
+# -- plan and restore -----------------------------------------------------------------------------------------
+
+
+def test_the_newest_whole_checkpoint_is_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(capsys, "plan-recovery", OPEN)
+    assert told["epoch"] == 2
+    assert [row["epoch"] for row in told["skipped"]] == [3]
+    assert told["command"].startswith("flink run -s file:///")
+    code, out, _ = run(capsys, "plan-recovery", OPEN)
+    assert code == 0
+    assert "never completed" in out
+
+
+def test_a_lost_properties_tail_is_mended_in_a_copy(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    own, plan, copy = tmp_path / "own", tmp_path / "plan.json", tmp_path / "copy"
+    shutil.copytree(CANONICAL, own)
+    data = (own / "_metadata").read_bytes()
+    (own / "_metadata").write_bytes(data[: data.rindex(b"\xac\xed\x00\x05") + 30])
+    told = result(capsys, "plan-recovery", own, "--out", plan)
+    assert told["command"] is None
+    assert "properties" in told["repairs"][0]
+    assert result(capsys, "restore", plan, "--to", copy)["command"] == f"flink run -s file://{copy} JOB.jar"
+    assert result(capsys, "validate", copy)["epochs"][0]["verdict"] == "complete"
+    assert result(capsys, "diff", copy, CANONICAL)["identical"] is True
+
+
+def test_a_checkpoint_that_has_changed_makes_a_plan_stale(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    own, plan = tmp_path / "own", tmp_path / "plan.json"
+    shutil.copytree(CANONICAL, own)
+    result(capsys, "plan-recovery", own, "--out", plan)
+    code, _, err = run(capsys, "restore", plan)
+    assert code == 2
+    assert "--to" in err
+    assert run(capsys, "restore", plan, "--to", own)[0] == 2
+    assert run(capsys, "restore", plan, "--dry-run")[0] == 0
+    shutil.copy(latest(HASHMAP) / "_metadata", own / "_metadata")
+    assert run(capsys, "restore", plan, "--to", tmp_path / "copy")[0] == 5
+    (own / "_metadata").unlink()
+    assert run(capsys, "restore", plan, "--to", tmp_path / "copy")[0] in (5, 10)
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_checkpoint_with_a_lost_file_has_no_recovery(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    own = Path(shutil.copytree(CANONICAL, tmp_path / "own"))
+    max((path for path in own.iterdir() if path.name != "_metadata"), key=lambda path: path.stat().st_size).unlink()
+    code, _, err = run(capsys, "plan-recovery", own)
+    assert code == 4
+    assert "is not there" in err
+    assert "--search" in err
+
+
+@pytest.mark.parametrize("text", ['{"schema": "abs.flink-plan"}', '{"schema": "abs.flink-plan", "version": "2.0"}'])
+def test_a_plan_file_that_does_not_hold_is_a_usage_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
+) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(text)
+    assert run(capsys, "restore", plan, "--to", tmp_path / "copy")[0] == 2

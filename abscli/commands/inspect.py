@@ -123,16 +123,13 @@ def _own(store: CheckpointStore, epoch: int, operator: str | None) -> dict[str, 
     """What the format itself says; None where it has nothing more, as of an epoch that was never completed. operator:
     the one whose state is to be counted, where the format has no counts."""
     from formats.errors import NotFound
+    from formats.open import as_flink
 
     if store.format == "abs":
         return None
+    flink = as_flink(store)
     with contextlib.suppress(NotFound):
-        if store.format == "flink":
-            from formats.flink.store import FlinkStore
-
-            assert isinstance(store, FlinkStore)
-            return store.raw(epoch, operator)
-        return store.raw(epoch)
+        return store.raw(epoch) if flink is None else flink.raw(epoch, operator)
     return None
 
 

@@ -46,7 +46,8 @@ def plan_recovery(
     ] = None,
     topology: Annotated[
         str | None,
-        typer.Option("--topology", metavar="JOB", help="Plan from this topology file alone; needs --failed."),
+        typer.Option("--topology", metavar="JOB",
+                     help="Plan from this topology file, or Flink's plan JSON, alone; needs --failed."),
     ] = None,
     failed: Failed = None,
     strategy: Annotated[
@@ -157,10 +158,10 @@ def _from_graph(topology: str, failed: list[str]) -> Plan:
     from datetime import UTC, datetime
 
     from abscli.planner.plan import plan_partial
-    from formats.topology_file import parse_topology
+    from formats.flink.plan_json import parse_job
 
     created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return plan_partial(parse_topology(topology), failed, created=created)
+    return plan_partial(parse_job(topology), failed, created=created)
 
 
 def _show(plan: Plan, form: Output, out: str | None) -> None:

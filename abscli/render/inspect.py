@@ -24,6 +24,7 @@ from abscli.render.columns import (
     wrapped,
 )
 from abscli.render.facts import facts
+from formats.open import as_flink
 from formats.view import ChannelFacts, CheckpointStore, EpochDetail, EpochFacts, Status, TaskFacts
 
 VERSION = "1.0"
@@ -50,8 +51,8 @@ class StorePage:
         """The page of an open store."""
         epochs = tuple(store.epochs())
         latest = next((e.epoch for e in reversed(epochs) if e.status is Status.COMPLETE), None)
-        overview = getattr(store, "overview", None)
-        return cls(store.path, store.format, store.job, epochs, latest, overview() if overview is not None else None)
+        flink = as_flink(store)
+        return cls(store.path, store.format, store.job, epochs, latest, flink.overview() if flink is not None else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ class StateSummary:
     """One state of an operator over all of its subtasks.
 
     name: None for what cannot be told apart. kind: `value`, `list`, `map`, `reducing`, `aggregating`, `timers`; of
-    operator state `list`, `union`, `broadcast`. keyed: whether it is keyed state. key: its key columns. rows, bytes
+    operator state `list`, `union`, `broadcast`. keyed: whether it is keyed state. key: its key columns; identity: those
+    that tell its rows apart, none where only whole rows do. rows, bytes
     (uncompressed, as the layout has them): None unless they were counted and all are known. opaque: what cannot be
     read of it and why, in words. problem: why rows are missing. serializers: as plain values.
     """
@@ -44,6 +45,7 @@ class StateSummary:
     kind: str
     keyed: bool
     key: tuple[str, ...] = ()
+    identity: tuple[str, ...] = ()
     rows: int | None = None
     bytes: int | None = None
     opaque: str | None = None
@@ -108,8 +110,10 @@ def _table(found: dict[tuple[bool, str | None], StateSummary], table: Table, met
     info = table.info
     row = found.get((True, info.name))
     if row is None:
-        key = tuple(column.name for column in keyed_columns(table) if column.source == "keys")
-        row = StateSummary(info.name, info.word, True, key, opaque=_static(table))
+        columns = keyed_columns(table)
+        key = tuple(column.name for column in columns if column.source == "keys")
+        own = tuple(column.name for column in columns if table.timers or column.source != "values")
+        row = StateSummary(info.name, info.word, True, key, own, opaque=_static(table))
         row.serializers = serializers(info, meta.key if meta is not None else None)
         found[True, info.name] = row
     return row
@@ -186,7 +190,9 @@ def _operator(
 ) -> None:
     for part in handle.states:
         row = found.setdefault((False, part.name), StateSummary(part.name, OPERATOR_WORDS[part.mode], False))
-        if part.mode is not Mode.BROADCAST:
+        if part.mode is Mode.BROADCAST:
+            row.identity = ("subtask", "map_key")
+        else:
             row.rows = (row.rows or 0) + len(part.offsets)
     try:
         meta = operator_meta(handle, streams)

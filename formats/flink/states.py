@@ -18,26 +18,32 @@ if TYPE_CHECKING:
 
 
 def list_states(
-    store: FlinkStore, epoch: int, *, count: bool = False, types: Types | None = None, only: str | None = None
+    store: FlinkStore,
+    epoch: int,
+    *,
+    count: bool = False,
+    types: Types | None = None,
+    only: str | None = None,
+    whole: bool = False,
 ) -> list[StateFacts]:
     """Every state, by operator. count: read all rows, to know how many there are and how much of them is hidden; only:
-    of this operator."""
+    of this operator; whole: its key with all that tells rows apart, as windows and the keys of maps do."""
     metadata = store.metadata(epoch)
     names = store.names(metadata)
     streams = store.streams(epoch)
     return [
-        _facts(names[operator.id], row)
+        _facts(names[operator.id], row, row.identity if whole else row.key)
         for operator in metadata.operators
         if only in (None, names[operator.id])
         for row in summaries(operator, streams, count=count, types=types)
     ]
 
 
-def _facts(operator: str, row: StateSummary) -> StateFacts:
+def _facts(operator: str, row: StateSummary, key: tuple[str, ...]) -> StateFacts:
     opaque = row.opaque
     if row.problem is not None:
         opaque = f"{opaque}; {row.problem}" if opaque else str(row.problem)
-    return StateFacts(operator, row.name, row.kind, row.key, row.rows, row.bytes, opaque)
+    return StateFacts(operator, row.name, row.kind, key, row.rows, row.bytes, opaque)
 
 
 def read_state(

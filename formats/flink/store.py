@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from formats.errors import FormatError, NotFound, UnknownTask
 from formats.flink import channels, facts, layout, splits
 from formats.flink.folders import Folder, FolderStreams
@@ -90,6 +92,7 @@ class FlinkStore:
         self.folders = (self.folder, *(Folder(open_storage(layout.trimmed(where))) for where in extra))
         self._read: dict[int, Metadata] = {}
         self._streams: dict[int, FolderStreams] = {}
+        self._hidden: dict[tuple[int, str], dict[str | None, str]] = {}
 
     @property
     def path(self) -> str:
@@ -349,6 +352,29 @@ class FlinkStore:
         from formats.flink import states
 
         return states.list_states(self, epoch, types=self.types)
+
+    def identified_states(self, epoch: int) -> list[StateFacts]:
+        """The same, with keys that tell every row from the others of its state."""
+        from formats.flink import states
+
+        return states.list_states(self, epoch, types=self.types, whole=True)
+
+    def hidden(self, epoch: int, operator: str, name: str | None) -> str | None:
+        """Why rows of a state are missing from what can be read, in words; None if all are there, be it as bytes.
+
+        In the heap's own layout values have no lengths, so that one which only its class can read hides others.
+        """
+        from formats.flink.state_rows import summaries
+
+        known = self._hidden.get((epoch, operator))
+        if known is None:
+            found = self.find_operator(epoch, operator)
+            heap = "heap" in facts.backends(msgspec.structs.replace(self.metadata(epoch), operators=(found,)))
+            count = facts.operator_size(found) <= COUNTED
+            rows = summaries(found, self.streams(epoch), count=count) if heap else []
+            known = {row.name: row.opaque for row in rows if row.opaque is not None}
+            self._hidden[epoch, operator] = known
+        return known.get(name)
 
     def counted_states(self, epoch: int, operator: str | None = None) -> list[StateFacts]:
         """The same, of all operators or one, with rows and bytes if at most COUNTED bytes of state are to be read; then
