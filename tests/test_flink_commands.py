@@ -157,7 +157,8 @@ def test_a_missing_file_is_put_down_to_its_task_and_state(capsys: pytest.Capture
     found = told["epochs"][0]["findings"]
     assert [(f["code"], f["path"]) for f in found] == [("missing-file", gone.name)]
     assert found[0]["task"]
-    assert "keyed state" in found[0]["message"]
+    assert "keyed state (" in found[0]["message"]
+    assert "all files are there of" in told["epochs"][0]["notes"][0]
 
 
 def test_a_path_map_finds_what_was_moved_apart(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -33,6 +33,10 @@ NOT_READ: dict[Code, str] = {
 }
 
 
+NAMED = 8
+"""States that a finding about a file names."""
+
+
 class FlinkReport(msgspec.Struct, frozen=True):
     """report: as of any store; why: epoch -> code -> why it is unchecked; notes: epoch -> what Flink would trip over
     though nothing is lost."""
@@ -163,6 +167,9 @@ def _files(evidence: EpochEvidence) -> Iterator[Finding]:
 
 def _file(file: FileEvidence) -> Finding | None:
     what = FIELDS[file.field]
+    if file.states:
+        more = len(file.states) - NAMED
+        what += f" ({', '.join(file.states[:NAMED])}{f' and {more} more' if more > 0 else ''})"
     if file.found is None:
         return Finding(Code.MISSING_FILE, file.task, None, file.path, f"is not there; it holds {what}; {file.hint}")
     if not file.fits:
@@ -204,5 +211,17 @@ def _notes(evidence: EpochEvidence) -> Iterator[str]:
                 f"{len(files)} files {said}: Flink looks for {min(files)} and will not find it;"
                 " `abs restore` makes a copy that it can read"
             )
+    if metadata is not None and (lost := {file.task for file in evidence.files if not file.fits}):
+        hurt = {task.rpartition("/")[0] for task in lost}
+        whole = [name for operator in metadata.operators if (name := evidence.names[operator.id]) not in hurt]
+        yield (
+            f"files of {_some(sorted(lost))} are lost; all files are there of "
+            + (_some(whole) if whole else "no operator")
+        )
     if metadata is not None and evidence.home.startswith("chk-") and evidence.home != f"chk-{metadata.checkpoint_id}":
         yield f"its _metadata is of checkpoint {metadata.checkpoint_id}"
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")

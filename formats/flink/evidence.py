@@ -13,7 +13,7 @@ import msgspec
 
 from formats.errors import FormatError
 from formats.flink import channels
-from formats.flink.facts import fits, wanted
+from formats.flink.facts import fits, states, wanted
 from formats.flink.handles import (
     ChannelHandle,
     FileHandle,
@@ -46,7 +46,8 @@ FIELDS: Final = {
 
 class FileEvidence(msgspec.Struct, frozen=True):
     """One reference to a file. task, field: whose it is; written: where Flink looks; wanted: bytes (of a segment: at
-    least); found: None if it is not there; how: how it was found; hint: what can be done where it is not."""
+    least); found: None if it is not there; how: how it was found; hint: what can be done where it is not; states: of a
+    file that is lost, the names of the states in it, as far as they are known."""
 
     task: str
     field: str
@@ -57,6 +58,7 @@ class FileEvidence(msgspec.Struct, frozen=True):
     found: int | None
     how: How | None
     hint: str
+    states: tuple[str, ...] = ()
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -125,11 +127,14 @@ def gather(
     files: list[FileEvidence] = []
     problems: list[Problem] = []
     reasons: dict[str, dict[str, None]] = {}
+    named: dict[str, tuple[str, ...]] = {}
     for task, operator, subtask, field, handle in every_handle(metadata, names):
         mine = [_file(store, epoch, task, field, stream) for stream in _files(handle)]
-        files += mine
         if any(file.found is None or not file.fits for file in mine):
+            held = _states(operator, handle, at, named)
+            files += [file if file.fits else msgspec.structs.replace(file, states=held) for file in mine]
             continue
+        files += mine
         problems += _offsets(task, field, handle, at)
         if not quick:
             for check in checks:
@@ -191,6 +196,20 @@ def _file(store: FlinkStore, epoch: int, task: str, field: str, handle: FileLike
         how=place.how if place is not None else None,
         hint=at.hint(handle) if place is None else "",
     )
+
+
+def _states(
+    operator: OperatorState, handle: Handle, at: Streams, named: dict[str, tuple[str, ...]]
+) -> tuple[str, ...]:
+    """The names of the states in a handle whose file is lost: keyed ones as another subtask has them."""
+    if isinstance(handle, OperatorStateHandle):
+        return tuple(state.name for state in handle.states)
+    if isinstance(handle, ChannelHandle):
+        return ()
+    if operator.id not in named:
+        found = states(operator, at)
+        named[operator.id] = tuple(state["name"] for state in found if state["keyed"] and state["name"])
+    return named[operator.id]
 
 
 def _offsets(task: str, field: str, handle: Handle, at: Streams) -> Iterator[Problem]:
