@@ -86,7 +86,9 @@ def plan_flink(store: FlinkStore, *, epoch: int | None = None, checks: tuple[Str
         if reason is None:
             return _plan(store, evidence, tuple(skipped))
         skipped.append((number, reason))
-    said = "; ".join(f"checkpoint {number}: {reason}" for number, reason in skipped[:3]) or "there is none"
+    said = f"the newest, checkpoint {skipped[0][0]}: {skipped[0][1]}" if skipped else "there is none"
+    if len(skipped) > 1:
+        said += "; nor is " + ", ".join(str(number) for number, _ in skipped[1:6]) + (" ..." if skipped[6:] else "")
     raise NoRecovery(
         f"checkpoint {epoch} cannot be restored: {skipped[0][1]}" if epoch is not None else f"none is whole ({said})",
         path=store.path,

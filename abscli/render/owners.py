@@ -30,9 +30,10 @@ def to_json(found: Owners, *, store: str, job: str | None, epoch: int, uids: str
 def text(found: Owners, *, store: str, epoch: int, uids: str, width: int = 80) -> str:
     """The verdict first; then who gets what."""
     verdict = "All state has an owner, and every operator is known." if found.fits else "They do not fit."
-    sections = [[*wrapped(f"Checkpoint {epoch} of {store}, operators of {uids}", width, "  "), verdict]]
+    sections = [[*wrapped(f"Checkpoint {epoch} of {store}, operators of {uids}", width, "  ", ""), verdict]]
     if found.orphans:
-        lines = ["State without an owner: Flink refuses to start, or with --allowNonRestoredState drops it"]
+        said = "Flink refuses to start, or with --allowNonRestoredState drops it"
+        lines = wrapped(said, width, "  ", "State without an owner: ")
         for orphan in found.orphans:
             said = f"{size(orphan.bytes)}: {orphan.reason}"
             lines += wrapped(said, width, "      ", f"  {orphan.operator} ({orphan.name or UNKNOWN}), ")

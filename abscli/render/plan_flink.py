@@ -13,7 +13,7 @@ ROWS = 20
 def plan_text(plan: FlinkPlan, *, width: int = 80, plan_file: str | None = None) -> str:
     """Which snapshot, why not a newer one, what a copy would set right, and the next command."""
     sections = [
-        wrapped(f"Plan: {plan.kind} {plan.epoch} of {plan.store}, in {plan.directory}", width, "  "),
+        wrapped(f"Plan: {plan.kind} {plan.epoch} of {plan.store}, in {plan.directory}", width, "  ", ""),
         [line for text in plan.repairs for line in wrapped(text, width, "    ", "  - ")],
         [
             line
