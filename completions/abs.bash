@@ -25,11 +25,11 @@ _abs() {
                 demo) valued='--master -o --output' ;;
                 topology) valued='-o --output' ;;
                 run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --from-epoch -o --output' ;;
-                inspect) valued='--operator --task --format -o --output' ;;
-                state) valued='--key --where --limit --columns --out --state --engine --master --format -o --output' ;;
-                validate) valued='--max-age --min-epochs --master --format -o --output' ;;
-                diff) valued='--operator --out --format -o --output' ;;
-                plan-recovery) valued='--topology --failed --strategy --distrust --epoch --parallelism --query-id --path-map --out --format -o --output' ;;
+                inspect) valued='--operator --task --uid --search --path-map --format -o --output' ;;
+                state) valued='--key --where --limit --columns --out --state --engine --master --type --uid --search --path-map --format -o --output' ;;
+                validate) valued='--max-age --min-epochs --master --search --path-map --uid --format -o --output' ;;
+                diff) valued='--operator --out --uids --uid --search --path-map --format -o --output' ;;
+                plan-recovery) valued='--topology --failed --strategy --distrust --epoch --parallelism --query-id --out --search --path-map --format -o --output' ;;
                 restore) valued='--job --to --engine --master --until --policy -o --output' ;;
                 simulate) valued='--example --runs --seed --policy --crash --records --subtasks --worlds --out -o --output' ;;
                 gc) valued='--keep --older-than --min-age -o --output' ;;
@@ -84,10 +84,13 @@ _abs() {
             esac
             ;;
         inspect)
-            options='--operator --task --watch --format -o --output -q --quiet -v --verbose -h --help'
+            options='--operator --task --watch --uid --search --path-map --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --operator) kind=value ;;
                 --task) kind=value ;;
+                --uid) kind=value ;;
+                --search) kind=option-directory ;;
+                --path-map) kind=value ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
@@ -96,7 +99,7 @@ _abs() {
             esac
             ;;
         state)
-            options='--key --where --limit --columns --out --state --engine --master --format -o --output -q --quiet -v --verbose -h --help'
+            options='--key --where --limit --columns --out --state --engine --master --type --uid --search --path-map --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --key) kind=value ;;
                 --where) kind=value ;;
@@ -106,6 +109,10 @@ _abs() {
                 --state) kind=value ;;
                 --engine) kind=option-choice choices='spark inline' ;;
                 --master) kind=value ;;
+                --type) kind=value ;;
+                --uid) kind=value ;;
+                --search) kind=option-directory ;;
+                --path-map) kind=value ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
@@ -115,11 +122,14 @@ _abs() {
             esac
             ;;
         validate)
-            options='--quick --deep --strict --max-age --min-epochs --master --format -o --output -q --quiet -v --verbose -h --help'
+            options='--quick --deep --strict --max-age --min-epochs --master --search --path-map --uid --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --max-age) kind=value ;;
                 --min-epochs) kind=value ;;
                 --master) kind=value ;;
+                --search) kind=option-directory ;;
+                --path-map) kind=value ;;
+                --uid) kind=value ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
@@ -128,10 +138,14 @@ _abs() {
             esac
             ;;
         diff)
-            options='--operator --rows --out --exit-code --format -o --output -q --quiet -v --verbose -h --help'
+            options='--operator --rows --out --uids --uid --search --path-map --exit-code --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --operator) kind=value ;;
                 --out) kind=option-file ;;
+                --uids) kind=option-file ;;
+                --uid) kind=value ;;
+                --search) kind=option-directory ;;
+                --path-map) kind=value ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
@@ -141,7 +155,7 @@ _abs() {
             esac
             ;;
         plan-recovery)
-            options='--topology --failed --strategy --distrust --epoch --parallelism --query-id --path-map --keep-in-flight --out --format -o --output -q --quiet -v --verbose -h --help'
+            options='--topology --failed --strategy --distrust --epoch --parallelism --query-id --keep-in-flight --out --search --path-map --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --topology) kind=option-file ;;
                 --failed) kind=value ;;
@@ -150,8 +164,9 @@ _abs() {
                 --epoch) kind=value ;;
                 --parallelism) kind=value ;;
                 --query-id) kind=value ;;
-                --path-map) kind=value ;;
                 --out) kind=option-file ;;
+                --search) kind=option-directory ;;
+                --path-map) kind=value ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from formats.errors import FormatError, NotFound, OtherFormat
 from formats.storage import Storage, open_storage
-from formats.view import CheckpointStore, Status
+from formats.view import CheckpointStore, StateFacts, Status
 
 if TYPE_CHECKING:
+    from formats.flink.store import FlinkStore
     from formats.native.reader import NativeStore
 
 
 class Format(NamedTuple):
     """How a format is recognised and opened. `module` is imported when it is asked.
 
-    recognise: the name of a function `(Storage) -> bool` that reads names and at most a few bytes; store: of a class
-    that is called with the Storage and is a CheckpointStore; looked_for: what is there if it is one, for messages.
+    recognise: the name of a function `(Storage) -> bool` that reads names and at most a few bytes; store: of what is
+    called with the Storage and gives a CheckpointStore; looked_for: what is there if it is one, for messages; takes:
+    fields of `Looking` that `store` takes as keywords.
     """
 
     name: str
@@ -29,12 +31,29 @@ class Format(NamedTuple):
     module: str
     recognise: str
     store: str
+    takes: tuple[str, ...] = ()
 
+
+class Looking(NamedTuple):
+    """What a user adds to a path, as written: directories where files may lie too, OLD=NEW where they were moved, names
+    that operators may have, NAME=TYPE of state whose type is not stored. Not every format has a use for them."""
+
+    search: tuple[str, ...] = ()
+    path_map: tuple[str, ...] = ()
+    uid: tuple[str, ...] = ()
+    type: tuple[str, ...] = ()
+
+
+NOTHING = Looking()
 
 FORMATS = (
     Format("abs", "abs-store.json (written by `abs run`)", "formats.native.reader", "is_native", "NativeStore"),
+    Format(
+        "flink", "chk-N, or _metadata (a checkpoint or savepoint of Flink)",
+        "formats.flink.opening", "recognise", "open_flink", ("search", "path_map", "uid", "type"),
+    ),
     Format("spark", "offsets/ of a streaming query", "formats.spark.store", "is_spark", "SparkStore"),
-)
+)  # fmt: skip
 """In the order in which they are tried."""
 
 
@@ -91,12 +110,29 @@ def recognise(storage: Storage, wanted: str | None = None) -> Format:
     )
 
 
-def open_store(path: str, format: str | None = None) -> CheckpointStore:
-    """The store at a path, of the format that is recognised or named; NotFound if there is none."""
-    storage = open_storage(path)
-    row = recognise(storage, format)
-    store: CheckpointStore = _function(row.module, row.store)(storage)
+def open_store(path: str, format: str | None = None, looking: Looking = NOTHING) -> CheckpointStore:
+    """The store at a path, of the format that is recognised or named; NotFound if there is none.
+
+    OtherFormat for something in `looking` that the format has no use for.
+    """
+    storage = open_storage(path.removesuffix("/_metadata"))
+    return opened(storage, recognise(storage, format), looking)
+
+
+def opened(storage: Storage, row: Format, looking: Looking = NOTHING) -> CheckpointStore:
+    """The store of a format that is known; OtherFormat as `open_store`."""
+    store: CheckpointStore = _function(row.module, row.store)(storage, **usable(row, looking, storage.root))
     return store
+
+
+def usable(row: Format, looking: Looking, path: str) -> dict[str, tuple[str, ...]]:
+    """What the user gave, by name; OtherFormat for something that the format has no use for."""
+    given: dict[str, tuple[str, ...]] = {name: value for name, value in looking._asdict().items() if value}
+    for name in given:
+        if name not in row.takes:
+            option = f"--{name.replace('_', '-')}"
+            raise OtherFormat(f"{option} means nothing to a store of format {row.name}", path=path)
+    return given
 
 
 def open_native(path: str, format: str | None = None, *, purpose: str) -> NativeStore:
@@ -130,6 +166,34 @@ def resolve_epoch(store: CheckpointStore, epoch: int | str | None) -> int:
     if latest is None:
         raise NotFound("no complete epoch", path=store.path, hint="`abs inspect` shows the ones that were begun")
     return latest
+
+
+def as_flink(store: CheckpointStore) -> FlinkStore | None:
+    """The store, if it is one of Flink's, for what only those can answer."""
+    if store.format != "flink":
+        return None
+    from formats.flink.store import FlinkStore
+
+    return store if isinstance(store, FlinkStore) else None
+
+
+def only_epoch(store: CheckpointStore) -> int | None:
+    """The epoch that the path alone names, such as one `chk-N` or a savepoint of Flink; None for a whole store."""
+    flink = as_flink(store)
+    return flink.only if flink is not None else None
+
+
+def known_as(store: CheckpointStore, epoch: int, operator: str) -> str:
+    """The id of an operator that may be named otherwise too: in Flink by uid, hash or name."""
+    flink = as_flink(store)
+    return flink.operator_id(epoch, operator) if flink is not None else operator
+
+
+def states_of(store: CheckpointStore, epoch: int, operator: str | None = None) -> list[StateFacts]:
+    """The states of an epoch, counted where the format has no counts and there is not too much of them; of one operator
+    at least."""
+    flink = as_flink(store)
+    return flink.counted_states(epoch, operator) if flink is not None else store.states(epoch)
 
 
 def no_epoch(path: str, epoch: int, numbers: list[int]) -> NotFound:

@@ -265,7 +265,7 @@ def test_one_epoch_is_judged_by_itself_and_its_parent(store: Path, capsys: pytes
 
 @pytest.mark.parametrize(("options", "code"), [
     ((), 0), (("--strict",), 3), (("--min-epochs", 3), 0), (("--min-epochs", 4), 3),
-    (("--max-age", "1h"), 3), (("--max-age", "36500d"), 0), (("--max-age", "soon"), 2), (("--format", "flink"), 2),
+    (("--max-age", "1h"), 3), (("--max-age", "36500d"), 0), (("--max-age", "soon"), 2), (("--format", "flink"), 10),
 ])
 def test_demands_on_a_store(
     store: Path, capsys: pytest.CaptureFixture[str], options: tuple[object, ...], code: int

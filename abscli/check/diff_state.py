@@ -13,6 +13,7 @@ from abscli.check.diff import OperatorDiff, StateDiff
 from abscli.check.diff_any import compare_any
 from abscli.check.diff_rows import Compared, Counts, change_schema, shown, values_of
 from formats.native.reader import NativeStore
+from formats.open import as_flink
 from formats.parallel import in_order
 from formats.view import CheckpointStore, StateFacts
 
@@ -51,10 +52,22 @@ class Pair(NamedTuple):
 def pairs(left: Side, right: Side, only: str | None = None) -> list[Pair]:
     """States of both sides by operator and name. only: an operator."""
     before, after = (
-        {(s.operator, s.name): s for s in side.store.states(side.epoch) if only in (None, s.operator)}
+        {(s.operator, s.name): s for s in _states(side) if only in (None, s.operator)}
         for side in (left, right)
     )
     return [Pair(key[0], before.get(key), after.get(key)) for key in dict.fromkeys([*after, *before])]
+
+
+def _states(side: Side) -> list[StateFacts]:
+    """States with the columns that tell their rows apart, which in Flink are more than the key."""
+    flink = as_flink(side.store)
+    return side.store.states(side.epoch) if flink is None else flink.identified_states(side.epoch)
+
+
+def _hidden(side: Side, state: StateFacts | None) -> str | None:
+    """Why rows of a state cannot even be told to be there; None if they can."""
+    flink = as_flink(side.store)
+    return None if flink is None or state is None else flink.hidden(side.epoch, state.operator, state.name)
 
 
 def diff_operators(
@@ -108,6 +121,8 @@ def diff_state(left: Side, right: Side, pair: Pair, sink: Sink | None, more: Pro
     if pair.left and pair.right and pair.left.key != pair.right.key:
         was, now = (", ".join(s.key) or "none" for s in (pair.left, pair.right))
         return _with(base, None, f"not compared: the key was {was} and is {now}")
+    if hidden := _hidden(left, pair.left) or _hidden(right, pair.right):
+        return _with(base, None, f"not compared: {hidden}")
     schemas = [_schema(side, state) for side, state in ((left, pair.left), (right, pair.right))]
     note = None
     if schemas[0] is not None and schemas[1] is not None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from abscli.check.findings import StoreReport
+from formats.open import Looking
 from formats.storage import Storage
 
 Progress = Callable[[int, int | None], None]
@@ -14,21 +16,33 @@ Progress = Callable[[int, int | None], None]
 
 
 class Checked(NamedTuple):
-    """A report, the job's name where it is known, and the epoch that was asked for (None: the whole store)."""
+    """A report, the job's name where it is known, and the epoch that was asked for (None: the whole store).
+
+    why: epoch -> what is unchecked -> the reason, where the format has one to give; notes: epoch -> what takes nothing
+    from it and should be known.
+    """
 
     report: StoreReport
     job: str | None
     epoch: int | None
+    why: Mapping[int, Mapping[str, str]] = MappingProxyType({})
+    notes: Mapping[int, Sequence[str]] = MappingProxyType({})
 
 
 class Checker(Protocol):
     """Checks one epoch, the newest complete one (`latest`), or the whole store (None). Raises NotFound,
     UnsupportedVersion; what is damaged is a finding."""
 
-    def __call__(self, storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress) -> Checked: ...
+    def __call__(
+        self, storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress, looking: Looking = ...
+    ) -> Checked: ...
 
 
-CHECKERS = {"abs": ("abscli.check.native", "check"), "spark": ("abscli.check.spark_store", "check")}
+CHECKERS = {
+    "abs": ("abscli.check.native", "check"),
+    "flink": ("abscli.check.flink_store", "check"),
+    "spark": ("abscli.check.spark_store", "check"),
+}
 """By name of the format: module and function."""
 
 

@@ -10,12 +10,14 @@ from formats.errors import FormatError
 from formats.native.evidence import Problem, epoch_evidence, lasting_files, open_for_validation, store_evidence
 from formats.native.probe import Prober
 from formats.native.reader import NativeStore, files_of
-from formats.open import resolve_epoch
+from formats.open import NOTHING, Looking, resolve_epoch
 from formats.storage import Storage, walk
 
 
-def check(storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress) -> Checked:
-    """The checker of `abscli.check.formats`."""
+def check(
+    storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress, looking: Looking = NOTHING
+) -> Checked:
+    """The checker of `abscli.check.formats`; `looking` adds nothing here."""
     store, problems = open_for_validation(storage)
     number = None if epoch is None else resolve_epoch(store, epoch)
     read, total = 0, None if quick else _bytes(store, number)

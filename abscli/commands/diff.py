@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from abscli.commands import exits
-from abscli.commands.options import FormatChoice, OutputForm, Quiet, Verbose
+from abscli.commands.options import FormatChoice, OutputForm, PathMap, Quiet, Search, Uid, Verbose, looking
 from abscli.commands.output import Output, emit_json, emit_line, emit_ndjson, emit_text, progress, warn, width
 
 if TYPE_CHECKING:
     from abscli.check.diff import TopologyDiff
     from abscli.check.diff_state import Side
+    from abscli.commands.options import StoreFormat
     from abscli.render.diff import DiffPage, End
+    from formats.open import Looking
     from formats.view import CheckpointStore
 
 EXAMPLES = (
     ("abs diff snapshots@7 snapshots@8", "What epoch 8 changed: keys of every operator, positions, logs."),
     ("abs diff snapshots@7 snapshots@8 --rows -o ndjson", "With every key that changed, a line each."),
     ("abs diff snapshots@7 snapshots@8 --operator counts --out changes.parquet", "The same into a file."),
+    ("abs diff savepoint-10d2f4-6792269b97e8 --uids uids.txt --exit-code", "Before a deployment on Flink."),
     ("abs diff expected snapshots --exit-code -q", "For CI: 3 if the newest epochs of two stores differ."),
 )
 EXIT_STATUS = exits.status(
@@ -33,7 +37,11 @@ def diff(
     before: Annotated[
         str, typer.Argument(metavar="REF", help="From: PATH, PATH@7 or PATH@latest; PATH alone is its newest epoch.")
     ],
-    after: Annotated[str, typer.Argument(metavar="REF", help="To: likewise, of the same store or of another one.")],
+    after: Annotated[
+        str | None,
+        typer.Argument(metavar="REF", show_default=False,
+                       help="To: likewise, of the same store or of another one; left out with --uids."),
+    ] = None,
     operator: Annotated[
         str | None, typer.Option("--operator", metavar="ID", help="Compare the state of this operator alone.")
     ] = None,
@@ -41,6 +49,14 @@ def diff(
     out: Annotated[
         str | None, typer.Option("--out", metavar="FILE", help="Write the changes to x.parquet, x.arrow or x.jsonl.")
     ] = None,
+    uids: Annotated[
+        str | None,
+        typer.Option("--uids", metavar="FILE",
+                     help="Compare a snapshot of Flink with a job: its operators' uids, one a line, or its plan JSON."),
+    ] = None,
+    uid: Uid = None,
+    search: Search = None,
+    path_map: PathMap = None,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit with 3 if they differ, or cannot be compared.")
     ] = False,
@@ -56,18 +72,35 @@ def diff(
     job graph: what differs, and what that means for restoring the first epoch's state into the second's job.
 
     A change has the columns operator, state, change (added, removed, changed), key, from and to.
+
+    With --uids, before a deployment on Flink: which state of the snapshot no operator of the job would own, and which
+    operators would begin without state.
     """
     from abscli.render import diff as render
-    from formats.open import open_store, parse_reference, resolve_epoch
+    from formats.errors import UnknownTask
+    from formats.open import known_as, only_epoch, open_store, parse_reference, resolve_epoch
 
+    extra = looking(search=search, path_map=path_map, uid=uid)
+    if uids is not None:
+        if after is not None or operator or rows or out:
+            raise typer.BadParameter("one REF is compared with the job's operators", param_hint="'--uids'")
+        _owners(before, uids, extra, format, output, exit_code)
+        return
+    if after is None:
+        raise typer.BadParameter("missing argument: a second epoch, or --uids", param_hint="'REF'")
     _check_out(out)
     ends: list[End] = []
     stores: list[CheckpointStore] = []
     for ref in (before, after):
         path, named = parse_reference(ref)
-        store = open_store(path, format)
+        store = open_store(path, format, extra)
         stores.append(store)
-        ends.append(render.End(path, store.format, store.job, resolve_epoch(store, named)))
+        epoch = resolve_epoch(store, only_epoch(store) if named is None else named)
+        ends.append(render.End(path, store.format, store.job, epoch))
+    if operator is not None:
+        for store, end in zip(stores, ends, strict=True):
+            with contextlib.suppress(UnknownTask):
+                operator = known_as(store, end.epoch, operator)
     import pyarrow as pa
 
     from abscli.check.diff_state import Side
@@ -160,6 +193,7 @@ def _page(
     from abscli.check.diff_state import diff_operators
     from abscli.render.diff import DiffPage
     from formats.errors import UnknownTask
+    from formats.open import as_flink
 
     details = tuple(side.store.detail(side.epoch) for side in sides)
     graphs = [side.store.topology(side.epoch) for side in sides]
@@ -170,13 +204,21 @@ def _page(
     operators = diff_operators(
         *sides, (ids[0], ids[1]), only=operator, sink=changes if changes.wanted else None, progress=show
     )
+    topology, raw = diff_topology(graphs[0], graphs[1], (details[0], details[1])), None
+    pair = [(flink, side.epoch) for side in sides if (flink := as_flink(side.store)) is not None]
+    if len(pair) == 2:
+        from abscli.check.diff_flink import diff_files, diff_states
+
+        topology += diff_states(pair[0], pair[1])
+        raw = diff_files(pair[0], pair[1])
     return DiffPage(
         ends[0],
         ends[1],
         operators,
         list(diff_positions(details[0], details[1])),
         list(diff_logs(details[0], details[1], _digests(sides))),
-        [*diff_topology(graphs[0], graphs[1], (details[0], details[1])), *_changes_of_spark(sides)],
+        topology + _changes_of_spark(sides),
+        raw,
     )
 
 
@@ -191,6 +233,37 @@ def _changes_of_spark(sides: tuple[Side, Side]) -> list[TopologyDiff]:
     if not isinstance(left, SparkStore) or not isinstance(right, SparkStore):
         return []
     return list(changes(left, sides[0].epoch, right, sides[1].epoch))
+
+
+def _owners(
+    ref: str, file: str, looking: Looking, format: StoreFormat | None, output: Output, exit_code: bool
+) -> None:
+    """A snapshot of Flink against the operators of a job."""
+    from pathlib import Path
+
+    from abscli.check import owners
+    from abscli.render import owners as render
+    from formats.errors import OtherFormat
+    from formats.flink.plan_json import is_plan, read_plan
+    from formats.flink.store import FlinkStore
+    from formats.open import only_epoch, open_store, parse_reference, resolve_epoch
+
+    path, named = parse_reference(ref)
+    store = open_store(path, format, looking)
+    if not isinstance(store, FlinkStore):
+        raise OtherFormat(f"--uids is about Flink's state; this store is of format {store.format}", path=path)
+    data = Path(file).read_bytes()
+    wanted = owners.of_plan(read_plan(data, file)) if is_plan(data) else owners.of_uids(owners.read_uids(data))
+    epoch = resolve_epoch(store, only_epoch(store) if named is None else named)
+    metadata = store.metadata(epoch)
+    found = owners.owners(metadata, wanted, store.names(metadata))
+    if output is Output.TABLE:
+        emit_text(render.text(found, store=path, epoch=epoch, uids=file, width=width()))
+    else:
+        result = render.to_json(found, store=path, job=store.job, epoch=epoch, uids=file)
+        emit_json(result) if output is Output.JSON else emit_ndjson(result)
+    if exit_code and not found.fits:
+        raise typer.Exit(exits.FINDING)
 
 
 def _digests(sides: tuple[Side, Side]) -> tuple[dict[str, str | None], dict[str, str | None]] | None:

@@ -8,12 +8,12 @@ import os
 import select
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from abscli.commands import exits
-from abscli.commands.options import FormatChoice, OutputForm, Quiet, Ref, Verbose
+from abscli.commands.options import FormatChoice, OutputForm, PathMap, Quiet, Ref, Search, Uid, Verbose, looking
 from abscli.commands.output import Output
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ EXAMPLES = (
     ("abs inspect snapshots", "The epochs of a store: status, missing tasks, sizes, durations."),
     ("abs inspect snapshots@latest", "The operators, channels, logs and positions of the newest complete epoch."),
     ("abs inspect snapshots@7 --task counts/1", "One task's part of epoch 7."),
+    ("abs inspect checkpoints/0d9f.../chk-7 --uid totals", "A checkpoint of Flink: operators, states, splits."),
     ("abs inspect snapshots -o json | jq .latest_complete", "The newest complete epoch, for a script."),
 )
 EXIT_STATUS = exits.status(
@@ -50,6 +51,9 @@ def inspect(
     watch: Annotated[
         bool, typer.Option("--watch", help="Show it again whenever it changes, until interrupted.")
     ] = False,
+    uid: Uid = None,
+    search: Search = None,
+    path_map: PathMap = None,
     format: FormatChoice = None,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
@@ -63,15 +67,18 @@ def inspect(
     """
     from abscli.commands.output import emit_json, emit_ndjson, emit_text, note, plain_ascii, width
     from abscli.render import inspect as render
+    from abscli.render import inspect_flink
     from abscli.render.inspect import StorePage
-    from formats.open import open_store, parse_reference
+    from formats.open import only_epoch, open_store, parse_reference
 
     path, number = parse_reference(ref)
+    extra = looking(search=search, path_map=path_map, uid=uid)
     shown, before = "", _stdout()
     if not watch:
         gc.disable()  # facts are made once and shown: looking through them for cycles takes longer than making them
     while True:
-        store = open_store(path, format)
+        store = open_store(path, format, extra)
+        number = only_epoch(store) if number is None else number
         page = StorePage.of(store)
         one = _epoch_page(store, page, number, operator, task) if number is not None or operator or task else None
         if output is Output.TABLE:
@@ -79,7 +86,8 @@ def inspect(
             if one:
                 text = render.epoch_text(one, width=columns, ascii=ascii)
             else:
-                text = render.store_text(page, width=columns, ascii=ascii)
+                view = inspect_flink if store.format == "flink" else render
+                text = view.store_text(page, width=columns, ascii=ascii)
             if shown != (shown := text):
                 emit_text((CLEAR if watch and sys.stdout.isatty() else "") + text)
         else:
@@ -102,13 +110,28 @@ def _epoch_page(
     """The page of an epoch, narrowed; the newest complete one if none is named. UnknownTask for what it has not."""
     from abscli.graph.backedges import back_edges
     from abscli.render.inspect import EpochPage
-    from formats.open import resolve_epoch
+    from formats.open import known_as, resolve_epoch
 
     epoch = resolve_epoch(store, number)
+    operator = known_as(store, epoch, operator) if operator is not None else None
     detail = narrowed(store.detail(epoch), operator, task)
     graph = store.topology(epoch)
-    own = None if store.format == "abs" else store.raw(epoch)
+    own = _own(store, epoch, detail.operators[0].id if operator or task else None)
     return EpochPage(page, detail, back_edges(graph) if graph else None, bool(operator or task), own)
+
+
+def _own(store: CheckpointStore, epoch: int, operator: str | None) -> dict[str, Any] | None:
+    """What the format itself says; None where it has nothing more, as of an epoch that was never completed. operator:
+    the one whose state is to be counted, where the format has no counts."""
+    from formats.errors import NotFound
+    from formats.open import as_flink
+
+    if store.format == "abs":
+        return None
+    flink = as_flink(store)
+    with contextlib.suppress(NotFound):
+        return store.raw(epoch) if flink is None else flink.raw(epoch, operator)
+    return None
 
 
 def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> EpochDetail:

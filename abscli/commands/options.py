@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import re
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from abscli.commands.output import Output, voice
+
+if TYPE_CHECKING:
+    from formats.open import Looking
 
 COMPLETES: dict[str, str] = {"JOB": "file", "FILE": "file", "PLAN": "file", "PATH": "directory",
                              "REF": "directory", "DIR": "directory"}
@@ -110,7 +113,35 @@ FormatChoice = Annotated[
     StoreFormat | None,
     typer.Option("--format", help="Format of the store, in place of what is recognised from its files."),
 ]
+Search = Annotated[
+    list[str] | None,
+    typer.Option("--search", metavar="DIR",
+                 help="Look here too for files of Flink's that lie elsewhere now; repeatable."),
+]
+PathMap = Annotated[
+    list[str] | None,
+    typer.Option("--path-map", metavar="OLD=NEW",
+                 help="What began with OLD in Flink's metadata, or in the inputs of a Spark query, begins with NEW now."),
+]
+Uid = Annotated[
+    list[str] | None,
+    typer.Option("--uid", metavar="NAME",
+                 help="A name that an operator of Flink may have been given by uid(): proved by its hash; repeatable."),
+]
 Failed = Annotated[
     list[str] | None,
     typer.Option("--failed", metavar="TASK", help="A task that has died, such as counts/1; repeatable."),
 ]
+
+
+def looking(
+    *,
+    search: list[str] | None = None,
+    path_map: list[str] | None = None,
+    uid: list[str] | None = None,
+    type: list[str] | None = None,
+) -> Looking:
+    """These options together."""
+    from formats.open import Looking
+
+    return Looking(*(tuple(value or ()) for value in (search, path_map, uid, type)))

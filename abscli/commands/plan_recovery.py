@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.commands import exits
-from abscli.commands.options import Failed, FormatChoice, OutputForm, Quiet, Verbose
+from abscli.commands.options import Failed, FormatChoice, OutputForm, PathMap, Quiet, Search, Verbose, looking
 from abscli.commands.output import Output, emit_json, emit_ndjson, emit_text, note, width
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ EXAMPLES = (
     ("abs plan-recovery snapshots --failed counts/1", "The job runs and one task has died: what must restart."),
     ("abs plan-recovery checkpoint --out plan.json", "A Spark query: a plan back to the newest exact batch."),
     ("abs plan-recovery checkpoint --path-map /old=/new --out plan.json", "The same, with its inputs at a new place."),
+    ("abs plan-recovery checkpoints/0d9f... --search savepoints --out plan.json", "Flink's newest whole checkpoint."),
     ("abs plan-recovery --topology job.yaml --failed counts/1 -o json", "The same from the graph alone."),
 )
 EXIT_STATUS = exits.status(
@@ -47,7 +48,8 @@ def plan_recovery(
     ] = None,
     topology: Annotated[
         str | None,
-        typer.Option("--topology", metavar="JOB", help="Plan from this topology file alone; needs --failed."),
+        typer.Option("--topology", metavar="JOB",
+                     help="Plan from this topology file, or Flink's plan JSON, alone; needs --failed."),
     ] = None,
     failed: Failed = None,
     strategy: Annotated[
@@ -69,11 +71,6 @@ def plan_recovery(
         str | None,
         typer.Option("--query-id", metavar="UUID", help="Of a Spark checkpoint that has lost its own: the query's id."),
     ] = None,
-    path_map: Annotated[
-        list[str] | None,
-        typer.Option("--path-map", metavar="OLD=NEW",
-                     help="Of a Spark checkpoint: inputs of file sources below OLD lie below NEW now; repeatable."),
-    ] = None,
     keep_in_flight: Annotated[
         bool,
         typer.Option("--keep-in-flight",
@@ -82,6 +79,8 @@ def plan_recovery(
     out: Annotated[
         str | None, typer.Option("--out", metavar="FILE", help="Write the plan to this file, for 'abs restore'.")
     ] = None,
+    search: Search = None,
+    path_map: PathMap = None,
     format: FormatChoice = None,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
@@ -95,6 +94,7 @@ def plan_recovery(
 
     Of a Spark checkpoint: back to the newest batch from which a restart gives exact results (or @N), why not a newer
     one, what a copy is made of, and what the sink will see again.
+    Of Flink's checkpoints: the newest that is whole, why newer ones are not, and what a copy sets right.
 
     Nothing is changed. A plan lists every file and digest that it relies on; 'abs restore' refuses it when they have
     changed.
@@ -109,7 +109,8 @@ def plan_recovery(
         return
     if ref is None:
         raise typer.BadParameter("a store (REF) or --topology is needed", param_hint="'REF'")
-    if _is_spark(ref, format):
+    kind = _kind(ref, format)
+    if kind == "spark":
         from abscli.commands.spark_recovery import plan_checkpoint
         from formats.open import parse_reference
 
@@ -120,17 +121,30 @@ def plan_recovery(
         path, named = parse_reference(ref)
         plan_checkpoint(path, named, epoch, query_id, path_map or [], keep_in_flight, output, out)
         return
-    if query_id or path_map or keep_in_flight:
-        raise typer.BadParameter("only of a Spark checkpoint", param_hint="'--query-id', '--path-map', "
-                                 "'--keep-in-flight'")  # fmt: skip
+    if query_id or keep_in_flight:
+        raise typer.BadParameter("only of a Spark checkpoint", param_hint="'--query-id', '--keep-in-flight'")
+    if kind == "flink":
+        if failed or distrust or parallelism or strategy is Strategy.REPAIR:
+            what = "of Flink's checkpoints a whole one is chosen: only --epoch, --search and --path-map apply"
+            raise typer.BadParameter(what, param_hint="'REF'")
+        from abscli.commands import flink_recovery
+        from formats.open import parse_reference
+
+        path, named = parse_reference(ref)
+        extra = looking(search=search, path_map=path_map)
+        flink_recovery.plan(path, epoch if epoch is not None else named, extra, output, out)
+        return
+    if search or path_map:
+        raise typer.BadParameter("only files of Flink's and Spark's checkpoints are looked for", param_hint="'--search'")
     _show(_from_store(ref, failed, strategy, distrust, epoch, parallelism, format), output, out)
 
 
-def _is_spark(ref: str, format: StoreFormat | None) -> bool:
+def _kind(ref: str, format: StoreFormat | None) -> str:
     from formats.open import parse_reference, recognise
     from formats.storage import open_storage
 
-    return recognise(open_storage(parse_reference(ref).path), format).name == "spark"
+    path, _ = parse_reference(ref)
+    return recognise(open_storage(path.removesuffix("/_metadata")), format).name
 
 
 def _from_store(
@@ -171,10 +185,10 @@ def _from_graph(topology: str, failed: list[str]) -> Plan:
     from datetime import UTC, datetime
 
     from abscli.planner.plan import plan_partial
-    from formats.topology_file import parse_topology
+    from formats.flink.plan_json import parse_job
 
     created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return plan_partial(parse_topology(topology), failed, created=created)
+    return plan_partial(parse_job(topology), failed, created=created)
 
 
 def _show(plan: Plan, form: Output, out: str | None) -> None:

@@ -21,6 +21,7 @@ EXAMPLES = (
     ("abs restore plan.json --job job.yaml", "Restores, and asks before it changes the store."),
     ("abs restore plan.json --job job.yaml --dry-run", "Checks that the plan still holds, and changes nothing."),
     ("abs restore plan.json --to recovered-checkpoint", "A Spark checkpoint: a copy that ends with the plan's batch."),
+    ("abs restore plan.json --to /srv/copy", "A plan for Flink: a copy that 'flink run -s' can start from."),
     ("abs restore plan.json --job job.yaml --to recovered --yes", "Into another store, without a question."),
 )
 EXIT_STATUS = exits.status(
@@ -49,8 +50,8 @@ def restore(
     to: Annotated[
         str | None,
         typer.Option("--to", metavar="PATH", show_default=False,
-                     help="Store that the restored epoch goes to; default: the plan's own. Of a Spark checkpoint: "
-                     "a new folder."),
+                     help="Store that the restored epoch goes to; default: the plan's own. Of Flink and Spark: a new "
+                     "directory."),
     ] = None,
     engine: EngineChoice = Engine.SPARK,
     master: Master = "local[*]",
@@ -76,6 +77,9 @@ def restore(
     A plan of a Spark checkpoint needs --to alone: a checked copy appears there in one step, without a JVM and without
     a question, since nothing that was there is touched. The query goes on from it when it is started with that folder
     as its checkpointLocation.
+
+    Of a plan for Flink a self-contained copy of the checkpoint is written to --to, with a new _metadata that refers to
+    the copied files, and the 'flink run -s' line that starts a job from it is printed. The checkpoint is only read.
     """
     import os
     import shlex
@@ -84,6 +88,7 @@ def restore(
     from abscli.engine.job import JobOptions
     from abscli.planner.repeats import total
     from abscli.recovery import restore as recovery
+    from abscli.recovery.flink_plan import is_flink_plan
     from abscli.render.plan import plan_text
     from formats.open import open_native
     from formats.plan import decode, schema_of
@@ -95,6 +100,11 @@ def restore(
         if job is not None:
             raise typer.BadParameter("a Spark query is started by its own program: leave it out", param_hint="'--job'")
         restore_checkpoint(data, plan, to, dry_run=dry_run, form=output)
+        return
+    if is_flink_plan(data):
+        from abscli.commands import flink_recovery
+
+        flink_recovery.restore(data, plan, to, output, dry_run=dry_run)
         return
     planned = decode(data, plan)
     if planned.store is None or planned.epoch is None:

@@ -9,12 +9,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.commands import exits
-from abscli.commands.options import Engine, FormatChoice, Master, OutputForm, Quiet, Ref, Verbose
+from abscli.commands.options import (
+    Engine,
+    FormatChoice,
+    Master,
+    OutputForm,
+    PathMap,
+    Quiet,
+    Ref,
+    Search,
+    Uid,
+    Verbose,
+    looking,
+)
 from abscli.commands.output import Output, emit_json, emit_ndjson, emit_text, note, width
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from formats.errors import FormatError
     from formats.predicate import Predicate
     from formats.query import Selection
     from formats.view import CheckpointStore, StateFacts
@@ -28,6 +41,8 @@ EXAMPLES = (
     ("abs state snapshots counts --where \"n >= 100 and word != spark\" -o ndjson", "Rows by their values."),
     ("abs state snapshots pairs --key module=os,reached=sys", "A key of two columns."),
     ("abs state snapshots counts --out counts.parquet", "All rows to a file, for other tools:"),
+    ("abs state savepoint-10d2f4-6792269b97e8 totals --state count", "Of several states of a Flink operator, one."),
+    ("abs state chk-7 totals --state python-state-seen --type python-state-seen=long", "State that PyFlink wrote."),
     ("duckdb -c \"SELECT * FROM 'counts.parquet' ORDER BY n DESC LIMIT 10\"", "DuckDB."),
     ("python -c \"import polars; print(polars.read_parquet('counts.parquet'))\"", "Polars."),
     ("python -c \"import pandas; print(pandas.read_parquet('counts.parquet'))\"", "pandas."),
@@ -75,6 +90,14 @@ def state(
         typer.Option("--engine", help="spark: ask Spark's own reader, of a Spark checkpoint; inline: no JVM."),
     ] = Engine.INLINE,
     master: Master = "local[*]",
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="NAME=TYPE",
+                     help="Type of a state that Flink keeps as bytes, such as count=long or seen=row(long, string)."),
+    ] = None,
+    uid: Uid = None,
+    search: Search = None,
+    path_map: PathMap = None,
     format: FormatChoice = None,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
@@ -88,12 +111,13 @@ def state(
     key columns decides which key groups and row groups are read.
 
     Values are shown as the epoch has them: the newest row of a key. Digests are not checked here; 'abs validate' does.
-    In JSON bytes are hex, times RFC 3339, decimals text.
+    In JSON bytes are hex, times RFC 3339, decimals text. What only a class of the job's own can read is shown as
+    class, length and bytes; no class is loaded and nothing is unpickled.
     """
     from msgspec.structs import replace
 
     from abscli.render import state as render
-    from formats.open import open_store, parse_reference, resolve_epoch
+    from formats.open import known_as, only_epoch, open_store, parse_reference, resolve_epoch, states_of
     from formats.query import find_state
 
     if out is not None:
@@ -101,9 +125,13 @@ def state(
 
         check_ending(out)
     path, number = parse_reference(ref)
-    store = open_store(path, format)
-    epoch = resolve_epoch(store, number)
-    states = store.states(epoch)
+    store = open_store(path, format, looking(search=search, path_map=path_map, uid=uid, type=types))
+    epoch = resolve_epoch(store, only_epoch(store) if number is None else number)
+    if operator is not None:
+        operator = known_as(store, epoch, operator)
+    states = states_of(store, epoch, operator)
+    if operator is None and name is not None and len(named := [one for one in states if one.name == name]) == 1:
+        operator = named[0].operator
     head = render.header(path, store.format, epoch, states)
     if operator is None and len(states) != 1:
         if key or where or columns or name or out:
@@ -165,20 +193,38 @@ def _show_rows(
         text = f"{written:,} rows of {wanted.operator} written to {out}"
         emit_text(text) if output is Output.TABLE else _emit(head, output)
         return
-    found = render.row_items(_limited(batches, None if limit is None else limit + 1))
+    trouble: list[FormatError] = []
+    found = render.row_items(_whole(_limited(batches, None if limit is None else limit + 1), trouble))
     if output is Output.NDJSON:
         head.pop("rows")
         emit_ndjson(head, ({"type": "row", "row": row} for row in itertools.islice(found, limit)))
+        if trouble:
+            raise trouble[0]
         return
     shown = list(found)
     more = limit is not None and len(shown) > limit
     shown = shown[:limit]
     if output is Output.JSON:
         emit_json(head | {"count": len(shown), "more": more, "rows": shown})
-        return
-    emit_text(render.rows_text(shown, schema, more, width()))
-    if wanted.opaque:
-        note(f"{wanted.operator}: {wanted.opaque}")
+    else:
+        emit_text(render.rows_text(shown, schema, more, width()))
+        if wanted.opaque:
+            note(f"{wanted.operator} {wanted.name or ''}: {wanted.opaque}")
+    if trouble:
+        raise trouble[0]
+
+
+def _whole(batches: Iterator[pa.RecordBatch], trouble: list[FormatError]) -> Iterator[pa.RecordBatch]:
+    """The batches up to the first that cannot be read; the error is kept until what was read has been shown."""
+    from formats.errors import FormatError
+    from formats.predicate import BadPredicate
+
+    try:
+        yield from batches
+    except BadPredicate:
+        raise
+    except FormatError as error:
+        trouble.append(error)
 
 
 def _limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:

@@ -15,6 +15,7 @@ EXAMPLES = (
     ("abs topology job.yaml", "The operators as a numbered list, with a rail for every back edge."),
     ("abs topology job.yaml -o json | jq .back_edges", "The edges that close a cycle."),
     ("abs topology job.yaml -o svg > job.svg", "A picture for a browser or a page, with back edges dashed."),
+    ("curl -s localhost:8081/jobs/$JOB/plan > plan.json; abs topology plan.json", "A job that runs on Flink."),
     ("abs topology job.yaml -o dot | dot -Tpng > job.png", "Another picture, by way of Graphviz."),
 )
 EXIT_STATUS = exits.status(
@@ -37,7 +38,9 @@ class GraphForm(StrEnum):
 
 
 def topology(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Topology file, YAML or JSON.")],
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="Topology file, YAML or JSON; or Flink's plan of a job (JSON).")
+    ],
     output: Annotated[
         GraphForm,
         typer.Option("--output", "-o", envvar="ABS_OUTPUT", help="Form of the graph on stdout."),
@@ -51,14 +54,16 @@ def topology(
     cycle, found by depth-first search from the sources in declared order. Tasks and channels are counted. The file is
     read, nothing is run: functions and inputs that it names need not exist.
 
+    Flink's plans are read too: that of REST, /jobs/:id/plan, and that of getExecutionPlan().
+
     Every error of the file is reported at once.
     """
     from abscli.graph.job_graph import JobGraph
     from abscli.render.topology import topology_json, topology_text
     from abscli.render.topology_drawings import topology_dot, topology_mermaid
-    from formats.topology_file import parse_topology
+    from formats.flink.plan_json import parse_job
 
-    graph = JobGraph.of(parse_topology(job))
+    graph = JobGraph.of(parse_job(job))
     match output:
         case GraphForm.TABLE:
             emit_text(topology_text(graph, width=width(), ascii_only=plain_ascii()))

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from abscli.commands import exits
-from abscli.commands.options import FormatChoice, Master, OutputForm, Quiet, Ref, Verbose, duration
+from abscli.commands.options import (
+    FormatChoice,
+    Master,
+    OutputForm,
+    PathMap,
+    Quiet,
+    Ref,
+    Search,
+    Uid,
+    Verbose,
+    duration,
+    looking,
+)
 from abscli.commands.output import Output
 
 EXAMPLES = (
     ("abs validate snapshots", "Checks every epoch of a store."),
     ("abs validate snapshots@latest --quick", "Presence and sizes of the newest epoch, without reading its state."),
     ("abs validate checkpoint@latest --deep", "Of a Spark checkpoint: what Spark's own reader finds, too."),
+    ("abs validate moved/chk-7 --path-map s3://old=s3://new", "A checkpoint of Flink whose shared files were moved."),
     ("abs validate snapshots --max-age 10m --min-epochs 3", "For monitoring: also that epochs are fresh and enough."),
 )
 EXIT_STATUS = exits.status(
@@ -48,6 +61,9 @@ def validate(
                      help="The store must have this many epochs that can be restored."),
     ] = None,
     master: Master = "local[*]",
+    search: Search = None,
+    path_map: PathMap = None,
+    uid: Uid = None,
     format: FormatChoice = None,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
@@ -65,12 +81,14 @@ def validate(
     from abscli.commands.output import emit_json, emit_ndjson, emit_text, plain_ascii, progress, width
     from abscli.render import validate as render
     from abscli.render.columns import bar
-    from formats.open import parse_reference, recognise
+    from formats.open import parse_reference, recognise, usable
     from formats.storage import open_storage
 
     path, number = parse_reference(ref)
-    storage = open_storage(path)
-    kind = recognise(storage, format).name
+    storage = open_storage(path.removesuffix("/_metadata"))
+    row = recognise(storage, format)
+    extra = looking(search=search, path_map=path_map, uid=uid)
+    usable(row, extra, path)
 
     with progress() as show:
         begun = time.monotonic()
@@ -78,20 +96,22 @@ def validate(
         def more(read: int, total: int | None) -> None:
             show(f"checked {bar(read, total, time.monotonic() - begun)}")
 
-        report, job, epoch = checker(kind)(storage, number, quick=quick, progress=more)
+        checked = checker(row.name)(storage, number, quick=quick, progress=more, looking=extra)
+    report, job, epoch = checked.report, checked.job, checked.epoch
     if deep:
         from abscli.check.spark_store import with_findings
         from abscli.commands.asking import spark_of
         from abscli.engine.statestore import deep_findings
 
-        with spark_of(kind, "--deep", master) as context:
+        with spark_of(row.name, "--deep", master) as context:
             report = with_findings(report, deep_findings(context, storage, report))
     failed = unmet(report, epoch=epoch, strict=strict, max_age=max_age, min_epochs=min_epochs)
+    said: dict[str, Any] = {"why": checked.why, "notes": checked.notes}
     if output is Output.TABLE:
-        emit_text(render.text(report, store=path, format=kind, job=job, unmet=failed, width=width(),
-                              ascii=plain_ascii()))  # fmt: skip
+        emit_text(render.text(report, store=path, format=row.name, job=job, unmet=failed, width=width(),
+                              ascii=plain_ascii(), **said))  # fmt: skip
     else:
-        result = render.to_json(report, store=path, format=kind, job=job, quick=quick, unmet=failed)
+        result = render.to_json(report, store=path, format=row.name, job=job, quick=quick, unmet=failed, **said)
         emit_json(result) if output is Output.JSON else emit_ndjson(*render.items(result))
     if failed:
         raise typer.Exit(exits.FINDING)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from abscli.check.diff import LogDiff, OperatorDiff, PositionDiff, TopologyDiff
-from abscli.render.columns import UNKNOWN, clean, columns, number, wrapped
+from abscli.render.columns import UNKNOWN, clean, columns, number, size, wrapped
 from formats.values import plain
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class DiffPage:
-    """A whole comparison. identical: None if something could not be compared and nothing else differs."""
+    """A whole comparison. identical: None if something could not be compared and nothing else differs; raw: of Flink's
+    snapshots what `abscli.check.diff_flink.diff_files` says."""
 
     left: End
     right: End
@@ -41,6 +42,7 @@ class DiffPage:
     positions: Sequence[PositionDiff]
     logs: Sequence[LogDiff]
     topology: Sequence[TopologyDiff]
+    raw: Mapping[str, Any] | None = None
 
     @property
     def identical(self) -> bool | None:
@@ -76,6 +78,7 @@ def to_json(page: DiffPage, rows: Sequence[Mapping[str, Any]] | None = None, out
         "positions": msgspec.to_builtins(page.positions),
         "logs": msgspec.to_builtins(page.logs),
         "topology": msgspec.to_builtins(page.topology),
+        "raw": page.raw,
         "rows": None if rows is None else list(rows),
         "out": out,
     }
@@ -87,7 +90,7 @@ def items(page: DiffPage) -> Iterator[dict[str, Any]]:
     for kind, found in lists.items():
         for item in found:
             yield {"type": kind, **msgspec.to_builtins(item)}
-    yield {"type": "result", "identical": page.identical}
+    yield {"type": "result", "identical": page.identical, **({"raw": page.raw} if page.raw is not None else {})}
 
 
 def _end(end: End) -> dict[str, Any]:
@@ -112,8 +115,22 @@ def text(page: DiffPage, rows: Sequence[Mapping[str, Any]] = (), *, width: int =
         _positions(page, width),
         _logs(page, width),
         _topology(page, width),
+        _files(page, width),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def _files(page: DiffPage, width: int) -> list[str]:
+    """Files of Flink's snapshots, by whether both refer to them."""
+    if page.raw is None:
+        return []
+    parts = [f"{number(page.raw[what]['files'])} {what} ({size(page.raw[what]['bytes'])})" for what in FILES]
+    sizes = [f"{what.replace('_', ' ')} {size(page.raw[what]['from'])} -> {size(page.raw[what]['to'])}"
+             for what in ("state_size", "checkpointed_size")]  # fmt: skip
+    return [*wrapped(", ".join(parts), width, "  ", "Files: "), *wrapped(", ".join(sizes), width, "  ", "Sizes: ")]
+
+
+FILES = ("shared", "new", "gone")
 
 
 def _heading(page: DiffPage, width: int) -> list[str]:

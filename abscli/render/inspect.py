@@ -25,6 +25,7 @@ from abscli.render.columns import (
     wrapped,
 )
 from abscli.render.facts import facts
+from formats.open import as_flink
 from formats.view import (
     ChannelFacts,
     CheckpointStore,
@@ -49,20 +50,23 @@ _OPEN = (Status.INCOMPLETE, Status.ABORTED, Status.IN_PROGRESS)
 
 @dataclass(frozen=True, slots=True)
 class StorePage:
-    """A store. latest_complete: newest epoch whose files are all there by presence and size."""
+    """A store. latest_complete: newest epoch whose files are all there by presence and size; raw: what the format
+    itself says of the whole, None where that is nothing more."""
 
     path: str
     format: str
     job: str | None
     epochs: tuple[EpochFacts, ...]
     latest_complete: int | None
+    raw: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, store: CheckpointStore) -> StorePage:
         """The page of an open store."""
         epochs = tuple(store.epochs())
         latest = next((e.epoch for e in reversed(epochs) if e.status is Status.COMPLETE), None)
-        return cls(store.path, store.format, store.job, epochs, latest)
+        flink = as_flink(store)
+        return cls(store.path, store.format, store.job, epochs, latest, flink.overview() if flink is not None else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,7 @@ def store_json(page: StorePage) -> dict[str, Any]:
         "job": page.job,
         "epochs": [_epoch(epoch) for epoch in page.epochs],
         "latest_complete": page.latest_complete,
+        "raw": page.raw,
     }
 
 

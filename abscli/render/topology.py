@@ -27,6 +27,7 @@ def topology_json(graph: JobGraph) -> dict[str, Any]:
                 "parallelism": op.parallelism,
                 "max_parallelism": op.max_parallelism,
                 "stateful": op.stateful,
+                "name": op.name,
             }
             for op in graph.topology.operators
         ],

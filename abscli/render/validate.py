@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -37,10 +38,23 @@ MEANING = {
 }
 
 
+Why = Mapping[int, Mapping[str, str]]
+Notes = Mapping[int, Sequence[str]]
+
+
 def to_json(
-    report: StoreReport, *, store: str, format: str, job: str | None, quick: bool, unmet: Sequence[str]
+    report: StoreReport,
+    *,
+    store: str,
+    format: str,
+    job: str | None,
+    quick: bool,
+    unmet: Sequence[str],
+    why: Why = MappingProxyType({}),
+    notes: Notes = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """`abs.validate`. unmet: demands that do not hold (`abscli.check.demands`); findings: of no epoch."""
+    """`abs.validate`. unmet: demands that do not hold (`abscli.check.demands`); findings: of no epoch; why, notes: as
+    `abscli.check.formats.Checked` has them."""
     return {
         "schema": "abs.validate",
         "version": VERSION,
@@ -48,7 +62,14 @@ def to_json(
         "format": format,
         "job": job,
         "quick": quick,
-        "epochs": [msgspec.to_builtins(epoch) for epoch in report.epochs],
+        "epochs": [
+            {
+                **msgspec.to_builtins(epoch),
+                "why_unchecked": dict(why.get(epoch.epoch, {})),
+                "notes": list(notes.get(epoch.epoch, ())),
+            }
+            for epoch in report.epochs
+        ],
         "findings": [msgspec.to_builtins(finding) for finding in report.findings],
         "unchecked": [str(code) for code in report.unchecked],
         "latest_restorable": report.latest_restorable,
@@ -73,11 +94,13 @@ def text(
     format: str = "abs",
     width: int = 80,
     ascii: bool = False,
+    why: Why = MappingProxyType({}),
+    notes: Notes = MappingProxyType({}),
 ) -> str:
-    """Verdicts as a table; then the findings by epoch, alike ones together; then the sum of it."""
+    """Verdicts as a table, why things are unchecked, the findings by epoch, alike ones together, the sum of it."""
     what = "Store" if format == "abs" else f"{format.capitalize()} checkpoints"
     heading = f"{what} {store}, job {job}" if job else f"{what} {store}"
-    sections = [wrapped(heading, width), _verdicts(report, width, ascii)]
+    sections = [wrapped(heading, width), [*_verdicts(report, width, ascii), *_reasons(why, width)]]
     if report.findings:
         sections.append(["The store itself", *_findings(report.findings, None, report, store, format, width)])
     for epoch in report.epochs:
@@ -87,6 +110,9 @@ def text(
                 lines += wrapped(epoch.reason, width, "    ", "  because: ")
             sections.append([*lines, *_findings(epoch.findings, epoch, report, store, format, width)])
     sections.append(_repeats(report, width))
+    sections.append(
+        [line for epoch, said in notes.items() for one in said for line in wrapped(one, width, "  ", f"{epoch}: ")]
+    )
     sections.append(_sum(report, unmet, width))
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
@@ -107,6 +133,19 @@ def _verdicts(report: StoreReport, width: int, ascii: bool) -> list[str]:
     lines = columns(("EPOCH", "VERDICT", "FINDINGS", "RESTORABLE", "TRIGGERED (UTC)"), rows, "rlrll", width)
     unchecked = sorted({*report.unchecked, *(code for epoch in report.epochs for code in epoch.unchecked)})
     return lines + (wrapped(", ".join(unchecked), width, "  ", "not checked everywhere: ") if unchecked else [])
+
+
+def _reasons(why: Why, width: int) -> list[str]:
+    """Why things are unchecked, each reason once, with the epochs where it does not hold for all."""
+    told: dict[tuple[str, str], list[int]] = {}
+    for epoch, reasons in why.items():
+        for code, said in reasons.items():
+            told.setdefault((code, said), []).append(epoch)
+    lines: list[str] = []
+    for (code, said), epochs in told.items():
+        only = "" if len(epochs) == len(why) else f" ({some([str(epoch) for epoch in epochs], REPEATS)})"
+        lines += wrapped(f"{said}{only}", width, "      ", f"    {code}: ")
+    return lines
 
 
 def _findings(

@@ -1,0 +1,79 @@
+"""Plans and copies of Flink's snapshots, for `abs plan-recovery` and `abs restore`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from abscli.commands.output import Output, emit_json, emit_ndjson, emit_text, note, progress, width
+
+if TYPE_CHECKING:
+    from formats.open import Looking
+
+
+def plan(path: str, epoch: int | str | None, looking: Looking, form: Output, out: str | None) -> None:
+    """Choose a snapshot and show the plan. epoch: None or `latest`: the newest whole one."""
+    from pathlib import Path
+
+    from abscli.recovery.flink import plan_flink
+    from abscli.recovery.flink_plan import encode
+    from abscli.render.plan_flink import plan_text
+    from formats.flink.checks import stream_checks
+    from formats.flink.store import FlinkStore
+    from formats.open import open_store
+
+    store = open_store(path, "flink", looking)
+    assert isinstance(store, FlinkStore)
+    number = epoch if isinstance(epoch, int) else store.only
+    made = plan_flink(store, epoch=number, checks=stream_checks())
+    encoded = encode(made, looking)
+    if out is not None:
+        Path(out).write_bytes(encoded)
+    if form is Output.JSON:
+        emit_json(encoded)
+    elif form is Output.NDJSON:
+        import json
+
+        emit_ndjson(json.loads(encoded))
+    else:
+        emit_text(plan_text(made, width=width(), plan_file=out))
+        if out is not None:
+            note(f"plan written to {out}")
+
+
+def restore(data: bytes, path: str, to: str | None, form: Output, *, dry_run: bool) -> None:
+    """Carry a plan out: write the copy. path: of the plan file, for messages."""
+    import typer
+
+    from abscli.recovery.flink import check_plan, restore_flink
+    from abscli.recovery.flink_plan import decode, restored_json
+    from abscli.render.columns import size
+    from abscli.render.plan_flink import plan_text, restored_text
+    from formats.flink.store import FlinkStore
+    from formats.open import open_store
+
+    planned, looking = decode(data, path)
+    store = open_store(planned.store, "flink", looking)
+    assert isinstance(store, FlinkStore)
+    check_plan(store, planned)
+    if dry_run:
+        emit_text(plan_text(planned, width=width(), plan_file=path))
+        note("the plan holds; nothing was written (--dry-run)")
+        return
+    if to is None:
+        what = "a copy of a snapshot of Flink goes to a new directory: name it with --to"
+        raise typer.BadParameter(what, param_hint="'--to'")
+    done = 0
+    with progress() as show:
+
+        def more(count: int) -> None:
+            nonlocal done
+            done += count
+            show(f"copied {size(done)} of {size(planned.bytes)}")
+
+        made = restore_flink(store, planned, to, progress=more)
+    if form is Output.TABLE:
+        emit_text(restored_text(made, width()))
+    elif form is Output.JSON:
+        emit_json(restored_json(planned, made))
+    else:
+        emit_ndjson(restored_json(planned, made))

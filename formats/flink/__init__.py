@@ -1,0 +1,1 @@
+"""Checkpoints and savepoints of Apache Flink, read without a JVM."""

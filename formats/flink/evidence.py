@@ -1,0 +1,248 @@
+"""What is really there of a checkpoint: the reading side of validation.
+
+`gather` looks at every file that `_metadata` refers to, and lets its `checks` read every stream; what it finds is
+judged elsewhere. Codes are the words of the check's findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from formats.errors import FormatError
+from formats.flink import channels
+from formats.flink.facts import fits, states, wanted
+from formats.flink.handles import (
+    ChannelHandle,
+    FileHandle,
+    Handle,
+    KeyGroupsHandle,
+    Metadata,
+    OperatorState,
+    OperatorStateHandle,
+    RelativeHandle,
+    SegmentHandle,
+    Subtask,
+    handles,
+    streams,
+)
+from formats.flink.metadata import FILE
+from formats.flink.resolve import FileLike, How
+from formats.flink.store import FlinkStore
+from formats.flink.streams import Streams
+from formats.view import Status
+
+FIELDS: Final = {
+    "managed_operator": "managed operator state",
+    "raw_operator": "raw operator state",
+    "managed_keyed": "managed keyed state",
+    "raw_keyed": "raw keyed state",
+    "input_channels": "in-flight input",
+    "output_channels": "in-flight output",
+}
+
+
+class FileEvidence(msgspec.Struct, frozen=True):
+    """One reference to a file. task, field: whose it is; written: where Flink looks; wanted: bytes (of a segment: at
+    least); found: None if it is not there; how: how it was found; hint: what can be done where it is not; states: of a
+    file that is lost, the names of the states in it, as far as they are known."""
+
+    task: str
+    field: str
+    path: str
+    written: str
+    wanted: int
+    fits: bool
+    found: int | None
+    how: How | None
+    hint: str
+    states: tuple[str, ...] = ()
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something that reading found. code: a word of the check's findings."""
+
+    code: str
+    task: str | None
+    channel: str | None
+    path: str | None
+    message: str
+
+
+class StreamResult(msgspec.Struct, frozen=True):
+    """What reading one handle's streams to the end said. unchecked: (code, why) of what could not be looked at."""
+
+    problems: tuple[Problem, ...] = ()
+    unchecked: tuple[tuple[str, str], ...] = ()
+
+
+StreamCheck = Callable[[str, OperatorState, Subtask, str, Handle, Streams], StreamResult]
+"""Reads one handle of a subtask (its task's name, ..., the handle's field) to the last byte. Called only where every
+file of the handle is there with its size."""
+
+
+class EpochEvidence(msgspec.Struct, frozen=True):
+    """One checkpoint. problem: why its `_metadata` cannot be read; unchecked: code -> why; read: whether streams were
+    read to the end."""
+
+    epoch: int
+    home: str
+    status: Status
+    metadata: Metadata | None
+    problem: str | None
+    modified: str | None
+    names: dict[str, str]
+    files: tuple[FileEvidence, ...]
+    problems: tuple[Problem, ...]
+    unchecked: dict[str, str]
+    read: bool = False
+
+    @property
+    def path(self) -> str:
+        """Of its `_metadata`, in the store."""
+        return f"{self.home}/{FILE}" if self.home else FILE
+
+
+def gather(
+    store: FlinkStore, epoch: int, *, quick: bool = False, checks: tuple[StreamCheck, ...] = ()
+) -> EpochEvidence:
+    """Look at one checkpoint.
+
+    quick: presence and sizes alone. checks: what reads the streams; `formats.flink.checks` has all there are.
+    """
+    home = store.home(epoch)
+    newest = store.latest()
+    if not store.has_metadata(epoch):
+        status = Status.IN_PROGRESS if newest is None or epoch > newest else Status.INCOMPLETE
+        return EpochEvidence(epoch, home, status, None, None, None, {}, (), (), {})
+    modified = store.modified(epoch)
+    try:
+        metadata = store.metadata(epoch)
+    except FormatError as error:
+        return EpochEvidence(epoch, home, Status.DAMAGED, None, error.message, modified, {}, (), (), {})
+    names = store.names(metadata)
+    at = store.streams(epoch)
+    files: list[FileEvidence] = []
+    problems: list[Problem] = []
+    reasons: dict[str, dict[str, None]] = {}
+    named: dict[str, tuple[str, ...]] = {}
+    for task, operator, subtask, field, handle in every_handle(metadata, names):
+        mine = [_file(store, epoch, task, field, stream) for stream in _files(handle)]
+        if any(file.found is None or not file.fits for file in mine):
+            held = _states(operator, handle, at, named)
+            files += [file if file.fits else msgspec.structs.replace(file, states=held) for file in mine]
+            continue
+        files += mine
+        problems += _offsets(task, field, handle, at)
+        if not quick:
+            for check in checks:
+                result = check(task, operator, subtask, field, handle, at)
+                problems += result.problems
+                for code, said in result.unchecked:
+                    reasons.setdefault(code, {})[said] = None
+    unchecked = {code: _joined(list(said)) for code, said in reasons.items()}
+    if not quick and channels.has_channels(metadata):
+        problems += _in_flight(metadata, at, names, unchecked)
+    return EpochEvidence(
+        epoch=epoch,
+        home=home,
+        status=Status.COMPLETE,
+        metadata=metadata,
+        problem=None,
+        modified=modified,
+        names=names,
+        files=tuple(files),
+        problems=tuple(problems),
+        unchecked=unchecked,
+        read=bool(checks) and not quick,
+    )
+
+
+def _joined(reasons: list[str]) -> str:
+    more = len(reasons) - 3
+    return "; ".join(reasons[:3]) + (f"; and {more} more" if more > 0 else "")
+
+
+def every_handle(
+    metadata: Metadata, names: dict[str, str]
+) -> Iterator[tuple[str, OperatorState, Subtask, str, Handle]]:
+    """Every handle with whose it is, and its task's name."""
+    for operator in metadata.operators:
+        for subtask in operator.subtasks:
+            for field, handle in handles(subtask):
+                yield f"{names[operator.id]}/{subtask.index}", operator, subtask, field, handle
+
+
+def _files(handle: Handle) -> Iterator[FileLike]:
+    for stream in streams(handle):
+        if isinstance(stream, FileHandle | RelativeHandle | SegmentHandle):
+            yield stream
+
+
+def _file(store: FlinkStore, epoch: int, task: str, field: str, handle: FileLike) -> FileEvidence:
+    at = store.streams(epoch)
+    place = at.place(handle)
+    relative = isinstance(handle, RelativeHandle) and at.home
+    return FileEvidence(
+        task=task,
+        field=field,
+        path=at.name(handle),
+        written=f"{at.home}/{handle.path}" if relative else handle.path,
+        wanted=wanted(handle),
+        fits=place is not None and fits(handle, place.bytes),
+        found=place.bytes if place is not None else None,
+        how=place.how if place is not None else None,
+        hint=at.hint(handle) if place is None else "",
+    )
+
+
+def _states(
+    operator: OperatorState, handle: Handle, at: Streams, named: dict[str, tuple[str, ...]]
+) -> tuple[str, ...]:
+    """The names of the states in a handle whose file is lost: keyed ones as another subtask has them."""
+    if isinstance(handle, OperatorStateHandle):
+        return tuple(state.name for state in handle.states)
+    if isinstance(handle, ChannelHandle):
+        return ()
+    if operator.id not in named:
+        found = states(operator, at)
+        named[operator.id] = tuple(state["name"] for state in found if state["keyed"] and state["name"])
+    return named[operator.id]
+
+
+def _offsets(task: str, field: str, handle: Handle, at: Streams) -> Iterator[Problem]:
+    """Offsets of key groups, elements and buffers lie within their stream."""
+    match handle:
+        case KeyGroupsHandle(stream=stream, offsets=offsets) if stream is not None:
+            limit, found = stream.size, list(offsets)
+        case OperatorStateHandle(stream=stream) if stream is not None:
+            limit, found = stream.size, [offset for state in handle.states for offset in state.offsets]
+        case ChannelHandle(stream=stream) if stream is not None:
+            limit, found = stream.size, [offset for part in handle.parts for offset in part.offsets]
+        case _:
+            return
+    bad = [offset for offset in found if not 0 <= offset < max(limit, 1)]
+    if bad:
+        said = f"{FIELDS[field]}: offset {bad[0]} lies outside its stream of {limit} bytes"
+        yield Problem("unreadable", task, None, at.name(stream), said)
+
+
+def _in_flight(metadata: Metadata, at: Streams, names: dict[str, str], unchecked: dict[str, str]) -> Iterator[Problem]:
+    """In-flight data of every channel is whole records, where both of its ends are known."""
+    if channels.channel_bytes(metadata) > channels.MOST:
+        unchecked["conservation"] = f"more than {channels.MOST >> 20} MiB of in-flight data"
+        return
+    try:
+        found = channels.in_flight(metadata, at)
+    except FormatError as error:
+        yield Problem("unreadable", None, None, error.path, f"in-flight data: {error.message}")
+        return
+    lone = sum(1 for channel in found if channel.sender is None or channel.receiver is None)
+    for channel in found:
+        if channel.sender is not None and channel.receiver is not None and channel.records is None:
+            name = f"{names[channel.sender[0]]}/{channel.sender[1]}->{names[channel.receiver[0]]}/{channel.receiver[1]}"
+            yield Problem("unreadable", None, name, None, "its in-flight data does not end with a whole record")
+    if lone:
+        unchecked["missing-log"] = f"of {lone} channels with in-flight data, the other end could not be told"

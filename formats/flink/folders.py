@@ -1,0 +1,156 @@
+"""The directories that the user named, listed as they are asked for, and the streams in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from formats.errors import NotFound, UnsafePath
+from formats.flink.handles import (
+    EmptySegmentHandle,
+    InlineHandle,
+    KeyGroupsHandle,
+    SegmentHandle,
+    StreamHandle,
+)
+from formats.flink.resolve import FileLike, PathMap, Place, plain, resolve
+from formats.storage import LocalStorage, Storage
+
+
+class Folder:
+    """One directory. only: the names at its root that belong to it (None: all), so that a job's directory does not
+    bring its neighbours in."""
+
+    def __init__(self, storage: Storage, only: Sequence[str] | None = None) -> None:
+        self.storage = storage
+        self.only = only
+        self._listed: dict[str, dict[str, int | None]] = {}
+        self._names: dict[str, list[tuple[str, int]]] | None = None
+        root = plain(storage.root)
+        if isinstance(storage, LocalStorage):
+            absolute = os.path.abspath(storage.root)
+            self.roots: tuple[str, ...] = tuple(dict.fromkeys((absolute, os.path.realpath(absolute))))
+        else:
+            self.roots = (root,)
+
+    def names(self, path: str) -> dict[str, int | None]:
+        """What is in a directory: name -> bytes, None for a directory. What leads out of the root is left out."""
+        found = self._listed.get(path)
+        if found is None:
+            try:
+                entries = self.storage.list(path)
+            except UnsafePath:
+                entries = []
+            found = {e.name: e.size for e in entries if path or self.only is None or e.name in self.only}
+            self._listed[path] = found
+        return found
+
+    def size(self, path: str) -> int | None:
+        folder, _, name = path.rpartition("/")
+        if folder and self._listed.get(folder) is None and not self._is_folder(folder):
+            return None
+        return self.names(folder).get(name)
+
+    def _is_folder(self, path: str) -> bool:
+        """Whether a directory is there, by its parents' lists, so that nothing is asked of what is not."""
+        at = ""
+        for part in path.split("/"):
+            names = self.names(at)
+            if part not in names or names[part] is not None:
+                return False
+            at = f"{at}/{part}" if at else part
+        return True
+
+    def walk(self, path: str = "") -> dict[str, int]:
+        """Every file at or below a directory: path from the root -> bytes."""
+        found: dict[str, int] = {}
+        stack = [path]
+        while stack:
+            at = stack.pop()
+            for name, size in self.names(at).items():
+                full = f"{at}/{name}" if at else name
+                if size is None:
+                    stack.append(full)
+                else:
+                    found[full] = size
+        return found
+
+    def named(self, name: str) -> Sequence[tuple[str, int]]:
+        if self._names is None:
+            self._names = {}
+            for path, size in sorted(self.walk().items()):
+                self._names.setdefault(path.rsplit("/", 1)[-1], []).append((path, size))
+        return self._names.get(name, ())
+
+
+class FolderStreams:
+    """The streams of one snapshot (`formats.flink.streams.Streams`). home: directory of its `_metadata` in folder 0."""
+
+    def __init__(self, home: str, folders: Sequence[Folder], maps: Sequence[PathMap] = ()) -> None:
+        self.home = home
+        self.folders = tuple(folders)
+        self.maps = tuple(maps)
+        self._places: dict[tuple[str, int], Place | None] = {}
+
+    def place(self, handle: FileLike) -> Place | None:
+        """Where the handle's file lies; None if nowhere."""
+        key = (handle.path, handle.size)
+        if key not in self._places:
+            self._places[key] = resolve(handle, self.home, self.folders, self.maps)
+        return self._places[key]
+
+    def read(self, handle: StreamHandle, offset: int = 0, length: int | None = None) -> bytes:
+        if isinstance(handle, InlineHandle):
+            return handle.data[offset:] if length is None else handle.data[offset : offset + length]
+        if isinstance(handle, EmptySegmentHandle):
+            return b""
+        if isinstance(handle, KeyGroupsHandle):
+            return self.read(handle.stream, offset, length) if handle.stream is not None else b""
+        place = self.place(handle)
+        if place is None:
+            raise NotFound("is not there", path=self.name(handle), hint=self.hint(handle))
+        start = handle.start if isinstance(handle, SegmentHandle) else 0
+        there = place.bytes - start - offset
+        if isinstance(handle, SegmentHandle):
+            there = min(there, handle.size - offset)
+        wanted = there if length is None else min(length, there)  # a length from a file may be any number
+        if offset < 0 or wanted <= 0:
+            return b""
+        return self.folders[place.folder].storage.read(place.path, start + offset, wanted)
+
+    def size(self, handle: StreamHandle) -> int | None:
+        if isinstance(handle, InlineHandle | EmptySegmentHandle):
+            return handle.size
+        if isinstance(handle, KeyGroupsHandle):
+            return self.size(handle.stream) if handle.stream is not None else 0
+        place = self.place(handle)
+        if place is None:
+            return None
+        if isinstance(handle, SegmentHandle):
+            return max(min(handle.size, place.bytes - handle.start), 0)
+        return place.bytes
+
+    def name(self, handle: StreamHandle) -> str:
+        if isinstance(handle, InlineHandle | EmptySegmentHandle):
+            return f"{self.home}/_metadata" if self.home else "_metadata"
+        if isinstance(handle, KeyGroupsHandle):
+            return self.name(handle.stream) if handle.stream is not None else "_metadata"
+        place = self.place(handle)
+        if place is not None:
+            return self.shown(place)
+        if isinstance(handle, FileLike) and not handle.path.startswith("/") and ":" not in handle.path:
+            return f"{self.home}/{handle.path}" if self.home else handle.path
+        return handle.path
+
+    def shown(self, place: Place) -> str:
+        """What messages call a file: relative in the store itself, whole in other directories."""
+        return place.path if place.folder == 0 else f"{self.folders[place.folder].storage.root}/{place.path}"
+
+    def hint(self, handle: FileLike) -> str:
+        """What the user can do about a file that is not there."""
+        if ":" in handle.path or handle.path.startswith("/"):
+            return (
+                f"{handle.path} is not in a directory that was named; if it lies elsewhere now: --path-map OLD=NEW,"
+                f" or --search {plain(handle.path).rpartition('/')[0] or '/'}"
+            )
+        return "if a copy lies in another checkpoint or savepoint: --search DIR"

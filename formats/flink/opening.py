@@ -1,0 +1,44 @@
+"""How the table of formats recognises and opens what Flink left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from formats.errors import FormatError
+from formats.flink import layout
+from formats.flink.resolve import parse_path_map
+from formats.flink.store import FlinkStore
+from formats.storage import Storage
+
+
+def recognise(storage: Storage) -> bool:
+    """Whether a job's checkpoints, one of them, or a savepoint lies there."""
+    return layout.is_flink(storage.root)
+
+
+def open_flink(
+    storage: Storage,
+    *,
+    search: Sequence[str] = (),
+    path_map: Sequence[str] = (),
+    uid: Sequence[str] = (),
+    type: Sequence[str] = (),
+) -> FlinkStore:
+    """The store with the options as a user writes them (OLD=NEW, NAME=TYPE); FormatError for one that is not that."""
+    types = None
+    try:
+        maps = [parse_path_map(text) for text in path_map]
+        if type:
+            from formats.flink.python_types import named_types
+
+            types = named_types(dict(_named(text) for text in type))
+    except ValueError as error:
+        raise FormatError(str(error)) from None
+    return FlinkStore(storage.root, search=search, maps=maps, uids=uid, types=types)
+
+
+def _named(text: str) -> tuple[str, str]:
+    name, equals, type = text.partition("=")
+    if not equals or not name or not type:
+        raise ValueError(f"{text!r} is not NAME=TYPE, such as count=long")
+    return name, type

@@ -1,0 +1,474 @@
+"""Checkpoints and savepoints of Flink through the read-only view.
+
+An epoch is a checkpoint: its number is that of its directory `chk-N`, of a snapshot on its own the id in its
+`_metadata`. An operator's id is its uid where that is known (stored from Flink 2.0 on, or proved by a guess), else the
+hash that Flink prints; either is understood wherever an operator is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from formats.errors import FormatError, NotFound, UnknownTask
+from formats.flink import channels, facts, layout, splits
+from formats.flink.folders import Folder, FolderStreams
+from formats.flink.handles import (
+    FileHandle,
+    Metadata,
+    OperatorState,
+    RelativeHandle,
+    SegmentHandle,
+    Subtask,
+    handles,
+    streams,
+)
+from formats.flink.layout import Kind, find, number
+from formats.flink.metadata import FILE, parse
+from formats.flink.murmur import proved
+from formats.flink.resolve import FileLike, How, PathMap
+from formats.storage import LocalStorage, Storage, open_storage
+from formats.view import (
+    ChannelFacts,
+    EpochDetail,
+    EpochFacts,
+    FileFacts,
+    OperatorFacts,
+    Position,
+    StateFacts,
+    Status,
+    TaskFacts,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from formats.flink.state_rows import Types
+    from formats.topology import Topology
+
+MOST = 1 << 30
+"""Bytes beyond which a `_metadata` is not read: none that Flink writes comes near."""
+
+COUNTED = 64 << 20
+"""Bytes of state that are read to count rows where nobody asked for them."""
+
+
+class FlinkStore:
+    """What Flink left at a path: a job's checkpoints, or one snapshot.
+
+    search: further directories where files may lie now; maps: `--path-map`; uids: guesses that name operators of Flink
+    1.x by their hash; types: of state that Python wrote (`python_types`). Raises NotFound if nothing of Flink is there.
+    """
+
+    format = "flink"
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        search: Sequence[str] = (),
+        maps: Sequence[PathMap] = (),
+        uids: Sequence[str] = (),
+        types: Types | None = None,
+    ) -> None:
+        site = find(path)
+        self._path = path
+        self.kind = site.kind
+        self.epoch = site.epoch
+        self.storage: Storage = site.storage
+        self.maps = tuple(maps)
+        self.uids = tuple(uids)
+        self.types = types
+        own = None
+        if site.kind is not Kind.SNAPSHOT:
+            names = [entry.name for entry in site.storage.list("")]
+            own = [name for name in names if number(name) is not None or name in layout.OF_A_JOB]
+        self.folder = Folder(site.storage, own)
+        extra = [*search, *(mapping.new for mapping in self.maps)]
+        self.folders = (self.folder, *(Folder(open_storage(layout.trimmed(where))) for where in extra))
+        self._read: dict[int, Metadata] = {}
+        self._streams: dict[int, FolderStreams] = {}
+        self._hidden: dict[tuple[int, str], dict[str | None, str]] = {}
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def job(self) -> str | None:
+        """The job id where the directory is called by it; Flink's metadata does not name the job."""
+        if self.kind is Kind.SNAPSHOT:
+            return None
+        name = self.folder.roots[0].rpartition("/")[2]
+        return name if layout.JOB_ID.fullmatch(name) else None
+
+    # -- what is there ------------------------------------------------------------------------------------
+
+    def homes(self) -> dict[int, str]:
+        """Directory of each epoch, from the root; ascending."""
+        if self.kind is Kind.SNAPSHOT:
+            return {self._own_number(): ""}
+        found = {n: name for name in self.folder.names("") if (n := number(name)) is not None}
+        return {n: found[n] for n in sorted(found) if self.epoch in (None, n)}
+
+    def _own_number(self) -> int:
+        """The checkpoint id of a snapshot on its own; its directory's, or 0, where `_metadata` cannot be read."""
+        if self.epoch is not None:
+            return self.epoch
+        try:
+            return self._parse("").checkpoint_id
+        except FormatError:
+            return 0
+
+    def epoch_numbers(self) -> list[int]:
+        """Every epoch, ascending."""
+        return list(self.homes())
+
+    def home(self, epoch: int) -> str:
+        """Directory of an epoch; NotFound if there is none."""
+        homes = self.homes()
+        if epoch not in homes:
+            raise self.no_epoch(epoch)
+        return homes[epoch]
+
+    def no_epoch(self, epoch: int) -> NotFound:
+        """The error for an epoch that is not there; says which are."""
+        have = self.epoch_numbers()
+        said = (
+            "it has " + ", ".join(map(str, have[:10])) + (" ..." if len(have) > 10 else "") if have else "it is empty"
+        )
+        return NotFound(f"no checkpoint {epoch}: {said}", path=self.path)
+
+    def listing(self) -> dict[str, int]:
+        """Every file that belongs to what was named: path -> bytes. Of one `chk-N`, its own directory's alone, for the
+        files beside it belong to other checkpoints as well."""
+        if self.kind is Kind.CHECKPOINT and self.epoch is not None:
+            return self.folder.walk(self.home(self.epoch))
+        return self.folder.walk()
+
+    def has_metadata(self, epoch: int) -> bool:
+        """Whether the checkpoint was completed."""
+        home = self.home(epoch)
+        return self.folder.size(f"{home}/{FILE}" if home else FILE) is not None
+
+    def latest(self) -> int | None:
+        """The newest epoch with a `_metadata`, not verified."""
+        return next((n for n in reversed(self.epoch_numbers()) if self.has_metadata(n)), None)
+
+    def metadata(self, epoch: int) -> Metadata:
+        """The epoch's `_metadata`; NotFound without one, Damaged, UnsupportedVersion."""
+        if epoch not in self._read:
+            home = self.home(epoch)
+            if not self.has_metadata(epoch):
+                raise NotFound(
+                    f"checkpoint {epoch} has no {FILE}: it is still being taken, or failed",
+                    path=self.storage.root,
+                    hint="`abs inspect` shows the ones that are complete",
+                )
+            self._read = {epoch: self._parse(home)}
+        return self._read[epoch]
+
+    def _parse(self, home: str) -> Metadata:
+        path = f"{home}/{FILE}" if home else FILE
+        size = self.folder.size(path) or 0
+        where = f"{self.storage.root}/{path}"
+        if size > MOST:
+            from formats.errors import Damaged
+
+            raise Damaged(f"has {size} bytes, at most {MOST} are read", path=where)
+        return parse(self.storage.read(path), where)
+
+    def streams(self, epoch: int) -> FolderStreams:
+        """The streams that the epoch refers to."""
+        if epoch not in self._streams:
+            self._streams[epoch] = FolderStreams(self.home(epoch), self.folders, self.maps)
+        return self._streams[epoch]
+
+    def modified(self, epoch: int) -> str | None:
+        """When `_metadata` was written (or copied), RFC 3339 in UTC; None if that is not known."""
+        home = self.home(epoch)
+        if not isinstance(self.storage, LocalStorage):
+            return None
+        try:
+            seconds = os.stat(self.storage.local_path(f"{home}/{FILE}" if home else FILE)).st_mtime
+        except (OSError, FormatError):
+            return None
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    # -- names --------------------------------------------------------------------------------------------
+
+    def names(self, metadata: Metadata) -> dict[str, str]:
+        """Operator hash -> what it is called here: its uid, else the hash."""
+        known = proved(self.uids, (operator.id for operator in metadata.operators))
+        return {o.id: o.uid or known.get(o.id) or o.id for o in metadata.operators}
+
+    def find_operator(self, epoch: int, name: str) -> OperatorState:
+        """An operator by uid, hash or a name that only one has; UnknownTask if there is none."""
+        metadata = self.metadata(epoch)
+        names = self.names(metadata)
+        for operator in metadata.operators:
+            if name in (names[operator.id], operator.id):
+                return operator
+        same = [operator for operator in metadata.operators if operator.name == name]
+        if len(same) == 1:
+            return same[0]
+        if same:
+            said = f"{len(same)} operators are called {name!r}; give the uid or hash: " + ", ".join(o.id for o in same)
+        else:
+            said = f"checkpoint {epoch} has no operator {name!r}; it has " + ", ".join(names.values())
+        raise UnknownTask(said, path=self.path, hint="--uid NAME proves the uid of an operator of Flink 1.x")
+
+    def operator_id(self, epoch: int, name: str) -> str:
+        """What the view calls an operator that is named by uid, hash or name; UnknownTask if there is none."""
+        return self.names(self.metadata(epoch))[self.find_operator(epoch, name).id]
+
+    # -- the view -----------------------------------------------------------------------------------------
+
+    def epochs(self) -> list[EpochFacts]:
+        numbers = self.epoch_numbers()
+        newest = self.latest()
+        return [self._facts(n, newest) for n in numbers]
+
+    def _facts(self, epoch: int, newest: int | None) -> EpochFacts:
+        if not self.has_metadata(epoch):
+            open_ = newest is None or epoch > newest
+            said = f"no {FILE}: " + ("still being taken, failed or killed" if open_ else "failed or aborted")
+            status = Status.IN_PROGRESS if open_ else Status.INCOMPLETE
+            return EpochFacts(epoch, status, None, None, None, None, (), None, None, None, said)
+        try:
+            metadata = self.metadata(epoch)
+        except FormatError as error:
+            return EpochFacts(epoch, Status.DAMAGED, None, None, None, None, (), None, None, None, error.message)
+        tasks = sum(operator.parallelism for operator in metadata.operators)
+        reason = next(self.missing(epoch), None) or metadata.problem
+        return EpochFacts(
+            epoch=epoch,
+            status=Status.COMPLETE if reason is None else Status.DAMAGED,
+            parent=None,
+            attempt=None,
+            expected=tasks,
+            acked=tasks,
+            missing=(),
+            bytes=facts.total_checkpointed(metadata),
+            triggered=None,
+            duration=None,
+            reason=reason,
+        )
+
+    def missing(self, epoch: int) -> Iterator[str]:
+        """What is wrong with the files that the epoch refers to, by presence and size, in words."""
+        at = self.streams(epoch)
+        for name, handle in self.files(epoch):
+            place = at.place(handle)
+            if place is None:
+                yield f"{name} is not there"
+            elif place.how is How.FOUND:
+                yield f"{name} is not where Flink looks for it"
+            elif not facts.fits(handle, place.bytes):
+                yield f"{name} has {place.bytes} bytes, {facts.wanted(handle)} were written"
+
+    def files(self, epoch: int) -> list[tuple[str, FileLike]]:
+        """Every file that the epoch refers to, once, with what messages call it; segments one by one."""
+        at = self.streams(epoch)
+        seen = dict.fromkeys(handle for _, _, handle in file_handles(self.metadata(epoch)))
+        return [(at.name(handle), handle) for handle in seen]
+
+    def detail(self, epoch: int) -> EpochDetail:
+        newest = self.latest()
+        row = self._facts(epoch, newest)
+        if not self.has_metadata(epoch):
+            return EpochDetail(row, (), ())
+        metadata = self.metadata(epoch)
+        names = self.names(metadata)
+        in_flight = self._in_flight(epoch, metadata)
+        waiting: dict[tuple[str, int], int | None] = {}
+        for channel in in_flight or ():
+            if channel.receiver is not None:
+                so_far = waiting.get(channel.receiver, 0)
+                known = so_far is not None and channel.records is not None
+                waiting[channel.receiver] = (so_far or 0) + (channel.records or 0) if known else None
+        operators = tuple(
+            OperatorFacts(
+                id=names[operator.id],
+                name=operator.name,
+                parallelism=operator.parallelism,
+                bytes=facts.operator_size(operator),
+                rows=None,
+                tasks=tuple(
+                    self._task(epoch, names[operator.id], subtask, waiting.get((operator.id, subtask.index)))
+                    for subtask in _subtasks(operator)
+                ),
+            )
+            for operator in metadata.operators
+        )
+        found = tuple(
+            ChannelFacts(_channel_name(channel, names), None, None, channel.records) for channel in in_flight or ()
+        )
+        policy = "unaligned" if channels.has_channels(metadata) else None
+        return EpochDetail(row, operators, found, policy)
+
+    def _task(self, epoch: int, name: str, subtask: Subtask, waiting: int | None) -> TaskFacts:
+        at = self.streams(epoch)
+        sizes: dict[str, int] = {}
+        seen = set()
+        for _, handle in handles(subtask):
+            for stream in streams(handle):
+                if isinstance(stream, FileHandle | RelativeHandle | SegmentHandle) and stream not in seen:
+                    seen.add(stream)
+                    sizes[at.name(stream)] = sizes.get(at.name(stream), 0) + stream.size
+        found = splits.readable(subtask, at)
+        position = None
+        if found is not None:
+            position = tuple(Position(split.id or "?", split.next, None) for split in found)
+        return TaskFacts(
+            task=f"{name}/{subtask.index}",
+            files=tuple(FileFacts(path, size, None, None) for path, size in sizes.items()),
+            log_records=waiting,
+            position=position,
+            alignment=None,
+            sync=None,
+            finished=True if subtask.finished else None,
+        )
+
+    def _in_flight(self, epoch: int, metadata: Metadata) -> list[channels.Channel] | None:
+        """None where channel state cannot be read, or is too much to be read for a look."""
+        if channels.channel_bytes(metadata) > channels.MOST:
+            return None
+        try:
+            return channels.in_flight(metadata, self.streams(epoch))
+        except FormatError:
+            return None
+
+    def topology(self, epoch: int) -> Topology | None:
+        """None: Flink's metadata does not say which operator feeds which."""
+        self.home(epoch)
+        return None
+
+    def states(self, epoch: int) -> list[StateFacts]:
+        from formats.flink import states
+
+        return states.list_states(self, epoch, types=self.types)
+
+    def identified_states(self, epoch: int) -> list[StateFacts]:
+        """The same, with keys that tell every row from the others of its state."""
+        from formats.flink import states
+
+        return states.list_states(self, epoch, types=self.types, whole=True)
+
+    def hidden(self, epoch: int, operator: str, name: str | None) -> str | None:
+        """Why rows of a state are missing from what can be read, in words; None if all are there, be it as bytes.
+
+        In the heap's own layout values have no lengths, so that one which only its class can read hides others.
+        """
+        from formats.flink.state_rows import summaries
+
+        known = self._hidden.get((epoch, operator))
+        if known is None:
+            found = self.find_operator(epoch, operator)
+            heap = "heap" in facts.backends(msgspec.structs.replace(self.metadata(epoch), operators=(found,)))
+            count = facts.operator_size(found) <= COUNTED
+            rows = summaries(found, self.streams(epoch), count=count) if heap else []
+            known = {row.name: row.opaque for row in rows if row.opaque is not None}
+            self._hidden[epoch, operator] = known
+        return known.get(name)
+
+    def counted_states(self, epoch: int, operator: str | None = None) -> list[StateFacts]:
+        """The same, of all operators or one, with rows and bytes if at most COUNTED bytes of state are to be read; then
+        what cannot be decoded is told with how much it hides."""
+        from formats.flink import states
+
+        metadata = self.metadata(epoch)
+        mine = [o for o in metadata.operators if operator in (None, self.names(metadata)[o.id])]
+        count = sum(facts.operator_size(o) for o in mine) <= COUNTED
+        return states.list_states(self, epoch, count=count, types=self.types, only=operator)
+
+    def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
+        from formats.flink import states
+
+        return states.read_state(self, epoch, operator, name, types=self.types)
+
+    def log(self, epoch: int, channel: str) -> Iterator[pa.RecordBatch]:
+        """In-flight elements of a channel, one row each: `element` (record, watermark, other) and its `bytes`."""
+        import pyarrow as pa
+
+        metadata = self.metadata(epoch)
+        names = self.names(metadata)
+        for name, data in channels.contents(metadata, self.streams(epoch)):
+            if _channel_name(name, names) == channel:
+                kinds, values = zip(*channels.elements(data), strict=True) if data else ((), ())
+                yield pa.record_batch({"element": pa.array(kinds, pa.string()), "bytes": pa.array(values, pa.binary())})
+                return
+        raise UnknownTask(f"checkpoint {epoch} has no in-flight data on channel {channel!r}", path=self.path)
+
+    def raw(self, epoch: int, counted: str | None = None) -> dict[str, Any]:
+        """What the metadata says, with the columns of Flink's `savepoint_metadata`; see `formats.flink.facts`.
+
+        counted: an operator, by uid or hash, whose state is read for the numbers of its rows.
+        """
+        metadata = self.metadata(epoch)
+        return facts.describe(
+            metadata,
+            names=proved(self.uids, (operator.id for operator in metadata.operators)),
+            directory=self._directory(epoch),
+            modified=self.modified(epoch),
+            streams=self.streams(epoch),
+            counted=self.find_operator(epoch, counted).id if counted is not None else None,
+        )
+
+    def _directory(self, epoch: int) -> str:
+        return self.home(epoch) or self.folder.roots[0].rpartition("/")[2]
+
+    def overview(self) -> dict[str, Any]:
+        """What the metadata of every checkpoint says of itself, and what lies beside them.
+
+        checkpoints: those whose metadata can be read, as `facts.summary`, each with its number as `epoch`; directories:
+        name -> {files, bytes} of `shared` and `taskowned`, as they lie there.
+        """
+        found = []
+        for epoch in self.epoch_numbers():
+            try:
+                said = facts.summary(
+                    self.metadata(epoch), directory=self._directory(epoch), modified=self.modified(epoch)
+                )
+            except FormatError:
+                continue
+            found.append({"epoch": epoch, **said})
+        beside = {}
+        if self.kind is not Kind.SNAPSHOT:
+            for name in layout.OF_A_JOB:
+                if name in self.folder.names(""):
+                    sizes = self.folder.walk(name).values()
+                    beside[name] = {"files": len(sizes), "bytes": sum(sizes)}
+        return {"checkpoints": found, "directories": beside}
+
+    @property
+    def only(self) -> int | None:
+        """The epoch that the path itself names: of a `chk-N`, or of a snapshot on its own."""
+        return self.epoch_numbers()[0] if self.kind is Kind.SNAPSHOT else self.epoch
+
+
+def file_handles(metadata: Metadata) -> Iterator[tuple[OperatorState, Subtask, FileLike]]:
+    """Every reference to a file, with whose it is."""
+    for operator in metadata.operators:
+        for subtask in operator.subtasks:
+            for _, handle in handles(subtask):
+                for stream in streams(handle):
+                    if isinstance(stream, FileHandle | RelativeHandle | SegmentHandle):
+                        yield operator, subtask, stream
+
+
+def _subtasks(operator: OperatorState) -> list[Subtask]:
+    """In order; of an operator that had ended as a whole, all of them."""
+    if operator.finished:
+        return [Subtask(i, True) for i in range(operator.parallelism)]
+    return sorted(operator.subtasks, key=lambda subtask: subtask.index)
+
+
+def _channel_name(channel: channels.Channel, names: dict[str, str]) -> str:
+    """`words/0->counts/1`, a `?` for an end that is not known."""
+    ends = (f"{names[end[0]]}/{end[1]}" if end else "?" for end in (channel.sender, channel.receiver))
+    return "->".join(ends)

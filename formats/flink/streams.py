@@ -1,0 +1,27 @@
+"""Opening the streams that handles name: the one interface between metadata and state data."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from formats.flink.handles import StreamHandle
+
+
+class Streams(Protocol):
+    """The bytes of a checkpoint's streams, wherever its files lie.
+
+    Offsets are within the stream: of a segment, from its start. Nothing outside the directories that the user named is
+    opened. `name` is what messages call the stream.
+    """
+
+    def read(self, handle: StreamHandle, offset: int = 0, length: int | None = None) -> bytes:
+        """The bytes of a stream, or a slice of them, as far as they are there (check the length).
+
+        NotFound if its file is not there.
+        """
+
+    def size(self, handle: StreamHandle) -> int | None:
+        """How many bytes of the stream are really there; None if its file is not there."""
+
+    def name(self, handle: StreamHandle) -> str:
+        """Path of the file that holds it, relative to the store where it lies there; for inline bytes `_metadata`."""
