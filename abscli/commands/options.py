@@ -121,7 +121,7 @@ Search = Annotated[
 PathMap = Annotated[
     list[str] | None,
     typer.Option("--path-map", metavar="OLD=NEW",
-                 help="What began with OLD in Flink's metadata, or in the inputs of a Spark query, begins with NEW now."),
+                 help="What began with OLD in Flink's metadata, or a Spark query's inputs, begins with NEW now."),
 ]
 Uid = Annotated[
     list[str] | None,

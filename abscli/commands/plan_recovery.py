@@ -135,7 +135,8 @@ def plan_recovery(
         flink_recovery.plan(path, epoch if epoch is not None else named, extra, output, out)
         return
     if search or path_map:
-        raise typer.BadParameter("only files of Flink's and Spark's checkpoints are looked for", param_hint="'--search'")
+        what = "only files of Flink's and Spark's checkpoints are looked for"
+        raise typer.BadParameter(what, param_hint="'--search'")
     _show(_from_store(ref, failed, strategy, distrust, epoch, parallelism, format), output, out)
 
 
