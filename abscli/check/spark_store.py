@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from abscli.check.findings import Code, Finding, StoreReport
 from abscli.check.formats import Checked, Progress
 from abscli.check.spark import check_spark
-from formats.open import resolve_epoch
+from formats.open import NOTHING, Looking, resolve_epoch
 from formats.spark.gather import gather
 from formats.spark.store import SparkStore
 from formats.storage import Storage
@@ -20,8 +20,10 @@ SHARED_FROM = 10_000
 """State files from which on processes of their own are worth their start."""
 
 
-def check(storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress) -> Checked:
-    """The checker of `abscli.check.formats`."""
+def check(
+    storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress, looking: Looking = NOTHING
+) -> Checked:
+    """The checker of `abscli.check.formats`; nothing is looked for elsewhere."""
     store = SparkStore(storage)
     number = None if epoch is None else resolve_epoch(store, epoch)
     evidence = gather(
