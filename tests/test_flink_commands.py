@@ -260,7 +260,7 @@ def test_rows_before_a_damaged_file_are_shown_then_the_error(
     files = inspected["operators"][0]["tasks"][0]["files"]
     (own / files[0]["path"]).unlink()
     code, out, err = run(capsys, "state", own, "totals", "--state", "count")
-    assert code != 0
+    assert code == 3
     assert "user-9 " in out
     assert "is not there" in err
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from formats.errors import NotFound, UnsafePath
+from formats.errors import Damaged, UnsafePath
 from formats.flink.handles import (
     EmptySegmentHandle,
     InlineHandle,
@@ -108,7 +108,7 @@ class FolderStreams:
             return self.read(handle.stream, offset, length) if handle.stream is not None else b""
         place = self.place(handle)
         if place is None:
-            raise NotFound("is not there", path=self.name(handle), hint=self.hint(handle))
+            raise Damaged("is not there", path=self.name(handle), hint=self.hint(handle))
         start = handle.start if isinstance(handle, SegmentHandle) else 0
         there = place.bytes - start - offset
         if isinstance(handle, SegmentHandle):

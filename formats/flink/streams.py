@@ -17,7 +17,7 @@ class Streams(Protocol):
     def read(self, handle: StreamHandle, offset: int = 0, length: int | None = None) -> bytes:
         """The bytes of a stream, or a slice of them, as far as they are there (check the length).
 
-        NotFound if its file is not there.
+        Damaged if its file is not there.
         """
 
     def size(self, handle: StreamHandle) -> int | None:
