@@ -149,8 +149,11 @@ def test_a_store_in_use_shows_its_open_epoch_in_progress(own: Path, capsys: pyte
         assert result(capsys, own)["epochs"][4]["status"] == "in-progress"
 
 
-def test_another_format_is_refused(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, store, "--format", "spark")[0] == 2
+@pytest.mark.parametrize("format", ["spark", "flink"])
+def test_a_store_is_not_of_the_format_that_is_named(
+    store: Path, capsys: pytest.CaptureFixture[str], format: str
+) -> None:
+    assert run(capsys, store, "--format", format)[0] == 10
 
 
 # -- for people -----------------------------------------------------------------------------------------------
