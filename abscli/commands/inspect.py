@@ -83,11 +83,12 @@ def inspect(
         one = _epoch_page(store, page, number, operator, task) if number is not None or operator or task else None
         if output is Output.TABLE:
             columns, ascii = width(), plain_ascii()
-            if one:
-                text = render.epoch_text(one, width=columns, ascii=ascii)
-            else:
-                view = inspect_flink if store.format == "flink" else render
-                text = view.store_text(page, width=columns, ascii=ascii)
+            view = inspect_flink if store.format == "flink" else render
+            text = (
+                view.epoch_text(one, width=columns, ascii=ascii)
+                if one
+                else view.store_text(page, width=columns, ascii=ascii)
+            )
             if shown != (shown := text):
                 emit_text((CLEAR if watch and sys.stdout.isatty() else "") + text)
         else:
