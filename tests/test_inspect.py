@@ -149,8 +149,10 @@ def test_a_store_in_use_shows_its_open_epoch_in_progress(own: Path, capsys: pyte
         assert result(capsys, own)["epochs"][4]["status"] == "in-progress"
 
 
-def test_another_format_is_refused(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, store, "--format", "spark")[0] == 2
+def test_a_store_of_another_format_than_was_named_is_not_there(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, store, "--format", "spark")[0] == 10
 
 
 # -- for people -----------------------------------------------------------------------------------------------
