@@ -299,3 +299,28 @@ def _content(data: bytes) -> bytes | None:
         return unpack_blocks(data, "x").data
     except Exception:
         return None
+
+
+@pytest.fixture(scope="module")
+def lineages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of checkpoint format 2 with changelogs: each partition has snapshots of versions 3 and 6."""
+    return copy_of("words_ids", tmp_path_factory.mktemp("ids"), sidecars=False)
+
+
+@pytest.mark.parametrize(
+    ("gone", "newest"),
+    [
+        (["6_*.zip"], 6),  # as Spark 4.3 restarts from each of these
+        (["6_*.zip", "1_*", "2_*"], 6),
+        (["6_*.zip", "1_*", "2_*", "3_*.changelog"], 5),
+        (["6_*.zip", "3_*.zip"], 2),
+    ],
+)
+def test_in_format_2_spark_gets_past_one_lost_snapshot(
+    gone: list[str], newest: int, lineages: Path, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(lineages, tmp_path / "own"))
+    for pattern in gone:
+        for path in root.glob(f"state/0/2/{pattern}"):
+            path.unlink()
+    assert check(root).latest_restorable == newest

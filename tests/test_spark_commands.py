@@ -161,3 +161,20 @@ def test_spark_itself_is_asked_where_that_was_wanted(spark: Any, folder: Path, t
     assert code == 1
     assert "_stateSchema" in error["message"]
     assert "abs restore" in error["hint"]
+
+
+def test_what_spark_finds_takes_a_batch_from_those_that_can_be_restored(folder: Path) -> None:
+    from abscli.check.findings import Code, Finding
+    from abscli.check.spark import check_spark
+    from abscli.check.spark_store import with_findings
+    from formats.spark.checkpoint import Checkpoint
+    from formats.spark.gather import gather
+    from formats.storage import LocalStorage
+
+    report = check_spark(gather(Checkpoint(LocalStorage(unpack(Case.of("wc_hdfs"), folder))), quick=True))
+    wrong = Finding(Code.UNREADABLE, None, None, "state/0", "Spark's own reader: no")
+    merged = with_findings(report, {6: [wrong], 5: []})
+    assert merged.latest_restorable == 5
+    assert merged.epochs[6].findings == (wrong,)
+    assert Code.ROW_MISMATCH in merged.epochs[6].unchecked
+    assert Code.ROW_MISMATCH not in merged.epochs[5].unchecked

@@ -255,7 +255,7 @@ def test_plan_and_result_are_told_in_words(width: int, tmp_path: Path, capsys: p
     assert main(["plan-recovery", "ck", "--out", "plan.json"]) == 0
     out = capsys.readouterr().out
     said = " ".join(out.split())
-    assert "Batch 6 ran to the end: the sink has all of it" in said
+    assert "Batch 6 ran to the end: the sink has them" in said
     assert "has to forget those above 5 first, or it loses rows" in said
     assert "next: abs restore plan.json --to NEW_CHECKPOINT" in said
     assert max(map(len, out.splitlines())) <= max(width, 100)

@@ -174,6 +174,9 @@ def _versions(part: PartitionEvidence, evidence: CheckpointEvidence) -> list[_Ve
             out.append(_Version(_blamed(at_whole), spare, True, at_whole.vouched))
         elif at_log is not None:
             blame = (*before.blame, *_blamed(at_log))
+            if not blame and (wanted := part.unreached(version)) is not None:
+                said = f"cannot be used, and Spark finds no way to version {version} without it in checkpoint format 2"
+                blame = (Problem("missing-file", wanted, said, True),)
             out.append(_Version(blame, named, before.there, before.vouched and at_log.vouched))
         elif named:
             out.append(_Version(named, (), before.there, False))

@@ -230,6 +230,10 @@ def _needed(checkpoint: Checkpoint, chains: dict[str, Chain]) -> Iterator[str]:
     for folder, chain in chains.items():
         for file in chain.files:
             yield f"{folder}/{file.name}"
+        if chain.base is not None and chain.base.uuid is not None:  # Spark may look for its lineage
+            own = f"{folder}/{chain.base.version}_{chain.base.uuid}.changelog"
+            if checkpoint.size(own) is not None:
+                yield own
         if chain.base is not None and chain.base.kind == "zip":
             path = f"{folder}/{chain.base.name}"
             for sst in parse_zip(checkpoint.read(path), path).ssts:

@@ -6,8 +6,18 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from abscli.check.findings import Code
 from abscli.render.columns import UNKNOWN, columns, moment, wrapped
 from formats.spark.store import timestamp
+
+MEANING = {
+    Code.MISSING_FILE: "Spark does not start from a batch that needs it",
+    Code.ROW_MISMATCH: "what it holds is not what was written: Spark may read other values without an error",
+    Code.MISPLACED_KEY: "keys lie where Spark does not look for them: it goes on with other results, without an error",
+    Code.MANIFEST_UNREADABLE: "what the batch was to read, or that it is done, is not known",
+    Code.POSITION_REGRESSED: "the source went back: its input is in the state twice",
+}
+"""What findings mean for a query of Spark's, where that is not what they mean elsewhere."""
 
 SHORT = "spark.sql.streaming."
 """What the names of most settings begin with, left out where they are listed."""

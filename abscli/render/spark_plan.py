@@ -52,7 +52,7 @@ def sink(plan: SparkPlan) -> list[str]:
     flight = [one.batch for one in plan.again if not one.committed]
     said = []
     if done:
-        said.append(f"{_batches(done)} ran to the end: the sink has all of it, and gets the same input again.")
+        said.append(f"{_batches(done)} ran to the end: the sink has them, and gets the same input again.")
     if flight:
         were = "was" if len(flight) == 1 else "were"
         said.append(f"{_batches(flight)} {were} in flight: the sink may have all, a part or nothing of it, and gets it "

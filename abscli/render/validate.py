@@ -168,7 +168,7 @@ def _findings(
             lines += wrapped(f"{where + ': ' if where else ''}{finding.message}", width, "    ", f"  {code}: ")
         if len(same) > SAME:
             lines.append(f"  ... and {len(same) - SAME} more; -o json has them all")
-        lines += wrapped(MEANING[code], width, "    ", "    means: ")
+        lines += wrapped(_meaning(code, format), width, "    ", "    means: ")
         lines.append(f"    next: {next_command(code, epoch, report, store, format)}")
     return lines
 
@@ -188,12 +188,21 @@ def _repeats(report: StoreReport, width: int) -> list[str]:
     return ["Taken at-least-once: these can repeat after a restore", *lines] if lines else []
 
 
+def _meaning(code: Code, format: str) -> str:
+    if format == "spark":
+        from abscli.render.spark import MEANING as OWN
+
+        return OWN.get(code, MEANING[code])
+    return MEANING[code]
+
+
 def next_command(
     code: Code, epoch: EpochReport | None, report: StoreReport, store: str, format: str = "abs"
 ) -> str:
     """What to type about a finding, to be copied as it is."""
     name = shlex.quote(store)
-    if format != "abs":
+    restored = format == "abs" or (format == "spark" and code is not Code.UNREFERENCED_FILE)
+    if not restored:
         return f"abs inspect {name}{'' if epoch is None else f'@{epoch.epoch}'}"
     if code is Code.UNREFERENCED_FILE:
         return f"abs gc {name}"

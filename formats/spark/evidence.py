@@ -25,7 +25,7 @@ class Problem:
 class FileEvidence:
     """What was found of one state file. problems: of it, or of an SST file that it needs; rows: records or live keys;
     vouched: a checksum vouches for all of its bytes; doubted: it and what is before it do not agree, and neither is
-    known to be the wrong one."""
+    known to be the wrong one; since: of a changelog of checkpoint format 2, the oldest version of its lineage."""
 
     file: StateFile
     path: str
@@ -33,6 +33,7 @@ class FileEvidence:
     rows: int | None = None
     vouched: bool = False
     doubted: str | None = None
+    since: int | None = None
 
     @property
     def loud(self) -> bool:
@@ -68,6 +69,31 @@ class PartitionEvidence:
     def task(self) -> str:
         """The task that the partition is."""
         return f"{self.operator}/{self.partition}"
+
+    def unreached(self, version: int) -> str | None:
+        """The snapshot that Spark wants for a version of checkpoint format 2 and does not get past, by its path.
+
+        It takes the version's own snapshot or the one at the start of its changelog's lineage. If that is not usable
+        it takes the one at the start of that one's own lineage, and needs the changelog of that version as well; there
+        it ends (Spark 4.3, by trials).
+        """
+        log = self.of(self.files.log(version))
+        if log is None or log.file.uuid is None:
+            return None
+        first = version if self.files.whole(version) is not None else log.since
+        if first is None or self._usable(first) or (first == 1 and self.files.whole(1) is None):
+            return None
+        between = self.of(self.files.log(first))
+        second = between.since if between is not None else None
+        if second is not None and self._usable(second) and self.files.log(second) is not None:
+            return None
+        whole = self.files.whole(first)
+        name = whole.name if whole is not None else f"{first}_{self.files.id_of(first)}.zip"
+        return f"{self.folder}/{name}"
+
+    def _usable(self, version: int) -> bool:
+        found = self.of(self.files.whole(version))
+        return found is not None and not found.loud
 
     def of(self, file: StateFile | None) -> FileEvidence | None:
         """The evidence of a file."""

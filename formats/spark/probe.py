@@ -161,7 +161,7 @@ class _Probe:
     def _log(self, file: StateFile, found: FileEvidence) -> Records | None:
         try:
             data, vouched = self.checkpoint.checked(found.path)
-            unpacked = unpack(data, found.path)
+            unpacked = unpack(data, found.path, vouched=vouched)
             records = records_of(unpacked.data, file, found.path, self.work.row_checksums)
         except UNREADABLE as error:
             found.problems.append(problem_of(error, found.path))
@@ -170,6 +170,7 @@ class _Probe:
         found.rows = len(records.keys)
         if records.lineage:
             self.files.know(records.lineage)
+            found.since = min(version for version, _ in records.lineage)
         self.rows.keep(found, records.keys, records.values)
         return records
 
