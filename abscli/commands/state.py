@@ -202,6 +202,8 @@ def _show_rows(
             raise trouble[0]
         return
     shown = list(found)
+    if trouble and not shown:
+        raise trouble[0]
     more = limit is not None and len(shown) > limit
     shown = shown[:limit]
     if output is Output.JSON:
