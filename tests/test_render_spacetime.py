@@ -67,7 +67,7 @@ def test_every_event_and_message_is_in_the_text_and_lines_fit(diagram: Diagram, 
         assert moment.what[:3] in text
     for message in diagram.messages:
         once = message.received is None or message.received == message.sent
-        assert text.count(message.label[:3]) >= (1 if once else 2)
+        assert text.count(message.label[:2]) >= (1 if once else 2)  # ten columns may leave no more of a wide label
     lines = text.splitlines()
     assert len(lines) == text.count("\n")
     assert max(map(cells, lines)) <= max(width, 6 + LEAST * len(diagram.lines()))
