@@ -72,7 +72,7 @@ class Coordinator:
         self._until: Until = until
         self._acks: dict[int, dict[str, Acked]] = {}
         self._storing: Store | None = None
-        self._due = self.draining
+        self.due = self.draining
         self._stopping = False
         self._last_epoch: int | None = None
         self._lost: frozenset[str] = frozenset()
@@ -106,12 +106,12 @@ class Coordinator:
             return []
         match event:
             case TriggerDue():
-                self._due = True
+                self.due = True
             case SourceEnded(task):
                 self._running_sources.discard(task)
-                self._due |= not self._running_sources
+                self.due |= not self._running_sources
             case StopRequested():
-                self._due |= not self._stopping
+                self.due |= not self._stopping
                 self._stopping = True
             case Acked():
                 return self._acked(event)
@@ -131,7 +131,7 @@ class Coordinator:
             case _:
                 if event.attempt >= self._behind.get(event.channel, event.attempt + 1):
                     del self._behind[event.channel]
-                    self._due = not self._behind
+                    self.due = not self._behind
         return self._trigger_if_due()
 
     def _tasks_lost(self, tasks: frozenset[str], replayed: frozenset[str]) -> list[CoordinatorAction]:
@@ -163,15 +163,15 @@ class Coordinator:
             return actions
         lost, self._lost = self._lost, frozenset()
         self._running_sources |= (lost & self._sources) - self._ended
-        self._due = not self._behind
+        self.due = not self._behind
         return [*actions, Restart(self.attempt, lost, self.last_complete), *self._trigger_if_due()]
 
     def _trigger_if_due(self) -> list[CoordinatorAction]:
         if self.recovering:
             return []
-        if not self._due or len(self._acks) >= self._max_concurrent or self._last_epoch is not None:
+        if not self.due or len(self._acks) >= self._max_concurrent or self._last_epoch is not None:
             return []
-        self._due = False
+        self.due = False
         epoch, self._next = self._next, self._next + 1
         self._acks[epoch] = {}
         if self._stopping:
@@ -226,7 +226,7 @@ class Coordinator:
     def _abort(self, epoch: int, reason: str) -> list[CoordinatorAction]:
         del self._acks[epoch]
         if epoch == self._last_epoch:
-            self._last_epoch, self._due = None, True
+            self._last_epoch, self.due = None, True
         return [Abort(epoch, reason)]
 
 

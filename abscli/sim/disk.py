@@ -11,13 +11,15 @@ from typing import Any
 from abscli.sim.model import Record, operator_id
 from abscli.sim.node import Part
 
+GAP = 10
+
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A complete epoch. seen: what each task had counted, its base and its changes put together."""
+    """A complete epoch. parts: without what only mattered until it was complete; seen: what each task had counted, its
+    base and its changes put together."""
 
     epoch: int
-    parent: int
     parts: Mapping[str, Part]
     seen: Mapping[str, Mapping[int, int]]
 
@@ -26,7 +28,7 @@ class Snapshot:
         """Equal for equal content."""
         parts = frozenset(self.parts.values())
         seen = frozenset((task, frozenset(counts.items())) for task, counts in self.seen.items())
-        return self.epoch, self.parent, parts, seen
+        return self.epoch, parts, seen
 
     def received(self, channel: str, task: str) -> int:
         """What a restored receiver has of a channel: the sender's count less the log, which comes (again) first."""
@@ -52,7 +54,7 @@ class Snapshot:
 @dataclass(frozen=True)
 class Disk:
     """begun: the highest epoch that was triggered; attempt: the newest; last: the newest complete epoch of the line
-    that is gone on with, 0 for none; triggered: by epoch, the attempt it belongs to."""
+    that is gone on with, 0 for none; triggered: by epoch, the attempt it belongs to; complete: since the last crash."""
 
     begun: int = 0
     attempt: int = 0
@@ -69,8 +71,13 @@ class Disk:
         return self.complete.get(self.last)
 
     def next_life(self) -> Disk:
-        """A new attempt begins; nobody looks again at parts of epochs that did not complete."""
-        return replace(self, attempt=self.attempt + 1, parts={}, triggered={})
+        """A new attempt begins; nobody looks again at parts of epochs that did not complete, nor at older epochs.
+
+        Numbers go on from a round one, so that lives which differ in the numbers only are seen to be the same.
+        """
+        begun = -(-self.begun // GAP) * GAP
+        base = {self.last: self.complete[self.last]} if self.last else {}
+        return replace(self, begun=begun, attempt=self.attempt + 1, parts={}, triggered={}, complete=base)
 
     def rescaled(self, snapshot: Snapshot) -> Disk:
         """A new generation begins from the newest complete epoch, as its tasks restore it."""
@@ -94,11 +101,11 @@ class Disk:
         for part in parts:
             older = self.complete[part.base].seen[part.task] if part.base else {}
             seen[part.task] = {**older, **dict(part.changed)}
-        by_task = {part.task: part for part in parts}
+        by_task = {part.task: replace(part, attempt=0, base=0, changed=()) for part in parts}
         return replace(
             self,
             last=max(self.last, epoch),
-            complete={**self.complete, epoch: Snapshot(epoch, self.last, by_task, seen)},
+            complete={**self.complete, epoch: Snapshot(epoch, by_task, seen)},
             parts={key: part for key, part in self.parts.items() if key[1] > epoch},
             triggered={e: attempt for e, attempt in self.triggered.items() if e > epoch},
         )
@@ -112,7 +119,7 @@ class Disk:
         mine = sorted(key for key in self.staged if key[0] == task and key[1] <= epoch)
         if not mine:
             return self
-        rows = self.visible.get(task, ()) + tuple(row for key in mine for row in self.staged[key])
+        rows = tuple(sorted((*self.visible.get(task, ()), *(row for key in mine for row in self.staged[key]))))
         left = {key: kept for key, kept in self.staged.items() if key not in mine}
         return replace(self, staged=left, visible={**self.visible, task: rows})
 

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from abscli.protocol.events import Completed, ProtocolError
+from abscli.protocol.events import ProtocolError
 from abscli.protocol.policy import Policy
+from abscli.sim.commuting import hurry, only_crashes, to_try
 from abscli.sim.failures import Step, possible
 from abscli.sim.interned import InternedWorld, Table
 from abscli.sim.model import Model
-from abscli.sim.node import Barrier
 from abscli.sim.properties import Violation
 from abscli.sim.world import Limits
 
@@ -41,20 +41,37 @@ def explore(
     limits: Limits,
     *,
     most: int = 10_000_000,
+    hurried: bool = True,
+    persistent: bool = True,
     alive: Callable[[], bool] = lambda: True,
 ) -> Explored:
     """Search until every reachable world has been seen, `most` have, or a property does not hold.
 
-    alive: asked now and then whether somebody still waits for the answer.
+    hurried, persistent: whether of steps that commute one order is enough, as `commuting` tells; without either all
+    orders are tried. alive: asked now and then whether somebody still waits for the answer.
 
     Batches are single records: what an operator emits does not depend on where batches end (rule 8).
     """
     started = time.monotonic()
     table = Table()
     first = InternedWorld(model, policy, limits, table)
-    path: list[list[Step]] = [_hurry(first)]
+    path: list[list[Step]] = [hurry(first, []) if hurried else []]
     seen = {hash(first.key())}
-    stack: list[tuple[InternedWorld, list[Step]]] = [(first, _steps(first))]
+    crashed: set[int] = set()
+    few = persistent and hurried and only_crashes(limits)
+
+    def todo_in(world: InternedWorld) -> list[Step]:
+        if few:
+            found = [] if world.finished else to_try(world)
+            if world.crashes and (left := hash(world.left_by_crash())) not in crashed:
+                crashed.add(left)
+                found.append(("crash",))
+            return found
+        if world.finished:
+            return [("crash",)] * bool(world.crashes)
+        return [*world.enabled(), *possible(world)]
+
+    stack: list[tuple[InternedWorld, list[Step]]] = [(first, todo_in(first))]
     steps = ends = depth = 0
 
     def result(whole: bool, rule: str | None = None, message: str | None = None) -> Explored:
@@ -75,18 +92,16 @@ def explore(
         steps += 1
         try:
             following.do(step)
-            _hurry(following, path[-1])
+            if hurried:
+                hurry(following, path[-1])
             key = hash(following.key())
             if key in seen:
                 path.pop()
                 continue
             seen.add(key)
-            if following.finished:
-                ends += 1
-                path.pop()
-                continue
-            enabled = _steps(following)
-            if not enabled:
+            ends += following.finished
+            enabled = todo_in(following)
+            if not enabled and not following.finished:
                 raise Violation("deadlock", f"nothing can happen; open {following.coordinator_now.open_epochs}")
         except Violation as violation:
             return result(False, violation.rule, str(violation))
@@ -97,45 +112,3 @@ def explore(
         stack.append((following, enabled))
         depth = max(depth, len(stack))
     return result(True)
-
-
-def _hurry(world: InternedWorld, made: list[Step] | None = None) -> list[Step]:
-    """Let happen at once what commutes with all else, so that its place among the others need not be tried.
-
-    While nothing but a crash of everything can go wrong, a part that is durable, its ack and the manifest are seen by
-    nobody but the coordinator; what comes of them is told in notices, whose time is free. With single losses the write
-    of a part and of the manifest, and the word of the loss, have a time of their own. The steps are added to `made`.
-    """
-    kinds = _hurried(world.limits)
-    made = [] if made is None else made
-    while step := next((step for step in world.enabled() if _is_hurried(world, step, kinds)), None):
-        made.append(step)
-        world.do(step)
-    return made
-
-
-def _hurried(limits: Limits) -> tuple[str, ...]:
-    if limits.timeouts or limits.lost_acks:
-        return ("stored",)
-    if limits.losses:
-        return ("stored", "mail")
-    return ("stored", "mail", "manifest", "persist")
-
-
-def _is_hurried(world: InternedWorld, step: Step, kinds: tuple[str, ...]) -> bool:
-    if step[0] == "notice":  # a source hears of the next epoch behind this one, in the same queue
-        return step[1] in world.model.sources and isinstance(world.notices[step[1]][0], Completed)
-    return step[0] in kinds and step[1:] != ("detector",)
-
-
-def _steps(world: InternedWorld) -> list[Step]:
-    enabled = world.enabled()
-    return [*([step for step in enabled if not _can_wait(world, step)] or enabled), *possible(world)]
-
-
-def _can_wait(world: InternedWorld, step: Step) -> bool:
-    """Whether it changes nothing to hear of a complete epoch later: it matters at the task's next copy only."""
-    if step[0] != "notice" or not isinstance(world.notices[step[1]][0], Completed):
-        return False
-    heads = (world.channels[channel.name][:1] for channel in world.model.inputs[step[1]])
-    return not any(head and isinstance(head[0], Barrier) for head in heads)

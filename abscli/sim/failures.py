@@ -27,7 +27,7 @@ def possible(world: World) -> list[Step]:
     """The failures that may still happen now."""
     steps: list[Step] = []
     coordinator = world.coordinator_now
-    if world.crashes and not world.finished:
+    if world.crashes:
         steps.append(("crash",))
     if world.rescales and world.disk.last:
         widths = {op.id: op.parallelism for op in world.model.topology.operators if may_rescale(world.model, op.id)}

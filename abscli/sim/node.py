@@ -143,7 +143,7 @@ class Node:
         self.owed: list[Record] = []
         self.turns = dict(restored.turns) if restored else {}
         self.pending: list[Record] = []
-        self.drafts: dict[int, Draft] = {}
+        self.drafts: dict[int, Draft | None] = {}
         channels = model.inputs[task]
         self.machine = Task(
             task,
@@ -175,9 +175,9 @@ class Node:
                 case Log(channel, epochs, _, batch, skip):
                     assert isinstance(batch, tuple)
                     for epoch in epochs:
-                        self.drafts[epoch].logs.setdefault(channel, []).extend(batch[skip:])
+                        self._draft(epoch).logs.setdefault(channel, []).extend(batch[skip:])
                 case Flush(_):
-                    owed, self.owed = sorted(self.owed), []
+                    owed, self.owed = self.owed, []
                     effects += self._emit(owed)
                 case Copy(epoch):
                     effects += self._copy(epoch)
@@ -214,10 +214,10 @@ class Node:
             self.seen[row.value] += 1
             self.changed[row.value] = self.machine.copied
         if self.name in self.model.sinks:
-            self.pending += rows
+            self.pending = sorted([*self.pending, *rows])
             return []
         if self.model.keeps_until_flush(self.name):
-            self.owed += rows
+            self.owed = sorted([*self.owed, *rows])
             return []
         return self._emit(rows)
 
@@ -273,9 +273,14 @@ class Node:
         return [Staged(epoch, staged)]
 
     def _persist(self, epoch: int) -> Write:
-        draft = self.drafts[epoch]
+        draft, self.drafts[epoch] = self._draft(epoch), None
         logs = tuple((channel, tuple(records)) for channel, records in sorted(draft.logs.items()))
         return Write(replace(draft.part, logs=logs))
+
+    def _draft(self, epoch: int) -> Draft:
+        draft = self.drafts[epoch]
+        assert draft is not None, f"the part of {epoch} is written"
+        return draft
 
     def _commit(self, epoch: int) -> list[Effect]:
         if epoch > self.base and epoch in self.drafts:

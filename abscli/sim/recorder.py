@@ -134,4 +134,5 @@ class Recorder(World):
         return effects
 
     def _logged(self, task: str) -> int:
-        return sum(len(records) for draft in self.node(task).drafts.values() for records in draft.logs.values())
+        drafts = (draft for draft in self.node(task).drafts.values() if draft)
+        return sum(len(records) for draft in drafts for records in draft.logs.values())

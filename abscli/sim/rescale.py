@@ -58,9 +58,9 @@ def rescaled(old: Model, new: Model, snapshot: Snapshot) -> Snapshot | None:
         parts[task] = Part(
             task=task,
             epoch=snapshot.epoch,
-            attempt=before[0].attempt,
+            attempt=0,
             base=0,
-            changed=tuple(sorted(counts.items())),
+            changed=(),
             positions=tuple(sorted(positions.items())),
             finished=all(part.finished for part in before),
             turns=(),
@@ -69,7 +69,7 @@ def rescaled(old: Model, new: Model, snapshot: Snapshot) -> Snapshot | None:
             logs=tuple((c.name, logs[c.name]) for c in new.inputs[task] if logs.get(c.name)),
         )
         seen[task] = counts
-    return Snapshot(snapshot.epoch, snapshot.parent, parts, seen)
+    return Snapshot(snapshot.epoch, parts, seen)
 
 
 def _rerouted(edge: Edge, old: Model, new: Model, snapshot: Snapshot) -> dict[str, tuple[Record, ...]] | None:

@@ -128,5 +128,5 @@ def run(model: Model, policy: Policy, limits: Limits, seed: int, *, batch: int =
         rule, message = violation.rule, str(violation)
     except ProtocolError as error:
         rule, message = "protocol", f"protocol: {error}"
-    complete = len(world.disk.complete) if world else 0
+    complete = world.completed if world else 0
     return Outcome(seed, tuple(steps), rule, message, complete, world.disk.attempt if world else 0)

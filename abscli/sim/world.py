@@ -86,8 +86,8 @@ class World:
         self.rescales = limits.rescales
         self.stale: tuple[Mail, ...] = ()
         self.hopeless: frozenset[int] = frozenset()
-        self.finished = False
         self.went_back = False
+        self.completed = 0
         self.begin()
 
     # -- lives --------------------------------------------------------------------------------------------
@@ -95,6 +95,7 @@ class World:
     def begin(self) -> None:
         """A life begins from the disk alone: all tasks, empty queues but for restored logs, a new coordinator."""
         self.save("next_life")
+        self.finished = False
         first = self.disk.begun + 1
         self.nodes: dict[str, Any] = {}
         self.channels: dict[str, tuple[Item | Barrier, ...]] = dict.fromkeys(self.model.channels, ())
@@ -356,6 +357,7 @@ class World:
         parts = {task: part for task, part in found.items() if part is not None}
         check_cut(self.model, self.policy, epoch, parts, self.history)
         self.save("completes", epoch, tuple(parts.values()))
+        self.completed += 1
 
     def _finish(self) -> None:
         self.finished = True
@@ -369,6 +371,12 @@ class World:
         check_output(self.model, self.policy, self.disk.visible, repeats=self.went_back)
 
     def _check_idle(self) -> None:
+        """Nothing is under way, and nothing has been sent since the cut: what may have been delivered in the meantime
+        does not make it true."""
+        base = self.disk.base
+        for name, records in self.history.items():
+            if base is None or base.log(name, self.model.channels[name].receiver) or base.sent(name) < len(records):
+                raise Violation("idle", f"the job ends, and records were on {name} at the cut or came after it")
         for name, items in self.channels.items():
             if any(isinstance(item, Item) for item in items):
                 raise Violation("idle", f"the job ends, and {name} still holds records")

@@ -1,0 +1,176 @@
+"""Which steps a search has to try in a world: what commutes with all else happens at once, and of steps whose order
+nobody can see one order is enough.
+
+Tasks talk through queues that have one sender and one receiver, so steps of two tasks commute. What one task does next
+is therefore *persistent* (Godefroid 1996, chapter 4) when nothing the others do first can give it another choice or be
+seen by it: then all other steps can wait. A crash is tried once for every state of the disk that it can find, at the
+first world that has it; the steps that are not tried in another order leave the same disks behind. The tests hold
+the reduced search against the full one: the same snapshots, the same ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from abscli.protocol.events import Completed
+from abscli.sim.failures import Step
+from abscli.sim.interned import InternedWorld
+from abscli.sim.node import Barrier
+from abscli.sim.world import Limits
+
+
+def hurry(world: InternedWorld, made: list[Step]) -> list[Step]:
+    """Let happen at once what commutes with all else, so that its place among the others need not be tried.
+
+    While nothing but a crash of everything can go wrong, a part that is durable, its ack and the manifest are seen by
+    nobody but the coordinator; what comes of them is told in notices, whose time is free. With single losses the write
+    of a part and of the manifest, and the word of the loss, have a time of their own. The steps are added to `made`.
+    """
+    kinds = _hurried(world.limits)
+    while step := next((step for step in world.enabled() if _is_hurried(world, step, kinds)), None):
+        made.append(step)
+        world.do(step)
+    return made
+
+
+def _hurried(limits: Limits) -> tuple[str, ...]:
+    if limits.timeouts or limits.lost_acks:
+        return ("stored",)
+    if limits.losses:
+        return ("stored", "mail")
+    return ("stored", "mail", "manifest", "persist")
+
+
+def _is_hurried(world: InternedWorld, step: Step, kinds: tuple[str, ...]) -> bool:
+    if step[0] == "notice":  # a source hears of the next epoch behind this one, in the same queue
+        return step[1] in world.model.sources and isinstance(world.notices[step[1]][0], Completed)
+    return step[0] in kinds and step[1:] != ("detector",)
+
+
+def only_crashes(limits: Limits) -> bool:
+    """Whether nothing but a crash of everything can go wrong: then sets of steps are chosen, else all are tried."""
+    return not (limits.losses or limits.lost_acks or limits.timeouts or limits.rescales)
+
+
+def to_try(world: InternedWorld) -> list[Step]:
+    """The steps that have to be tried in a world from which all that can is hurried, a crash left out."""
+    enabled = world.enabled()
+    return _persistent(world, [step for step in enabled if not _can_wait(world, step)] or enabled)
+
+
+def _can_wait(world: InternedWorld, step: Step) -> bool:
+    """Whether it changes nothing to hear of complete epochs later: they matter at the task's next copy only."""
+    if step[0] != "notice" or not all(isinstance(notice, Completed) for notice in world.notices[step[1]]):
+        return False
+    heads = (world.channels[channel.name][:1] for channel in world.model.inputs[step[1]])
+    return not any(head and isinstance(head[0], Barrier) for head in heads)
+
+
+def _persistent(world: InternedWorld, enabled: list[Step]) -> list[Step]:
+    """The fewest steps of one task that no step of another has to come before; all, where no task has such."""
+    by_task: dict[str, list[Step]] = {}
+    for step in enabled:
+        if step[0] == "deliver":
+            by_task.setdefault(world.model.channels[step[1]].receiver, []).append(step)
+        elif step[0] in ("read", "notice"):
+            by_task.setdefault(step[1], []).append(step)
+    best = enabled
+    for task, own in by_task.items():
+        others = _Others(world, task, by_task)
+        for step in own:
+            if step[0] == "deliver" and others.can_follow(step[1]):
+                return [step]
+        if len(own) < len(best) and others.can_all_follow(own):
+            best = own
+    return best
+
+
+class _Others:
+    """What can come to one task before it makes a step of its own."""
+
+    def __init__(self, world: InternedWorld, task: str, movers: Iterable[str]) -> None:
+        self.world = world
+        self.task = task
+        coordinator = world.coordinator_now
+        self.owed = [epoch for epoch in coordinator.open_epochs if task in coordinator.missing(epoch)]
+        self.acked = len(self.owed) < len(coordinator.open_epochs)
+        self.may_trigger = self._may_trigger()
+        self.notices = tuple(notice for notice in world.notices[task] if not isinstance(notice, Completed))
+        self._movers = {other for other in movers if other != task}
+
+    def _may_trigger(self) -> bool:
+        """Whether another epoch can be triggered: epochs that wait for this task stay open."""
+        coordinator, limits = self.world.coordinator_now, self.world.limits
+        if len(self.owed) >= limits.max_concurrent:
+            return False
+        if coordinator.due or (self.world.ticks and not coordinator.draining):
+            return True
+        if coordinator.draining:
+            return not self.owed
+        running = self.task in self.world.model.sources and not self.world.node(self.task).machine.finished
+        return not running
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the task can be triggered by the coordinator, now or soon."""
+        triggered = self.world.policy.copies_at_first or self.task in self.world.model.sources
+        return bool(self.notices) or (triggered and self.may_trigger)
+
+    def silent(self, channel: str) -> bool:
+        """Whether a channel to the task has nothing for it to take, and gets nothing."""
+        if channel in self.world.node(self.task).machine.blocked:
+            return True
+        return not self.world.channels[channel] and self.world.model.channels[channel].sender not in self.moving()
+
+    def moving(self) -> set[str]:
+        """Tasks that may move before this one does, at once or because another has sent them something."""
+        model, world = self.world.model, self.world
+        found = self._movers | {other for other, notices in world.notices.items() if notices}
+        if self.may_trigger:
+            found |= set(model.tasks if world.policy.copies_at_first else model.sources)
+        found -= {self.task}
+        todo = list(found)
+        while todo:
+            for channel in model.outputs[todo.pop()]:
+                if channel.receiver not in found and channel.receiver != self.task:
+                    found.add(channel.receiver)
+                    todo.append(channel.receiver)
+        return found
+
+    def can_follow(self, channel: str) -> bool:
+        """Whether the record at the head of a channel can be taken first, whatever else comes to the task."""
+        world, task = self.world, self.task
+        if isinstance(world.channels[channel][0], Barrier) or self.is_told:
+            return False
+        inputs = [other.name for other in world.model.inputs[task] if other.name != channel]
+        if all(map(self.silent, inputs)):
+            return True
+        # no copy comes before this channel's barrier, and a task that sends nothing does not mind the order of records
+        held = world.policy.blocks and not world.model.channels[channel].back
+        return held and (task in world.model.sinks or world.model.keeps_until_flush(task))
+
+    def can_all_follow(self, own: list[Step]) -> bool:
+        """Whether these, which are all that the task can do now, stay all until it has done one."""
+        world = self.world
+        heads = [world.channels[step[1]][0] for step in own if step[0] == "deliver"]
+        copies = any(isinstance(head, Barrier) for head in heads)
+        inputs = world.model.inputs[self.task]
+        if not all(world.channels[channel.name] or self.silent(channel.name) for channel in inputs):
+            return False
+        told = bool(world.notices[self.task]) and ("notice", self.task) in own
+        if not told and (self.is_told or (copies and self.acked)):
+            return False
+        if any(step[0] == "read" for step in own) and self._at_end() and (self.may_trigger or self.acked):
+            return False
+        return not (copies or told) or not self.may_trigger or self._is_not_last()
+
+    def _at_end(self) -> bool:
+        """Whether the source has nothing more to read: what it says then is heard by the coordinator."""
+        world = self.world
+        node, rows = world.node(self.task), world.model.rows[self.task.rpartition("/")[0]]
+        return all(node.positions.get(split, 0) >= len(rows[split]) for split in world.model.splits_of(self.task))
+
+    def _is_not_last(self) -> bool:
+        """Whether every epoch that this task can ack waits for another one too."""
+        coordinator = self.world.coordinator_now
+        return all(len(coordinator.missing(epoch)) > 1 for epoch in self.owed)
