@@ -10,7 +10,7 @@ from abscli.protocol.policy import Policy
 from abscli.sim import explore as explorer
 from abscli.sim.explore import Explored, explore
 from abscli.sim.interned import InternedWorld, frozen
-from abscli.sim.world import Limits
+from abscli.sim.job import Limits
 from formats.topology import Topology
 from tests.sim_jobs import CHAIN, SMALL, graph, model
 

@@ -36,10 +36,11 @@ from abscli.protocol.events import (
 )
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
-from abscli.sim import node, scheduler, world
+from abscli.sim import job, node, scheduler
+from abscli.sim.job import Limits
 from abscli.sim.node import Barrier, Effect, Item, Node, Part, Reveal, Write
 from abscli.sim.scheduler import run
-from abscli.sim.world import Limits, World
+from abscli.sim.world import World
 from formats.topology import Topology
 from tests.sim_jobs import (
     NARROW_CHAIN,
@@ -345,7 +346,7 @@ FAULTS = [
     Fault(LosesParts, "R6", TWO_INPUTS, "durable"),
 ]
 
-PLACES = {Task: (node, "Task"), Coordinator: (world, "Coordinator"), Node: (world, "Node"), World: (scheduler, "World")}
+PLACES = {Task: (node, "Task"), Coordinator: (job, "Coordinator"), Node: (job, "Node"), World: (scheduler, "World")}
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)

@@ -13,15 +13,17 @@ import pytest
 from abscli.protocol.policy import Policy
 from abscli.render.simulate import simulated_json, simulated_text
 from abscli.render.spacetime_svg import spacetime_svg
-from abscli.sim import node, report, world
+from abscli.sim import job as sim_job
+from abscli.sim import node, report
 from abscli.sim.campaign import Failures, Tally, campaign, mixture
 from abscli.sim.explore import explore
 from abscli.sim.interned import InternedWorld, Table, cloned, frozen
+from abscli.sim.job import Limits
 from abscli.sim.recorder import diagram
 from abscli.sim.replay import play
 from abscli.sim.report import every_interleaving, one_run, random_runs, scope
 from abscli.sim.scheduler import run
-from abscli.sim.world import Limits, World
+from abscli.sim.world import World
 from formats.topology import Topology
 from tests.schemas import checked
 from tests.sim_jobs import CHAIN, NARROW_CHAIN, PEERS, SHAPES, SMALL, TWO_INPUTS, TWO_TASK_LOOP, model
@@ -125,7 +127,7 @@ def test_a_violation_comes_with_seed_short_trace_and_pictures(monkeypatch: pytes
 
 
 def test_the_short_trace_breaks_the_same_rule_and_no_step_can_be_spared(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = violation(ShowsEarly, world, "Node", TWO_INPUTS, monkeypatch).finding
+    found = violation(ShowsEarly, sim_job, "Node", TWO_INPUTS, monkeypatch).finding
     assert found is not None
     limits = mixture(found.seed or 0, Failures.FULL)
     short = model(TWO_INPUTS, found.records)

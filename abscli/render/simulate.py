@@ -9,7 +9,7 @@ from abscli.render.columns import columns, wrapped
 from abscli.render.spacetime import spacetime_text
 from abscli.sim.chandy_lamport import SingleToken
 from abscli.sim.diagram import Diagram
-from abscli.sim.failures import Step
+from abscli.sim.job import Step
 from abscli.sim.report import Finding, Row, Simulated
 
 VERSION = "1.0"

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from abscli.protocol.events import Completed
-from abscli.sim.failures import Step
 from abscli.sim.interned import InternedWorld
+from abscli.sim.job import Limits, Step
 from abscli.sim.node import Barrier
-from abscli.sim.world import Limits
 
 
 def hurry(world: InternedWorld, made: list[Step]) -> list[Step]:

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from abscli.protocol.events import ProtocolError
 from abscli.protocol.policy import Policy
 from abscli.sim.commuting import hurry, only_crashes, to_try
-from abscli.sim.failures import Step, possible
 from abscli.sim.interned import InternedWorld, Table
+from abscli.sim.job import Limits, Step
 from abscli.sim.model import Model
 from abscli.sim.properties import Violation
-from abscli.sim.world import Limits
 
 CHECK = 10_000
 """Steps between two questions whether to go on."""
@@ -69,7 +68,7 @@ def explore(
             return found
         if world.finished:
             return [("crash",)] * bool(world.crashes)
-        return [*world.enabled(), *possible(world)]
+        return [*world.enabled(), *world.possible()]
 
     stack: list[tuple[InternedWorld, list[Step]]] = [(first, todo_in(first))]
     steps = ends = depth = 0

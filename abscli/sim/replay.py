@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from abscli.protocol.events import ProtocolError
 from abscli.protocol.policy import Policy
-from abscli.sim.failures import Step, possible
+from abscli.sim.job import Limits, Step
 from abscli.sim.model import Model
 from abscli.sim.properties import Violation
-from abscli.sim.world import Limits, World
+from abscli.sim.world import World
 
 PATIENCE = 2_000
 """Steps that a shortened run may take of its own to come to an end."""
@@ -56,7 +56,7 @@ def play(world: World, steps: Sequence[Step], *, to_the_end: bool = False) -> Pl
 def _is_possible(world: World, step: Step) -> bool:
     if step[0] in ("deliver", "read"):
         return any(step[:2] == other[:2] for other in world.enabled())
-    return step in world.enabled() or step in possible(world)
+    return step in world.enabled() or step in world.possible()
 
 
 def shortest(

@@ -12,11 +12,11 @@ from typing import TypeVar
 from abscli.protocol.events import ProtocolError
 from abscli.protocol.policy import Policy
 from abscli.protocol.turns import Turns
-from abscli.sim.failures import Step, possible
+from abscli.sim.job import Limits, Step
 from abscli.sim.model import Model
 from abscli.sim.node import Barrier
 from abscli.sim.properties import Violation
-from abscli.sim.world import Limits, World
+from abscli.sim.world import World
 
 MAX_STEPS = 20_000
 FAILURE = 0.03
@@ -66,12 +66,12 @@ class Scheduler:
     def choose(self, world: World) -> Step | None:
         """The next step; None if nothing can happen any more."""
         if self._chance(FAILURE):
-            failures = possible(world)
+            failures = world.possible()
             if failures:
                 return self._one_of(failures)
         steps = world.enabled()
         if not steps:
-            failures = [step for step in possible(world) if step[0] in ("time-out", "stale")]
+            failures = [step for step in world.possible() if step[0] in ("time-out", "stale")]
             return self._one_of(failures) if failures else None
         for _ in range(4):
             step = self._one_of(steps)
