@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from abscli.check.findings import Code
 from abscli.check.flink_conservation import conserved
 from abscli.commands.main import main
-from formats.flink.handles import Metadata
+from formats.errors import Damaged
+from formats.flink.channels import buffers
+from formats.flink.handles import ChannelPart, Metadata
 from formats.flink.metadata import encode, parse
 from formats.flink.store import FlinkStore
 from formats.flink.tally import Source, Tally, tallies
@@ -35,8 +37,8 @@ def test_positions_and_counts_of_a_real_checkpoint_add_up_to_the_record() -> Non
     (tally,) = tallies(store, [2]).values()
     found = conserved(tally, (), store.names(store.metadata(2)))
     assert found.holds == (
-        "counter emitted 3406 (count-and-sum.f0), slow counted 357 (count-and-sum.f0), 3049 in flight",
         "numbers emitted 7322, counter counted 3406 (count-and-sum.f0), 3916 in flight",
+        "counter (count-and-sum.f0) emitted 3406, slow counted 357 (count-and-sum.f0), 3049 in flight",
     )
     assert (found.findings, found.why) == ((), None)
 
@@ -102,6 +104,22 @@ def test_a_first_checkpoint_with_a_handful_of_records_is_left_open() -> None:
     assert conserved(cut(1, 5_010, 4, 6, (5_000,)), [], NAMES).why is not None
 
 
+def test_two_sources_and_an_operator_without_state_are_one_equation() -> None:
+    sources = {"s": Source({"1": 900}, (100,)), "t": Source({"1": 5_500}, (5_000, 5_001))}
+    flying = {("s", "m"): 30, ("t", "m"): 10, ("m", "c"): 60}
+    tally = Tally(2, True, sources, flying, {"m": {}, "c": {"seen\0": 1_200}}, False)
+    found = conserved(tally, [], {"s": "one", "t": "two", "m": "mapped", "c": "counter"})
+    assert found.holds == ("one and two emitted 1300, counter counted 1200 (seen), 100 in flight",)
+    assert found.why is None
+    less = msgspec.structs.replace(tally, in_flight={**flying, ("t", "m"): 3})
+    assert conserved(less, [], {}).holds == ()
+
+
+def test_a_loop_of_operators_without_numbers_is_left_open() -> None:
+    tally = Tally(2, True, {}, {("m", "n"): 1, ("n", "m"): 1, ("m", "c"): 20}, {"c": {"seen\0": 20}}, False)
+    assert conserved(tally, [], {}).holds == ()
+
+
 def test_without_records_in_flight_there_is_nothing_to_check() -> None:
     found = conserved(Tally(1, True, {}, {}, {}, False), [], NAMES)
     assert found == ((), (), "no records are in flight")
@@ -135,3 +153,13 @@ def test_the_verdict_stays_what_the_bytes_say(tmp_path: Path) -> None:
     assert report.whole, "a law that was learned is no proof"
 
 
+
+
+def test_a_stream_of_one_channel_may_count_its_version_too() -> None:
+    """As handles within `_metadata` have it."""
+    stream = bytes(4) + (9).to_bytes(4, "big") + (5).to_bytes(4, "big") + b"\1abcd"
+    assert buffers(stream, ChannelPart(0, 0, len(stream), (4,)), "x") == stream[8:]
+    assert buffers(stream, ChannelPart(0, 0, len(stream) - 4, (4,)), "x") == stream[8:]
+    for size in (len(stream) - 5, len(stream) + 1):
+        with pytest.raises(Damaged):
+            buffers(stream, ChannelPart(0, 0, size, (4,)), "x")

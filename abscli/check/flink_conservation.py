@@ -1,20 +1,22 @@
 """Conservation of an unaligned checkpoint of Flink: what was emitted = what was counted + what was in flight.
 
-Flink counts no records, and which state counts them is the job's own affair. But an equation between a source's
-positions (or a number in the sender's state), a number in the receiver's state and the records in flight between the
-two that holds to the record is no accident, and is a law of the job where it holds again in another checkpoint with
-other numbers. So an edge
+Flink counts no records, and which state counts them is the job's own affair. But an equation between the positions of
+sources (or numbers in the state of senders), a number in a receiver's state and the records in flight between them that
+holds to the record is no accident, and is a law of the job where it holds again in another checkpoint with other
+numbers. Operators that keep no numbers are passed through: what is in flight on both sides of them counts. So the edges
+into a receiver
 
-- holds in a checkpoint where some such equation does, with a constant that is known (what the splits began at; nothing,
-  between two counts) or is the same in another checkpoint whose count is clearly another;
-- is told as broken where an equation holds in two other checkpoints and none does in this one. That does not make it
+- hold in a checkpoint where some such equation does, with a constant that is known (what the splits began at; nothing,
+  between counts) or is the same in another checkpoint whose count is clearly another;
+- are told as broken where an equation holds in two other checkpoints and none does in this one. That does not make it
   damaged: a law that was learned is no proof (a job may begin to drop records), and every byte may be there;
-- is unchecked otherwise, with the reason.
+- are unchecked otherwise, with the reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, islice, product
 from typing import Final, NamedTuple
 
 from abscli.check.findings import Code, Finding
@@ -23,15 +25,22 @@ from formats.flink.tally import Tally
 APART: Final = 16
 """Records by which the counts of two checkpoints differ at least, so that what both agree on says something."""
 
+WAYS: Final = 8
+"""Ways into an operator that are followed; with more, so much can be chosen that an equation says nothing."""
+
+LAWS: Final = 64
+"""Choices of numbers that are tried for one count."""
+
 Edge = tuple[str, str]
 Names = Mapping[str, str]
 
 
 class Law(NamedTuple):
-    """An equation: emitted (None: the source's positions; else a number in the sender's state) and counted."""
+    """An equation: counted, a number in the receiver's state; emitted: by operator the number in its state, None where
+    it is a source's positions."""
 
-    emitted: str | None
     counted: str
+    emitted: tuple[tuple[str, str | None], ...]
 
 
 class Numbers(NamedTuple):
@@ -47,6 +56,14 @@ class Numbers(NamedTuple):
         return self.emitted - self.counted - self.in_flight
 
 
+class Inflow(NamedTuple):
+    """What comes to an operator. origins: the operators that tell what they emitted, one for each way from them; edges:
+    all edges on these ways."""
+
+    origins: tuple[str, ...]
+    edges: frozenset[Edge]
+
+
 class Conserved(NamedTuple):
     """Of one checkpoint. findings: laws that it breaks; holds: those that it keeps, in words; why: what is unchecked,
     None if every edge with records in flight keeps one."""
@@ -58,21 +75,28 @@ class Conserved(NamedTuple):
 
 def conserved(tally: Tally, others: Sequence[Tally], names: Names) -> Conserved:
     """Judge one checkpoint. others: checkpoints of the same job."""
+    known = {edge for one in (tally, *others) for edge in one.in_flight}
     findings: list[Finding] = []
     holds: list[str] = []
-    unknown: list[str] = []
-    for edge in sorted(tally.in_flight):
-        said, broken = _edge(edge, tally, others, names)
+    settled: set[Edge] = set()
+    for receiver in sorted({end for _, end in known}):
+        inflow = _inflow(receiver, tally, known)
+        if inflow is None or not inflow.edges & tally.in_flight.keys():
+            continue
+        said, broken = _receiver(receiver, inflow, tally, others, names)
         if said is not None:
             holds.append(said)
         elif broken is not None:
-            findings.append(Finding(Code.CONSERVATION, None, _called(edge, names), None, broken))
-        else:
-            unknown.append(_called(edge, names))
+            senders = "+".join(dict.fromkeys(names.get(origin, origin) for origin in inflow.origins))
+            channel = f"{senders}->{names.get(receiver, receiver)}"
+            findings.append(Finding(Code.CONSERVATION, None, channel, None, broken))
+        if said or broken:
+            settled |= inflow.edges
     reasons = []
+    unknown = [edge for edge in sorted(tally.in_flight) if edge not in settled]
     if unknown:
         said = "no number in state goes with the records that were sent and are in flight"
-        reasons.append(f"{', '.join(unknown)}: {said}")
+        reasons.append(f"{', '.join(_called(edge, names) for edge in unknown)}: {said}")
     if tally.loose:
         reasons.append("which operator feeds which could not be told for all of the in-flight data")
     if not tally.in_flight and not reasons:
@@ -80,56 +104,82 @@ def conserved(tally: Tally, others: Sequence[Tally], names: Names) -> Conserved:
     return Conserved(tuple(findings), tuple(holds), "; ".join(reasons) or None)
 
 
-def _edge(edge: Edge, tally: Tally, others: Sequence[Tally], names: Names) -> tuple[str | None, str | None]:
+def _inflow(receiver: str, tally: Tally, edges: set[Edge], behind: frozenset[str] = frozenset()) -> Inflow | None:
+    """Back from an operator to those that tell what they emitted; None if a way ends, or goes round, before one."""
+    senders = sorted(sender for sender, end in edges if end == receiver)
+    if not senders or receiver in behind:
+        return None
+    origins: list[str] = []
+    on: set[Edge] = set()
+    for sender in senders:
+        on.add((sender, receiver))
+        if sender in tally.sources or tally.sums.get(sender):
+            origins.append(sender)
+            continue
+        before = _inflow(sender, tally, edges, behind | {receiver})
+        if before is None:
+            return None
+        origins += before.origins
+        on |= before.edges
+    return Inflow(tuple(origins), frozenset(on)) if len(origins) <= WAYS else None
+
+
+def _receiver(
+    receiver: str, inflow: Inflow, tally: Tally, others: Sequence[Tally], names: Names
+) -> tuple[str | None, str | None]:
     """The law that holds, in words; else the one that is broken."""
     broken = None
-    for law, mine in _laws(edge, tally):
-        before = [(other, found) for other in others if (found := dict(_laws(edge, other)).get(law)) is not None]
-        same = [(other, n) for other, n in before if n.rest == mine.rest and abs(n.counted - mine.counted) >= APART]
+    there = [(other, dict(_laws(receiver, inflow, other))) for other in others]
+    for law, mine in _laws(receiver, inflow, tally):
+        before = [(other, laws[law]) for other, laws in there if law in laws]
+        same = any(n.rest == mine.rest and abs(n.counted - mine.counted) >= APART for _, n in before)
         if (mine.known and mine.counted >= APART) or same:
-            return _said(edge, law, mine, names), None
-        broken = broken or _broken(edge, law, mine, before, names)
+            return _said(receiver, law, mine, names), None
+        broken = broken or _broken(receiver, law, mine, before, names)
     return None, broken
 
 
 def _broken(
-    edge: Edge, law: Law, mine: Numbers, before: list[tuple[Tally, Numbers]], names: Names
+    receiver: str, law: Law, mine: Numbers, before: list[tuple[Tally, Numbers]], names: Names
 ) -> str | None:
-    for i, (one, first) in enumerate(before):
-        for other, second in before[i + 1 :]:
-            apart = abs(first.counted - second.counted) >= APART
-            if first.rest == second.rest != mine.rest and (apart or (first.known and second.known)):
-                off = mine.rest - first.rest
-                what = f"{abs(off)} {'are missing' if off > 0 else 'too many'}"
-                pair = f"checkpoints {one.epoch} and {other.epoch}"
-                return f"{what}, by a law that {pair} keep: {_said(edge, law, mine, names, first.rest)}"
+    for (one, first), (other, second) in combinations(before, 2):
+        apart = abs(first.counted - second.counted) >= APART
+        if first.rest == second.rest != mine.rest and (apart or (first.known and second.known)):
+            off = mine.rest - first.rest
+            what = f"{abs(off)} {'are missing' if off > 0 else 'too many'}"
+            pair = f"checkpoints {one.epoch} and {other.epoch}"
+            return f"{what}, by a law that {pair} keep: {_said(receiver, law, mine, names, first.rest)}"
     return None
 
 
-def _laws(edge: Edge, tally: Tally) -> Iterator[tuple[Law, Numbers]]:
-    """Every equation that may hold on an edge, the source's positions first."""
-    sender, receiver = edge
-    in_flight = tally.in_flight.get(edge)
-    if in_flight is None:
-        return
-    source = tally.sources.get(sender)
-    sent: dict[str | None, tuple[int, tuple[int, ...]]] = {}
-    if source is not None:
-        sent[None] = sum(source.positions.values()), source.starts
-    sent |= {name: (total, (0,)) for name, total in tally.sums.get(sender, {}).items()}
+def _laws(receiver: str, inflow: Inflow, tally: Tally) -> Iterator[tuple[Law, Numbers]]:
+    """Every equation that may hold, those of sources' positions first."""
+    in_flight = sum(tally.in_flight.get(edge, 0) for edge in inflow.edges)
+    choices = [_emitted(origin, tally) for origin in inflow.origins]
     for counted, total in tally.sums.get(receiver, {}).items():
-        for emitted, (number, starts) in sent.items():
-            known = number - total - in_flight in starts
-            yield Law(emitted, counted), Numbers(number, total, in_flight, known)
+        for chosen in islice(product(*choices), LAWS):
+            emitted = sum(number for _, _, number, _ in chosen)
+            starts = {sum(part) for part in product(*(starts for _, _, _, starts in chosen))}
+            law = Law(counted, tuple((origin, name) for origin, name, _, _ in chosen))
+            yield law, Numbers(emitted, total, in_flight, emitted - total - in_flight in starts)
 
 
-def _said(edge: Edge, law: Law, numbers: Numbers, names: Names, rest: int | None = None) -> str:
-    sender, receiver = (names.get(end, end) for end in edge)
+def _emitted(origin: str, tally: Tally) -> list[tuple[str, str | None, int, tuple[int, ...]]]:
+    """What may tell how much an operator emitted: which number, the number, and what it began at as far as known."""
+    source = tally.sources.get(origin)
+    if source is not None:
+        return [(origin, None, sum(source.positions.values()), source.starts)]
+    return [(origin, name, total, (0,)) for name, total in tally.sums.get(origin, {}).items()]
+
+
+def _said(receiver: str, law: Law, numbers: Numbers, names: Names, rest: int | None = None) -> str:
     emitted = numbers.emitted - (numbers.rest if rest is None else rest)
-    by = "" if law.emitted is None else f" ({_column(law.emitted)})"
+    senders = dict.fromkeys(
+        f"{names.get(origin, origin)}{'' if name is None else f' ({_column(name)})'}" for origin, name in law.emitted
+    )
     return (
-        f"{sender} emitted {emitted}{by}, {receiver} counted {numbers.counted} ({_column(law.counted)}),"
-        f" {numbers.in_flight} in flight"
+        f"{' and '.join(senders)} emitted {emitted}, {names.get(receiver, receiver)} counted {numbers.counted}"
+        f" ({_column(law.counted)}), {numbers.in_flight} in flight"
     )
 
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from formats.flink.state_rows import Types
+    from formats.predicate import Predicate
     from formats.topology import Topology
 
 MOST = 1 << 30
@@ -390,6 +391,26 @@ class FlinkStore:
         from formats.flink import states
 
         return states.read_state(self, epoch, operator, name, types=self.types)
+
+    def select(
+        self,
+        epoch: int,
+        operator: str,
+        name: str | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Predicate | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """As `formats.query.Selective`."""
+        from formats.flink import states
+
+        return states.select(self, epoch, operator, name, columns, where)
+
+    def state_schema(self, epoch: int, operator: str, name: str | None = None) -> pa.Schema:
+        """As `formats.query.Selective`."""
+        from formats.flink import states
+
+        return states.state_schema(self, epoch, operator, name)
 
     def log(self, epoch: int, channel: str) -> Iterator[pa.RecordBatch]:
         """In-flight elements of a channel, one row each: `element` (record, watermark, other) and its `bytes`."""
