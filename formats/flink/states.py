@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from formats.flink.state_rows import StateSummary, Types, batches, summaries, tables
 from formats.view import StateFacts
 
@@ -40,6 +42,18 @@ def list_states(
         if only in (None, names[operator.id])
         for row in summaries(operator, streams, count=count, types=types)
     ]
+
+
+def hidden(store: FlinkStore, epoch: int, operator: str) -> dict[str | None, str]:
+    """State of an operator -> why rows of it are missing from what can be read."""
+    from formats.flink import facts
+    from formats.flink.store import COUNTED
+
+    found = store.find_operator(epoch, operator)
+    if "heap" not in facts.backends(msgspec.structs.replace(store.metadata(epoch), operators=(found,))):
+        return {}
+    rows = summaries(found, store.streams(epoch), count=facts.operator_size(found) <= COUNTED)
+    return {row.name: row.opaque for row in rows if row.opaque is not None}
 
 
 def _facts(operator: str, row: StateSummary, key: tuple[str, ...]) -> StateFacts:
