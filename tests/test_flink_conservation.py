@@ -100,6 +100,12 @@ def test_one_checkpoint_holds_where_it_is_known_what_the_splits_began_at() -> No
     assert not conserved(cut(2, 7_000, 1_000, 1_001, (5_000, 5_001)), [], NAMES).holds
 
 
+def test_state_that_is_too_much_to_be_summed_is_named() -> None:
+    tally = msgspec.structs.replace(cut(2, 7_000, 1_000, 1_000), sums={}, skipped=("c",))
+    why = conserved(tally, [], NAMES).why or ""
+    assert why.endswith("the state of counter is more than 16 MiB and was not summed")
+
+
 def test_a_first_checkpoint_with_a_handful_of_records_is_left_open() -> None:
     assert conserved(cut(1, 5_010, 4, 6, (5_000,)), [], NAMES).why is not None
 

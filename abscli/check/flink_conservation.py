@@ -20,7 +20,7 @@ from itertools import combinations, islice, product
 from typing import Final, NamedTuple
 
 from abscli.check.findings import Code, Finding
-from formats.flink.tally import Tally
+from formats.flink.tally import MOST, Tally
 
 APART: Final = 16
 """Records by which the counts of two checkpoints differ at least, so that what both agree on says something."""
@@ -97,6 +97,9 @@ def conserved(tally: Tally, others: Sequence[Tally], names: Names) -> Conserved:
     if unknown:
         said = "no number in state goes with the records that were sent and are in flight"
         reasons.append(f"{', '.join(_called(edge, names) for edge in unknown)}: {said}")
+        if tally.skipped:
+            large = ", ".join(names.get(operator, operator) for operator in tally.skipped)
+            reasons.append(f"the state of {large} is more than {MOST >> 20} MiB and was not summed")
     if tally.loose:
         reasons.append("which operator feeds which could not be told for all of the in-flight data")
     if not tally.in_flight and not reasons:

@@ -24,7 +24,7 @@ from formats.flink.values import Codec, Shape
 if TYPE_CHECKING:
     from formats.flink.store import FlinkStore
 
-MOST: Final = 64 << 20
+MOST: Final = 16 << 20
 """Bytes of an operator's state beyond which it is not read to be summed."""
 
 _INTEGERS: Final = frozenset({"int32", "int64"})
