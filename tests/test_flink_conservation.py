@@ -126,6 +126,12 @@ def test_a_loop_of_operators_without_numbers_is_left_open() -> None:
     assert conserved(tally, [], {}).holds == ()
 
 
+def test_many_ways_through_operators_without_numbers_are_not_walked_one_by_one() -> None:
+    edges = {(f"{i}{a}", f"{i + 1}{b}"): 1 for i in range(5000) for a in "xy" for b in "xy"}
+    tally = Tally(2, True, {}, edges, {"5000x": {"seen\0": 50}}, False)
+    assert conserved(tally, [], {}).holds == ()
+
+
 def test_without_records_in_flight_there_is_nothing_to_check() -> None:
     found = conserved(Tally(1, True, {}, {}, {}, False), [], NAMES)
     assert found == ((), (), "no records are in flight")

@@ -28,6 +28,9 @@ APART: Final = 16
 WAYS: Final = 8
 """Ways into an operator that are followed; with more, so much can be chosen that an equation says nothing."""
 
+OPERATORS: Final = 300
+"""Operators whose inflow is looked for, and so how long a way may be."""
+
 LAWS: Final = 64
 """Choices of numbers that are tried for one count."""
 
@@ -79,8 +82,9 @@ def conserved(tally: Tally, others: Sequence[Tally], names: Names) -> Conserved:
     findings: list[Finding] = []
     holds: list[str] = []
     settled: set[Edge] = set()
+    inflows: dict[str, Inflow | None] = {}
     for receiver in sorted({end for _, end in known}):
-        inflow = _inflow(receiver, tally, known)
+        inflow = _inflow(receiver, tally, known, inflows)
         if inflow is None or not inflow.edges & tally.in_flight.keys():
             continue
         said, broken = _receiver(receiver, inflow, tally, others, names)
@@ -107,24 +111,27 @@ def conserved(tally: Tally, others: Sequence[Tally], names: Names) -> Conserved:
     return Conserved(tuple(findings), tuple(holds), "; ".join(reasons) or None)
 
 
-def _inflow(receiver: str, tally: Tally, edges: set[Edge], behind: frozenset[str] = frozenset()) -> Inflow | None:
-    """Back from an operator to those that tell what they emitted; None if a way ends, or goes round, before one."""
-    senders = sorted(sender for sender, end in edges if end == receiver)
-    if not senders or receiver in behind:
-        return None
+def _inflow(receiver: str, tally: Tally, edges: set[Edge], found: dict[str, Inflow | None]) -> Inflow | None:
+    """Back from an operator to those that tell what they emitted; None if a way ends, or goes round, before one.
+    found: what is known already."""
+    if receiver in found or len(found) >= OPERATORS:
+        return found.get(receiver)
+    found[receiver] = None
     origins: list[str] = []
     on: set[Edge] = set()
-    for sender in senders:
+    for sender in sorted(sender for sender, end in edges if end == receiver):
         on.add((sender, receiver))
         if sender in tally.sources or tally.sums.get(sender):
             origins.append(sender)
             continue
-        before = _inflow(sender, tally, edges, behind | {receiver})
+        before = _inflow(sender, tally, edges, found)
         if before is None:
             return None
         origins += before.origins
         on |= before.edges
-    return Inflow(tuple(origins), frozenset(on)) if len(origins) <= WAYS else None
+    if 0 < len(origins) <= WAYS:
+        found[receiver] = Inflow(tuple(origins), frozenset(on))
+    return found[receiver]
 
 
 def _receiver(
