@@ -14,7 +14,7 @@ from formats.flink.checks import TableCheck
 from formats.flink.handles import IncrementalHandle, InlineHandle, LocalFile, OperatorState, Subtask
 from formats.flink.snappy import crc32c
 from formats.flink.streams import Streams
-from formats.flink.xxh3 import xxh3_64
+from formats.xxh3 import xxh3_64
 from tests.flink_truth import DATA
 
 SMALL = (DATA / "sst" / "small.sst").read_bytes()

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
-from formats.flink import keyed_heap
+from formats.flink import keyed_canonical, keyed_heap
 from formats.flink.bytes import Reader
 from formats.flink.codecs import codec
 from formats.flink.columns import keyed_batches
@@ -24,7 +24,7 @@ from formats.flink.keyed import read_blocks
 from formats.flink.keys import GroupOf
 from formats.flink.python_types import named_types
 from formats.flink.snapshots import Snapshot
-from formats.flink.state_meta import read_keyed_meta
+from formats.flink.state_meta import KeyedMeta, read_keyed_meta
 from formats.flink.state_rows import batches, summaries
 from formats.flink.states import list_states, read_state
 from formats.flink.store import FlinkStore
@@ -512,3 +512,49 @@ def test_a_manifest_that_has_lost_a_file_is_refused() -> None:
     data = store.streams(epoch).read(manifest.stream)
     with pytest.raises(Damaged):
         list(read_blocks(with_file(handle, "MANIFEST-", data[: len(data) // 2]), store.streams(epoch), 300))
+
+
+# -- layouts that look alike ------------------------------------------------------------------------------
+
+GLOBAL = next((DATA / "sql-global").iterdir())
+
+
+def test_the_only_key_group_of_a_global_aggregate_is_not_taken_for_a_savepoints() -> None:
+    store = FlinkStore(str(GLOBAL))
+    metadata = store.metadata(4)
+    lone = [operator for operator in metadata.operators if operator.max_parallelism == 1]
+    states = {operator.id: [s.name for s in store.states(4) if s.operator == operator.id] for operator in lone}
+    assert sorted(name or "" for names in states.values() for name in names if "_timer" not in (name or "")) == [
+        "accState", "data-state-with-update",
+    ]  # fmt: skip
+    (ranked,) = [id for id, names in states.items() if "data-state-with-update" in names]
+    rows = [row for batch in store.state(4, ranked, "data-state-with-update") for row in batch.to_pylist()]
+    assert sorted(row["value"]["f1"] for row in rows) == [1, 2, 3, 4], "the three best and the next"
+    (counted,) = [id for id, names in states.items() if "accState" in names]
+    ((total,),) = [
+        [row["value"]["f0"] for row in batch.to_pylist()] for batch in store.state(4, counted, "accState")
+    ]
+    assert total == 300
+
+
+def test_a_savepoints_only_key_group_is_told_by_its_frames() -> None:
+    meta = KeyedMeta(False, None, (), None)
+    frames = b"\0\0" + b"\0\0\0\2\x80k" + b"\0\0\0\1v" + b"\xff\xff"
+    heap = b"\0\0\0\0" + b"\0\0" + b"\0\0\0\1" + b"\0" + b"\0\0\0\0\0\0\0\7" + b"\0\0\0\0\0\0\0\1"
+    for data, canonical in ((frames, True), (heap, False), (frames[:-1], False), (frames + b"x", False)):
+        stream = InlineHandle("x", b"meta" + data)
+        handle = KeyGroupsHandle(12, 0, (4,), stream, "id")
+        assert keyed_canonical.is_canonical(handle, Inline(), meta) is canonical
+
+
+def test_a_savepoint_without_a_key_holds_no_rows() -> None:
+    store = FlinkStore(str(next((DATA / "hashmap-savepoint-canonical").iterdir())))
+    (epoch,) = store.epoch_numbers()
+    handle = next(
+        subtask.managed_keyed
+        for operator in store.metadata(epoch).operators
+        for subtask in operator.subtasks
+        if isinstance(subtask.managed_keyed, KeyGroupsHandle)
+    )
+    empty = msgspec.structs.replace(handle, offsets=(0,) * len(handle.offsets))
+    assert list(read_blocks(empty, store.streams(epoch), 16)) == []

@@ -8,6 +8,7 @@ import lzma
 import random
 import struct
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -19,7 +20,9 @@ from formats.flink.bytes import Reader
 from formats.flink.codecs import codec, list_codec, map_codec
 from formats.flink.columns import Column, arrow_type, batch
 from formats.flink.keys import hash_of, key_group
+from formats.flink.logical_types import LogicalType
 from formats.flink.python_types import named_types, read_type
+from formats.flink.rows import binary_row, shape
 from formats.flink.sequences import masked
 from formats.flink.snapshots import Snapshot, Unknown, read_versioned
 from formats.flink.values import BROKEN, Codec, Hidden, Opaque, plain
@@ -285,3 +288,13 @@ def test_every_shape_has_an_arrow_type() -> None:
         arrow_type(made(name).shape)
     unknown = codec(Snapshot("opaque", "com.example.MySerializer$Snapshot", 1))
     assert str(arrow_type(unknown.shape)) == "struct<class: string, length: int64, bytes: binary>"
+
+
+def test_a_decimal_of_a_scale_that_nothing_has_is_broken_not_a_crash() -> None:
+    row = bytes(8) + (16 << 32 | 16).to_bytes(8, "little") + (10**38 - 1).to_bytes(16, "big")
+    assert binary_row((LogicalType("DECIMAL", True, 38, 3),))(row)[1] == Decimal("9" * 35 + ".999")
+    with pytest.raises(BROKEN):
+        binary_row((LogicalType("DECIMAL", True, 38, 1 << 30),))(row)
+    for precision, scale in ((39, 0), (-1, 0), (5, 6), (5, -1)):
+        with pytest.raises(Damaged, match="decimal of precision"):
+            shape(LogicalType("DECIMAL", True, precision, scale))

@@ -21,7 +21,7 @@ from formats.spark.rules import Coding, Rule
 from formats.spark.schema import StateSchema
 from formats.spark.types import Field, Type, arrow_type, struct, struct_of
 from formats.spark.unsafe_row import Rows
-from formats.spark.xxh3 import xxh3_64
+from formats.xxh3 import xxh3_64
 
 WIDE = Type("decimal", precision=38, scale=2)
 NARROW = Type("decimal", precision=12, scale=3)

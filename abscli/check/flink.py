@@ -7,21 +7,25 @@ copy that refers to it rightly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
 
 import msgspec
 
 from abscli.check.findings import HARMLESS, Code, EpochReport, Finding, StoreReport
+from abscli.check.flink_conservation import conserved
 from formats.flink.evidence import FIELDS, EpochEvidence, FileEvidence
 from formats.flink.handles import key_groups
 from formats.flink.resolve import How
+from formats.flink.tally import Tally
 from formats.topology import key_group_range
 from formats.view import Status
 
 NEVER: dict[Code, str] = {
     Code.DIGEST_MISMATCH: "Flink writes no digests: a flipped byte within a value shows nowhere",
     Code.ROW_MISMATCH: "Flink writes no numbers of rows",
-    Code.CONSERVATION: "Flink counts no records: compare source positions, counts in state and records in flight",
+    Code.CONSERVATION: "Flink counts no records, and none were kept in flight",
     Code.POSITION_REGRESSED: "checkpoints of Flink do not name the one before",
     Code.TOPOLOGY_MISSING: "the metadata does not hold the job graph",
 }
@@ -30,8 +34,10 @@ NEVER: dict[Code, str] = {
 NOT_READ: dict[Code, str] = {
     Code.UNREADABLE: "the streams were not read",
     Code.MISPLACED_KEY: "the keys were not read",
+    Code.CONSERVATION: "in-flight data was not read",
 }
 
+NO_TALLIES: Final[Mapping[int, Tally]] = MappingProxyType({})
 
 NAMED = 8
 """States that a finding about a file names."""
@@ -39,18 +45,20 @@ NAMED = 8
 
 class FlinkReport(msgspec.Struct, frozen=True):
     """report: as of any store; why: epoch -> code -> why it is unchecked; notes: epoch -> what Flink would trip over
-    though nothing is lost."""
+    though nothing is lost, and which laws of conservation hold."""
 
     report: StoreReport
     why: dict[int, dict[Code, str]]
     notes: dict[int, tuple[str, ...]]
 
 
-def check_epoch(evidence: EpochEvidence) -> tuple[EpochReport, dict[Code, str]]:
-    """One checkpoint, and why things are unchecked."""
+def check_epoch(
+    evidence: EpochEvidence, tallies: Mapping[int, Tally] = NO_TALLIES
+) -> tuple[EpochReport, dict[Code, str], tuple[str, ...]]:
+    """One checkpoint, why things are unchecked, and what its records in flight prove. tallies: see `check_store`."""
     why = dict(NEVER)
     if evidence.metadata is None:
-        return _without(evidence, why)
+        return *_without(evidence, why), ()
     if not evidence.read:
         why.update(NOT_READ)
     why.update({Code(code): said for code, said in evidence.unchecked.items()})
@@ -64,14 +72,28 @@ def check_epoch(evidence: EpochEvidence) -> tuple[EpochReport, dict[Code, str]]:
     ]
     verdict = Status.DAMAGED if any(f.code not in HARMLESS for f in findings) else Status.COMPLETE
     why[Code.UNREFERENCED_FILE] = "asked of the whole store"
-    return _report(evidence, verdict, findings, why), why
+    holds: tuple[str, ...] = ()
+    mine = tallies.get(evidence.epoch)
+    if mine is not None and mine.unaligned:
+        others = [tally for epoch, tally in sorted(tallies.items()) if epoch != evidence.epoch]
+        laws = conserved(mine, others, evidence.names)
+        findings += laws.findings  # which do not change the verdict: a law that was learned is no proof
+        holds = laws.holds
+        why.pop(Code.CONSERVATION)
+        if laws.why is not None:
+            why[Code.CONSERVATION] = laws.why
+    return _report(evidence, verdict, findings, why), why, holds
 
 
-def check_store(epochs: Iterable[EpochEvidence], files: dict[str, int] | None = None) -> FlinkReport:
+def check_store(
+    epochs: Iterable[EpochEvidence],
+    files: dict[str, int] | None = None,
+    tallies: Mapping[int, Tally] = NO_TALLIES,
+) -> FlinkReport:
     """All checkpoints, taken one at a time, ascending.
 
     files: every file of the store, by path; None when not all epochs are given, so that nothing can be said of files
-    that none refers to.
+    that none refers to. tallies: of these checkpoints and of others of their job, by epoch.
     """
     reports: dict[int, EpochReport] = {}
     why: dict[int, dict[Code, str]] = {}
@@ -80,8 +102,8 @@ def check_store(epochs: Iterable[EpochEvidence], files: dict[str, int] | None = 
     open_homes: list[str] = []
     sure = True
     for evidence in epochs:
-        reports[evidence.epoch], why[evidence.epoch] = check_epoch(evidence)
-        notes[evidence.epoch] = tuple(_notes(evidence))
+        reports[evidence.epoch], why[evidence.epoch], holds = check_epoch(evidence, tallies)
+        notes[evidence.epoch] = (*_notes(evidence), *(f"conservation holds: {said}" for said in holds))
         known.add(evidence.path)
         known.update(file.path for file in evidence.files)
         if evidence.status in (Status.IN_PROGRESS, Status.INCOMPLETE):

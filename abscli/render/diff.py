@@ -153,7 +153,9 @@ def _operators(page: DiffPage, width: int) -> list[str]:
         for state in op.states:
             name = f"{op.id} {state.state}" if state.state else op.id
             counts = (state.added, state.removed, state.changed, state.unchanged)
-            rows.append((name, op.change, *(number(value) for value in counts)))
+            mine = {True: "changed", False: "unchanged", None: "unknown"}[state.differs]
+            is_ = mine if op.change in ("changed", "unchanged", "unknown") else op.change
+            rows.append((name, is_, *(number(value) for value in counts)))
             if state.note:
                 notes += wrapped(f"{name}: {state.note}", width, "  ")
     stateless = [op for op in page.operators if not op.states and op.change in ("added", "removed")]

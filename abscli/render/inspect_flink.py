@@ -12,6 +12,9 @@ from abscli.render.columns import UNKNOWN, columns, marked, moment, number, size
 from abscli.render.inspect import MISSING, ROWS, EpochPage, StorePage
 from formats.view import ChannelFacts
 
+BARE = 20
+"""Operators without state that are named."""
+
 CELL = 60
 """Characters of a serializer that a table shows; json has it whole."""
 
@@ -76,10 +79,12 @@ def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:
     if page.raw is None:
         return "\n".join(_status(page, {}, width, ascii)) + "\n"
     shown = {op.id for op in page.detail.operators}
-    operators = [op for op in page.raw["operators"] if name_of(op) in shown]
+    operators = sorted((op for op in page.raw["operators"] if name_of(op) in shown), key=_largest_first)
+    bare = [] if page.narrow else [op for op in operators if _is_bare(op)]
     sections = [
         [*_status(page, page.raw, width, ascii), *_sizes(page.raw, width)],
-        _operators(operators, width),
+        _operators([op for op in operators if op not in bare], width),
+        _bare(bare, width),
         _states(operators, width),
         _finished(operators, width),
         _subtasks(page, operators, width) if page.narrow else [],
@@ -93,6 +98,18 @@ def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:
 def name_of(operator: Mapping[str, Any]) -> str:
     """What an operator is called in tasks and channels: its uid, else its hash."""
     return str(operator["operator-uid"] or operator["proved-uid"] or operator["operator-uid-hash"])
+
+
+def _labels(operators: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Hash -> what tells an operator from the others and can be asked for: uid, else a name that only one has, as
+    SQL's operators do, else the hash."""
+    names = [str(operator["operator-name"]) for operator in operators]
+    return {
+        str(op["operator-uid-hash"]): (
+            name if name_of(op) == op["operator-uid-hash"] and name and names.count(name) == 1 else name_of(op)
+        )
+        for op, name in zip(operators, names, strict=True)
+    }
 
 
 def _kind(said: Mapping[str, Any] | None) -> str:
@@ -154,6 +171,25 @@ def _operators(operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
     return lines
 
 
+def _largest_first(operator: Mapping[str, Any]) -> int:
+    return -int(operator["state-size"])
+
+
+def _is_bare(operator: Mapping[str, Any]) -> bool:
+    """Whether it runs and holds nothing, as most operators of a SQL job do."""
+    held = ("state-size", "states", "fully-finished", "finished-subtasks")
+    return not any(operator[what] for what in held)
+
+
+def _bare(operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+    """Operators without state, by name alone."""
+    if not operators:
+        return []
+    names = sorted(str(op["operator-name"] or name_of(op)) for op in operators)
+    more = "; -o json has them all" if len(names) > BARE else ""
+    return wrapped(some(names, BARE) + more, width, "  ", f"Without state, {number(len(names))}: ")
+
+
 def _shown(operator: Mapping[str, Any], column: str) -> str:
     value = operator[column]
     if column == "operator-uid" and not value and operator["proved-uid"]:
@@ -162,7 +198,8 @@ def _shown(operator: Mapping[str, Any], column: str) -> str:
 
 
 def _states(operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
-    found = [(name_of(operator), state) for operator in operators for state in operator["states"]]
+    called = _labels(operators)
+    found = [(called[operator["operator-uid-hash"]], state) for operator in operators for state in operator["states"]]
     if not found:
         return []
     counted = any(state["bytes"] is not None or (state["rows"] is not None) for _, state in found)
@@ -197,7 +234,8 @@ def serializers(described: Mapping[str, Any]) -> str:
 
 def serializer(described: Mapping[str, Any]) -> str:
     """One serializer with what it is made of, in a line."""
-    name = str(described.get("serializer", UNKNOWN)).removesuffix("Serializer").replace("$", "")
+    outer, _, inmost = str(described.get("serializer", UNKNOWN)).removesuffix("Serializer").rpartition("$")
+    name = inmost or outer
     of = str(described.get("class", "")).rpartition(".")[2]
     if name == "Tuple" and of:
         name = of

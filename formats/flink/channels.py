@@ -10,7 +10,7 @@ feeds which is not in the metadata. Record types are not stored: records are cou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
 from formats.errors import Damaged, FormatError
@@ -62,16 +62,19 @@ def has_channels(metadata: Metadata) -> bool:
     return next(_handles(metadata), None) is not None
 
 
-def in_flight(metadata: Metadata, streams: Streams) -> list[Channel]:
-    """Every channel with in-flight data. Raises Damaged, NotFound if a stream cannot be read."""
-    return [channel for channel, _ in contents(metadata, streams)]
+def in_flight(metadata: Metadata, streams: Streams, edges: Collection[tuple[str, str]] = ()) -> list[Channel]:
+    """Every channel with in-flight data; see `contents`."""
+    return [channel for channel, _ in contents(metadata, streams, edges)]
 
 
-def contents(metadata: Metadata, streams: Streams) -> Iterator[tuple[Channel, bytes]]:
-    """Every channel with its bytes, what the receiver had taken first."""
+def contents(
+    metadata: Metadata, streams: Streams, edges: Collection[tuple[str, str]] = ()
+) -> Iterator[tuple[Channel, bytes]]:
+    """Every channel with its bytes, what the receiver had taken first. edges: which operators feed which, as far as
+    that is known; decides where the data alone fits several. Raises Damaged, NotFound if a stream cannot be read."""
     inputs, outputs = _buffers(metadata, streams)
     width = {operator.id: operator.parallelism for operator in metadata.operators}
-    pairs = _pairs(inputs, outputs, width)
+    pairs = _pairs(inputs, outputs, width, edges)
     for gate, result in pairs.items():
         keys = {*inputs[gate], *((j, i) for i, j in outputs[result])}
         for j, i in sorted(keys):
@@ -134,7 +137,8 @@ def buffers(stream: bytes, part: ChannelPart, path: str) -> bytes:
             raise Damaged(f"a buffer of {length} bytes at offset {offset}, of {part.size} in all", path=path)
         found.append(r.take(length, f"buffer at offset {offset}"))
         total += 4 + length
-    if total != part.size:
+    alone = len(stream) == part.size == total + 4  # a stream of one channel counts its version, too
+    if total != part.size and not alone:
         raise Damaged(f"the buffers of a channel have {total} bytes, {part.size} were written", path=path)
     return b"".join(found)
 
@@ -166,12 +170,17 @@ def _buffers(metadata: Metadata, streams: Streams) -> tuple[Buffers, Buffers]:
     return inputs, outputs
 
 
-def _pairs(inputs: Buffers, outputs: Buffers, width: dict[str, int]) -> dict[Side, Side]:
+def _pairs(
+    inputs: Buffers, outputs: Buffers, width: dict[str, int], edges: Collection[tuple[str, str]]
+) -> dict[Side, Side]:
     """Input side -> output side, where each fits exactly one other."""
     fits = {
         gate: [result for result in outputs if _fit(gate, inputs[gate], result, outputs[result], width)]
         for gate in inputs
     }
+    if edges:
+        for gate, results in fits.items():
+            fits[gate] = [result for result in results if (result.operator, gate.operator) in edges] or results
     used = [results[0] for results in fits.values() if len(results) == 1]
     return {gate: results[0] for gate, results in fits.items() if len(results) == 1 and used.count(results[0]) == 1}
 

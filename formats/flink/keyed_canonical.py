@@ -30,7 +30,7 @@ def is_canonical(handle: KeyGroupsHandle, streams: Streams, meta: KeyedMeta) -> 
     """Whether a stream by key groups has this layout: by its tag, else by what its key groups begin with.
 
     A heap stream has every key group, and each begins with its own number; group 0 of this layout may begin so, too,
-    and is told by the length of its first key.
+    and is told by its frames.
     """
     if handle.tag == 7:
         return True
@@ -46,14 +46,28 @@ def is_canonical(handle: KeyGroupsHandle, streams: Streams, meta: KeyedMeta) -> 
             return True
         if group:
             return False
-        return len(head) >= 6 and _plausible(head, end - begin)
+        return _walks(read_stream(streams, handle.stream, begin, end - begin))
     return False
 
 
-def _plausible(head: bytes, size: int) -> bool:
-    """Group 0: `0000 | i32 length of a key | 00 (group)` against `i32 0 | i16 state | i32 n`."""
-    n = _I32(head, 2)[0]
-    return 0 < n < size - 6 and len(head) > 6 and head[6] & 0x7F == 0 and _U16(head, 4)[0] > 0 and n < 1 << 16
+def _walks(data: bytes) -> bool:
+    """Whether group 0 is a chain of frames up to its last byte, which is no accident: an operator of max parallelism 1,
+    as SQL's global aggregates are, has no other group to tell the layout by."""
+    pos, end = 2, len(data)
+    while pos + 5 <= end:
+        last = data[pos + 4] & 0x80
+        for _ in ("key", "value"):
+            n = _I32(data, pos)[0] if pos + 4 <= end else -1
+            if not 0 <= n <= end - pos - 4:
+                return False
+            pos += 4 + n
+        if last:
+            if pos + 2 > end:
+                return False
+            if _U16(data, pos)[0] == _END:
+                return pos + 2 == end
+            pos += 2
+    return False
 
 
 def read(

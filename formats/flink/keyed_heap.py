@@ -33,7 +33,7 @@ def spans(handle: KeyGroupsHandle) -> list[tuple[int, int, int]]:
     """(key group, begin, end) of every key group that is there, in the order of the handle."""
     assert handle.stream is not None
     there = sorted({offset for offset in handle.offsets if offset})
-    ends = dict(zip(there, [*there[1:], handle.stream.size], strict=True))
+    ends = dict(zip(there, [*there[1:], handle.stream.size][: len(there)], strict=True))  # none, if all are empty
     return [(handle.first + i, offset, ends[offset]) for i, offset in enumerate(handle.offsets) if offset]
 
 

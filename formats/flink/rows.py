@@ -15,6 +15,7 @@ from collections.abc import Callable
 from decimal import Context, Decimal
 from typing import Any, Final, TypeAlias
 
+from formats.errors import Damaged
 from formats.flink.logical_types import LogicalType
 from formats.flink.times import instant_text
 from formats.flink.values import ROW_KINDS, Opaque, Read, Shape, frame
@@ -57,6 +58,8 @@ def shape(kind: LogicalType) -> Shape:
         case "BINARY" | "VARBINARY" | "BITMAP":
             return "binary"
         case "DECIMAL":
+            if not (0 <= kind.precision <= 38 and 0 <= kind.scale <= max(kind.precision, 1)):
+                raise Damaged(f"a decimal of precision {kind.precision} and scale {kind.scale}")
             return ("decimal", max(kind.precision, 1), kind.scale)
         case "TIMESTAMP" | "TIMESTAMP_LTZ":
             zone = "_utc" if root == "TIMESTAMP_LTZ" else ""

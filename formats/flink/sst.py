@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 
 from formats.errors import Damaged, FormatError
 from formats.flink.bytes import Reader
-from formats.flink.xxh3 import xxh3_64
 
 FOOTER: Final = 53
 _TRAILER: Final = 5
@@ -126,6 +125,8 @@ def _stored(data: bytes, block: Block, path: str | None) -> tuple[bytes, int, in
 def _verify(data: bytes, block: Block, kind: int, path: str | None) -> None:
     content, compression, written = _stored(data, block, path)
     if kind == _XXH3:
+        from formats.xxh3 import xxh3_64  # which needs numpy
+
         found = xxh3_64(content) & 0xFFFFFFFF ^ compression * 0x6B9083D9 & 0xFFFFFFFF
     else:
         from formats.flink.snappy import crc32c

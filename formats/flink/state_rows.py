@@ -6,13 +6,14 @@ Nothing here knows of directories; `streams` opens what handles name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from formats.errors import FormatError, NotFound
 from formats.flink.columns import keyed_batches, keyed_columns, operator_batch
-from formats.flink.handles import ChangelogHandle, KeyedHandle, Mode, OperatorState, state_size
+from formats.flink.handles import ChangelogHandle, KeyedHandle, Mode, OperatorState, key_groups, state_size
 from formats.flink.keyed import Hidden, KeyedState, Table, keyed_meta, read_blocks
 from formats.flink.operator_state import OperatorRows, operator_meta, read_operator_state
 from formats.flink.snapshots import Snapshot, describe
@@ -225,7 +226,7 @@ def batches(
     name: str | None,
     *,
     types: Types | None = None,
-    groups: range | None = None,
+    groups: Sequence[int] | None = None,
     path: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one state, subtask by subtask, keyed state by key group.
@@ -233,16 +234,21 @@ def batches(
     name: may be left out where the operator has just one state. groups: of keyed state only these key groups. Rows that
     can be read are given before a problem is raised: NotFound (no such state), Damaged, UnsupportedVersion.
     """
-    named = [row for row in summaries(operator, streams, types=types) if row.name is not None]
-    chosen = _choose(named, name, operator, path)
+    chosen = _known(operator, streams, name)
+    if chosen is None:
+        named = [row for row in summaries(operator, streams, types=types) if row.name is not None]
+        chosen = _choose(named, name, operator, path)
     subtasks = sorted(operator.subtasks, key=lambda subtask: subtask.index)
     if chosen.keyed:
+        states = {chosen.name or ""}
         for subtask in subtasks:
-            if subtask.managed_keyed is not None:
-                states = {chosen.name or ""}
-                keyed = subtask.managed_keyed
+            keyed = subtask.managed_keyed
+            if keyed is None:
+                continue
+            own = key_groups(keyed)
+            for part in [None] if groups is None else [range(n, n + 1) for n in groups if n in own]:
                 yield from keyed_batches(
-                    read_blocks(keyed, streams, operator.max_parallelism, states=states, groups=groups, types=types)
+                    read_blocks(keyed, streams, operator.max_parallelism, states=states, groups=part, types=types)
                 )
         return
     for subtask in subtasks:
@@ -253,6 +259,23 @@ def batches(
                 yield operator_batch(subtask.index, rows)
             if rows.problem is not None:
                 raise rows.problem
+
+
+def tables(operator: OperatorState, streams: Streams, types: Types | None = None) -> Iterator[Table]:
+    """The keyed states as each subtask describes them; nothing of what cannot be read."""
+    for subtask in operator.subtasks:
+        with suppress(FormatError):
+            meta = keyed_meta(subtask.managed_keyed, streams) if subtask.managed_keyed is not None else None
+            if meta is not None:
+                yield from KeyedState(meta, "", operator.max_parallelism, types).tables
+
+
+def _known(operator: OperatorState, streams: Streams, name: str | None) -> StateSummary | None:
+    """A keyed state that the first subtasks know, so that not all need to be asked."""
+    if any(part.name == name for s in operator.subtasks if s.managed_operator for part in s.managed_operator.states):
+        return None
+    found = next((table for table in tables(operator, streams) if table.name == name), None)
+    return StateSummary(found.name, found.info.word, True) if found is not None else None
 
 
 def _choose(states: list[StateSummary], name: str | None, operator: OperatorState, path: str | None) -> StateSummary:
@@ -267,4 +290,4 @@ def _choose(states: list[StateSummary], name: str | None, operator: OperatorStat
     raise NotFound(f"operator {operator.uid or operator.id} has no state {name!r}; it has {have}", path=path)
 
 
-__all__ = ["OperatorRows", "StateSummary", "batches", "serializers", "summaries"]
+__all__ = ["OperatorRows", "StateSummary", "batches", "serializers", "summaries", "tables"]

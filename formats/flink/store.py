@@ -12,42 +12,24 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from formats.errors import FormatError, NotFound, UnknownTask
-from formats.flink import channels, facts, layout, splits
+from formats.flink import channels, facts, layout
 from formats.flink.folders import Folder, FolderStreams
-from formats.flink.handles import (
-    FileHandle,
-    Metadata,
-    OperatorState,
-    RelativeHandle,
-    SegmentHandle,
-    Subtask,
-    handles,
-    streams,
-)
+from formats.flink.handles import FileHandle, Metadata, OperatorState, RelativeHandle, SegmentHandle, Subtask
+from formats.flink.handles import handles as handles_of
+from formats.flink.handles import streams as streams_of
 from formats.flink.layout import Kind, find, number
 from formats.flink.metadata import FILE, parse
 from formats.flink.murmur import proved
 from formats.flink.resolve import FileLike, How, PathMap
 from formats.storage import LocalStorage, Storage, open_storage
-from formats.view import (
-    ChannelFacts,
-    EpochDetail,
-    EpochFacts,
-    FileFacts,
-    OperatorFacts,
-    Position,
-    StateFacts,
-    Status,
-    TaskFacts,
-)
+from formats.view import EpochDetail, EpochFacts, StateFacts, Status
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from formats.flink.state_rows import Types
+    from formats.predicate import Predicate
     from formats.topology import Topology
 
 MOST = 1 << 30
@@ -278,70 +260,9 @@ class FlinkStore:
         return [(at.name(handle), handle) for handle in seen]
 
     def detail(self, epoch: int) -> EpochDetail:
-        newest = self.latest()
-        row = self._facts(epoch, newest)
-        if not self.has_metadata(epoch):
-            return EpochDetail(row, (), ())
-        metadata = self.metadata(epoch)
-        names = self.names(metadata)
-        in_flight = self._in_flight(epoch, metadata)
-        waiting: dict[tuple[str, int], int | None] = {}
-        for channel in in_flight or ():
-            if channel.receiver is not None:
-                so_far = waiting.get(channel.receiver, 0)
-                known = so_far is not None and channel.records is not None
-                waiting[channel.receiver] = (so_far or 0) + (channel.records or 0) if known else None
-        operators = tuple(
-            OperatorFacts(
-                id=names[operator.id],
-                name=operator.name,
-                parallelism=operator.parallelism,
-                bytes=facts.operator_size(operator),
-                rows=None,
-                tasks=tuple(
-                    self._task(epoch, names[operator.id], subtask, waiting.get((operator.id, subtask.index)))
-                    for subtask in _subtasks(operator)
-                ),
-            )
-            for operator in metadata.operators
-        )
-        found = tuple(
-            ChannelFacts(_channel_name(channel, names), None, None, channel.records) for channel in in_flight or ()
-        )
-        policy = "unaligned" if channels.has_channels(metadata) else None
-        return EpochDetail(row, operators, found, policy)
+        from formats.flink import details
 
-    def _task(self, epoch: int, name: str, subtask: Subtask, waiting: int | None) -> TaskFacts:
-        at = self.streams(epoch)
-        sizes: dict[str, int] = {}
-        seen = set()
-        for _, handle in handles(subtask):
-            for stream in streams(handle):
-                if isinstance(stream, FileHandle | RelativeHandle | SegmentHandle) and stream not in seen:
-                    seen.add(stream)
-                    sizes[at.name(stream)] = sizes.get(at.name(stream), 0) + stream.size
-        found = splits.readable(subtask, at)
-        position = None
-        if found is not None:
-            position = tuple(Position(split.id or "?", split.next, None) for split in found)
-        return TaskFacts(
-            task=f"{name}/{subtask.index}",
-            files=tuple(FileFacts(path, size, None, None) for path, size in sizes.items()),
-            log_records=waiting,
-            position=position,
-            alignment=None,
-            sync=None,
-            finished=True if subtask.finished else None,
-        )
-
-    def _in_flight(self, epoch: int, metadata: Metadata) -> list[channels.Channel] | None:
-        """None where channel state cannot be read, or is too much to be read for a look."""
-        if channels.channel_bytes(metadata) > channels.MOST:
-            return None
-        try:
-            return channels.in_flight(metadata, self.streams(epoch))
-        except FormatError:
-            return None
+        return details.detail(self, self._facts(epoch, self.latest()))
 
     def topology(self, epoch: int) -> Topology | None:
         """None: Flink's metadata does not say which operator feeds which."""
@@ -364,17 +285,11 @@ class FlinkStore:
 
         In the heap's own layout values have no lengths, so that one which only its class can read hides others.
         """
-        from formats.flink.state_rows import summaries
+        from formats.flink import states
 
-        known = self._hidden.get((epoch, operator))
-        if known is None:
-            found = self.find_operator(epoch, operator)
-            heap = "heap" in facts.backends(msgspec.structs.replace(self.metadata(epoch), operators=(found,)))
-            count = facts.operator_size(found) <= COUNTED
-            rows = summaries(found, self.streams(epoch), count=count) if heap else []
-            known = {row.name: row.opaque for row in rows if row.opaque is not None}
-            self._hidden[epoch, operator] = known
-        return known.get(name)
+        if (epoch, operator) not in self._hidden:
+            self._hidden[epoch, operator] = states.hidden(self, epoch, operator)
+        return self._hidden[epoch, operator].get(name)
 
     def counted_states(self, epoch: int, operator: str | None = None) -> list[StateFacts]:
         """The same, of all operators or one, with rows and bytes if at most COUNTED bytes of state are to be read; then
@@ -391,14 +306,36 @@ class FlinkStore:
 
         return states.read_state(self, epoch, operator, name, types=self.types)
 
+    def select(
+        self,
+        epoch: int,
+        operator: str,
+        name: str | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Predicate | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """As `formats.query.Selective`."""
+        from formats.flink import states
+
+        return states.select(self, epoch, operator, name, columns, where)
+
+    def state_schema(self, epoch: int, operator: str, name: str | None = None) -> pa.Schema:
+        """As `formats.query.Selective`."""
+        from formats.flink import states
+
+        return states.state_schema(self, epoch, operator, name)
+
     def log(self, epoch: int, channel: str) -> Iterator[pa.RecordBatch]:
         """In-flight elements of a channel, one row each: `element` (record, watermark, other) and its `bytes`."""
         import pyarrow as pa
 
+        from formats.flink import details
+
         metadata = self.metadata(epoch)
         names = self.names(metadata)
         for name, data in channels.contents(metadata, self.streams(epoch)):
-            if _channel_name(name, names) == channel:
+            if details.channel_name(name, names) == channel:
                 kinds, values = zip(*channels.elements(data), strict=True) if data else ((), ())
                 yield pa.record_batch({"element": pa.array(kinds, pa.string()), "bytes": pa.array(values, pa.binary())})
                 return
@@ -455,20 +392,7 @@ def file_handles(metadata: Metadata) -> Iterator[tuple[OperatorState, Subtask, F
     """Every reference to a file, with whose it is."""
     for operator in metadata.operators:
         for subtask in operator.subtasks:
-            for _, handle in handles(subtask):
-                for stream in streams(handle):
+            for _, handle in handles_of(subtask):
+                for stream in streams_of(handle):
                     if isinstance(stream, FileHandle | RelativeHandle | SegmentHandle):
                         yield operator, subtask, stream
-
-
-def _subtasks(operator: OperatorState) -> list[Subtask]:
-    """In order; of an operator that had ended as a whole, all of them."""
-    if operator.finished:
-        return [Subtask(i, True) for i in range(operator.parallelism)]
-    return sorted(operator.subtasks, key=lambda subtask: subtask.index)
-
-
-def _channel_name(channel: channels.Channel, names: dict[str, str]) -> str:
-    """`words/0->counts/1`, a `?` for an end that is not known."""
-    ends = (f"{names[end[0]]}/{end[1]}" if end else "?" for end in (channel.sender, channel.receiver))
-    return "->".join(ends)

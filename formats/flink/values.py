@@ -28,7 +28,7 @@ Shape: TypeAlias = str | tuple[Any, ...]
 """`int64`, `string`, ...; `("list", shape)`; `("map", key, value)`; `("struct", ((name, shape), ...))`;
 `("decimal", precision, scale)`; `opaque`: a struct of class, length and bytes."""
 
-BROKEN: Final = (struct.error, IndexError, ValueError, OverflowError, RecursionError)
+BROKEN: Final = (struct.error, IndexError, ValueError, ArithmeticError, RecursionError)
 """What reading bytes that are no such value raises."""
 
 ROW_KINDS: Final = ("+I", "-U", "+U", "-D")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from formats.errors import Damaged, UnsupportedVersion
 from formats.spark.blocks import LARGEST, xxhash32
 from formats.spark.checksums import ChecksumMismatch, crc32c
-from formats.spark.xxh3 import xxh3_64
+from formats.xxh3 import xxh3_64
 
 MAGIC = 0x88E241B785F4CFF7
 FOOTER = 53

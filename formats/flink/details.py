@@ -1,0 +1,102 @@
+"""One checkpoint of Flink as the view has it: operators with their tasks, files and positions, and channels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from formats.errors import FormatError
+from formats.flink import channels, facts, splits
+from formats.flink.handles import (
+    FileHandle,
+    Metadata,
+    OperatorState,
+    RelativeHandle,
+    SegmentHandle,
+    Subtask,
+    handles,
+    streams,
+)
+from formats.view import ChannelFacts, EpochDetail, EpochFacts, FileFacts, OperatorFacts, Position, TaskFacts
+
+if TYPE_CHECKING:
+    from formats.flink.store import FlinkStore
+
+
+def detail(store: FlinkStore, row: EpochFacts) -> EpochDetail:
+    """Everything about an epoch; its facts alone where it was never completed."""
+    epoch = row.epoch
+    if not store.has_metadata(epoch):
+        return EpochDetail(row, (), ())
+    metadata = store.metadata(epoch)
+    names = store.names(metadata)
+    in_flight = _in_flight(store, epoch, metadata)
+    waiting: dict[tuple[str, int], int | None] = {}
+    for channel in in_flight or ():
+        if channel.receiver is not None:
+            so_far = waiting.get(channel.receiver, 0)
+            known = so_far is not None and channel.records is not None
+            waiting[channel.receiver] = (so_far or 0) + (channel.records or 0) if known else None
+    operators = tuple(
+        OperatorFacts(
+            id=names[operator.id],
+            name=operator.name,
+            parallelism=operator.parallelism,
+            bytes=facts.operator_size(operator),
+            rows=None,
+            tasks=tuple(
+                _task(store, epoch, names[operator.id], subtask, waiting.get((operator.id, subtask.index)))
+                for subtask in _subtasks(operator)
+            ),
+        )
+        for operator in metadata.operators
+    )
+    logs = [(channel_name(channel, names), channel.records) for channel in in_flight or ()]
+    policy = "unaligned" if channels.has_channels(metadata) else None
+    return EpochDetail(row, operators, tuple(ChannelFacts(name, None, None, n) for name, n in logs), policy)
+
+
+def _task(store: FlinkStore, epoch: int, name: str, subtask: Subtask, waiting: int | None) -> TaskFacts:
+    at = store.streams(epoch)
+    sizes: dict[str, int] = {}
+    seen = set()
+    for _, handle in handles(subtask):
+        for stream in streams(handle):
+            if isinstance(stream, FileHandle | RelativeHandle | SegmentHandle) and stream not in seen:
+                seen.add(stream)
+                sizes[at.name(stream)] = sizes.get(at.name(stream), 0) + stream.size
+    found = splits.readable(subtask, at)
+    position = None
+    if found is not None:
+        position = tuple(Position(split.id or "?", split.next, None) for split in found)
+    return TaskFacts(
+        task=f"{name}/{subtask.index}",
+        files=tuple(FileFacts(path, size, None, None) for path, size in sizes.items()),
+        log_records=waiting,
+        position=position,
+        alignment=None,
+        sync=None,
+        finished=True if subtask.finished else None,
+    )
+
+
+def _in_flight(store: FlinkStore, epoch: int, metadata: Metadata) -> list[channels.Channel] | None:
+    """None where channel state cannot be read, or is too much to be read for a look."""
+    if channels.channel_bytes(metadata) > channels.MOST:
+        return None
+    try:
+        return channels.in_flight(metadata, store.streams(epoch))
+    except FormatError:
+        return None
+
+
+def _subtasks(operator: OperatorState) -> list[Subtask]:
+    """In order; of an operator that had ended as a whole, all of them."""
+    if operator.finished:
+        return [Subtask(i, True) for i in range(operator.parallelism)]
+    return sorted(operator.subtasks, key=lambda subtask: subtask.index)
+
+
+def channel_name(channel: channels.Channel, names: dict[str, str]) -> str:
+    """`words/0->counts/1`, a `?` for an end that is not known."""
+    ends = (f"{names[end[0]]}/{end[1]}" if end else "?" for end in (channel.sender, channel.receiver))
+    return "->".join(ends)
