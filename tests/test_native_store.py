@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from formats import schema
 from formats.errors import Damaged, FormatError, NotFound, OtherJob, UnsafePath, UnsupportedVersion
 from formats.native import layout, lock
+from formats.native.fact_files import MAX_FACTS
 from formats.native.facts import (
     SCHEMAS,
     SEAL,
@@ -31,7 +32,7 @@ from formats.native.facts import (
     seal,
     unseal,
 )
-from formats.native.reader import MAX_FACTS, NativeStore
+from formats.native.reader import NativeStore
 from formats.native.writer import create, put_file, seconds_between
 from formats.open import BadReference, Reference, open_store, parse_reference, resolve_epoch
 from formats.storage import LocalStorage, MemoryStorage, walk
