@@ -138,15 +138,13 @@ class EdgeFacts(msgspec.Struct, frozen=True):
 
 
 class EpochDetail(msgspec.Struct, frozen=True):
-    """One epoch whole. edges: sums over `channels`; logged: those that have a log: where the format has these at less
-    cost than looking through `channels`, of which there may be a thousand times more than tasks."""
+    """One epoch whole. channels: made when they are looked at, where there may be a thousand times more of them than of
+    tasks."""
 
     facts: EpochFacts
     operators: tuple[OperatorFacts, ...]
     channels: Sequence[ChannelFacts]
     policy: str | None = None
-    edges: tuple[EdgeFacts, ...] | None = None
-    logged: tuple[ChannelFacts, ...] | None = None
 
 
 class CheckpointStore(Protocol):

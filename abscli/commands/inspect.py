@@ -96,6 +96,7 @@ def inspect(
             if not watch or shown != (shown := repr(result)):
                 emit_json(result) if output is Output.JSON else emit_ndjson(*items(result))
         if not watch:
+            _leave_to_the_end(store, page, one)
             break
         if _reader_left(before):
             return
@@ -164,7 +165,14 @@ def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> Epo
         return task in ends if task else wanted in [end.rpartition("/")[0] for end in ends]
 
     channels = tuple(c for c in detail.channels if concerns(c.channel))
-    return replace(detail, operators=(op,), channels=channels, edges=None, logged=None)
+    return replace(detail, operators=(op,), channels=channels)
+
+
+def _leave_to_the_end(*shown: object) -> None:
+    """The process is over when it has been shown: its memory goes back whole, not task by task."""
+    kept: list[object] = [*shown]
+    kept.append(kept)
+    gc.freeze()
 
 
 def _stdout() -> os.stat_result | None:

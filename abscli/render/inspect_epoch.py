@@ -9,6 +9,7 @@ from abscli.protocol.policy import Policy
 from abscli.render.columns import UNKNOWN, clean, columns, marked, moment, number, seconds, size, some, wrapped
 from abscli.render.facts import facts
 from abscli.render.inspect_page import EpochPage, Times, ends, slowest_tasks, slowest_times
+from formats.native.channels import Channels
 from formats.view import ChannelFacts, EdgeFacts, TaskFacts
 
 ROWS = 40
@@ -116,7 +117,8 @@ def _times(task: TaskFacts) -> Times:
 
 def _edges(page: EpochPage, width: int) -> list[str]:
     """Channels, summed by edge."""
-    edges = page.detail.edges if page.detail.edges is not None else _summed(page.detail.channels)
+    channels = page.detail.channels
+    edges = channels.edges() if isinstance(channels, Channels) else _summed(channels)
     rows = [
         (
             f"{edge.source}->{edge.target}",
@@ -149,9 +151,8 @@ def _channels(page: EpochPage, width: int) -> list[str]:
 
 def _logged(page: EpochPage, width: int) -> list[str]:
     """The channels whose state at the cut is not empty."""
-    logged = page.detail.logged
-    if logged is None:
-        logged = tuple(channel for channel in page.detail.channels if channel.logged)
+    channels = page.detail.channels
+    logged = list(channels.logged() if isinstance(channels, Channels) else (c for c in channels if c.logged))
     rows = [(c.channel, _back(page, ends(c)), number(c.logged)) for c in logged[:ROWS]]
     lines = columns(("CHANNEL STATE", "", "RECORDS"), rows, "llr", width) if rows else []
     return lines + _left_out(len(logged))

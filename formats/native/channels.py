@@ -26,11 +26,17 @@ def by_operator(topology: Topology, parts: Sequence[PartFacts]) -> Parts:
     start, tasks = 0, [part.task for part in parts]
     for op in topology.operators:  # a complete epoch has them in this order
         stop = start + op.parallelism
-        if tasks[start:stop] != [task_name(op.id, i) for i in range(op.parallelism)]:
+        if tasks[start:stop] != _tasks(op.id, op.parallelism):
             return _sorted_out(topology, parts)
         found[op.id] = parts[start:stop]
         start = stop
     return found
+
+
+def _tasks(operator: str, parallelism: int) -> list[str]:
+    """As `task_name` calls them; there may be a hundred thousand."""
+    prefix = task_name(operator, 0)[:-1]
+    return [prefix + str(i) for i in range(parallelism)]
 
 
 def _sorted_out(topology: Topology, parts: Sequence[PartFacts]) -> Parts:
@@ -54,17 +60,18 @@ def channel_facts(
 
 def _of_edge(edge: Edge, parts: Parts, back: bool | None = None) -> Iterator[ChannelFacts]:
     senders, receivers = parts[edge.source], parts[edge.target]
-    sources, targets = ([task_name(id, i) for i in range(len(parts[id]))] for id in (edge.source, edge.target))
+    sources, targets = (_tasks(id, len(parts[id])) for id in (edge.source, edge.target))
     forward = edge.partition is Partition.FORWARD
     p, q = (1, 1) if forward else (len(senders), len(receivers))
-    sent = [_row(part.sent.get(edge.target) if part else None, q) for part in senders]
-    received = [_row(part.received.get(edge.source) if part else None, p) for part in receivers]
+    sent = _rows([part.sent.get(edge.target) if part else None for part in senders], q)
+    received = _rows([part.received.get(edge.source) if part else None for part in receivers], p)
     unlogged = [None if part is None else 0 for part in receivers]
     logged = {log.channel: log.records for part in receivers if part for log in part.logs}
     if forward:
         names = list(map(channel_name, sources, targets))
     else:
-        names = [channel_name(sender, receiver) for sender in sources for receiver in targets]
+        ends = [channel_name("", receiver) for receiver in targets]
+        names = [sender + end for sender in sources for end in ends]
         received = list(zip(*received, strict=True))
         unlogged *= p
     return map(
@@ -72,15 +79,17 @@ def _of_edge(edge: Edge, parts: Parts, back: bool | None = None) -> Iterator[Cha
         names,
         chain.from_iterable(sent),
         chain.from_iterable(received),
-        map(logged.get, names, unlogged),
+        map(logged.get, names, unlogged) if logged else unlogged,
         repeat(back),
     )
 
 
-def _row(counts: tuple[int, ...] | None, channels: int) -> tuple[int | None, ...]:
+def _rows(counts: list[tuple[int, ...] | None], channels: int) -> Sequence[tuple[int | None, ...]]:
     """A counter a channel; unknown where there is none."""
-    known = counts or ()
-    return known if len(known) == channels else (*known[:channels], *[None] * (channels - len(known)))
+    known = [row for row in counts if row is not None]
+    if len(known) == len(counts) and set(map(len, known)) == {channels}:
+        return known
+    return [(*(row or ())[:channels], *[None] * (channels - len(row or ()))) for row in counts]
 
 
 class Channels(Sequence[ChannelFacts]):
@@ -143,4 +152,4 @@ class Channels(Sequence[ChannelFacts]):
 def _total(counts: Sequence[tuple[int, ...] | None], channels: int) -> int | None:
     """The sum; None if a task, or a channel, has not said."""
     known = [row for row in counts if row is not None]
-    return sum([sum(row) for row in known]) if sum([len(row) for row in known]) == channels else None
+    return sum(chain.from_iterable(known)) if sum(map(len, known)) == channels else None

@@ -144,15 +144,12 @@ class NativeStore(FactFiles):
         topology = self.topology(epoch)
         parts = by_operator(topology, self.parts(epoch))
         head = self.manifest(epoch) if self.has_manifest(epoch) else self.trigger(epoch)
-        channels = Channels(topology, parts)
         own = layout.epoch_dir(epoch) + "/"
         return EpochDetail(
             facts=facts,
             operators=tuple(_operator(op.id, parts[op.id], own) for op in topology.operators),
-            channels=channels,
+            channels=Channels(topology, parts),
             policy=head.policy if head else None,
-            edges=tuple(channels.edges()),
-            logged=tuple(channels.logged()),
         )
 
     def states(self, epoch: int) -> list[StateFacts]:
