@@ -6,21 +6,24 @@ import json
 import os
 import shlex
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from abscli.check.files import check_files
 from abscli.check.findings import Code, EpochReport, Finding, StoreReport
 from abscli.check.native import check_all
 from abscli.commands.main import main
 from abscli.commands.overview import COMMANDS
 from abscli.render.validate import MEANING, text
 from formats.native import layout, lock
-from formats.native.evidence import open_for_validation
-from formats.native.facts import digest, seal
+from formats.native.evidence import epoch_evidence, open_for_validation, store_evidence
+from formats.native.facts import seal
 from formats.native.probe import Prober
-from formats.native.reader import NativeStore
+from formats.native.reader import NativeStore, files_of
 from formats.storage import LocalStorage, MemoryStorage, walk
 from formats.view import FileFacts, Status
 from tests.schemas import checked
@@ -91,18 +94,24 @@ def expected(path: str) -> set[int | None]:
     return {layout.epoch_of(path)}
 
 
-def test_any_changed_byte_of_any_file_is_found_and_put_down_to_file_task_and_epoch() -> None:
+def damaged(data: bytes, i: int) -> Iterator[bytes]:
+    """With another byte at i, without it, and with one more before it (at the end: one more)."""
+    if i < len(data):
+        yield data[:i] + bytes([data[i] ^ (1 + i % 255)]) + data[i + 1 :]
+        yield data[:i] + data[i + 1 :]
+    yield data[:i] + bytes([i % 256]) + data[i:]
+
+
+def test_a_changed_removed_or_added_byte_of_any_file_is_put_down_to_file_task_and_epoch() -> None:
     storage = in_memory(make_store(MemoryStorage(), parallelism=1, more=False))
     prober = Prober(storage)
     clean = check(storage, prober)
     assert [f.code for f in clean.all_findings] == [Code.MISSING_ACK]
     assert clean.latest_restorable == 1
     for path, data in list(storage.files.items()):
-        facts = path.endswith(".json")
-        for i in range(0, len(data), 1 if facts else 97):
-            changed = data[:i] + bytes([data[i] ^ (1 + i % 255)]) + data[i + 1 :]
-            for damaged in (changed, data[:i] + data[i + 1 :], data[:i] + b" " + data[i:])[: 3 if i % 16 == 0 else 1]:
-                storage.files[path] = damaged
+        for i in range(0, len(data) + 1, 13 if path.endswith(".json") else 97):
+            for other in damaged(data, i):
+                storage.files[path] = other
                 prober.forget(path)
                 report = check(storage, prober)
                 assert put_down(report, path) == expected(path), (path, i)
@@ -111,16 +120,38 @@ def test_any_changed_byte_of_any_file_is_found_and_put_down_to_file_task_and_epo
     assert check(storage, prober) == clean
 
 
-def test_every_changed_byte_of_state_and_logs_changes_the_probe() -> None:
+def test_so_is_every_byte_by_the_check_of_its_file() -> None:
+    """As above at every position, where only what reads the file is asked."""
     storage = in_memory(make_store(MemoryStorage(), parallelism=1, more=False))
-    data_files = [path for path in storage.files if not path.endswith(".json")]
-    assert len(data_files) == 4
-    for path in data_files:
-        data = storage.files[path]
-        written = FileFacts(path, len(data), 2, digest(data))
-        for i in range(len(data)):
-            storage.files[path] = data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :]
-            assert Prober(storage).probe([written])[path].sha256 != written.sha256
+    facts, prober = NativeStore(storage).facts, Prober(storage)
+    whole = {n: epoch_evidence(NativeStore(storage), n, prober) for n in (1, 2)}
+    looked = 0
+    for path, data in list(storage.files.items()):
+        epoch = layout.epoch_of(path)
+        task = "/".join(path.split("/")[3:5]) if "/parts/" in path else None
+        for i in range(len(data) + 1):
+            for other in damaged(data, i):
+                storage.files[path] = other
+                found: list[tuple[str | None, str | None]]
+                if epoch is None:  # of the store itself
+                    store, problems = open_for_validation(storage)
+                    found = [(p.path, p.task) for p in store_evidence(store, problems).problems]
+                elif path.endswith(".json"):
+                    evidence = epoch_evidence(NativeStore(storage, facts=facts), epoch, prober)
+                    assert evidence is not None
+                    assert evidence.epoch == epoch
+                    found = [(p.path, p.task) for p in evidence.problems] + [
+                        (f.path, f.task) for f in check_files(evidence)
+                    ]
+                else:
+                    (written,) = (f for part in whole[epoch].parts for f in files_of(part) if f.path == path)
+                    probes = {**whole[epoch].probes, **Prober(storage).probe([written])}
+                    found = [(f.path, f.task) for f in check_files(replace(whole[epoch], probes=probes))]
+                assert (path, task) in found, (path, i)
+                prober.forget(path)
+                looked += 1
+        storage.files[path] = data
+    assert looked > 3 * sum(map(len, storage.files.values()))
 
 
 def test_any_file_that_is_gone_is_missed(store: Path) -> None:
@@ -222,8 +253,6 @@ def test_a_link_out_of_the_store_is_not_followed(store: Path, capsys: pytest.Cap
 
 
 def test_a_path_that_leads_out_of_the_store_is_unreadable(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from msgspec.structs import replace
-
     ack = store / layout.ack(5, "seen/0")
     part = NativeStore(LocalStorage(store)).part(5, "seen/0")
     assert part is not None
@@ -234,8 +263,6 @@ def test_a_path_that_leads_out_of_the_store_is_unreadable(store: Path, capsys: p
 
 
 def test_a_newer_format_is_refused_with_its_own_code(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from msgspec.structs import replace
-
     manifest = store / layout.manifest(4)
     manifest.write_bytes(seal(replace(NativeStore(LocalStorage(store)).manifest(4), version="2.0")))
     code, _, err = run(capsys, store)
