@@ -171,13 +171,24 @@ def _repeats(page: EpochPage, width: int) -> list[str]:
 
 
 def _positions(page: EpochPage, width: int) -> list[str]:
-    found = [(task, at) for op in page.detail.operators for task in op.tasks if task.position for at in task.position]
+    """A line a split; a line a task where that would be too many."""
+    tasks = [task for op in page.detail.operators for task in op.tasks if task.position]
+    count = sum(len(task.position or ()) for task in tasks)
+    if count <= ROWS:
+        found = [(task, at.split, at.offset, at.records) for task in tasks for at in task.position or ()]
+    else:
+        found = [
+            (task, f"({len(at)} split{'s'[: len(at) != 1]})", _sum(p.offset for p in at), _sum(p.records for p in at))
+            for task in tasks[:ROWS] if (at := task.position)
+        ]  # fmt: skip
     rows = [
-        (task.task, at.split, number(at.offset), number(at.records), "finished" if task.finished else "")
-        for task, at in found[:ROWS]
+        (task.task, split, number(offset), number(records), "finished" if task.finished else "")
+        for task, split, offset, records in found
     ]
     lines = columns(("SOURCE", "SPLIT", "OFFSET", "RECORDS", ""), rows, "llrrl", width) if rows else []
-    return lines + _left_out(len(found))
+    if count > ROWS:
+        lines += wrapped(f"sums over {count:,} splits; -o json has each", width)
+    return lines + (_left_out(len(tasks)) if count > ROWS else [])
 
 
 def _back(page: EpochPage, edge: tuple[str, str]) -> str:
