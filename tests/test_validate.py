@@ -347,6 +347,32 @@ def test_the_table_says_what_each_finding_means_and_what_to_type_next(
     assert "\x1b" not in out
 
 
+def test_a_file_that_many_epochs_refer_to_is_told_once(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    flip(store / STATE)
+    _, out, _ = run(capsys, store)
+    assert out.count(STATE) == 1
+    assert "\nEpochs 2,4: damaged\n  digest-mismatch: seen/0 " in out
+    assert "\nEpoch 3: aborted\n  because: timed out" in out
+    (store / layout.tasks_file(4)).write_text("garbage")
+    _, out, _ = run(capsys, store)
+    assert "\nEpoch 2: damaged\n" in out
+    (line,) = (line for line in out.splitlines() if "digest-mismatch," in line)
+    assert line.startswith("not checked in epoch 4: conservation, digest-mismatch, ")
+
+
+@pytest.mark.parametrize("width", [40, 50, 60, 80, 200])
+def test_verdicts_fit_their_width(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.chdir(store.parent)
+    _, out, _ = run(capsys, "store")
+    assert max(len(line) for line in out.splitlines() if "/" not in line and "next:" not in line) <= width
+
+
 def test_every_code_has_a_meaning() -> None:
     assert set(MEANING) == set(Code)
 

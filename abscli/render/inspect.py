@@ -16,6 +16,9 @@ from formats.view import EpochFacts, Status
 MISSING = 12
 """Missing tasks that the list of epochs names."""
 
+SPARE = ("ATTEMPT", "PARENT", "TOOK", "NEW", "TRIGGERED (UTC)")
+"""Columns that a narrow terminal does without."""
+
 _OPEN = (Status.INCOMPLETE, Status.ABORTED, Status.IN_PROGRESS)
 
 
@@ -42,7 +45,7 @@ def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
     ]
     more = ("STATE", "STATE ROWS", "LOGGED") if wide else ()
     header = ("EPOCH", "STATUS", "PARENT", "ATTEMPT", "ACKED", "NEW", *more, "TOOK", "TRIGGERED (UTC)")
-    head, *body = columns(header, rows, f"rlrrrr{'r' * len(more)}rl", width)
+    head, *body = columns(header, rows, f"rlrrrr{'r' * len(more)}rl", width, SPARE)
     lines += ["", head]
     for epoch, line in zip(page.epochs, body, strict=True):
         lines.append(line)

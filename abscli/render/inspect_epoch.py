@@ -18,6 +18,8 @@ WIDE = 120
 """Columns from which on tables have more of them."""
 TIMES = ("ALIGNING", "COPYING", "WRITING")
 """Columns of `Times`."""
+SPARE = ("COPYING", "ALIGNING", "TASKS", "FILES", "CHANNELS", "WRITING", "STATE ROWS")
+"""Columns that a narrow terminal does without."""
 
 
 def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:
@@ -85,7 +87,7 @@ def _operators(page: EpochPage, width: int) -> list[str]:
     ]
     more = ("NEW",) if width >= WIDE else ()
     header = ("OPERATOR", "TASKS", "STATE ROWS", "STATE", *more, "LOGGED", *TIMES)
-    lines = columns(header, rows, "lrrr" + "r" * len(more) + "rrrr", width)
+    lines = columns(header, rows, "lrrr" + "r" * len(more) + "rrrr", width, SPARE)
     slowest = [
         f"{what.lower()} {found['task']} {seconds(found['seconds'])}"
         for what, found in zip(TIMES, slowest_tasks(operators, times).values(), strict=True)
@@ -104,7 +106,7 @@ def _tasks(page: EpochPage, width: int) -> list[str]:
         for task in tasks[:ROWS]
     ]  # fmt: skip
     header = ("TASK", "FILES", "BYTES", "LOGGED", *TIMES)
-    lines = columns(header, rows, "lrrrrrr", width) if rows else []
+    lines = columns(header, rows, "lrrrrrr", width, SPARE) if rows else []
     for file in tasks[0].files if len(tasks) == 1 else ():
         lines.append(f"  {clean(file.path)}")
         lines.append(f"    {size(file.bytes)}, {number(file.rows)} rows, sha256 {(file.sha256 or UNKNOWN)[:16]}")
@@ -127,7 +129,8 @@ def _edges(page: EpochPage, width: int) -> list[str]:
         )
         for edge in edges
     ]
-    return columns(("EDGE", "", "CHANNELS", "SENT", "RECEIVED", "LOGGED"), rows, "llrrrr", width) if rows else []
+    header = ("EDGE", "", "CHANNELS", "SENT", "RECEIVED", "LOGGED")
+    return columns(header, rows, "llrrrr", width, SPARE) if rows else []
 
 
 def _summed(channels: Iterable[ChannelFacts]) -> list[EdgeFacts]:
