@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
@@ -21,9 +22,10 @@ from abscli.commands.overview import COMMANDS
 from abscli.render.validate import MEANING, text
 from formats.native import layout, lock
 from formats.native.evidence import epoch_evidence, open_for_validation, store_evidence
-from formats.native.facts import seal
+from formats.native.facts import digest, seal
 from formats.native.probe import Prober
 from formats.native.reader import NativeStore, files_of
+from formats.native.tables import KEY_GROUP, decode_state, encode_state
 from formats.storage import LocalStorage, MemoryStorage, walk
 from formats.view import FileFacts, Status
 from tests.schemas import checked
@@ -389,3 +391,28 @@ def test_every_finding_says_what_it_means_and_names_a_command_that_there_is(code
         abs_, name, ref, *_ = shlex.split(command)
         assert (abs_, ref.partition("@")[0]) == ("abs", "my store")
         assert name in COMMANDS
+
+
+def test_keys_that_stand_in_another_group_than_their_hash_says_are_misplaced(tmp_path: Path) -> None:
+    """Digests and slices hold: it is as a writer with another hash would have written it."""
+    build = make_store(tmp_path / "store", parallelism=1, more=False)
+    store = NativeStore(LocalStorage(tmp_path / "store"))
+    (part,) = (part for part in store.parts(1) if part.state)
+    (file,) = part.state
+    table = decode_state((tmp_path / "store" / file.path).read_bytes(), file.path)
+    groups = [(group + 1) % 8 for group in table.column(KEY_GROUP).to_pylist()]
+    data = encode_state(table.set_column(0, KEY_GROUP, pa.array(groups, pa.int32())), ["line"])
+    (tmp_path / "store" / file.path).write_bytes(data)
+    written = FileFacts(file.path, len(data), 2, digest(data))
+    assert build.topology.operator("seen").max_parallelism == 8
+    prober = Prober(LocalStorage(tmp_path / "store"))
+    assert prober.probe([written], widths={file.path: 8})[file.path].strays == 2
+    assert Prober(LocalStorage(tmp_path / "store")).probe([written])[file.path].strays is None
+    evidence = epoch_evidence(store, 1, Prober(LocalStorage(tmp_path / "store")))
+    assert evidence is not None
+    parts = tuple(replace(p, state=(written,)) if p is part else p for p in evidence.parts or ())
+    (found,) = check_files(replace(evidence, parts=parts, probes={
+        **evidence.probes, **prober.probe([written], widths={file.path: 8}),
+    }))  # fmt: skip
+    assert (found.code, found.task, found.path) == (Code.MISPLACED_KEY, "seen/0", file.path)
+    assert found.message == "2 of the 2 keys that were hashed stand in another key group"
