@@ -8,7 +8,8 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from formats import arrow
 
 Rows = npt.NDArray[np.int64]
 
@@ -41,8 +42,8 @@ def matches(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Rows:
     rest = np.flatnonzero(place < 0)
     if len(rest) and unmatched.any():
         others = np.flatnonzero(unmatched)
-        a, b = _comparable([c.take(pa.array(others)) for c in left], [c.take(pa.array(rest)) for c in right])
-        found = pc.fill_null(pc.index_in(b, value_set=a), -1).to_numpy(zero_copy_only=False)
+        a, b = _comparable([arrow.take(c, others) for c in left], [arrow.take(c, rest) for c in right])
+        found = arrow.index_in(b, a)
         place[rest] = np.where(found < 0, -1, others[found])
     return place
 
@@ -81,7 +82,7 @@ def _runs(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Iterator[tuple
 def _next_pair(left: Sequence[pa.Array], right: Sequence[pa.Array], i: int, j: int) -> tuple[int, int] | None:
     """How far ahead the next rows with one key are; None if they are not near."""
     a, b = _comparable([c.slice(i, _WINDOW) for c in left], [c.slice(j, _WINDOW) for c in right])
-    found = pc.fill_null(pc.index_in(b, value_set=a), -1).to_numpy(zero_copy_only=False)
+    found = arrow.index_in(b, a)
     hits = np.flatnonzero(found >= 0)
     if not len(hits):
         return None
@@ -95,7 +96,7 @@ def _equal_rows(left: Sequence[pa.Array], right: Sequence[pa.Array], i: int, j: 
     for a, b in zip(left, right, strict=True):
         if count <= 0:
             return 0
-        equal = pc.equal(a.slice(i, count), b.slice(j, count))
+        equal = arrow.equal(a.slice(i, count), b.slice(j, count))
         if equal.false_count:
             count = int(np.argmin(equal.to_numpy(zero_copy_only=False)))
     return count
@@ -123,7 +124,7 @@ def last_of_each(columns: Sequence[pa.Array]) -> Rows:
 def is_any_of(columns: Sequence[pa.Array], wanted: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
     """Row by row, whether the key is one of `wanted`."""
     a, b = _comparable(wanted, columns)
-    return cast("npt.NDArray[np.bool_]", pc.is_in(b, value_set=a).to_numpy(zero_copy_only=False))
+    return arrow.is_in(b, a)
 
 
 def numbered(columns: Sequence[pa.Array]) -> Rows:
@@ -169,6 +170,8 @@ def plain_column(column: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(kind):
         return plain_column(column.dictionary_decode())
     if pa.types.is_floating(kind):
+        import pyarrow.compute as pc
+
         return pc.add(column.cast(pa.float64()), 0.0)
     if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
         return pa.array([repr(value) for value in column.to_pylist()], pa.string())

@@ -72,12 +72,14 @@ class OperatorFacts(msgspec.Struct, frozen=True):
 
 
 class ChannelFacts(msgspec.Struct, frozen=True):
-    """Counters of a channel at the cut: records sent, received, and logged as its state."""
+    """Counters of a channel at the cut: records sent, received, and logged as its state. back: whether its edge closes
+    a cycle; None where that is not known, or was not asked for."""
 
     channel: str
     sent: int | None
     received: int | None
     logged: int | None
+    back: bool | None = None
 
 
 class Repeat(msgspec.Struct, frozen=True):
@@ -136,13 +138,13 @@ class EdgeFacts(msgspec.Struct, frozen=True):
 
 
 class EpochDetail(msgspec.Struct, frozen=True):
-    """One epoch whole. edges: sums over `channels`, where the format has them at less cost than adding up."""
+    """One epoch whole. channels: made when they are looked at, where there may be a thousand times more of them than of
+    tasks."""
 
     facts: EpochFacts
     operators: tuple[OperatorFacts, ...]
     channels: Sequence[ChannelFacts]
     policy: str | None = None
-    edges: tuple[EdgeFacts, ...] | None = None
 
 
 class CheckpointStore(Protocol):

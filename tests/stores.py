@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from formats.native import layout
 from formats.native.facts import AttemptFacts, LogFacts, PartFacts, TriggerFacts, header
+from formats.native.hashing import key_groups
 from formats.native.tables import KEY_GROUP, encode_log, encode_state
 from formats.native.writer import (
     complete,
@@ -25,7 +26,7 @@ from formats.native.writer import (
     put_trigger,
 )
 from formats.storage import LocalStorage, MemoryStorage, Storage
-from formats.topology import Edge, Kind, Operator, Partition, Topology, channel_name, task_name
+from formats.topology import Edge, Kind, Operator, Partition, Topology, channel_name, key_group_range, task_name
 from formats.view import FileFacts, Position
 
 MAX_PARALLELISM = 8
@@ -48,6 +49,13 @@ def loop_job(parallelism: int = 2, job: str = "reach") -> Topology:
             Edge("seen", "out", Partition.REBALANCE),
         ),
     )
+
+
+def line_of(text: str, own: range) -> str:
+    """The text, with a number after it where its key group would not be among these."""
+    candidates = [text, *(f"{text}{n}" for n in range(99))]
+    groups = key_groups([pa.array(candidates)], MAX_PARALLELISM).tolist()
+    return next(line for line, group in zip(candidates, groups, strict=True) if group in own)
 
 
 @dataclass(frozen=True)
@@ -112,13 +120,9 @@ class Build:
         elif operator == "seen":
             sent = {"seen": (4 * epoch,) * p, "out": (10 * epoch,)}
             received = {"lines": (10 * epoch,) * p, "seen": (4 * epoch - 2,) * p}
-            first = -(-i * MAX_PARALLELISM // p)
-            table = pa.table(
-                {
-                    KEY_GROUP: pa.array([first, first + 1], pa.int32()),
-                    "line": [f"{task} {epoch} a", f"{task} {epoch} b"],
-                }
-            )
+            lines = [line_of(f"{task} {epoch} {x}", key_group_range(i, p, MAX_PARALLELISM)) for x in "ab"]
+            groups = key_groups([pa.array(lines)], MAX_PARALLELISM)
+            table = pa.table({KEY_GROUP: pa.array(groups), "line": lines})
             state = (*base, self.file(layout.state(epoch, task), encode_state(table, ["line"]), 2))
             rows = sum(file.rows or 0 for file in state)
             for j in range(p):

@@ -393,6 +393,16 @@ def test_progress_is_silent_where_there_is_no_terminal(capsys: pytest.CaptureFix
     assert capsys.readouterr().err == ""
 
 
+def test_json_that_nobody_reads_is_not_indented(
+    capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit, lines in ((100, 4), (10, 1)):
+        monkeypatch.setattr(output, "LARGE", limit)
+        output.emit_json({"some": "text", "more": 1})
+        said = capsysbinary.readouterr().out
+        assert (said.count(b"\n"), json.loads(said)) == (lines, {"some": "text", "more": 1})
+
+
 def test_json_escapes_what_is_not_unicode(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     output.emit_json({"path": os.fsdecode(b"caf\xe9"), "name": "café"})
     shown = capsysbinary.readouterr().out

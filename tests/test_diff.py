@@ -469,3 +469,14 @@ def test_any_two_stores_are_compared_through_the_view(store: Path) -> None:
     for left, right in ((viewed, native), (native, viewed), (viewed, viewed)):
         (found,) = diff_operators(Side(left, 1), Side(right, 2), (["counts"], ["counts"]), only="counts")
         assert (found.added, found.removed, found.changed, found.unchanged) == (10, 0, 10, 990)
+
+
+def test_of_many_splits_that_moved_the_sums_by_task_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_store(tmp_path / "store")
+    monkeypatch.setattr("abscli.render.diff.ROWS", 1)
+    assert main(["diff", f"{tmp_path}/store@1", f"{tmp_path}/store@2"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["lines/0", "(1", "split)", "100", "200", "+100", "+10"] in rows
+    assert ["sums", "over", "2", "splits;", "-o", "json", "has", "each"] in rows

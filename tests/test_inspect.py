@@ -159,7 +159,7 @@ def test_a_store_is_not_of_the_format_that_is_named(
 # -- for people -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("width", [50, 60, 80, 200])
 @pytest.mark.parametrize("ref", ["", "@4", "@5"])
 def test_tables_fit_their_width_and_hold_no_escapes(
     store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, ref: str
@@ -246,6 +246,26 @@ def test_an_epoch_shows_back_edges_positions_and_times(store: Path, capsys: pyte
     assert seen[4:] == ["KiB", "8", "1.0", "ms", "0.5", "ms", "2.0", "ms"]
 
 
+def test_of_many_splits_the_sums_by_task_are_shown(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("abscli.render.inspect_epoch.ROWS", 1)
+    rows = [line.split() for line in run(capsys, f"{store}@4")[1].splitlines()]
+    assert ["lines/0", "(1", "split)", "400", "40"] in rows
+    assert ["sums", "over", "2", "splits;", "-o", "json", "has", "each"] in rows
+    assert ["...", "and", "1", "more;", "-o", "json", "has", "them", "all"] in rows
+
+
+def test_an_operator_shows_its_tasks_and_a_task_its_files(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, f"{store}@4", "--operator", "seen")
+    assert [line.split()[0] for line in out.splitlines() if line.startswith("seen/") and "->" not in line] == [
+        "seen/0", "seen/1",
+    ]
+    assert "sha256" not in out
+    _, out, _ = run(capsys, f"{store}@4", "--task", "seen/1")
+    assert out.count("sha256") == 5
+
+
 def test_an_empty_store_says_so(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(own / "epochs")
     assert "No epochs yet." in run(capsys, own)[1]
@@ -286,6 +306,8 @@ def test_small_helpers_of_tables() -> None:
     assert (some(["a", "b"], 2), some(["a", "b", "c"], 2)) == ("a, b", "a, b and 1 more")
     assert columns(("A", "BB"), [("long", "1")], "lr", 80) == ["A     BB", "long   1"]
     assert columns(("A", "BB"), [("long", "1")], "lr", 5) == ["A    BB", "long  1"]
+    assert columns(("A", "BB"), [("long", "1")], "lr", 5, ("A", "BB")) == ["BB", " 1"]
+    assert columns(("A", "BB"), [("long", "1")], "lr", 8, ("A",)) == ["A     BB", "long   1"]
     assert wrapped("/a/long/path-that-nobody-cuts here", 20, "  ") == ["  /a/long/path-that-nobody-cuts", "  here"]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abscli.commands.main import main
+from abscli.commands.state import EXAMPLES
 from formats.keys import is_any_of, last_of_each, matches
 from formats.native import layout
 from formats.native.hashing import key_groups
@@ -220,26 +223,44 @@ def test_what_was_written_is_said(store: Path, tmp_path: Path, capsys: pytest.Ca
     assert (told["count"], told["out"], told["rows"]) == (5, str(tmp_path / "x.parquet"), None)
 
 
-@pytest.mark.parametrize("tool", ["duckdb", "polars", "pandas"])
-def test_other_tools_read_it_with_one_line(files: Path, tool: str) -> None:
+def line_of_the_manual(tool: str) -> str:
+    """The one line that the man page has for a tool; it reads `counts.parquet` where it is run."""
+    lines = [command for command, _ in EXAMPLES if command.startswith(tool) or f"import {tool}" in command]
+    assert len(lines) == 1
+    return lines[0]
+
+
+@pytest.mark.parametrize("tool", ["polars", "pandas"])
+def test_other_tools_read_it_with_the_line_of_the_manual(files: Path, tool: str) -> None:
     if importlib.util.find_spec(tool) is None:
         pytest.skip(f"{tool} is not installed")
-    module = importlib.import_module(tool)
-    path = str(files / "counts.parquet")
-    if tool == "duckdb":
-        assert module.sql(f"SELECT count(*) FROM '{path}'").fetchall() == [(WORDS + 10,)]
-    else:
-        assert len(module.read_parquet(path)) == WORDS + 10
+    python, *args = shlex.split(line_of_the_manual(tool))
+    assert python == "python"
+    done = subprocess.run([sys.executable, *args], capture_output=True, text=True, cwd=files, check=True)
+    assert re.search(f"{WORDS + 10:,}".replace(",", "[,_]?"), done.stdout)
 
 
-def test_spark_reads_it_with_one_line(files: Path) -> None:
+def test_duckdb_reads_it_with_the_line_of_the_manual(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if importlib.util.find_spec("duckdb") is None:
+        pytest.skip("duckdb is not installed")
+    monkeypatch.chdir(files)
+    command, option, query = shlex.split(line_of_the_manual("duckdb"))
+    assert (command, option) == ("duckdb", "-c")
+    rows = importlib.import_module("duckdb").sql(query).fetchall()
+    assert (len(rows), max(n for _, n in rows)) == (10, 1_000_000 + WORDS + 9)
+
+
+def test_spark_reads_it_with_the_line_of_the_manual(files: Path) -> None:
+    command, option, query = shlex.split(line_of_the_manual("spark-sql"))
+    assert (command, option) == ("spark-sql", "-e")
+    query = query.replace("*", "count(*), max(n)").replace("counts.parquet", f"{files}/counts.parquet")
     code = (
-        "from abscli.engine.java import use_java; use_java()\n"
+        "import sys; from abscli.engine.java import use_java; use_java()\n"
         "from pyspark.sql import SparkSession\n"
         "spark = SparkSession.builder.master('local[1]').config('spark.ui.enabled', False).getOrCreate()\n"
-        f"print(spark.sql('SELECT count(*), max(n) FROM parquet.`{files}/counts.parquet`').first())"
+        "print(spark.sql(sys.argv[1]).first())"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code, query], capture_output=True, text=True, timeout=300)
     assert f"Row(count(1)={WORDS + 10}, max(n)={1_000_000 + WORDS + 9})" in done.stdout, done.stderr
 
 

@@ -6,21 +6,26 @@ import json
 import os
 import shlex
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
+from abscli.check.files import check_files
 from abscli.check.findings import Code, EpochReport, Finding, StoreReport
 from abscli.check.native import check_all
 from abscli.commands.main import main
 from abscli.commands.overview import COMMANDS
 from abscli.render.validate import MEANING, text
 from formats.native import layout, lock
-from formats.native.evidence import open_for_validation
+from formats.native.evidence import epoch_evidence, open_for_validation, store_evidence
 from formats.native.facts import digest, seal
 from formats.native.probe import Prober
-from formats.native.reader import NativeStore
+from formats.native.reader import NativeStore, files_of
+from formats.native.tables import KEY_GROUP, decode_state, encode_state
 from formats.storage import LocalStorage, MemoryStorage, walk
 from formats.view import FileFacts, Status
 from tests.schemas import checked
@@ -91,18 +96,24 @@ def expected(path: str) -> set[int | None]:
     return {layout.epoch_of(path)}
 
 
-def test_any_changed_byte_of_any_file_is_found_and_put_down_to_file_task_and_epoch() -> None:
+def damaged(data: bytes, i: int) -> Iterator[bytes]:
+    """With another byte at i, without it, and with one more before it (at the end: one more)."""
+    if i < len(data):
+        yield data[:i] + bytes([data[i] ^ (1 + i % 255)]) + data[i + 1 :]
+        yield data[:i] + data[i + 1 :]
+    yield data[:i] + bytes([i % 256]) + data[i:]
+
+
+def test_a_changed_removed_or_added_byte_of_any_file_is_put_down_to_file_task_and_epoch() -> None:
     storage = in_memory(make_store(MemoryStorage(), parallelism=1, more=False))
     prober = Prober(storage)
     clean = check(storage, prober)
     assert [f.code for f in clean.all_findings] == [Code.MISSING_ACK]
     assert clean.latest_restorable == 1
     for path, data in list(storage.files.items()):
-        facts = path.endswith(".json")
-        for i in range(0, len(data), 1 if facts else 97):
-            changed = data[:i] + bytes([data[i] ^ (1 + i % 255)]) + data[i + 1 :]
-            for damaged in (changed, data[:i] + data[i + 1 :], data[:i] + b" " + data[i:])[: 3 if i % 16 == 0 else 1]:
-                storage.files[path] = damaged
+        for i in range(0, len(data) + 1, 13 if path.endswith(".json") else 97):
+            for other in damaged(data, i):
+                storage.files[path] = other
                 prober.forget(path)
                 report = check(storage, prober)
                 assert put_down(report, path) == expected(path), (path, i)
@@ -111,16 +122,38 @@ def test_any_changed_byte_of_any_file_is_found_and_put_down_to_file_task_and_epo
     assert check(storage, prober) == clean
 
 
-def test_every_changed_byte_of_state_and_logs_changes_the_probe() -> None:
+def test_so_is_every_byte_by_the_check_of_its_file() -> None:
+    """As above at every position, where only what reads the file is asked."""
     storage = in_memory(make_store(MemoryStorage(), parallelism=1, more=False))
-    data_files = [path for path in storage.files if not path.endswith(".json")]
-    assert len(data_files) == 4
-    for path in data_files:
-        data = storage.files[path]
-        written = FileFacts(path, len(data), 2, digest(data))
-        for i in range(len(data)):
-            storage.files[path] = data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :]
-            assert Prober(storage).probe([written])[path].sha256 != written.sha256
+    facts, prober = NativeStore(storage).facts, Prober(storage)
+    whole = {n: epoch_evidence(NativeStore(storage), n, prober) for n in (1, 2)}
+    looked = 0
+    for path, data in list(storage.files.items()):
+        epoch = layout.epoch_of(path)
+        task = "/".join(path.split("/")[3:5]) if "/parts/" in path else None
+        for i in range(len(data) + 1):
+            for other in damaged(data, i):
+                storage.files[path] = other
+                found: list[tuple[str | None, str | None]]
+                if epoch is None:  # of the store itself
+                    store, problems = open_for_validation(storage)
+                    found = [(p.path, p.task) for p in store_evidence(store, problems).problems]
+                elif path.endswith(".json"):
+                    evidence = epoch_evidence(NativeStore(storage, facts=facts), epoch, prober)
+                    assert evidence is not None
+                    assert evidence.epoch == epoch
+                    found = [(p.path, p.task) for p in evidence.problems] + [
+                        (f.path, f.task) for f in check_files(evidence)
+                    ]
+                else:
+                    (written,) = (f for part in whole[epoch].parts for f in files_of(part) if f.path == path)
+                    probes = {**whole[epoch].probes, **Prober(storage).probe([written])}
+                    found = [(f.path, f.task) for f in check_files(replace(whole[epoch], probes=probes))]
+                assert (path, task) in found, (path, i)
+                prober.forget(path)
+                looked += 1
+        storage.files[path] = data
+    assert looked > 3 * sum(map(len, storage.files.values()))
 
 
 def test_any_file_that_is_gone_is_missed(store: Path) -> None:
@@ -222,8 +255,6 @@ def test_a_link_out_of_the_store_is_not_followed(store: Path, capsys: pytest.Cap
 
 
 def test_a_path_that_leads_out_of_the_store_is_unreadable(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from msgspec.structs import replace
-
     ack = store / layout.ack(5, "seen/0")
     part = NativeStore(LocalStorage(store)).part(5, "seen/0")
     assert part is not None
@@ -234,8 +265,6 @@ def test_a_path_that_leads_out_of_the_store_is_unreadable(store: Path, capsys: p
 
 
 def test_a_newer_format_is_refused_with_its_own_code(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from msgspec.structs import replace
-
     manifest = store / layout.manifest(4)
     manifest.write_bytes(seal(replace(NativeStore(LocalStorage(store)).manifest(4), version="2.0")))
     code, _, err = run(capsys, store)
@@ -320,6 +349,32 @@ def test_the_table_says_what_each_finding_means_and_what_to_type_next(
     assert "\x1b" not in out
 
 
+def test_a_file_that_many_epochs_refer_to_is_told_once(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    flip(store / STATE)
+    _, out, _ = run(capsys, store)
+    assert out.count(STATE) == 1
+    assert "\nEpochs 2,4: damaged\n  digest-mismatch: seen/0 " in out
+    assert "\nEpoch 3: aborted\n  because: timed out" in out
+    (store / layout.tasks_file(4)).write_text("garbage")
+    _, out, _ = run(capsys, store)
+    assert "\nEpoch 2: damaged\n" in out
+    (line,) = (line for line in out.splitlines() if "digest-mismatch," in line)
+    assert line.startswith("not checked in epoch 4: conservation, digest-mismatch, ")
+
+
+@pytest.mark.parametrize("width", [40, 50, 60, 80, 200])
+def test_verdicts_fit_their_width(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.chdir(store.parent)
+    _, out, _ = run(capsys, "store")
+    assert max(len(line) for line in out.splitlines() if "/" not in line and "next:" not in line) <= width
+
+
 def test_every_code_has_a_meaning() -> None:
     assert set(MEANING) == set(Code)
 
@@ -336,3 +391,28 @@ def test_every_finding_says_what_it_means_and_names_a_command_that_there_is(code
         abs_, name, ref, *_ = shlex.split(command)
         assert (abs_, ref.partition("@")[0]) == ("abs", "my store")
         assert name in COMMANDS
+
+
+def test_keys_that_stand_in_another_group_than_their_hash_says_are_misplaced(tmp_path: Path) -> None:
+    """Digests and slices hold: it is as a writer with another hash would have written it."""
+    build = make_store(tmp_path / "store", parallelism=1, more=False)
+    store = NativeStore(LocalStorage(tmp_path / "store"))
+    (part,) = (part for part in store.parts(1) if part.state)
+    (file,) = part.state
+    table = decode_state((tmp_path / "store" / file.path).read_bytes(), file.path)
+    groups = [(group + 1) % 8 for group in table.column(KEY_GROUP).to_pylist()]
+    data = encode_state(table.set_column(0, KEY_GROUP, pa.array(groups, pa.int32())), ["line"])
+    (tmp_path / "store" / file.path).write_bytes(data)
+    written = FileFacts(file.path, len(data), 2, digest(data))
+    assert build.topology.operator("seen").max_parallelism == 8
+    prober = Prober(LocalStorage(tmp_path / "store"))
+    assert prober.probe([written], widths={file.path: 8})[file.path].strays == 2
+    assert Prober(LocalStorage(tmp_path / "store")).probe([written])[file.path].strays is None
+    evidence = epoch_evidence(store, 1, Prober(LocalStorage(tmp_path / "store")))
+    assert evidence is not None
+    parts = tuple(replace(p, state=(written,)) if p is part else p for p in evidence.parts or ())
+    (found,) = check_files(replace(evidence, parts=parts, probes={
+        **evidence.probes, **prober.probe([written], widths={file.path: 8}),
+    }))  # fmt: skip
+    assert (found.code, found.task, found.path) == (Code.MISPLACED_KEY, "seen/0", file.path)
+    assert found.message == "2 of the 2 keys that were hashed stand in another key group"

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from formats.keys import key_arrays, matches, one_array
 
@@ -120,6 +119,8 @@ def _unequal(a: pa.Array, b: pa.Array, at: tuple[Rows, Rows] | None) -> Mask:
     if pa.types.is_nested(kind) or pa.types.is_dictionary(kind) or isinstance(kind, pa.BaseExtensionType):
         pairs = zip(a.to_pylist(), b.to_pylist(), strict=True)
         return np.fromiter((repr(x) != repr(y) for x, y in pairs), dtype=bool, count=len(a))
+    import pyarrow.compute as pc
+
     equal = pc.fill_null(pc.equal(a, b), False)
     if a.null_count and b.null_count:
         equal = pc.or_(equal, pc.and_(a.is_null(), b.is_null()))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from abscli.check.findings import Code, Finding
 from formats.native.evidence import EpochEvidence
-from formats.native.probe import FileProbe
+from formats.native.probe import KEYS, FileProbe
 from formats.topology import Topology, key_group_range, task_name
 from formats.view import FileFacts
 
@@ -53,7 +53,10 @@ def _file(file: FileFacts, probe: FileProbe, task: str | None, channel: str | No
 
 
 def _keys(task: str, own: range | None, probe: FileProbe) -> Iterator[Finding]:
-    """Key groups lie in the task's slice."""
+    """Key groups lie in the task's slice, and keys in the group of their hash."""
+    if probe.strays:
+        said = f"{probe.strays} of the {min(probe.rows or 0, KEYS)} keys that were hashed stand in another key group"
+        yield Finding(Code.MISPLACED_KEY, task, None, probe.path, said)
     if own is None or probe.key_groups is None:
         return
     low, high = probe.key_groups

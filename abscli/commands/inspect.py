@@ -17,7 +17,7 @@ from abscli.commands.options import FormatChoice, OutputForm, PathMap, Quiet, Re
 from abscli.commands.output import Output
 
 if TYPE_CHECKING:
-    from abscli.render.inspect import EpochPage, StorePage
+    from abscli.render.inspect_page import EpochPage, StorePage
     from formats.view import CheckpointStore, EpochDetail
 
 REFRESH = 1.0
@@ -68,7 +68,7 @@ def inspect(
     from abscli.commands.output import emit_json, emit_ndjson, emit_text, note, plain_ascii, width
     from abscli.render import inspect as render
     from abscli.render import inspect_flink
-    from abscli.render.inspect import StorePage
+    from abscli.render.inspect_page import StorePage, epoch_json, items, store_json
     from formats.open import only_epoch, open_store, parse_reference
 
     path, number = parse_reference(ref)
@@ -92,10 +92,11 @@ def inspect(
             if shown != (shown := text):
                 emit_text((CLEAR if watch and sys.stdout.isatty() else "") + text)
         else:
-            result = render.epoch_json(one) if one else render.store_json(page)
+            result = epoch_json(one) if one else store_json(page)
             if not watch or shown != (shown := repr(result)):
-                emit_json(result) if output is Output.JSON else emit_ndjson(*render.items(result))
+                emit_json(result) if output is Output.JSON else emit_ndjson(*items(result))
         if not watch:
+            _leave_to_the_end(store, page, one)
             break
         if _reader_left(before):
             return
@@ -110,7 +111,7 @@ def _epoch_page(
 ) -> EpochPage:
     """The page of an epoch, narrowed; the newest complete one if none is named. UnknownTask for what it has not."""
     from abscli.graph.backedges import back_edges
-    from abscli.render.inspect import EpochPage
+    from abscli.render.inspect_page import EpochPage
     from formats.open import known_as, resolve_epoch
 
     epoch = resolve_epoch(store, number)
@@ -164,7 +165,14 @@ def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> Epo
         return task in ends if task else wanted in [end.rpartition("/")[0] for end in ends]
 
     channels = tuple(c for c in detail.channels if concerns(c.channel))
-    return replace(detail, operators=(op,), channels=channels, edges=None)
+    return replace(detail, operators=(op,), channels=channels)
+
+
+def _leave_to_the_end(*shown: object) -> None:
+    """The process is over when it has been shown: its memory goes back whole, not task by task."""
+    kept: list[object] = [*shown]
+    kept.append(kept)
+    gc.freeze()
 
 
 def _stdout() -> os.stat_result | None:

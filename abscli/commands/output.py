@@ -35,10 +35,16 @@ class Voice:
 
 voice = Voice()
 
+LARGE = 8 << 20
+"""Bytes of JSON from which on a result is not indented: nobody reads it, and it would take half as long again."""
+
 
 def emit_json(result: Mapping[str, Any] | bytes) -> None:
     """One JSON object on stdout; bytes are JSON already and go out as they are (a plan and its file are the same)."""
-    _write(result if isinstance(result, bytes) else _dumped(result, indent=2) + b"\n")
+    if isinstance(result, bytes):
+        _write(result)
+    else:
+        _write(_dumped(result, indent=2), b"\n")  # not one more copy of what may be large
 
 
 def emit_ndjson(header: Mapping[str, Any], items: Iterable[Mapping[str, Any]] = ()) -> None:
@@ -177,7 +183,7 @@ def _dumped(result: Mapping[str, Any], indent: int | None = None) -> bytes:
 
         with contextlib.suppress(UnicodeEncodeError):
             data = msgspec.json.encode(result)
-            return msgspec.json.format(data, indent=indent) if indent else data
+            return msgspec.json.format(data, indent=indent) if indent and len(data) < LARGE else data
         result = msgspec.to_builtins(result)
     try:
         return json.dumps(result, indent=indent, ensure_ascii=False, allow_nan=False).encode()
@@ -185,15 +191,15 @@ def _dumped(result: Mapping[str, Any], indent: int | None = None) -> bytes:
         return json.dumps(result, indent=indent, allow_nan=False).encode()
 
 
-def _write(data: bytes) -> None:
+def _write(*chunks: bytes) -> None:
     """Bytes to stdout. When the reader has left (`| head`), the command goes on to its own exit code."""
     try:
         sys.stdout.flush()
         buffer = getattr(sys.stdout, "buffer", None)
         if buffer is None:
-            sys.stdout.write(data.decode(errors="replace"))
+            sys.stdout.write(b"".join(chunks).decode(errors="replace"))
         else:
-            buffer.write(data)
+            buffer.writelines(chunks)
             buffer.flush()
     except BrokenPipeError:
         _silence(sys.stdout)

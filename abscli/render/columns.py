@@ -29,15 +29,22 @@ def marked(status: Status, ascii: bool) -> str:
     return f"{_MARKS[status][ascii]} {status}"
 
 
-def columns(header: Sequence[str], rows: Sequence[Sequence[str]], align: str, width: int) -> list[str]:
-    """Lines of a table. align: `l` or `r` a column. The gaps are narrower where the width is short; cells are never
-    cut, since they are what people copy, so a line may be longer than the width."""
+def columns(
+    header: Sequence[str], rows: Sequence[Sequence[str]], align: str, width: int, spare: Sequence[str] = ()
+) -> list[str]:
+    """Lines of a table. align: `l` or `r` a column; spare: columns that are left out, in this order, until the rest
+    fits. The gaps are narrower where the width is short; cells are never cut, since they are what people copy, so that
+    a line may still be longer than the width."""
     cells = [list(header), *([clean(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= width else " "
+    shown = list(range(len(header)))
+    for name in spare:
+        if sum(widths[i] for i in shown) + len(shown) - 1 > width and name in header:
+            shown.remove(header.index(name))
+    gap = "  " if sum(widths[i] for i in shown) + 2 * (len(shown) - 1) <= width else " "
     lines = []
     for row in cells:
-        padded = (c.rjust(w) if a == "r" else c.ljust(w) for c, w, a in zip(row, widths, align, strict=True))
+        padded = (row[i].rjust(widths[i]) if align[i] == "r" else row[i].ljust(widths[i]) for i in shown)
         lines.append(gap.join(padded).rstrip())
     return lines
 

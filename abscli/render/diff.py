@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -183,23 +183,45 @@ def _values(value: Any) -> str:
 
 
 def _positions(page: DiffPage, width: int) -> list[str]:
-    rows = []
-    for at in page.positions:
-        was, now = at.before, at.after
-        if was == now:
-            continue
-        rows.append((
-            at.task, at.split, number(was.offset) if was else "-", number(now.offset) if now else "-",
-            _signed(at.moved.offset), _signed(at.moved.records),
-        ))  # fmt: skip
-    still = len(page.positions) - len(rows)
+    """A line a split that moved; a line a task where that would be too many."""
+    moved = [at for at in page.positions if at.before != at.after]
+    if len(moved) <= ROWS:
+        rows = [
+            (
+                at.task, at.split,
+                number(at.before.offset) if at.before else "-", number(at.after.offset) if at.after else "-",
+                _signed(at.moved.offset), _signed(at.moved.records),
+            )
+            for at in moved
+        ]  # fmt: skip
+    else:
+        tasks: dict[str, list[PositionDiff]] = {}
+        for at in moved:
+            tasks.setdefault(at.task, []).append(at)
+        rows = [
+            (
+                task, f"({len(mine)} split{'s'[: len(mine) != 1]})",
+                number(_sum(at.before.offset if at.before else 0 for at in mine)),
+                number(_sum(at.after.offset if at.after else 0 for at in mine)),
+                _signed(_sum(at.moved.offset for at in mine)), _signed(_sum(at.moved.records for at in mine)),
+            )
+            for task, mine in tasks.items()
+        ]  # fmt: skip
+    still = len(page.positions) - len(moved)
     header = ("SOURCE", "SPLIT", "FROM", "TO", "MOVED", "RECORDS")
-    lines = columns(header, rows[:ROWS], "llrrrr", width) if rows else []
+    lines = columns(header, rows[:ROWS], "llrrrr", width, ("FROM", "TO")) if rows else []
+    if len(moved) > ROWS:
+        lines += wrapped(f"sums over {len(moved):,} splits; -o json has each", width)
     if len(rows) > ROWS:
         lines.append(f"... and {len(rows) - ROWS} more; -o json has them all")
     if still:
-        lines.append(f"{still} {'position' if still == 1 else 'positions'} did not move")
+        lines.append(f"{still:,} {'position' if still == 1 else 'positions'} did not move")
     return lines
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = list(values)
+    return None if None in known else sum(value for value in known if value is not None)
 
 
 def _signed(value: int | None) -> str:

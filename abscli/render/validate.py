@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from abscli.check.findings import Code, EpochReport, Finding, StoreReport
+from abscli.planner.ranges import Ranges
 from abscli.planner.repeats import total
 from abscli.render.columns import columns, marked, moment, some, wrapped
 from formats.view import Status
@@ -19,6 +20,9 @@ SAME = 20
 """Findings of one code and epoch that a table shows; json has them all."""
 REPEATS = 4
 """Channels of an epoch that are named as those on which records can repeat; json has them all."""
+
+SPARE = ("FINDINGS", "TRIGGERED (UTC)")
+"""Columns that a narrow terminal does without."""
 
 MEANING = {
     Code.MISSING_ACK: "the epoch lacks what this task held; it cannot be restored as it is",
@@ -97,18 +101,13 @@ def text(
     why: Why = MappingProxyType({}),
     notes: Notes = MappingProxyType({}),
 ) -> str:
-    """Verdicts as a table, why things are unchecked, the findings by epoch, alike ones together, the sum of it."""
+    """Verdicts as a table, what is unchecked and why, the findings by the epochs that have them, the sum of it."""
     what = "Store" if format == "abs" else f"{format.capitalize()} checkpoints"
     heading = f"{what} {store}, job {job}" if job else f"{what} {store}"
     sections = [wrapped(heading, width), [*_verdicts(report, width, ascii), *_reasons(why, width)]]
     if report.findings:
         sections.append(["The store itself", *_findings(report.findings, None, report, store, format, width)])
-    for epoch in report.epochs:
-        if epoch.findings or epoch.reason:
-            lines = wrapped(f"Epoch {epoch.epoch}: {epoch.verdict}", width)
-            if epoch.reason:
-                lines += wrapped(epoch.reason, width, "    ", "  because: ")
-            sections.append([*lines, *_findings(epoch.findings, epoch, report, store, format, width)])
+    sections += _by_epochs(report, store, format, width)
     sections.append(_repeats(report, width))
     sections.append(
         [line for epoch, said in notes.items() for one in said for line in wrapped(one, width, "  ", f"{epoch}: ")]
@@ -130,9 +129,49 @@ def _verdicts(report: StoreReport, width: int, ascii: bool) -> list[str]:
         )
         for epoch in report.epochs
     ]
-    lines = columns(("EPOCH", "VERDICT", "FINDINGS", "RESTORABLE", "TRIGGERED (UTC)"), rows, "rlrll", width)
-    unchecked = sorted({*report.unchecked, *(code for epoch in report.epochs for code in epoch.unchecked)})
-    return lines + (wrapped(", ".join(unchecked), width, "  ", "not checked everywhere: ") if unchecked else [])
+    lines = columns(("EPOCH", "VERDICT", "FINDINGS", "RESTORABLE", "TRIGGERED (UTC)"), rows, "rlrll", width, SPARE)
+    return lines + _unchecked(report, width)
+
+
+def _unchecked(report: StoreReport, width: int) -> list[str]:
+    """What was not checked, by the epochs where it was not."""
+    where: dict[tuple[int, ...], list[str]] = {}
+    for code in sorted({*report.unchecked, *(code for epoch in report.epochs for code in epoch.unchecked)}):
+        epochs = tuple(epoch.epoch for epoch in report.epochs if code in (*report.unchecked, *epoch.unchecked))
+        where.setdefault(epochs, []).append(str(code))
+    return [
+        line
+        for epochs, codes in where.items()
+        for line in wrapped(", ".join(codes), width, "  ", "not checked: " if len(epochs) == len(report.epochs)
+                            else f"not checked in {_epochs(epochs)}: ")
+    ]  # fmt: skip
+
+
+def _epochs(numbers: Sequence[int]) -> str:
+    """`epoch 4`, or `epochs 1,3-9`."""
+    return f"epoch{'s'[: len(numbers) != 1]} {Ranges.of(numbers).brief(SAME)}"
+
+
+def _by_epochs(report: StoreReport, store: str, format: str, width: int) -> list[list[str]]:
+    """A section for every set of epochs that have the same findings: what many refer to is told once."""
+    reports = {epoch.epoch: epoch for epoch in report.epochs}
+    having: dict[Finding, list[int]] = {}
+    for number, epoch in reports.items():
+        for finding in dict.fromkeys(epoch.findings):
+            having.setdefault(finding, []).append(number)
+    together: dict[tuple[int, ...], list[Finding]] = {(n,): [] for n, epoch in reports.items() if epoch.reason}
+    for finding, numbers in having.items():
+        together.setdefault(tuple(numbers), []).append(finding)
+    sections = []
+    for epochs, findings in sorted(together.items()):
+        newest = reports[epochs[-1]]
+        verdicts = {reports[number].verdict for number in epochs}
+        title = _epochs(epochs).capitalize()
+        lines = wrapped(f"{title}: {newest.verdict}" if len(verdicts) == 1 else title, width)
+        if len(epochs) == 1 and newest.reason:
+            lines += wrapped(newest.reason, width, "    ", "  because: ")
+        sections.append([*lines, *_findings(findings, newest, report, store, format, width)])
+    return sections
 
 
 def _reasons(why: Why, width: int) -> list[str]:
@@ -216,4 +255,4 @@ def _sum(report: StoreReport, unmet: Sequence[str], width: int) -> list[str]:
     newest = "none" if report.latest_restorable is None else str(report.latest_restorable)
     count = len(report.all_findings)
     lines = [f"Findings: {count or 'none'}", f"Newest epoch that can be restored: {newest}"]
-    return lines + [line for reason in unmet for line in wrapped(reason, width, "  ", "Not met: ")]
+    return lines + (wrapped(some(unmet, SAME), width, "  ", "Not met: ") if unmet else [])

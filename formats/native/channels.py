@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from typing import overload
 
 from formats.native.facts import PartFacts
@@ -21,6 +22,24 @@ Parts = Mapping[str, Sequence[PartFacts | None]]
 
 def by_operator(topology: Topology, parts: Sequence[PartFacts]) -> Parts:
     """Parts of tasks that the job graph does not have are left out."""
+    found: dict[str, Sequence[PartFacts | None]] = {}
+    start, tasks = 0, [part.task for part in parts]
+    for op in topology.operators:  # a complete epoch has them in this order
+        stop = start + op.parallelism
+        if tasks[start:stop] != _tasks(op.id, op.parallelism):
+            return _sorted_out(topology, parts)
+        found[op.id] = parts[start:stop]
+        start = stop
+    return found
+
+
+def _tasks(operator: str, parallelism: int) -> list[str]:
+    """As `task_name` calls them; there may be a hundred thousand."""
+    prefix = task_name(operator, 0)[:-1]
+    return [prefix + str(i) for i in range(parallelism)]
+
+
+def _sorted_out(topology: Topology, parts: Sequence[PartFacts]) -> Parts:
     found: dict[str, list[PartFacts | None]] = {op.id: [None] * op.parallelism for op in topology.operators}
     for part in parts:
         operator, _, subtask = part.task.rpartition("/")
@@ -30,27 +49,47 @@ def by_operator(topology: Topology, parts: Sequence[PartFacts]) -> Parts:
     return found
 
 
-def channel_facts(topology: Topology, parts: Parts) -> Iterator[ChannelFacts]:
-    """Counters of every channel, by edge, sender, receiver; unknown where a side has not acked."""
-    logged = {log.channel: log.records for of in parts.values() for part in of if part for log in part.logs}
+def channel_facts(
+    topology: Topology, parts: Parts, back: Container[tuple[str, str]] | None = None
+) -> Iterator[ChannelFacts]:
+    """Counters of every channel, by edge, sender, receiver; unknown where a side has not acked. back: the back edges,
+    as (source, target)."""
     for edge in topology.edges:
-        p, q = len(parts[edge.source]), len(parts[edge.target])
-        forward = edge.partition is Partition.FORWARD
-        receivers = [task_name(edge.target, j) for j in range(q)]
-        received = [part.received.get(edge.source, ()) if part else None for part in parts[edge.target]]
-        for i in range(p):
-            sender = task_name(edge.source, i)
-            part = parts[edge.source][i]
-            sent = part.sent.get(edge.target, ()) if part else ()
-            for position, j in enumerate(neighbours(edge, i, q)):
-                name = channel_name(sender, receivers[j])
-                row, back = received[j], 0 if forward else i
-                yield ChannelFacts(
-                    name,
-                    sent[position] if position < len(sent) else None,
-                    row[back] if row is not None and back < len(row) else None,
-                    logged.get(name, 0) if row is not None else None,
-                )
+        yield from _of_edge(edge, parts, None if back is None else (edge.source, edge.target) in back)
+
+
+def _of_edge(edge: Edge, parts: Parts, back: bool | None = None) -> Iterator[ChannelFacts]:
+    senders, receivers = parts[edge.source], parts[edge.target]
+    sources, targets = (_tasks(id, len(parts[id])) for id in (edge.source, edge.target))
+    forward = edge.partition is Partition.FORWARD
+    p, q = (1, 1) if forward else (len(senders), len(receivers))
+    sent = _rows([part.sent.get(edge.target) if part else None for part in senders], q)
+    received = _rows([part.received.get(edge.source) if part else None for part in receivers], p)
+    unlogged = [None if part is None else 0 for part in receivers]
+    logged = {log.channel: log.records for part in receivers if part for log in part.logs}
+    if forward:
+        names = list(map(channel_name, sources, targets))
+    else:
+        ends = [channel_name("", receiver) for receiver in targets]
+        names = [sender + end for sender in sources for end in ends]
+        received = list(zip(*received, strict=True))
+        unlogged *= p
+    return map(
+        ChannelFacts,
+        names,
+        chain.from_iterable(sent),
+        chain.from_iterable(received),
+        map(logged.get, names, unlogged) if logged else unlogged,
+        repeat(back),
+    )
+
+
+def _rows(counts: list[tuple[int, ...] | None], channels: int) -> Sequence[tuple[int | None, ...]]:
+    """A counter a channel; unknown where there is none."""
+    known = [row for row in counts if row is not None]
+    if len(known) == len(counts) and set(map(len, known)) == {channels}:
+        return known
+    return [(*(row or ())[:channels], *[None] * (channels - len(row or ()))) for row in counts]
 
 
 class Channels(Sequence[ChannelFacts]):
@@ -79,6 +118,16 @@ class Channels(Sequence[ChannelFacts]):
     def __getitem__(self, index: int | slice) -> ChannelFacts | tuple[ChannelFacts, ...]:
         return self._all()[index]
 
+    def marked(self, back: Container[tuple[str, str]]) -> list[ChannelFacts]:
+        """All of them, with whether they go back. back: the back edges, as (source, target)."""
+        return list(channel_facts(self._topology, self._parts, back))
+
+    def logged(self) -> Iterator[ChannelFacts]:
+        """Those whose state is not empty, in order."""
+        for edge in self._topology.edges:
+            if any(log.records for part in self._parts[edge.target] if part and part.logs for log in part.logs):
+                yield from (channel for channel in _of_edge(edge, self._parts) if channel.logged)
+
     def edges(self) -> Iterator[EdgeFacts]:
         """Sums by edge, without a name for every channel."""
         logged: dict[tuple[str, str], int] = {}
@@ -103,4 +152,4 @@ class Channels(Sequence[ChannelFacts]):
 def _total(counts: Sequence[tuple[int, ...] | None], channels: int) -> int | None:
     """The sum; None if a task, or a channel, has not said."""
     known = [row for row in counts if row is not None]
-    return sum([sum(row) for row in known]) if sum([len(row) for row in known]) == channels else None
+    return sum(chain.from_iterable(known)) if sum(map(len, known)) == channels else None

@@ -200,7 +200,8 @@ def _evidence(
             parts = _acked(store, epoch, topology, notes)
         elif _sound(probes, manifest.tasks_file):
             parts = notes.read(lambda: store.parts(epoch), manifest.tasks_file.path)
-        probes |= prober.probe(file for part in parts or () for file in files_of(part))
+        named = (file for part in parts or () for file in files_of(part))
+        probes |= prober.probe(named, widths=_widths(topology, parts))
     return EpochEvidence(
         epoch=epoch,
         status=status,
@@ -214,6 +215,17 @@ def _evidence(
         problems=tuple(notes.problems),
         quick=prober.quick,
     )
+
+
+def _widths(topology: Topology | None, parts: tuple[PartFacts, ...] | None) -> dict[str, int]:
+    """The number of key groups of every state file, by path."""
+    groups = {op.id: op.max_parallelism for op in topology.operators} if topology else {}
+    return {
+        file.path: groups[operator]
+        for part in parts or ()
+        if (operator := part.task.rpartition("/")[0]) in groups
+        for file in part.state
+    }
 
 
 def _acked(

@@ -15,7 +15,6 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 SAMPLE = 2048
 LONG = 1024
@@ -60,12 +59,12 @@ def _hash_column(column: pa.Array) -> Hashes:
     elif pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         hashes = _hash_bytes(column, np.dtype("<i8"))
     elif pa.types.is_floating(kind):
-        values = pc.fill_null(column.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False) + 0.0
+        values = column.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
         hashes = _mix(np.where(np.isnan(values), np.nan, values).view(np.uint64) * _P1)
     elif pa.types.is_null(kind):
         return np.full(len(column), _NULL, dtype=np.uint64)
     elif pa.types.is_uint64(kind):
-        hashes = _mix(pc.fill_null(column, 0).to_numpy(zero_copy_only=False) * _P1)
+        hashes = _mix(column.fill_null(0).to_numpy(zero_copy_only=False) * _P1)
     elif pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_temporal(kind):
         hashes = _mix(_integers(column).view(np.uint64) * _P1)
     else:
@@ -86,7 +85,7 @@ def _repeats(column: pa.Array) -> bool:
 def _integers(column: pa.Array) -> npt.NDArray[np.int64]:
     if pa.types.is_temporal(column.type) and column.type.bit_width == 32:
         column = column.cast(pa.int32())
-    values = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    values = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return np.ascontiguousarray(values, dtype=np.int64)
 
 

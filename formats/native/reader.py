@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from formats.errors import Damaged, FormatError, NotFound, UnsafePath
-from formats.native import layout, lock
+from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
+from formats.native import layout
 from formats.native.channels import Channels, by_operator
 from formats.native.channels import neighbours as neighbours
-from formats.native.facts import (
-    AbortFacts,
-    AttemptFacts,
-    F,
-    ManifestFacts,
-    PartFacts,
-    StoreFacts,
-    TasksFacts,
-    TriggerFacts,
-    decode_facts,
-    digest,
-    unseal,
-)
-from formats.storage import LocalStorage, Storage, check_path
-from formats.topology import Topology, key_group_range, task_name
-from formats.view import (
-    EpochDetail,
-    EpochFacts,
-    FileFacts,
-    OperatorFacts,
-    StateFacts,
-    Status,
-    TaskFacts,
-)
+from formats.native.fact_files import FactFiles
+from formats.native.fact_files import files_of as files_of
+from formats.native.facts import ManifestFacts, PartFacts
+from formats.storage import Storage
+from formats.topology import key_group_range, task_name
+from formats.view import EpochDetail, EpochFacts, OperatorFacts, StateFacts, Status, TaskFacts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,11 +29,6 @@ PRESENCE_LIMIT = 50_000
 """Parts whose files are looked for when epochs are shown, the newest first; of the others presence is unknown."""
 
 
-MAX_FACTS = 256 << 20
-"""Bytes beyond which a fact file is not read: none that abs writes comes near, so it is garbage (tasks files, whose
-size the manifest tells, apart)."""
-
-
 def is_native(storage: Storage) -> bool:
     """Whether abs wrote what lies there: it has the store's own fact file, or epochs and attempts without it."""
     if storage.size(layout.STORE) is not None:
@@ -59,22 +36,10 @@ def is_native(storage: Storage) -> bool:
     return bool(storage.list(layout.ATTEMPTS) and storage.list(layout.EPOCHS))
 
 
-class NativeStore:
-    """A store that `abs run` wrote. Raises NotFound if there is none at `storage`.
-
-    facts: of the store, where the caller has had to do without its own (validation of a damaged store). held_by_us:
-    set where the caller holds the lock itself, so that no job runs.
-    """
+class NativeStore(FactFiles):
+    """A store that `abs run` wrote, as `formats.view.CheckpointStore`."""
 
     format = "abs"
-    held_by_us = False
-
-    def __init__(self, storage: Storage, *, facts: StoreFacts | None = None) -> None:
-        self.storage = storage
-        try:
-            self.facts = facts or self._unseal(layout.STORE, StoreFacts)
-        except NotFound:
-            raise NotFound("no store here: it has no abs-store.json", path=storage.root) from None
 
     @property
     def path(self) -> str:
@@ -83,152 +48,6 @@ class NativeStore:
     @property
     def job(self) -> str:
         return self.facts.job
-
-    def _unseal(self, path: str, kind: type[F]) -> F:
-        return unseal(self._read_facts(path), kind, f"{self.storage.root}/{path}")
-
-    def _read_facts(self, path: str) -> bytes:
-        if (size := self.storage.size(path) or 0) > MAX_FACTS:
-            raise Damaged(f"has {size} bytes, a fact file has at most {MAX_FACTS}", path=f"{self.storage.root}/{path}")
-        return self.storage.read(path)
-
-    # -- facts as written ---------------------------------------------------------------------------------
-
-    def epoch_numbers(self) -> list[int]:
-        """Every epoch that has a manifest or a trigger, ascending."""
-        numbers = (layout.epoch_of(f"{layout.EPOCHS}/{entry.name}/") for entry in self.storage.list(layout.EPOCHS))
-        return [n for n in numbers if n is not None and (self.has_manifest(n) or self.has_trigger(n))]
-
-    def highest_number(self) -> int:
-        """The highest epoch number ever seen, 0 if none: new ones are above it."""
-        numbers = [layout.epoch_of(f"{layout.EPOCHS}/{entry.name}/") or 0 for entry in self.storage.list(layout.EPOCHS)]
-        fences = [attempt.first_epoch - 1 for attempt in self.attempts()]
-        return max([0, *numbers, *fences])
-
-    def _has(self, path: str) -> bool:
-        try:
-            return self.storage.size(path) is not None
-        except UnsafePath:
-            return True  # something is there; reading it says what is wrong
-
-    def has_manifest(self, epoch: int) -> bool:
-        """Whether the epoch is complete (its manifest may still be damaged)."""
-        return self._has(layout.manifest(epoch))
-
-    def has_trigger(self, epoch: int) -> bool:
-        """Whether the epoch has begun and is not complete."""
-        return self._has(layout.trigger(epoch))
-
-    def manifest(self, epoch: int) -> ManifestFacts:
-        """NotFound without one; Damaged if it is not what was written."""
-        facts = self._unseal(layout.manifest(epoch), ManifestFacts)
-        path = f"{self.storage.root}/{layout.manifest(epoch)}"
-        if facts.epoch != epoch:
-            raise Damaged(f"is the manifest of epoch {facts.epoch}, not of {epoch}", path=path)
-        check_path(facts.tasks_file.path)
-        return facts
-
-    def trigger(self, epoch: int) -> TriggerFacts | None:
-        """Of an epoch without a manifest; Damaged if it is not what was written."""
-        path = layout.trigger(epoch)
-        facts = self._unseal(path, TriggerFacts) if self._has(path) else None
-        if facts is not None and facts.epoch != epoch:
-            said = f"is the trigger of epoch {facts.epoch}, not of {epoch}"
-            raise Damaged(said, path=f"{self.storage.root}/{path}")
-        return facts
-
-    def aborted(self, epoch: int) -> AbortFacts | None:
-        """Why an epoch was given up."""
-        path = layout.aborted(epoch)
-        return self._unseal(path, AbortFacts) if self._has(path) else None
-
-    @functools.lru_cache(maxsize=4)  # noqa: B019 - a store object lives as long as a command
-    def parts(self, epoch: int) -> tuple[PartFacts, ...]:
-        """The parts of an epoch: all of a complete one, those that acked of another. Every path is checked."""
-        if self.has_manifest(epoch):
-            file = self.manifest(epoch).tasks_file
-            if (size := self.storage.size(file.path)) not in (None, file.bytes):
-                raise Damaged(
-                    f"has {size} bytes, the manifest says {file.bytes}", path=f"{self.storage.root}/{file.path}"
-                )
-            data = self.storage.read(file.path)
-            if digest(data) != file.sha256:
-                raise Damaged(
-                    f"has SHA-256 {digest(data)[:12]}…, the manifest says {(file.sha256 or '')[:12]}…",
-                    path=f"{self.storage.root}/{file.path}",
-                )
-            parts = decode_facts(data, TasksFacts, f"{self.storage.root}/{file.path}").parts
-        else:
-            parts = tuple(part for task in self._task_names(epoch) if (part := self.part(epoch, task)) is not None)
-        for part in parts:
-            for file in part.state:
-                check_path(file.path)
-            for log in part.logs:
-                if log.file is not None:
-                    check_path(log.file.path)
-        return parts
-
-    def part(self, epoch: int, task: str) -> PartFacts | None:
-        """One task's ack of an epoch that is not complete; None if it has not acked."""
-        try:
-            return self._unseal(layout.ack(epoch, task), PartFacts)
-        except NotFound:
-            return None
-
-    def attempts(self) -> list[AttemptFacts]:
-        """All lives of the job, ascending."""
-        return [self.attempt(f"{layout.ATTEMPTS}/{entry.name}") for entry in self.storage.list(layout.ATTEMPTS)]
-
-    def attempt(self, path: str) -> AttemptFacts:
-        """One life of the job; Damaged if the file is not what was written, or is another's."""
-        facts = self._unseal(path, AttemptFacts)
-        if path != layout.attempt(facts.attempt):
-            raise Damaged(f"is the file of attempt {facts.attempt}", path=f"{self.storage.root}/{path}")
-        return facts
-
-    def topology_sha256(self, epoch: int) -> str:
-        """Digest of the job graph that the epoch was taken of."""
-        if self.has_manifest(epoch):
-            return self.manifest(epoch).topology_sha256
-        trigger = self.trigger(epoch)
-        if trigger is None:
-            raise self.no_epoch(epoch)
-        return trigger.topology_sha256
-
-    def topology(self, epoch: int) -> Topology:
-        """Raises NotFound if it is gone, Damaged if it does not have the digest of its name."""
-        return self.topology_by_digest(self.topology_sha256(epoch))
-
-    @functools.lru_cache(maxsize=4)  # noqa: B019
-    def topology_by_digest(self, sha256: str) -> Topology:
-        path = layout.topology(check_path(sha256))
-        data = self._read_facts(path)
-        where = f"{self.storage.root}/{path}"
-        if digest(data) != sha256:
-            raise Damaged(f"has SHA-256 {digest(data)[:12]}…, its name says {sha256[:12]}…", path=where)
-        try:
-            return msgspec.json.decode(data, type=Topology)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise Damaged(f"is no job graph: {error}", path=where) from None
-
-    def no_epoch(self, epoch: int) -> NotFound:
-        """The error for an epoch that is not there; says which are."""
-        have = self.epoch_numbers()
-        said = f"it has {have[0]} to {have[-1]}" if have else "it has none"
-        return NotFound(f"no epoch {epoch}: {said}", path=self.storage.root)
-
-    def latest(self) -> int | None:
-        """The newest epoch with a manifest, not verified."""
-        return next((n for n in reversed(self.epoch_numbers()) if self.has_manifest(n)), None)
-
-    def running_attempt(self) -> int | None:
-        """The attempt that runs now; None if the store is not in use, or that cannot be known."""
-        if self.held_by_us or not isinstance(self.storage, LocalStorage) or not lock.held(self.storage):
-            return None
-        numbers = [entry.name.partition(".")[0] for entry in self.storage.list(layout.ATTEMPTS)]
-        return max((int(n) for n in numbers if n.isdigit()), default=None)
-
-    # -- the view -----------------------------------------------------------------------------------------
 
     def epochs(self) -> list[EpochFacts]:
         numbers = self.epoch_numbers()
@@ -249,9 +68,9 @@ class NativeStore:
             if self.has_manifest(epoch):
                 return self._complete_facts(epoch, sizes, budget)
             return self._open_facts(epoch, running)
+        except UnsupportedVersion:
+            raise
         except FormatError as error:
-            if type(error).__name__ == "UnsupportedVersion":
-                raise
             return EpochFacts(epoch, Status.DAMAGED, None, None, None, None, (), None, None, None, str(error))
 
     def _complete_facts(self, epoch: int, sizes: dict[str, int | None], budget: int) -> EpochFacts:
@@ -294,7 +113,7 @@ class NativeStore:
         trigger, given_up = self.trigger(epoch), self.aborted(epoch)
         if trigger is None:
             raise self.no_epoch(epoch)
-        names = self._task_names(epoch)
+        names = self.task_names(epoch)
         missing = tuple(task for task in names if not self._has(layout.ack(epoch, task)))
         if given_up is not None:
             status = Status.ABORTED
@@ -318,9 +137,6 @@ class NativeStore:
     def _bytes_on_disk(self, epoch: int, task: str) -> int:
         return sum(entry.size or 0 for entry in self.storage.list(layout.part_dir(epoch, task)))
 
-    def _task_names(self, epoch: int) -> list[str]:
-        return [task_name(op.id, i) for op in self.topology(epoch).operators for i in range(op.parallelism)]
-
     def detail(self, epoch: int) -> EpochDetail:
         if epoch not in self.epoch_numbers():
             raise self.no_epoch(epoch)
@@ -328,14 +144,12 @@ class NativeStore:
         topology = self.topology(epoch)
         parts = by_operator(topology, self.parts(epoch))
         head = self.manifest(epoch) if self.has_manifest(epoch) else self.trigger(epoch)
-        channels = Channels(topology, parts)
         own = layout.epoch_dir(epoch) + "/"
         return EpochDetail(
             facts=facts,
             operators=tuple(_operator(op.id, parts[op.id], own) for op in topology.operators),
-            channels=channels,
+            channels=Channels(topology, parts),
             policy=head.policy if head else None,
-            edges=tuple(channels.edges()),
         )
 
     def states(self, epoch: int) -> list[StateFacts]:
@@ -412,11 +226,6 @@ class NativeStore:
         return result
 
 
-def files_of(part: PartFacts) -> list[FileFacts]:
-    """Every store file that a part refers to: state, oldest first, then logs."""
-    return [*part.state, *(log.file for log in part.logs if log.file is not None)]
-
-
 def _operator(id: str, parts: Sequence[PartFacts | None], own: str) -> OperatorFacts:
     """own: what the paths of the epoch's own files begin with."""
     present = [part for part in parts if part is not None]
@@ -428,18 +237,17 @@ def _operator(id: str, parts: Sequence[PartFacts | None], own: str) -> OperatorF
         parallelism=len(parts),
         bytes=sum([file.bytes or 0 for file in files]) if known else None,
         rows=sum([part.rows for part in present]) if known else None,
-        tasks=tuple(
-            TaskFacts(
-                task=part.task,
-                files=tuple(files_of(part)) if part.logs else part.state,
-                log_records=sum([log.records for log in part.logs]) if part.logs else 0,
-                position=part.positions,
-                alignment=part.alignment,
-                sync=part.sync,
-                async_=part.async_,
-                finished=part.finished,
-            )
-            for part in present
-        ),
+        tasks=tuple(_tasks(present)),
         new_bytes=sum([file.bytes or 0 for file in files if file.path.startswith(own)]) if known else None,
+    )
+
+
+def _tasks(parts: Sequence[PartFacts]) -> Iterator[TaskFacts]:
+    """A column at a time, since there may be a hundred thousand."""
+    return map(
+        TaskFacts,
+        [part.task for part in parts],
+        [tuple(files_of(part)) if part.logs else part.state for part in parts],
+        [sum([log.records for log in part.logs]) if part.logs else 0 for part in parts],
+        *(map(attrgetter(name), parts) for name in ("positions", "alignment", "sync", "async_", "finished")),
     )

@@ -11,7 +11,6 @@ import json
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from formats.errors import Damaged
@@ -22,6 +21,8 @@ ROW_GROUP = 65_536
 
 def encode_state(table: pa.Table, key: Sequence[str]) -> bytes:
     """A state file. table: column `__key_group` (int32), the key columns, the value columns; one row a key."""
+    import pyarrow.compute as pc
+
     sortable = [name for name in (KEY_GROUP, *key) if not pa.types.is_nested(table.schema.field(name).type)]
     order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in sortable])
     sink = pa.BufferOutputStream()
@@ -42,6 +43,8 @@ def encode_state(table: pa.Table, key: Sequence[str]) -> bytes:
 
 def decode_state(data: bytes, path: str, key_groups: range | None = None) -> pa.Table:
     """The rows of a state file, or those of `key_groups`, decoding only row groups that hold some; Damaged."""
+    import pyarrow.compute as pc
+
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         if key_groups is None:

@@ -1,0 +1,39 @@
+"""A few of Arrow's functions on arrays, without `pyarrow.compute`: that makes wrappers and documentation for three
+hundred of them when it is imported, and takes longer over it than to compare a million keys."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+try:
+    from pyarrow._compute import SetLookupOptions, call_function
+except ImportError:  # where a version of pyarrow has them is its own affair
+    from pyarrow.compute import SetLookupOptions, call_function
+
+
+def equal(a: pa.Array, b: pa.Array) -> pa.BooleanArray:
+    """Row by row; null where one is."""
+    return call_function("equal", [a, b])
+
+
+def is_in(values: pa.Array, among: pa.Array) -> npt.NDArray[np.bool_]:
+    """Of each value whether it is among others; nulls are equal."""
+    found: npt.NDArray[np.bool_] = call_function("is_in", [values], SetLookupOptions(among)).to_numpy(
+        zero_copy_only=False
+    )
+    return found
+
+
+def index_in(values: pa.Array, among: pa.Array) -> npt.NDArray[np.int32]:
+    """Where each value first stands among others, -1 if nowhere; nulls are equal."""
+    found = call_function("index_in", [values], SetLookupOptions(among))
+    known: npt.NDArray[np.int32] = call_function("coalesce", [found, pa.scalar(-1, pa.int32())]).to_numpy()
+    return known
+
+
+def take(array: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
+    """Rows by number."""
+    numbers = pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(np.ascontiguousarray(rows, np.int64))])
+    return call_function("take", [array, numbers])

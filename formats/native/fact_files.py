@@ -1,0 +1,199 @@
+"""The facts of a native store as they were written, file by file: each is checked against its own digest when it is
+read, and every path in it stays inside the store."""
+
+from __future__ import annotations
+
+import functools
+
+import msgspec
+
+from formats.errors import Damaged, NotFound, UnsafePath
+from formats.native import layout, lock
+from formats.native.facts import (
+    AbortFacts,
+    AttemptFacts,
+    F,
+    ManifestFacts,
+    PartFacts,
+    StoreFacts,
+    TasksFacts,
+    TriggerFacts,
+    decode_facts,
+    digest,
+    unseal,
+)
+from formats.storage import LocalStorage, Storage, check_path
+from formats.topology import Topology, task_name
+from formats.view import FileFacts
+
+MAX_FACTS = 256 << 20
+"""Bytes beyond which a fact file is not read: none that abs writes comes near, so it is garbage (tasks files, whose
+size the manifest tells, apart)."""
+
+
+class FactFiles:
+    """The fact files below `storage`. Raises NotFound if there is no store.
+
+    facts: of the store, where the caller has had to do without its own (validation of a damaged store). held_by_us:
+    set where the caller holds the lock itself, so that no job runs.
+    """
+
+    held_by_us = False
+
+    def __init__(self, storage: Storage, *, facts: StoreFacts | None = None) -> None:
+        self.storage = storage
+        try:
+            self.facts = facts or self._unseal(layout.STORE, StoreFacts)
+        except NotFound:
+            raise NotFound("no store here: it has no abs-store.json", path=storage.root) from None
+
+    def _unseal(self, path: str, kind: type[F]) -> F:
+        return unseal(self._read_facts(path), kind, f"{self.storage.root}/{path}")
+
+    def _read_facts(self, path: str) -> bytes:
+        if (size := self.storage.size(path) or 0) > MAX_FACTS:
+            raise Damaged(f"has {size} bytes, a fact file has at most {MAX_FACTS}", path=f"{self.storage.root}/{path}")
+        return self.storage.read(path)
+
+    def epoch_numbers(self) -> list[int]:
+        """Every epoch that has a manifest or a trigger, ascending."""
+        numbers = (layout.epoch_of(f"{layout.EPOCHS}/{entry.name}/") for entry in self.storage.list(layout.EPOCHS))
+        return [n for n in numbers if n is not None and (self.has_manifest(n) or self.has_trigger(n))]
+
+    def highest_number(self) -> int:
+        """The highest epoch number ever seen, 0 if none: new ones are above it."""
+        numbers = [layout.epoch_of(f"{layout.EPOCHS}/{entry.name}/") or 0 for entry in self.storage.list(layout.EPOCHS)]
+        fences = [attempt.first_epoch - 1 for attempt in self.attempts()]
+        return max([0, *numbers, *fences])
+
+    def _has(self, path: str) -> bool:
+        try:
+            return self.storage.size(path) is not None
+        except UnsafePath:
+            return True  # something is there; reading it says what is wrong
+
+    def has_manifest(self, epoch: int) -> bool:
+        """Whether the epoch is complete (its manifest may still be damaged)."""
+        return self._has(layout.manifest(epoch))
+
+    def has_trigger(self, epoch: int) -> bool:
+        """Whether the epoch has begun and is not complete."""
+        return self._has(layout.trigger(epoch))
+
+    def manifest(self, epoch: int) -> ManifestFacts:
+        """NotFound without one; Damaged if it is not what was written."""
+        facts = self._unseal(layout.manifest(epoch), ManifestFacts)
+        path = f"{self.storage.root}/{layout.manifest(epoch)}"
+        if facts.epoch != epoch:
+            raise Damaged(f"is the manifest of epoch {facts.epoch}, not of {epoch}", path=path)
+        check_path(facts.tasks_file.path)
+        return facts
+
+    def trigger(self, epoch: int) -> TriggerFacts | None:
+        """Of an epoch without a manifest; Damaged if it is not what was written."""
+        path = layout.trigger(epoch)
+        facts = self._unseal(path, TriggerFacts) if self._has(path) else None
+        if facts is not None and facts.epoch != epoch:
+            said = f"is the trigger of epoch {facts.epoch}, not of {epoch}"
+            raise Damaged(said, path=f"{self.storage.root}/{path}")
+        return facts
+
+    def aborted(self, epoch: int) -> AbortFacts | None:
+        """Why an epoch was given up."""
+        path = layout.aborted(epoch)
+        return self._unseal(path, AbortFacts) if self._has(path) else None
+
+    @functools.lru_cache(maxsize=4)  # noqa: B019 - a store object lives as long as a command
+    def parts(self, epoch: int) -> tuple[PartFacts, ...]:
+        """The parts of an epoch: all of a complete one, those that acked of another. Every path is checked."""
+        if self.has_manifest(epoch):
+            file = self.manifest(epoch).tasks_file
+            if (size := self.storage.size(file.path)) not in (None, file.bytes):
+                raise Damaged(
+                    f"has {size} bytes, the manifest says {file.bytes}", path=f"{self.storage.root}/{file.path}"
+                )
+            data = self.storage.read(file.path)
+            if digest(data) != file.sha256:
+                raise Damaged(
+                    f"has SHA-256 {digest(data)[:12]}…, the manifest says {(file.sha256 or '')[:12]}…",
+                    path=f"{self.storage.root}/{file.path}",
+                )
+            parts = decode_facts(data, TasksFacts, f"{self.storage.root}/{file.path}").parts
+        else:
+            parts = tuple(part for task in self.task_names(epoch) if (part := self.part(epoch, task)) is not None)
+        for part in parts:
+            for file in part.state:
+                check_path(file.path)
+            for log in part.logs:
+                if log.file is not None:
+                    check_path(log.file.path)
+        return parts
+
+    def part(self, epoch: int, task: str) -> PartFacts | None:
+        """One task's ack of an epoch that is not complete; None if it has not acked."""
+        try:
+            return self._unseal(layout.ack(epoch, task), PartFacts)
+        except NotFound:
+            return None
+
+    def attempts(self) -> list[AttemptFacts]:
+        """All lives of the job, ascending."""
+        return [self.attempt(f"{layout.ATTEMPTS}/{entry.name}") for entry in self.storage.list(layout.ATTEMPTS)]
+
+    def attempt(self, path: str) -> AttemptFacts:
+        """One life of the job; Damaged if the file is not what was written, or is another's."""
+        facts = self._unseal(path, AttemptFacts)
+        if path != layout.attempt(facts.attempt):
+            raise Damaged(f"is the file of attempt {facts.attempt}", path=f"{self.storage.root}/{path}")
+        return facts
+
+    def topology_sha256(self, epoch: int) -> str:
+        """Digest of the job graph that the epoch was taken of."""
+        if self.has_manifest(epoch):
+            return self.manifest(epoch).topology_sha256
+        trigger = self.trigger(epoch)
+        if trigger is None:
+            raise self.no_epoch(epoch)
+        return trigger.topology_sha256
+
+    def topology(self, epoch: int) -> Topology:
+        """Raises NotFound if it is gone, Damaged if it does not have the digest of its name."""
+        return self.topology_by_digest(self.topology_sha256(epoch))
+
+    @functools.lru_cache(maxsize=4)  # noqa: B019
+    def topology_by_digest(self, sha256: str) -> Topology:
+        path = layout.topology(check_path(sha256))
+        data = self._read_facts(path)
+        where = f"{self.storage.root}/{path}"
+        if digest(data) != sha256:
+            raise Damaged(f"has SHA-256 {digest(data)[:12]}…, its name says {sha256[:12]}…", path=where)
+        try:
+            return msgspec.json.decode(data, type=Topology)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise Damaged(f"is no job graph: {error}", path=where) from None
+
+    def no_epoch(self, epoch: int) -> NotFound:
+        """The error for an epoch that is not there; says which are."""
+        have = self.epoch_numbers()
+        said = f"it has {have[0]} to {have[-1]}" if have else "it has none"
+        return NotFound(f"no epoch {epoch}: {said}", path=self.storage.root)
+
+    def latest(self) -> int | None:
+        """The newest epoch with a manifest, not verified."""
+        return next((n for n in reversed(self.epoch_numbers()) if self.has_manifest(n)), None)
+
+    def running_attempt(self) -> int | None:
+        """The attempt that runs now; None if the store is not in use, or that cannot be known."""
+        if self.held_by_us or not isinstance(self.storage, LocalStorage) or not lock.held(self.storage):
+            return None
+        numbers = [entry.name.partition(".")[0] for entry in self.storage.list(layout.ATTEMPTS)]
+        return max((int(n) for n in numbers if n.isdigit()), default=None)
+
+    def task_names(self, epoch: int) -> list[str]:
+        """Every task of an epoch's job graph, by operator in declared order, then subtask."""
+        return [task_name(op.id, i) for op in self.topology(epoch).operators for i in range(op.parallelism)]
+
+
+def files_of(part: PartFacts) -> list[FileFacts]:
+    """Every store file that a part refers to: state, oldest first, then logs."""
+    return [*part.state, *(log.file for log in part.logs if log.file is not None)]

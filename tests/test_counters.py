@@ -1,0 +1,117 @@
+"""The counters of an epoch by channel, from the parts of its tasks, as they are: whole, out of order, or in part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from formats.native.channels import Channels, by_operator, channel_facts, neighbours
+from formats.native.facts import LogFacts, PartFacts, header
+from formats.topology import Edge, Kind, Operator, Partition, Topology, channel_name, task_name
+from formats.view import ChannelFacts
+
+WIDTHS = st.integers(1, 4)
+COUNT = st.integers(0, 9)
+
+
+@st.composite
+def epochs(draw: st.DrawFn, *, sound: bool = False) -> tuple[Topology, list[PartFacts]]:
+    """Three operators in a loop; tasks that may not have acked, counters that may be too few or too many unless
+    `sound`."""
+    wide, narrow = draw(WIDTHS), draw(WIDTHS)
+    operators = (
+        Operator("a", Kind.SOURCE, wide, 128, connector={"type": "text", "path": "in"}),
+        Operator("b", Kind.UNION, wide, 128),
+        Operator("c", Kind.REDUCE, narrow, 128, key=("k",)),
+    )
+    edges = (
+        Edge("a", "b", Partition.FORWARD),
+        Edge("b", "c", Partition.HASH, ("k",)),
+        Edge("c", "b", Partition.BROADCAST),
+    )
+    width = {op.id: op.parallelism for op in operators}
+    parts = []
+    for op in operators:
+        for i in range(op.parallelism):
+            if draw(st.integers(0, 9)) == 0:
+                continue
+            counts: dict[str, dict[str, tuple[int, ...]]] = {"sent": {}, "received": {}}
+            for edge in edges:
+                for here, there, name in ((edge.source, edge.target, "sent"), (edge.target, edge.source, "received")):
+                    if here == op.id:
+                        wrong = 0 if sound else draw(st.sampled_from([0] * 9 + [1, -1]))
+                        channels = len(neighbours(edge, i, width[there])) + wrong
+                        counts[name][there] = tuple(draw(COUNT) for _ in range(channels))
+            logs = [
+                LogFacts(channel_name(task_name(edge.source, j), task_name(op.id, i)), draw(COUNT), None)
+                for edge in edges if edge.target == op.id
+                for j in neighbours(edge, i, width[edge.source]) if draw(st.booleans())
+            ]  # fmt: skip
+            parts.append(part(task_name(op.id, i), logs=tuple(logs), **counts))
+    return Topology("j", operators, edges), draw(st.permutations(parts)) if draw(st.booleans()) else parts
+
+
+def part(task: str, **facts: Any) -> PartFacts:
+    known: dict[str, Any] = {
+        "epoch": 1, "attempt": 1, "task": task, "state": (), "rows": 0, "positions": None, "round_robin": {},
+        "connector": None, "sink": (), "finished": False, "alignment": 0.0, "sync": 0.0, "async_": 0.0,
+        **header(PartFacts),
+    }  # fmt: skip
+    return PartFacts(**known, **facts)
+
+
+def literal(topology: Topology, parts: list[PartFacts]) -> list[ChannelFacts]:
+    """Channel by channel, as the words of the format say."""
+    tasks = {part.task: part for part in parts}
+    width = {op.id: op.parallelism for op in topology.operators}
+    found = []
+    for edge in topology.edges:
+        for i in range(width[edge.source]):
+            for j in neighbours(edge, i, width[edge.target]):
+                sender, receiver = tasks.get(task_name(edge.source, i)), tasks.get(task_name(edge.target, j))
+                name = channel_name(task_name(edge.source, i), task_name(edge.target, j))
+                to, of = neighbours(edge, i, width[edge.target]), neighbours(edge, j, width[edge.source])
+                sent = dict(zip(to, sender.sent[edge.target], strict=False)) if sender else {}
+                received = dict(zip(of, receiver.received[edge.source], strict=False)) if receiver else {}
+                logged = {log.channel: log.records for log in receiver.logs} if receiver else None
+                logged_here = None if logged is None else logged.get(name, 0)
+                found.append(ChannelFacts(name, sent.get(j), received.get(i), logged_here))
+    return found
+
+
+@settings(deadline=None)
+@given(epochs())
+def test_every_channel_has_its_counters_and_what_nobody_has_said_is_unknown(
+    epoch: tuple[Topology, list[PartFacts]],
+) -> None:
+    topology, parts = epoch
+    found = list(channel_facts(topology, by_operator(topology, parts)))
+    assert found == literal(topology, parts)
+    channels = Channels(topology, by_operator(topology, parts))
+    assert list(channels) == found
+    assert list(channels.logged()) == [channel for channel in found if channel.logged]
+    assert [(c.channel, c.back) for c in channels.marked({("c", "b")})] == [
+        (c.channel, c.channel.startswith("c/")) for c in found
+    ]
+
+
+@settings(deadline=None)
+@given(epochs(sound=True))
+def test_the_sums_of_an_edge_are_those_of_its_channels(epoch: tuple[Topology, list[PartFacts]]) -> None:
+    topology, parts = epoch
+    channels = Channels(topology, by_operator(topology, parts))
+    for edge, found in zip(topology.edges, channels.edges(), strict=True):
+        mine = [c for c in channels if c.channel.startswith(f"{edge.source}/") and f"->{edge.target}/" in c.channel]
+        assert (found.source, found.target, found.channels) == (edge.source, edge.target, len(mine))
+        for name in ("sent", "received", "logged"):
+            values = [getattr(c, name) for c in mine]
+            assert getattr(found, name) == (None if None in values else sum(values))
+
+
+def test_a_part_of_a_task_that_the_graph_does_not_have_is_left_out() -> None:
+    topology = Topology("j", (Operator("a", Kind.SOURCE, 1, 128, connector={"type": "text", "path": "in"}),), ())
+    parts = [part(task, logs=(), sent={}, received={}) for task in ("a/0", "a/1", "a/x", "z/0")]
+    assert by_operator(topology, parts) == {"a": parts[:1]}
+    assert by_operator(topology, parts[1:]) == {"a": [None]}
