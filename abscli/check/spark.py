@@ -35,7 +35,8 @@ def check_spark(evidence: CheckpointEvidence) -> StoreReport:
     Spark also wants the offsets of the batch before, to start at all.
     A damaged snapshot that Spark notices and can do without (4.1 on) is told, and takes nothing away.
     """
-    versions = {(part.operator, part.partition, part.store): _versions(part, evidence) for part in evidence.partitions}
+    last = max((batch.batch for batch in evidence.batches), default=-1) + 1
+    versions = {(part.operator, part.partition, part.store): _versions(part, last) for part in evidence.partitions}
     by_task: dict[tuple[int, int], list[PartitionEvidence]] = {}
     for part in evidence.partitions:
         by_task.setdefault((part.operator, part.partition), []).append(part)
@@ -160,30 +161,39 @@ def _state(
                 yield spared
 
 
-def _versions(part: PartitionEvidence, evidence: CheckpointEvidence) -> list[_Version]:
+_EXACT = _Version((), (), True, True)
+_UNVOUCHED = _Version((), (), True, False)
+
+
+def _versions(part: PartitionEvidence, last: int) -> list[_Version]:
     """Each version of a partition up to the newest batch's, from the files that lead to it, as Spark takes them."""
-    last = max((batch.batch for batch in evidence.batches), default=-1) + 1
-    out = [_Version((), (), True, True)]
+    out = [_EXACT]
+    logs, snapshots = part.versions()
     for version in range(1, last + 1):
-        whole, log = part.files.whole(version), part.files.log(version)
-        at_whole, at_log = part.of(whole), part.of(log)
-        named = tuple(at_whole.problems) if at_whole is not None else ()
+        at_whole, at_log = snapshots.get(version), logs.get(version)
         before = out[-1]
         if at_whole is not None and not at_whole.loud:
             spare = tuple(at_log.problems) if at_log is not None else ()
             out.append(_Version(_blamed(at_whole), spare, True, at_whole.vouched))
+        elif at_log is not None and at_log.plain and at_whole is None and (before is _EXACT or before is _UNVOUCHED):
+            out.append(before)
         elif at_log is not None:
+            named = tuple(at_whole.problems) if at_whole is not None else ()
             blame = (*before.blame, *_blamed(at_log))
             if not blame and (wanted := part.unreached(version)) is not None:
                 said = f"cannot be used, and Spark finds no way to version {version} without it in checkpoint format 2"
                 blame = (Problem("missing-file", wanted, said, True),)
             out.append(_Version(blame, named, before.there, before.vouched and at_log.vouched))
-        elif named:
-            out.append(_Version(named, (), before.there, False))
+        elif at_whole is not None:
+            out.append(_Version(tuple(at_whole.problems), (), before.there, False))
         else:
             missing = Problem("missing-file", f"{part.folder}/{_name(part, version)}", _lost(version), True)
             blame = before.blame if before.blame and not before.there else (missing,)
             out.append(_Version(blame, (), False, False))
+        if out[-1] == _EXACT:
+            out[-1] = _EXACT
+        elif out[-1] == _UNVOUCHED:
+            out[-1] = _UNVOUCHED
     return out
 
 
@@ -207,9 +217,11 @@ def _lost(version: int) -> str:
 
 def _purged(part: PartitionEvidence, versions: list[_Version], version: int) -> bool:
     """Whether a version is older than all that is kept of its partition: deleted on purpose."""
-    oldest = min((found.file.version for found in part.evidence.values()), default=0)
+    if versions[version].there:
+        return False
+    oldest = part.files.oldest
     first = next((n for n, found in enumerate(versions) if n and found.there), None)
-    return oldest > 1 and first is not None and version < first and not versions[version].there
+    return oldest > 1 and first is not None and version < first
 
 
 def _positions(before: BatchEvidence | None, batch: BatchEvidence) -> tuple[list[Finding], bool]:

@@ -313,6 +313,6 @@ def _leftovers(checkpoint: Checkpoint) -> list[str]:
     return [
         f"{folder}/{name}"
         for folder in folders
-        for name in checkpoint.files(folder)
-        if name.startswith(".") and name.endswith(".tmp")
+        for name in sorted(checkpoint.listing(folder).hidden)
+        if name.endswith(".tmp")
     ]

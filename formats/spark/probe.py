@@ -105,7 +105,6 @@ class _Probe:
             list(self._orphans()),
             complete and not self.quick,
             places and not self.quick,
-            not self.skipped and not self.quick,
         )
 
     # Files, one after the other
@@ -134,11 +133,11 @@ class _Probe:
         rival: dict[bytes, bytes] | None = None
         at = 0
         since: list[FileEvidence] = []
-        for file in sorted(self.all, key=lambda file: (file.version, file.whole)):
+        for file in self.all:
             found = self.evidence[file.name]
             if file.whole:
                 rows = self._snapshot(file, found)
-                if rows is None or (self.files.whole(file.version) is not file and file.uuid is not None):
+                if rows is None or (file.uuid is not None and self.files.whole(file.version) != file):
                     continue
                 if state is not None and at == file.version:
                     rival = self._compare(found, state, rival, rows, since)
@@ -147,7 +146,7 @@ class _Probe:
                     state, at = rows, file.version
                 continue
             records = self._log(file, found)
-            if self.files.log(file.version) is not file and file.uuid is not None:
+            if file.uuid is not None and self.files.log(file.version) != file:
                 continue
             if records is None or state is None or file.version != at + 1:
                 state = rival = None
@@ -167,7 +166,6 @@ class _Probe:
             found.problems.append(problem_of(error, found.path))
             return None
         found.vouched = vouched or unpacked.checked or self.work.row_checksums
-        found.rows = len(records.keys)
         if records.lineage:
             self.files.know(records.lineage)
             found.since = min(version for version, _ in records.lineage)
@@ -213,7 +211,6 @@ class _Probe:
         self.compared += len(entries)
         if self.compared > COMPARE_UP_TO:
             self.skipped = True
-            found.rows = snapshot.keys
             return None
         try:
             rows = rocks_rows(snapshot, entries, found.path, self.work.row_checksums)
@@ -223,9 +220,8 @@ class _Probe:
         except Damaged as error:
             found.problems.append(Problem("row-mismatch", found.path, error.message, False))
             return None
-        found.rows = len(rows)
         if self.work.row_checksums:
-            self.rows.keep(found, list(rows), rows.values())
+            self.rows.keep(found, list(rows), list(rows.values()))
         return rows
 
     def _absent(self, name: str, size: int) -> Problem | None:
