@@ -39,7 +39,8 @@ class Family:
         if not self.grouped:
             return Coding(self.schema, rocks)
         number = families.get(self.schema.name)
-        return None if number is None else Coding(self.schema, rocks, number, self.kind == "list")
+        listed = self.kind == "list" or self.schema.time is not None
+        return None if number is None else Coding(self.schema, rocks, number, listed)
 
 
 _KINDS = {"ValueState": "value", "ListState": "list", "MapState": "map", "TimerState": "timers"}
@@ -65,8 +66,8 @@ def families(checkpoint: Checkpoint, operator: OperatorInfo, store: StoreInfo, e
         kind = kinds.get(schema.name, "keyed")
         if schema.name.startswith("$"):
             kind = "timers" if "Timers_" in schema.name else "internal"
-        if schema.name.startswith(("left-keyWithTs", "right-keyWithTs")):
-            kind = "list"
+        if schema.time is not None:
+            kind = "list" if schema.time == "behind" else "internal"  # in front: an index of Spark's own
         out.append(Family(operator, store, schema.name, kind, schema, rule, opaque))
     return out
 

@@ -4,7 +4,8 @@ HDFS-backed files hold bare UnsafeRows. RocksDB puts, in front of a key: 2 bytes
 (little-endian; only where a store has column families); then either the row behind a version byte 0, or, where keys
 are scanned by prefix or range, the size of the row of the leading columns (4 bytes), that row and the row of the
 others, each behind a version byte. Columns of a range scan are big-endian texts behind a byte for null (2), sign - (0)
-or + (1). A value is its row behind a version byte; of a list, rows one after the other, each behind its size.
+or + (1). A join of format 4 stores the time of a key on its own, before or behind its row, as 8 big-endian bytes with the
+sign turned round. A value is its row behind a version byte; of a list, rows one after the other, each behind its size.
 With row checksums, 4 bytes of CRC32C of key and value stand before each value, and of the key before each deleted key;
 RocksDB puts the size of the value (4 bytes) behind it. Spark: `RocksDBStateEncoder`, `KeyValueChecksumEncoder`.
 """
@@ -100,6 +101,8 @@ class Keys:
         if not coding.rocks:
             rows = Rows(keys, schema.key)
             self._columns = [(rows, column) for column in rows.columns]
+        elif schema.time is not None:
+            self._timed(keys, skip, schema.time == "front")
         elif schema.ordered:
             self._split(keys, skip, schema.ordered)
         elif 0 < schema.prefix < len(fields):
@@ -140,6 +143,25 @@ class Keys:
             tail_rows = Rows(tails, struct(*(fields[i] for i in rest)))
             columns.update({i: (tail_rows, c) for i, c in zip(rest, tail_rows.columns, strict=True)})
         self._columns = [columns[i] for i in range(len(fields))]
+
+    def _timed(self, keys: list[bytes], skip: int, front: bool) -> None:
+        """Keys of a row and a time."""
+        fields = self.coding.schema.key.fields
+        wrong = np.array([len(key) < skip + 9 for key in keys], np.bool_)
+        self.faults.mark(np.arange(len(keys)), wrong, "its key has no room for a time")
+        if front:
+            times = [key[skip : skip + 8] for key in keys]
+            rows = [key[:skip] + key[skip + 8 :] for key in keys]
+        else:
+            times = [key[-8:] for key in keys]
+            rows = [key[:-8] for key in keys]
+        keyed = Rows(self._behind_version(rows, skip), struct(*fields[:-1]))
+        raw = np.frombuffer(b"".join(time.ljust(8, b"\0") for time in times), ">u8").astype(np.uint64)
+        words = np.zeros((len(keys), 2), np.uint64)
+        words[:, 1] = raw ^ np.uint64(1 << 63)
+        data = words.tobytes()
+        stamped = Rows([data[16 * n : 16 * n + 16] for n in range(len(keys))], struct(fields[-1]))
+        self._columns = [*((keyed, column) for column in keyed.columns), (stamped, stamped.columns[0])]
 
     def _ordered(self, texts: Rows, fields: list[Field]) -> Rows:
         """Rows of numbers from the texts whose bytes sort as the numbers do."""

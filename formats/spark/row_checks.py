@@ -44,7 +44,7 @@ class RowChecks:
                 of.setdefault(int.from_bytes(key[:2], "little"), []).append(value)
         for number, own in of.items():
             kept = self._values.setdefault(number, _Kept([], [], []))
-            kept.values.extend(value for value in own if value is not None)
+            kept.values.extend([value for value in own if value is not None])
             kept.ends.append(len(kept.values))
             kept.of.append(found)
         if sum(len(kept.values) for kept in self._values.values()) > CHECK_AT_ONCE:
