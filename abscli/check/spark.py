@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from abscli.check.findings import HARMLESS, Code, EpochReport, Finding, StoreReport
 from formats.spark import layout, sources
@@ -12,8 +13,12 @@ from formats.spark.gather import BatchEvidence, CheckpointEvidence
 from formats.spark.store import timestamp
 from formats.view import Status
 
-_NOT_SPARKS = (Code.CONSERVATION, Code.TOPOLOGY_MISSING)
-"""Spark keeps neither counters of channels nor the job graph."""
+_NOT_SPARKS = {
+    Code.CONSERVATION: "Spark keeps no counters of what went over a channel",
+    Code.TOPOLOGY_MISSING: "a checkpoint does not hold the query",
+}
+_QUICK = "only presence and sizes were looked at"
+_ASK = "--deep asks Spark's own reader"
 
 
 @dataclass(slots=True)
@@ -27,7 +32,19 @@ class _Version:
     vouched: bool
 
 
+class SparkVerdict(NamedTuple):
+    """A report, and why what is unchecked is: epoch -> code -> reason."""
+
+    report: StoreReport
+    why: dict[int, dict[str, str]]
+
+
 def check_spark(evidence: CheckpointEvidence) -> StoreReport:
+    """The report of `judge`."""
+    return judge(evidence).report
+
+
+def judge(evidence: CheckpointEvidence) -> SparkVerdict:
     """All checks on a checkpoint.
 
     An epoch is restorable when its offsets, its commit, what its file sources have seen and the state of each of its
@@ -42,6 +59,7 @@ def check_spark(evidence: CheckpointEvidence) -> StoreReport:
         by_task.setdefault((part.operator, part.partition), []).append(part)
     reports: list[EpochReport] = []
     restorable: list[int] = []
+    why: dict[int, dict[str, str]] = {}
     before: BatchEvidence | None = None
     for batch in evidence.batches:
         state = _State()
@@ -49,9 +67,11 @@ def check_spark(evidence: CheckpointEvidence) -> StoreReport:
         findings += _state(batch, evidence, by_task, versions, state)
         regressed, compared = _positions(before, batch)
         findings += regressed
-        unchecked = {*_NOT_SPARKS, *_unchecked(evidence, state, batch)}
+        unchecked = {**_NOT_SPARKS, **dict(_unchecked(evidence, state, batch))}
         if not compared:
-            unchecked.add(Code.POSITION_REGRESSED)
+            said = "some source's offsets are of a kind that is not known, or those of the batch before are not there"
+            unchecked[Code.POSITION_REGRESSED] = said
+        why[batch.batch] = {str(code): unchecked[code] for code in Code if code in unchecked}
         verdict = _verdict(batch, evidence, findings)
         exact = verdict is Status.COMPLETE or (
             verdict is Status.DAMAGED and batch.committed and all(f in state.spared for f in findings)
@@ -72,7 +92,7 @@ def check_spark(evidence: CheckpointEvidence) -> StoreReport:
     findings = [_finding(problem, None) for problem in evidence.problems]
     findings += [_finding(problem, None) for problem in dict.fromkeys(evidence.stale)]
     findings += [_orphan(path) for path in evidence.orphans]
-    return StoreReport(tuple(reports), tuple(findings), (), tuple(restorable))
+    return SparkVerdict(StoreReport(tuple(reports), tuple(findings), (), tuple(restorable)), why)
 
 
 def _follows(before: BatchEvidence | None, batch: BatchEvidence) -> bool:
@@ -90,6 +110,7 @@ class _State:
     vouched: bool = True
     shapes: bool = True
     places: bool = True
+    unread: str | None = None
     spared: set[Finding] = field(default_factory=set)
 
 
@@ -153,6 +174,7 @@ def _state(
             state.vouched &= found.vouched
             state.shapes &= part.shapes
             state.places &= part.places
+            state.unread = state.unread or part.unread
             yield from (_finding(problem, name) for problem in found.blame)
             for problem in found.named:
                 spared = _finding(problem, name)
@@ -246,16 +268,20 @@ def _positions(before: BatchEvidence | None, batch: BatchEvidence) -> tuple[list
     return found, compared
 
 
-def _unchecked(evidence: CheckpointEvidence, state: _State, batch: BatchEvidence) -> Iterator[Code]:
+def _unchecked(evidence: CheckpointEvidence, state: _State, batch: BatchEvidence) -> Iterator[tuple[Code, str]]:
+    """What could not be checked of a batch, and why."""
     if evidence.quick or not state.vouched or not batch.vouched:
-        yield Code.DIGEST_MISMATCH
+        said = "some files have no checksum of any kind, or one that could not be made use of"
+        yield Code.DIGEST_MISMATCH, _QUICK if evidence.quick else said
+    unread = f"{state.unread or 'the columns of some state are not known'}; {_ASK}"
     if evidence.quick or not state.shapes:
-        yield Code.ROW_MISMATCH
+        yield Code.ROW_MISMATCH, _QUICK if evidence.quick else unread
     if evidence.quick or not state.places:
-        yield Code.MISPLACED_KEY
+        said = unread if not state.shapes else "which columns some state is partitioned by is not known"
+        yield Code.MISPLACED_KEY, _QUICK if evidence.quick else said
     if not batch.committed:
-        yield Code.MISSING_ACK
-        yield Code.MISSING_FILE
+        for code in (Code.MISSING_ACK, Code.MISSING_FILE):
+            yield code, "the batch was not committed: what is not there may not have been written yet"
 
 
 def _verdict(batch: BatchEvidence, evidence: CheckpointEvidence, findings: list[Finding]) -> Status:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from formats.errors import NotFound
 from formats.spark import layout, logs
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
-from formats.spark.layout import StateFile
 from formats.spark.operators import OperatorInfo, StoreInfo
 from formats.spark.rocks import parse_zip
 from formats.spark.rules import Coding, Rule, partition_rule
@@ -90,9 +88,22 @@ def variables(operator: OperatorInfo) -> dict[str, str]:
     }
 
 
-def family_numbers(checkpoint: Checkpoint, folder: str, files: Iterable[StateFile]) -> dict[str, int]:
-    """Ids of column families by name, as the newest readable snapshot of a partition has them."""
-    for file in sorted(files, reverse=True):
+def family_numbers(checkpoint: Checkpoint, operator: int, partition: int, store: str) -> dict[str, int]:
+    """Ids of column families by name, as the newest readable snapshot of a partition has them, or, as all number them
+    alike, of another partition; none where there is no snapshot at all."""
+    own = _numbers(checkpoint, operator, partition, store)
+    if own:
+        return own
+    key = (operator, store)
+    if key not in checkpoint.family_ids:
+        others = (_numbers(checkpoint, operator, other, store) for other in checkpoint.partitions(operator))
+        checkpoint.family_ids[key] = next((found for found in others if found), {})
+    return checkpoint.family_ids[key]
+
+
+def _numbers(checkpoint: Checkpoint, operator: int, partition: int, store: str) -> dict[str, int]:
+    folder = layout.store_dir(operator, partition, store)
+    for file in reversed(checkpoint.state_files(operator, partition, store)):
         if file.kind == "zip":
             path = f"{folder}/{file.name}"
             try:

@@ -26,13 +26,15 @@ class Problem:
 class FileEvidence:
     """What was found of one state file. problems: of it, or of an SST file that it needs; vouched: a checksum vouches
     for all of its bytes; doubted: it and what is before it do not agree, and neither is known to be the wrong one;
-    since: of a changelog of checkpoint format 2, the oldest version of its lineage."""
+    unread: why what it holds is not read here; since: of a changelog of checkpoint format 2, the oldest version of its
+    lineage."""
 
     file: StateFile
     path: str
     problems: list[Problem] = field(default_factory=list)
     vouched: bool = False
     doubted: str | None = None
+    unread: str | None = None
     since: int | None = None
 
     @property
@@ -49,7 +51,8 @@ class FileEvidence:
 @dataclass(slots=True)
 class PartitionEvidence:
     """The state files of one partition of a store. evidence: by name, of those that were read; orphans: paths that no
-    version refers to; shapes, places: whether the shape of all rows and the place of all keys were checked."""
+    version refers to; shapes, places: whether the shape of all rows and the place of all keys were checked; unread: why
+    not, where that is known."""
 
     operator: int
     partition: int
@@ -60,6 +63,7 @@ class PartitionEvidence:
     orphans: list[str]
     shapes: bool
     places: bool
+    unread: str | None
 
     @property
     def task(self) -> str:
@@ -71,7 +75,7 @@ class PartitionEvidence:
         plain = [name for name, found in self.evidence.items() if found.plain]
         told = {name: found for name, found in self.evidence.items() if not found.plain}
         return _unpacked, (self.operator, self.partition, self.store, self.folder, self.files, plain, told,
-                           self.orphans, self.shapes, self.places)  # fmt: skip
+                           self.orphans, self.shapes, self.places, self.unread)  # fmt: skip
 
     def versions(self) -> tuple[dict[int, FileEvidence], dict[int, FileEvidence]]:
         """Logs and snapshots by version; of checkpoint format 2 those that were committed."""
@@ -116,14 +120,14 @@ class PartitionEvidence:
 
 def _unpacked(
     operator: int, partition: int, store: str, folder: str, files: PartitionFiles, plain: list[str],
-    told: dict[str, FileEvidence], orphans: list[str], shapes: bool, places: bool,
+    told: dict[str, FileEvidence], orphans: list[str], shapes: bool, places: bool, unread: str | None,
 ) -> PartitionEvidence:  # fmt: skip
     """The inverse of `PartitionEvidence.__reduce__`."""
     for name in plain:
         file = files.named(name)
         assert file is not None
         told[name] = FileEvidence(file, f"{folder}/{name}", vouched=True)
-    return PartitionEvidence(operator, partition, store, folder, files, told, orphans, shapes, places)
+    return PartitionEvidence(operator, partition, store, folder, files, told, orphans, shapes, places, unread)
 
 
 @dataclass(frozen=True, slots=True)

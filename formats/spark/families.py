@@ -4,8 +4,8 @@ HDFS-backed files hold bare UnsafeRows. RocksDB puts, in front of a key: 2 bytes
 (little-endian; only where a store has column families); then either the row behind a version byte 0, or, where keys
 are scanned by prefix or range, the size of the row of the leading columns (4 bytes), that row and the row of the
 others, each behind a version byte. Columns of a range scan are big-endian texts behind a byte for null (2), sign - (0)
-or + (1). A join of format 4 stores the time of a key on its own, before or behind its row, as 8 big-endian bytes with the
-sign turned round. A value is its row behind a version byte; of a list, rows one after the other, each behind its size.
+or + (1). Joins of format 4 store the time of a key on its own, before or behind its row: 8 big-endian bytes, the sign
+turned round. A value is its row behind a version byte; of a list, rows one after the other, each behind its size.
 With row checksums, 4 bytes of CRC32C of key and value stand before each value, and of the key before each deleted key;
 RocksDB puts the size of the value (4 bytes) behind it. Spark: `RocksDBStateEncoder`, `KeyValueChecksumEncoder`.
 """

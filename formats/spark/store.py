@@ -292,7 +292,9 @@ class SparkStore:
             folder = layout.store_dir(family.operator.id, partition, family.store.name)
             files = self.partition(family.operator, partition, family.store)
             rows = load(self.checkpoint, folder, files, epoch + 1, said.row_checksum)
-            numbers = self._numbers(family, partition) if family.grouped else {}
+            numbers: dict[str, int] = {}
+            if family.grouped:
+                numbers = family_numbers(self.checkpoint, family.operator.id, partition, family.store.name)
             coding = family.coding(said.provider == layout.ROCKSDB, numbers)
             if coding is None:
                 if not rows:
@@ -300,15 +302,6 @@ class SparkStore:
                 hint = "ask Spark with --engine spark"
                 raise UnsupportedVersion(f"no snapshot says which column family {name} is", path=where, hint=hint)
             yield from tables.batches(rows, coding, partition, folder)
-
-    def _numbers(self, family: Family, partition: int) -> dict[str, int]:
-        """Ids of column families, from the partition's own snapshots or, as all number them alike, another's."""
-        for other in [partition, *self.checkpoint.partitions(family.operator.id)]:
-            folder = layout.store_dir(family.operator.id, other, family.store.name)
-            files = self.checkpoint.state_files(family.operator.id, other, family.store.name)
-            if numbers := family_numbers(self.checkpoint, folder, files):
-                return numbers
-        return {}
 
     def family(self, epoch: int, operator: str, name: str | None) -> Family:
         """The state that is meant by an operator's number or name, and its own; NotFound if none or several are."""
