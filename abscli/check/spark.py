@@ -239,11 +239,7 @@ def _lost(version: int) -> str:
 
 def _purged(part: PartitionEvidence, versions: list[_Version], version: int) -> bool:
     """Whether a version is older than all that is kept of its partition: deleted on purpose."""
-    if versions[version].there:
-        return False
-    oldest = part.files.oldest
-    first = next((n for n, found in enumerate(versions) if n and found.there), None)
-    return oldest > 1 and first is not None and version < first
+    return not versions[version].there and part.files.purged(version)
 
 
 def _positions(before: BatchEvidence | None, batch: BatchEvidence) -> tuple[list[Finding], bool]:

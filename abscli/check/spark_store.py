@@ -27,8 +27,9 @@ def check(
     store = SparkStore(storage)
     number = None if epoch is None else resolve_epoch(store, epoch)
     evidence = gather(
-        store.checkpoint, quick=quick, progress=lambda read: progress(read, None), workers=workers(store, quick)
-    )
+        store.checkpoint, quick=quick, progress=lambda read: progress(read, None), only=number,
+        workers=workers(store, quick or number is not None),
+    )  # fmt: skip
     report, why = judge(evidence)
     if number is not None:
         report, why = only(report, number), {number: why[number]}

@@ -202,10 +202,5 @@ class Checkpoint:
         folder = layout.store_dir(operator, partition, store)
         if folder not in self._state:
             found = (layout.state_file(name, size) for name, size in self.files(folder).items())
-            self._state[folder] = sorted((file for file in found if file is not None), key=_by_version)
+            self._state[folder] = sorted((file for file in found if file is not None), key=layout.by_version)
         return self._state[folder]
-
-
-def _by_version(file: StateFile) -> tuple[int, bool, str]:
-    """Logs of a version before snapshots of it."""
-    return file.version, file.whole, file.name

@@ -49,6 +49,11 @@ def state_file(name: str, size: int) -> StateFile | None:
     return StateFile(int(found[1]), found[2], kind, name, size) if found else None
 
 
+def by_version(file: StateFile) -> tuple[int, bool, str]:
+    """The order to read state files in: logs of a version before snapshots of it."""
+    return file.version, file.whole, file.name
+
+
 def log_entry(name: str) -> tuple[int, bool] | None:
     """The number of a log's file, and whether it is a compaction of all before it."""
     found = _LOG_ENTRY.fullmatch(name)

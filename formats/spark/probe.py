@@ -25,8 +25,27 @@ COMPARE_UP_TO = 4_000_000
 
 
 def probe(checkpoint: Checkpoint, work: PartitionWork, files: PartitionFiles, *, quick: bool) -> PartitionEvidence:
-    """Read every state file of a partition once. quick: only presence and sizes."""
-    return _Probe(checkpoint, work, files, quick).run()
+    """Read every state file of a partition once, or those around the version asked for. quick: presence and sizes only.
+
+    Around a version: what leads to it, from the last snapshot but one, and up to the next snapshot, so that both can be
+    held against what is between them; further back where no snapshot of them can be used.
+    """
+    if work.only is None or quick:
+        return _Probe(checkpoint, work, files, quick, None).run()
+    back = 2
+    while True:
+        names, bottom = files.around(work.only, back)
+        if not names:
+            made = _Probe(checkpoint, work, files, True, None).run()
+            made.shapes = made.places = True  # there are no rows to be checked
+            return made
+        made = _Probe(checkpoint, work, files, False, names).run()
+        usable = any(
+            found.file.whole and found.file.version <= work.only and not found.loud for found in made.evidence.values()
+        )
+        if usable or bottom:
+            return made
+        back *= 2
 
 
 @dataclass(slots=True)
@@ -56,10 +75,17 @@ class _Dispute:
 
 
 class _Probe:
-    def __init__(self, checkpoint: Checkpoint, work: PartitionWork, files: PartitionFiles, quick: bool) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, work: PartitionWork, files: PartitionFiles, quick: bool, names: set[str] | None
+    ) -> None:
         self.checkpoint, self.work, self.files, self.quick = checkpoint, work, files, quick
         self.folder = layout.store_dir(work.operator, work.partition, work.store)
-        self.all = checkpoint.state_files(work.operator, work.partition, work.store)
+        self.some = names is not None
+        if names is None:
+            self.all = checkpoint.state_files(work.operator, work.partition, work.store)
+        else:
+            named = (files.named(name) for name in names)
+            self.all = sorted((file for file in named if file is not None), key=layout.by_version)
         self.evidence = {file.name: FileEvidence(file, f"{self.folder}/{file.name}") for file in self.all}
         self.ssts: dict[str, tuple[Problem | None, list[Entry], bool]] = {}
         self.uses: dict[str, list[str]] = {}
@@ -78,7 +104,6 @@ class _Probe:
             coding = family.coding(rocks, numbers)
             if coding is not None:
                 self.rows.codings.append((family, coding))
-        complete = len(self.rows.codings) == len(self.work.families or ()) and self.work.families is not None
         opaque = next((family.opaque for family in self.work.families or () if family.opaque is not None), None)
         if self.quick:
             for file in self.all:
@@ -93,8 +118,11 @@ class _Probe:
                         self.evidence[name].problems += self.holding[sst].problems
             for dispute in self.disputes:
                 dispute.settle()
-        unread = next((found.unread for found in self.evidence.values() if found.unread is not None), None)
-        complete &= unread is None
+        unread = opaque or next((found.unread for found in self.evidence.values() if found.unread is not None), None)
+        if unread is None and self.rows.strange:
+            unread = f"{self.folder} has rows of column families that no snapshot names"
+        coded = bool(numbers) or len(self.rows.codings) == len(self.families)  # one without a number has no rows
+        complete = self.work.families is not None and unread is None and coded
         places = complete and self.work.strict and bool(self.work.partitions)
         places = places and all(f.rule is not None or not f.schema.key.fields for f, _ in self.rows.codings)
         return PartitionEvidence(
@@ -107,7 +135,7 @@ class _Probe:
             list(self._orphans()),
             complete and not self.quick,
             places and not self.quick,
-            unread or opaque,
+            unread,
         )
 
     # Files, one after the other
@@ -306,6 +334,8 @@ class _Probe:
 
     def _orphans(self) -> Iterator[str]:
         """State files of no batch: beyond the newest that was begun, or of another attempt than was committed."""
+        if self.some:
+            return
         for file in self.all:
             if file.version > self.work.newest:
                 yield f"{self.folder}/{file.name}"

@@ -54,16 +54,42 @@ class PartitionFiles:
         """The unique id of a version, as it was committed, or else the only one there is; None in format 1."""
         return self._ids.get(version) or self._only.get(version)
 
+    def around(self, version: int, back: int) -> tuple[set[str], bool]:
+        """The files that lead to a version, from so many snapshots back on, and to the next snapshot, by name; whether
+        there is nothing further back. No names if nothing leads to the version."""
+        names: set[str] = set()
+        at, snapshots = version, 0
+        log: StateFile | None = None
+        while at > 0 and snapshots < back:
+            whole, log = self.whole(at), self.log(at)
+            names.update(file.name for file in (whole, log) if file is not None)
+            snapshots += whole is not None
+            at -= 1
+            if log is None:
+                break
+        if log is None and not snapshots:
+            return set(), True
+        bottom = log is None or at == 0
+        behind: set[str] = set()
+        at = version + 1
+        while (log := self.log(at)) is not None:
+            behind.add(log.name)
+            if (whole := self.whole(at)) is not None:
+                return {*names, *behind, whole.name}, bottom
+            at += 1
+        return names, bottom
+
     def named(self, name: str) -> StateFile | None:
         """The state file of a name; None if there is none."""
         size = self._names.get(name)
         return None if size is None else layout.state_file(name, size)
 
-    @property
-    def oldest(self) -> int:
-        """The version of the oldest file; 0 if there is none."""
-        found = (layout.state_file(name, size) for name, size in self._names.items())
-        return min((file.version for file in found if file is not None), default=0)
+    def purged(self, version: int) -> bool:
+        """Whether a version is older than all that is kept: before the first snapshot, and no file goes back to 1."""
+        found = [layout.state_file(name, size) for name, size in self._names.items()]
+        there = [file for file in found if file is not None]
+        first = min((file.version for file in there if file.whole), default=0)
+        return version < first and min(file.version for file in there) > 1
 
     def whole(self, version: int) -> StateFile | None:
         """The snapshot of a version."""

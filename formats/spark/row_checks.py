@@ -21,7 +21,7 @@ CHECK_AT_ONCE = 1 << 17
 
 class RowChecks:
     """Keys and values as they are found, and what is wrong with them put down to their files. codings: of the store's
-    column families, as far as they are known."""
+    column families, as far as they are known; strange: whether there are rows of others."""
 
     def __init__(self, work: PartitionWork) -> None:
         self.work = work
@@ -29,6 +29,7 @@ class RowChecks:
         self._keys: set[bytes] = set()
         self._holders: list[tuple[FileEvidence, list[bytes]]] = []
         self._values: dict[int, _Kept] = {}
+        self.strange = False
 
     def keep(self, found: FileEvidence, keys: list[bytes], values: list[bytes | None]) -> None:
         """Put keys and values by, to be checked many at a time."""
@@ -42,6 +43,7 @@ class RowChecks:
             of = {}
             for key, value in zip(keys, values, strict=True):
                 of.setdefault(int.from_bytes(key[:2], "little"), []).append(value)
+            self.strange |= not of.keys() <= {coding.family for _, coding in self.codings}
         for number, own in of.items():
             kept = self._values.setdefault(number, _Kept([], [], []))
             kept.values.extend([value for value in own if value is not None])
