@@ -155,6 +155,9 @@ def _state(
     """The state that a committed batch left, task by task."""
     if not batch.committed:
         return
+    if evidence.unread is not None:
+        state.unread, state.vouched, state.shapes, state.places = evidence.unread, False, False, False
+        return
     version = batch.batch + 1
     said = batch.offsets.partitions if batch.offsets else None
     tasks = evidence.expected.get(said) or next(iter(evidence.expected.values()), [])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from formats.errors import NotFound
 from formats.spark import layout, logs
@@ -11,6 +12,7 @@ from formats.spark.operators import OperatorInfo, StoreInfo
 from formats.spark.rocks import parse_zip
 from formats.spark.rules import Coding, Rule, partition_rule
 from formats.spark.schema import StateSchema
+from formats.spark.types import Field, Type, struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ def families(checkpoint: Checkpoint, operator: OperatorInfo, store: StoreInfo, e
     kinds = variables(operator)
     transform = (operator.name or "").startswith("transformWithState")
     out = []
-    for schema in schemas:
+    for schema in map(partial(_as_written, operator.name), schemas):
         rule = partition_rule(operator.name, store.name, schema)
         opaque = None
         if transform and encoding != "unsaferow":
@@ -68,6 +70,17 @@ def families(checkpoint: Checkpoint, operator: OperatorInfo, store: StoreInfo, e
             kind = "list" if schema.time == "behind" else "internal"  # in front: an index of Spark's own
         out.append(Family(operator, store, schema.name, kind, schema, rule, opaque))
     return out
+
+
+def _as_written(operator: str | None, schema: StateSchema) -> StateSchema:
+    """A schema as rows are written: format 1 of groups with state calls a time an integer and writes a long."""
+    fields = schema.value.fields
+    if operator not in _GROUPS or not fields or fields[-1] != Field("timeoutTimestamp", Type("integer")):
+        return schema
+    return replace(schema, value=struct(*fields[:-1], Field("timeoutTimestamp", Type("long"))))
+
+
+_GROUPS = ("flatMapGroupsWithState", "applyInPandasWithState")
 
 
 def variables(operator: OperatorInfo) -> dict[str, str]:

@@ -7,7 +7,8 @@ others, each behind a version byte. Columns of a range scan are big-endian texts
 or + (1). Joins of format 4 store the time of a key on its own, before or behind its row: 8 big-endian bytes, the sign
 turned round. A value is its row behind a version byte; of a list, rows one after the other, each behind its size.
 With row checksums, 4 bytes of CRC32C of key and value stand before each value, and of the key before each deleted key;
-RocksDB puts the size of the value (4 bytes) behind it. Spark: `RocksDBStateEncoder`, `KeyValueChecksumEncoder`.
+RocksDB puts the size of the value (4 bytes) behind it, for each item of a list. Spark: `RocksDBStateEncoder`,
+`KeyValueChecksumEncoder`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from formats.errors import Damaged
 from formats.spark import murmur3
-from formats.spark.checksums import ChecksumMismatch, crc32cs
+from formats.spark.checksums import ChecksumMismatch, crc32c, crc32cs
 from formats.spark.records import Records
 from formats.spark.rules import Coding, Rule, composite
 from formats.spark.types import Field, Type, struct
@@ -59,7 +60,7 @@ def without_checksums(records: Records, rocks: bool, path: str) -> Records:
                 sums.append(int.from_bytes(value[at : at + 4], "little"))
                 parts.append(value[at + 8 : at + 8 + size])
                 summed.append(key + parts[-1])
-                at += 9 + size
+                at = _next_item(key, value, at + 8 + size)
             value = b",".join(parts)
         keys.append(key)
         values.append(value)
@@ -67,6 +68,17 @@ def without_checksums(records: Records, rocks: bool, path: str) -> Records:
         if got != said:
             raise ChecksumMismatch(f"a row has CRC32C {got:08x}, {said:08x} was written with it", path=path)
     return records._replace(keys=keys, values=values)
+
+
+def _next_item(key: bytes, value: bytes, at: int) -> int:
+    """Where a list with checksums goes on: behind a delimiter, or, from version 2 of Spark's merge operator on, at
+    once. A checksum may begin with the delimiter's byte."""
+    if value[at : at + 1] != b",":
+        return at
+    size = int.from_bytes(value[at + 4 : at + 8], "little")
+    item = value[at + 8 : at + 8 + size]
+    at_once = len(item) == size and crc32c(key + item) == int.from_bytes(value[at : at + 4], "little")
+    return at if at_once else at + 1
 
 
 def _enough(data: bytes, size: int, record: int, path: str) -> None:

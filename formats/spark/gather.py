@@ -69,7 +69,8 @@ class SourceEvidence:
 @dataclass(slots=True)
 class CheckpointEvidence:
     """A checkpoint's facts. problems: of no batch; stale: absolute paths that lead elsewhere; expected: the tasks of
-    each batch by its number of partitions; newest_commit: the newest batch with a commit, -1 if there is none."""
+    each batch by its number of partitions; newest_commit: the newest batch with a commit, -1 if there is none; unread:
+    why no state is read."""
 
     root: str
     batches: list[BatchEvidence]
@@ -81,6 +82,7 @@ class CheckpointEvidence:
     expected: dict[int | None, list[tuple[int, int]]]
     quick: bool
     newest_commit: int
+    unread: str | None
 
 
 def gather(
@@ -105,6 +107,7 @@ def gather(
     counts = set(_counts(checkpoint))
     newest = checkpoint.newest_offsets()
     last = max(numbers, default=-1) + 1
+    unread = newest.unread if newest is not None else None
     work: list[PartitionWork] = []
     metadata = False
     for operator in checkpoint.operators().values():
@@ -114,7 +117,7 @@ def gather(
         for index, store in enumerate(operator.stores):
             known = _families(checkpoint, operator, store, newest, problems)
             partitions = counts or {store.partitions}
-            for partition in checkpoint.partitions(operator.id):
+            for partition in checkpoint.partitions(operator.id) if unread is None else ():
                 work.append(
                     PartitionWork(
                         operator.id,
@@ -158,6 +161,7 @@ def gather(
         expected,
         quick,
         max(checkpoint.batches(layout.COMMITS), default=-1),
+        unread,
     )
 
 

@@ -52,7 +52,9 @@ class Presence:
 
     def __init__(self, store: SparkStore) -> None:
         self.store = store
-        self.operators = store.checkpoint.operators()
+        newest = store.checkpoint.newest_offsets()
+        known = newest is None or newest.unread is None
+        self.operators = store.checkpoint.operators() if known else {}
         self.last = max([-1, *store.epoch_numbers()]) + 1
         self._bytes = [0] * (self.last + 1)
         self._partitions: dict[tuple[int, int, str], _Partition] = {}
