@@ -15,8 +15,9 @@ import pytest
 from abscli.check.findings import Code
 from abscli.check.spark import check_spark, judge
 from abscli.check.spark_store import check, only
-from formats.errors import UnsupportedVersion
+from formats.errors import Damaged, UnsupportedVersion
 from formats.open import NOTHING
+from formats.spark.blocks import unpack as unpack_file
 from formats.spark.checkpoint import Checkpoint
 from formats.spark.gather import gather
 from formats.spark.store import SparkStore
@@ -144,3 +145,22 @@ def test_another_state_store_provider_is_unchecked_not_damaged(tmp_path: Path) -
     store.detail(6)
     with pytest.raises(UnsupportedVersion, match="CloudStateStoreProvider"):
         list(store.state(6, "0"))
+
+
+def test_an_lz4_block_that_says_it_is_huge_is_refused_at_once(tmp_path: Path) -> None:
+    """A flipped bit in its size once had 32 MiB made of 100 bytes, and hashed."""
+    root = copy_of("wc_hdfs", tmp_path, sidecars=False)
+    path = root / "state/0/1/7.delta"
+    whole = path.read_bytes()
+    for bit in range(32):
+        data = bytearray(whole)
+        data[13 + bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        with pytest.raises(Damaged):
+            unpack_block(path.read_bytes(), "7.delta", largest=1 << 16)
+
+
+def unpack_block(data: bytes, path: str, largest: int) -> bytes:
+    found = unpack_file(data, path).data
+    assert len(found) <= largest
+    return found

@@ -18,8 +18,8 @@ LZ4 = b"LZ4Block"
 ZSTD = b"\x28\xb5\x2f\xfd"
 SNAPPY = b"\x82SNAPPY\0"
 _HEAD = struct.Struct("<8sBIII")
-LARGEST_BLOCK = 1 << 25
-"""The largest LZ4 block that lz4-java writes."""
+_LEAST_BLOCK = 1 << 10
+"""Bytes of the smallest LZ4 block that lz4-java writes; how often it is doubled stands in each block's token."""
 LARGEST = 1 << 31
 """State files that unpack to more than this are refused."""
 
@@ -73,7 +73,8 @@ def _lz4(data: bytes, path: str, vouched: bool) -> bytes:
                     raise ChecksumMismatch(said, path=path, hint="bits of it have changed")
             return out[0] if len(out) == 1 else b"".join(out)
         method = token & 0xF0
-        if method not in (0x10, 0x20) or raw > LARGEST_BLOCK or at > end or (method == 0x10 and raw != packed):
+        most = min(_LEAST_BLOCK << (token & 0x0F), packed if method == 0x10 else 255 * packed)
+        if method not in (0x10, 0x20) or raw > most or at > end or (method == 0x10 and raw != packed):
             raise Damaged(f"its LZ4 block at byte {block} is cut short or has impossible sizes", path=path)
         if (total := total + raw) > LARGEST:
             raise Damaged(f"unpacks to more than {LARGEST} bytes", path=path)
