@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from abscli.check.findings import HARMLESS, Code, EpochReport, Finding, StoreReport
 from formats.spark import layout, sources
@@ -12,8 +13,12 @@ from formats.spark.gather import BatchEvidence, CheckpointEvidence
 from formats.spark.store import timestamp
 from formats.view import Status
 
-_NOT_SPARKS = (Code.CONSERVATION, Code.TOPOLOGY_MISSING)
-"""Spark keeps neither counters of channels nor the job graph."""
+_NOT_SPARKS = {
+    Code.CONSERVATION: "Spark keeps no counters of what went over a channel",
+    Code.TOPOLOGY_MISSING: "a checkpoint does not hold the query",
+}
+_QUICK = "only presence and sizes were looked at"
+_ASK = "--deep asks Spark's own reader"
 
 
 @dataclass(slots=True)
@@ -27,7 +32,19 @@ class _Version:
     vouched: bool
 
 
+class SparkVerdict(NamedTuple):
+    """A report, and why what is unchecked is: epoch -> code -> reason."""
+
+    report: StoreReport
+    why: dict[int, dict[str, str]]
+
+
 def check_spark(evidence: CheckpointEvidence) -> StoreReport:
+    """The report of `judge`."""
+    return judge(evidence).report
+
+
+def judge(evidence: CheckpointEvidence) -> SparkVerdict:
     """All checks on a checkpoint.
 
     An epoch is restorable when its offsets, its commit, what its file sources have seen and the state of each of its
@@ -35,12 +52,14 @@ def check_spark(evidence: CheckpointEvidence) -> StoreReport:
     Spark also wants the offsets of the batch before, to start at all.
     A damaged snapshot that Spark notices and can do without (4.1 on) is told, and takes nothing away.
     """
-    versions = {(part.operator, part.partition, part.store): _versions(part, evidence) for part in evidence.partitions}
+    last = max((batch.batch for batch in evidence.batches), default=-1) + 1
+    versions = {(part.operator, part.partition, part.store): _versions(part, last) for part in evidence.partitions}
     by_task: dict[tuple[int, int], list[PartitionEvidence]] = {}
     for part in evidence.partitions:
         by_task.setdefault((part.operator, part.partition), []).append(part)
     reports: list[EpochReport] = []
     restorable: list[int] = []
+    why: dict[int, dict[str, str]] = {}
     before: BatchEvidence | None = None
     for batch in evidence.batches:
         state = _State()
@@ -48,9 +67,11 @@ def check_spark(evidence: CheckpointEvidence) -> StoreReport:
         findings += _state(batch, evidence, by_task, versions, state)
         regressed, compared = _positions(before, batch)
         findings += regressed
-        unchecked = {*_NOT_SPARKS, *_unchecked(evidence, state, batch)}
+        unchecked = {**_NOT_SPARKS, **dict(_unchecked(evidence, state, batch))}
         if not compared:
-            unchecked.add(Code.POSITION_REGRESSED)
+            said = "some source's offsets are of a kind that is not known, or those of the batch before are not there"
+            unchecked[Code.POSITION_REGRESSED] = said
+        why[batch.batch] = {str(code): unchecked[code] for code in Code if code in unchecked}
         verdict = _verdict(batch, evidence, findings)
         exact = verdict is Status.COMPLETE or (
             verdict is Status.DAMAGED and batch.committed and all(f in state.spared for f in findings)
@@ -71,7 +92,7 @@ def check_spark(evidence: CheckpointEvidence) -> StoreReport:
     findings = [_finding(problem, None) for problem in evidence.problems]
     findings += [_finding(problem, None) for problem in dict.fromkeys(evidence.stale)]
     findings += [_orphan(path) for path in evidence.orphans]
-    return StoreReport(tuple(reports), tuple(findings), (), tuple(restorable))
+    return SparkVerdict(StoreReport(tuple(reports), tuple(findings), (), tuple(restorable)), why)
 
 
 def _follows(before: BatchEvidence | None, batch: BatchEvidence) -> bool:
@@ -89,6 +110,7 @@ class _State:
     vouched: bool = True
     shapes: bool = True
     places: bool = True
+    unread: str | None = None
     spared: set[Finding] = field(default_factory=set)
 
 
@@ -133,6 +155,9 @@ def _state(
     """The state that a committed batch left, task by task."""
     if not batch.committed:
         return
+    if evidence.unread is not None:
+        state.unread, state.vouched, state.shapes, state.places = evidence.unread, False, False, False
+        return
     version = batch.batch + 1
     said = batch.offsets.partitions if batch.offsets else None
     tasks = evidence.expected.get(said) or next(iter(evidence.expected.values()), [])
@@ -152,6 +177,7 @@ def _state(
             state.vouched &= found.vouched
             state.shapes &= part.shapes
             state.places &= part.places
+            state.unread = state.unread or part.unread
             yield from (_finding(problem, name) for problem in found.blame)
             for problem in found.named:
                 spared = _finding(problem, name)
@@ -160,30 +186,39 @@ def _state(
                 yield spared
 
 
-def _versions(part: PartitionEvidence, evidence: CheckpointEvidence) -> list[_Version]:
+_EXACT = _Version((), (), True, True)
+_UNVOUCHED = _Version((), (), True, False)
+
+
+def _versions(part: PartitionEvidence, last: int) -> list[_Version]:
     """Each version of a partition up to the newest batch's, from the files that lead to it, as Spark takes them."""
-    last = max((batch.batch for batch in evidence.batches), default=-1) + 1
-    out = [_Version((), (), True, True)]
+    out = [_EXACT]
+    logs, snapshots = part.versions()
     for version in range(1, last + 1):
-        whole, log = part.files.whole(version), part.files.log(version)
-        at_whole, at_log = part.of(whole), part.of(log)
-        named = tuple(at_whole.problems) if at_whole is not None else ()
+        at_whole, at_log = snapshots.get(version), logs.get(version)
         before = out[-1]
         if at_whole is not None and not at_whole.loud:
             spare = tuple(at_log.problems) if at_log is not None else ()
             out.append(_Version(_blamed(at_whole), spare, True, at_whole.vouched))
+        elif at_log is not None and at_log.plain and at_whole is None and (before is _EXACT or before is _UNVOUCHED):
+            out.append(before)
         elif at_log is not None:
+            named = tuple(at_whole.problems) if at_whole is not None else ()
             blame = (*before.blame, *_blamed(at_log))
             if not blame and (wanted := part.unreached(version)) is not None:
                 said = f"cannot be used, and Spark finds no way to version {version} without it in checkpoint format 2"
                 blame = (Problem("missing-file", wanted, said, True),)
             out.append(_Version(blame, named, before.there, before.vouched and at_log.vouched))
-        elif named:
-            out.append(_Version(named, (), before.there, False))
+        elif at_whole is not None:
+            out.append(_Version(tuple(at_whole.problems), (), before.there, False))
         else:
             missing = Problem("missing-file", f"{part.folder}/{_name(part, version)}", _lost(version), True)
             blame = before.blame if before.blame and not before.there else (missing,)
             out.append(_Version(blame, (), False, False))
+        if out[-1] == _EXACT:
+            out[-1] = _EXACT
+        elif out[-1] == _UNVOUCHED:
+            out[-1] = _UNVOUCHED
     return out
 
 
@@ -207,9 +242,7 @@ def _lost(version: int) -> str:
 
 def _purged(part: PartitionEvidence, versions: list[_Version], version: int) -> bool:
     """Whether a version is older than all that is kept of its partition: deleted on purpose."""
-    oldest = min((found.file.version for found in part.evidence.values()), default=0)
-    first = next((n for n, found in enumerate(versions) if n and found.there), None)
-    return oldest > 1 and first is not None and version < first and not versions[version].there
+    return not versions[version].there and part.files.purged(version)
 
 
 def _positions(before: BatchEvidence | None, batch: BatchEvidence) -> tuple[list[Finding], bool]:
@@ -234,16 +267,20 @@ def _positions(before: BatchEvidence | None, batch: BatchEvidence) -> tuple[list
     return found, compared
 
 
-def _unchecked(evidence: CheckpointEvidence, state: _State, batch: BatchEvidence) -> Iterator[Code]:
+def _unchecked(evidence: CheckpointEvidence, state: _State, batch: BatchEvidence) -> Iterator[tuple[Code, str]]:
+    """What could not be checked of a batch, and why."""
     if evidence.quick or not state.vouched or not batch.vouched:
-        yield Code.DIGEST_MISMATCH
+        said = "some files have no checksum of any kind, or one that could not be made use of"
+        yield Code.DIGEST_MISMATCH, _QUICK if evidence.quick else said
+    unread = f"{state.unread or 'the columns of some state are not known'}; {_ASK}"
     if evidence.quick or not state.shapes:
-        yield Code.ROW_MISMATCH
+        yield Code.ROW_MISMATCH, _QUICK if evidence.quick else unread
     if evidence.quick or not state.places:
-        yield Code.MISPLACED_KEY
+        said = unread if not state.shapes else "which columns some state is partitioned by is not known"
+        yield Code.MISPLACED_KEY, _QUICK if evidence.quick else said
     if not batch.committed:
-        yield Code.MISSING_ACK
-        yield Code.MISSING_FILE
+        for code in (Code.MISSING_ACK, Code.MISSING_FILE):
+            yield code, "the batch was not committed: what is not there may not have been written yet"
 
 
 def _verdict(batch: BatchEvidence, evidence: CheckpointEvidence, findings: list[Finding]) -> Status:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from abscli.check.findings import Code, Finding, StoreReport
 from abscli.check.formats import Checked, Progress
-from abscli.check.spark import check_spark
+from abscli.check.spark import judge
 from formats.open import NOTHING, Looking, resolve_epoch
 from formats.spark.gather import gather
 from formats.spark.store import SparkStore
@@ -27,10 +27,13 @@ def check(
     store = SparkStore(storage)
     number = None if epoch is None else resolve_epoch(store, epoch)
     evidence = gather(
-        store.checkpoint, quick=quick, progress=lambda read: progress(read, None), workers=workers(store, quick)
-    )
-    report = check_spark(evidence)
-    return Checked(report if number is None else only(report, number), store.job, number)
+        store.checkpoint, quick=quick, progress=lambda read: progress(read, None), only=number,
+        workers=workers(store, quick or number is not None),
+    )  # fmt: skip
+    report, why = judge(evidence)
+    if number is not None:
+        report, why = only(report, number), {number: why[number]}
+    return Checked(report, store.job, number, why)
 
 
 def workers(store: SparkStore, quick: bool) -> int:

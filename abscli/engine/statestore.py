@@ -34,25 +34,37 @@ def _session(context: Any, store: SparkStore) -> Iterator[Any]:
 
 
 def _frame(session: Any, store: SparkStore, epoch: int, family: Family) -> Any:
-    """The rows of one state as Spark's `statestore` source has them."""
+    """The rows of one state as Spark's `statestore` source has them; EngineError for what it does not give."""
     options: dict[str, Any] = {"batchId": epoch, "operatorId": family.operator.id}
-    transform = (family.operator.name or "").startswith("transformWithState")
-    if transform and family.grouped:
-        options["stateVarName"] = family.name
-    else:
+    if not family.grouped:
         options["storeName"] = family.store.name
+    elif family.operator.name == "symmetricHashJoin":
+        side, _, what = (family.name or "").partition("-")
+        if what not in _JOINED:
+            said = f"Spark's reader gives the rows of a join's {side} side only as a whole, not {family.name}"
+            raise EngineError(said, hint=f"ask for {side}-{' or '.join(_JOINED)}")
+        options["joinSide"] = side
+    else:
+        options["stateVarName"] = family.name
     return session.read.format("statestore").options(**options).load(store.path)
 
 
+_JOINED = ("keyWithIndexToValue", "keyWithTsToValues")
+"""Column families of newer joins that hold the rows of a side."""
+
+
 def spark_rows(context: Any, store: SparkStore, epoch: int, family: Family) -> Iterator[pa.RecordBatch]:
-    """The rows of a state, read by Spark: structs `key` and `value` (or what it calls them), and `partition_id`.
+    """The rows of a state, read by Spark: plain columns, named as those that are read without it, and `partition_id`.
 
     EngineError with the first line of what Spark says where it refuses.
     """
     try:
         with _session(context, store) as session:
-            yield from _frame(session, store, epoch, family).toArrow().to_batches()
-    except FormatError:
+            frame = _frame(session, store, epoch, family)
+            names = _plain_names(frame.schema)
+            for batch in _apart(frame).toArrow().to_batches():
+                yield _flat(batch, names)
+    except (FormatError, EngineError):
         raise
     except Exception as error:
         said = _said(error)
@@ -61,9 +73,57 @@ def spark_rows(context: Any, store: SparkStore, epoch: int, family: Family) -> I
         raise EngineError(f"Spark does not read batch {epoch}: {said}", hint=hint if moved else None) from error
 
 
+def _apart(frame: Any) -> Any:
+    """The frame with other names within its structs: Arrow wants each but once, and Spark's aggregates are all `sum`.
+    Year-month intervals, which PySpark does not have in Arrow, are their months."""
+    from pyspark.sql.functions import col
+    from pyspark.sql.types import ArrayType, IntegerType, MapType, StructType, YearMonthIntervalType
+
+    def named_apart(of: Any) -> Any:
+        if isinstance(of, StructType):
+            made, taken = StructType(), set[str]()
+            for field in of.fields:
+                name, n = field.name, 1
+                while name in taken:
+                    n += 1
+                    name = f"{field.name}_{n}"
+                taken.add(name)
+                made.add(name, named_apart(field.dataType), field.nullable)
+            return made
+        if isinstance(of, ArrayType):
+            return ArrayType(named_apart(of.elementType), of.containsNull)
+        if isinstance(of, MapType):
+            return MapType(named_apart(of.keyType), named_apart(of.valueType), of.valueContainsNull)
+        return IntegerType() if isinstance(of, YearMonthIntervalType) else of
+
+    return frame.select(*(col(field.name).cast(named_apart(field.dataType)) for field in frame.schema.fields))
+
+
+def _plain_names(schema: Any) -> list[str]:
+    """The names of columns once structs are taken apart, `partition_id` last."""
+    from formats.spark.tables import unique
+
+    names = []
+    for field in schema.fields:
+        if field.name != PARTITION:
+            inside = getattr(field.dataType, "fields", None)
+            names += [field.name] if inside is None else [part.name for part in inside]
+    return [*unique(names), PARTITION]
+
+
+def _flat(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
+    """The structs `key` and `value` (of transformWithState also `user_map_key` and so on) as columns of their own."""
+    import pyarrow as pa
+
+    arrays: list[pa.Array] = []
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if field.name != PARTITION:
+            arrays += column.flatten() if pa.types.is_struct(field.type) else [column]
+    return pa.RecordBatch.from_arrays([*arrays, batch.column(PARTITION)], names=names)
+
+
 class AskedOfSpark:
-    """A checkpoint whose state Spark itself reads, for whatever works through the view. Rows have plain columns, named
-    as those that are read without Spark."""
+    """A checkpoint whose state Spark itself reads, for whatever works through the view."""
 
     def __init__(self, store: SparkStore, context: Any) -> None:
         self._store, self._context = store, context
@@ -73,30 +133,7 @@ class AskedOfSpark:
 
     def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
         """As `CheckpointStore.state`; EngineError with what Spark says where it refuses."""
-        family = self._store.family(epoch, operator, name)
-        for batch in spark_rows(self._context, self._store, epoch, family):
-            yield plain_columns(batch)
-
-
-def plain_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The structs `key` and `value` (of transformWithState also `user_map_key` and so on) as columns of their own."""
-    import pyarrow as pa
-
-    names: list[str] = []
-    arrays: list[pa.Array] = []
-    for field, column in zip(batch.schema, batch.columns, strict=True):
-        inside = pa.types.is_struct(field.type) and field.name != PARTITION
-        parts = zip(field.type, column.flatten(), strict=True) if inside else [(field, column)]
-        for part, array in parts:
-            name, n = part.name, 1
-            while name in names or (name == PARTITION and inside):
-                n += 1
-                name = f"{part.name}_{n}"
-            names.append(name)
-            arrays.append(array)
-    at = names.index(PARTITION) if PARTITION in names else -1
-    order = [i for i in range(len(names)) if i != at] + ([at] if at >= 0 else [])
-    return pa.RecordBatch.from_arrays([arrays[i] for i in order], names=[names[i] for i in order])
+        yield from spark_rows(self._context, self._store, epoch, self._store.family(epoch, operator, name))
 
 
 def deep_findings(context: Any, storage: Storage, report: StoreReport) -> dict[int, list[Finding]]:
@@ -108,11 +145,12 @@ def deep_findings(context: Any, storage: Storage, report: StoreReport) -> dict[i
 def deep_check(context: Any, store: SparkStore, epoch: int) -> list[Finding]:
     """What Spark's reader finds wrong with a batch's state, or finds other rows in than are found without it.
 
-    Slow: Spark loads every partition of every store. Column families of joins are left out: it does not read them.
+    Slow: Spark loads every partition of every store. Of the column families of joins it gives only those with rows.
     """
     found: list[Finding] = []
     for family in store.families(epoch):
-        if family.kind in ("internal", "timers") or (family.grouped and family.operator.name == "symmetricHashJoin"):
+        joined = family.grouped and family.operator.name == "symmetricHashJoin"
+        if family.kind in ("internal", "timers") or (joined and (family.name or "").partition("-")[2] not in _JOINED):
             continue
         path = f"{layout.STATE}/{family.operator.id}"
         try:

@@ -1,22 +1,25 @@
-"""Decompression of state files: LZ4 blocks as lz4-java frames them, zstd, and snappy as snappy-java frames it.
+"""Decompression of state files: LZ4 blocks as lz4-java frames them, zstd, lzf, and snappy as snappy-java frames it.
 
 The codec is told by the first bytes. An LZ4 block carries an xxHash32 of its content; zstd as Spark writes it has no
-checksum, and snappy has none: a flipped bit there may decode to something else.
+checksum, and snappy and lzf have none: a flipped bit there may decode to something else.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from formats.errors import Damaged, UnsupportedVersion
+from formats.errors import Damaged
+from formats.spark import lzf
 from formats.spark.checksums import ChecksumMismatch
 
 LZ4 = b"LZ4Block"
 ZSTD = b"\x28\xb5\x2f\xfd"
 SNAPPY = b"\x82SNAPPY\0"
-LARGEST_BLOCK = 1 << 25
-"""The largest LZ4 block that lz4-java writes."""
+_HEAD = struct.Struct("<8sBIII")
+_LEAST_BLOCK = 1 << 10
+"""Bytes of the smallest LZ4 block that lz4-java writes; how often it is doubled stands in each block's token."""
 LARGEST = 1 << 31
 """State files that unpack to more than this are refused."""
 
@@ -30,7 +33,7 @@ class Unpacked(NamedTuple):
 
 
 def unpack(data: bytes, path: str, *, vouched: bool = False) -> Unpacked:
-    """The content of a compressed state file; Damaged, or UnsupportedVersion for a codec that is not read here.
+    """The content of a compressed state file; Damaged, also for a codec that Spark does not have.
 
     vouched: a checksum holds for all of the bytes, so that those of lz4's blocks need not be made again.
     """
@@ -42,9 +45,9 @@ def unpack(data: bytes, path: str, *, vouched: bool = False) -> Unpacked:
         return Unpacked(_snappy(data, path), "snappy", False)
     if not data:
         raise Damaged("is empty", path=path)
-    if data[:2] == b"ZV":
-        raise UnsupportedVersion("is compressed with lzf, which is not read here", path=path)
-    raise Damaged("begins with no magic number of lz4, zstd or snappy", path=path)
+    if data[:2] == lzf.MAGIC:
+        return Unpacked(lzf.unpack_lzf(data, path, LARGEST), "lzf", False)
+    raise Damaged("begins with no magic number of lz4, lzf, snappy or zstd", path=path)
 
 
 def _lz4(data: bytes, path: str, vouched: bool) -> bytes:
@@ -55,39 +58,37 @@ def _lz4(data: bytes, path: str, vouched: bool) -> bytes:
     out: list[bytes] = []
     sums: list[int] = []
     at = total = 0
-    while at < len(data):
-        head = data[at : at + 21]
-        if len(head) < 21 or head[:8] != LZ4:
-            raise Damaged(f"no LZ4 block at byte {at}", path=path)
-        method = head[8] & 0xF0
-        packed, raw, check = (int.from_bytes(head[i : i + 4], "little") for i in (9, 13, 17))
-        body = data[at + 21 : at + 21 + packed]
-        at += 21 + packed
+    end = len(data)
+    while at + _HEAD.size <= end:
+        magic, token, packed, raw, check = _HEAD.unpack_from(data, at)
+        if magic != LZ4:
+            break
+        block, at = at, at + _HEAD.size + packed
         if raw == 0:
-            if packed or check or at != len(data):
-                raise Damaged(f"bytes after its LZ4 end mark at byte {at - packed - 21}", path=path)
+            if packed or check or at != end:
+                raise Damaged(f"bytes after its LZ4 end mark at byte {block}", path=path)
             for i, got in enumerate([] if vouched else xxhash32s(out, 0x9747B28C)):
                 if got & 0x0FFFFFFF != sums[i]:
                     said = f"its LZ4 block {i} of {len(out)} does not have the checksum that was written"
                     raise ChecksumMismatch(said, path=path, hint="bits of it have changed")
-            return b"".join(out)
-        if (
-            method not in (0x10, 0x20)
-            or raw > LARGEST_BLOCK
-            or len(body) < packed
-            or (method == 0x10 and raw != packed)
-        ):
-            raise Damaged(f"its LZ4 block at byte {at - packed - 21} is cut short or has impossible sizes", path=path)
+            return out[0] if len(out) == 1 else b"".join(out)
+        method = token & 0xF0
+        most = min(_LEAST_BLOCK << (token & 0x0F), packed if method == 0x10 else 255 * packed)
+        if method not in (0x10, 0x20) or raw > most or at > end or (method == 0x10 and raw != packed):
+            raise Damaged(f"its LZ4 block at byte {block} is cut short or has impossible sizes", path=path)
         if (total := total + raw) > LARGEST:
             raise Damaged(f"unpacks to more than {LARGEST} bytes", path=path)
+        body = data[block + _HEAD.size : at]
         if method == 0x20:
             codec = codec or pa.Codec("lz4_raw")
             try:
                 body = codec.decompress(body, raw, asbytes=True)
             except (OSError, ValueError):
-                raise Damaged(f"its LZ4 block at byte {at - packed - 21} does not unpack", path=path) from None
+                raise Damaged(f"its LZ4 block at byte {block} does not unpack", path=path) from None
         out.append(body)
         sums.append(check)
+    if at < end:
+        raise Damaged(f"no LZ4 block at byte {at}", path=path)
     raise Damaged("ends without the LZ4 end mark", path=path, hint="it was cut short")
 
 

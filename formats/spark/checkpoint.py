@@ -6,7 +6,8 @@ import re
 
 from formats.errors import Damaged, NotFound, UnsafePath, UnsupportedVersion
 from formats.spark import layout, logs
-from formats.spark.checksums import check_hadoop_crc, check_spark_crc, hadoop_crc_name
+from formats.spark.checksums import check_hadoop_crc, check_spark_crc
+from formats.spark.folders import Folders, Listing
 from formats.spark.layout import StateFile
 from formats.spark.offsets import Commit, Offsets, parse_commit, parse_offsets
 from formats.spark.operators import (
@@ -21,8 +22,6 @@ from formats.spark.schema import StateSchema, parse_schema, schema_path, schema_
 from formats.storage import Storage
 
 UNREADABLE = (Damaged, UnsupportedVersion, UnsafePath, NotFound)
-LARGEST_FILE = 1 << 33
-"""State files larger than this are not read."""
 
 
 def is_spark(storage: Storage) -> bool:
@@ -37,70 +36,78 @@ class Checkpoint:
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
-        self._listed: dict[str, dict[str, int]] = {}
-        self._folders: dict[str, list[str]] = {}
+        self._place = Folders(storage)
+        self._listed: dict[str, Listing] = {}
         self._state: dict[str, list[StateFile]] = {}
+        self._batches: dict[str, list[int]] = {}
         self._offsets: dict[int, Offsets] = {}
         self._commits: dict[int, Commit] = {}
         self._operators: dict[int, OperatorInfo] | None = None
         self._schemas: dict[tuple[int, str], tuple[StateSchema, ...]] = {}
+        self.family_ids: dict[tuple[int, str], dict[str, int]] = {}
 
     # Files
 
-    def files(self, folder: str) -> dict[str, int]:
-        """Names and sizes of the files in a folder, hidden checksum files too; none if it is not there."""
+    def listing(self, folder: str) -> Listing:
+        """What is in a folder; nothing if it is not there."""
         if folder not in self._listed:
-            self._listed[folder] = {}
-            self._folders[folder] = []
-            for name, size in self.storage.list(folder):
-                if size is None:
-                    self._folders[folder].append(name)
-                else:
-                    self._listed[folder][name] = size
+            self._listed[folder] = self._place.listing(folder)
         return self._listed[folder]
+
+    def files(self, folder: str) -> dict[str, int]:
+        """Names and sizes of the files in a folder, but for hidden ones."""
+        return self.listing(folder).files
+
+    def folders(self, folder: str) -> list[str]:
+        """Names of the folders in a folder, sorted."""
+        return sorted(self.listing(folder).folders)
 
     def forget(self, folder: str) -> None:
         """Let go of the listing of a folder and those in it: what is asked for again is listed again."""
         for known in [name for name in self._listed if name == folder or name.startswith(f"{folder}/")]:
-            del self._listed[known], self._folders[known]
+            del self._listed[known]
             self._state.pop(known, None)
 
-    def folders(self, folder: str) -> list[str]:
-        """Names of the folders in a folder."""
-        self.files(folder)
-        return self._folders[folder]
+    def has(self, path: str) -> bool:
+        """Whether there is such a file, hidden or not."""
+        folder, _, name = path.rpartition("/")
+        found = self.listing(folder)
+        return name in (found.hidden if name[0] == "." else found.files)
 
     def size(self, path: str) -> int | None:
-        """Bytes of a file; None if it is not there."""
+        """Bytes of a file that is not hidden; None if it is not there."""
         folder, _, name = path.rpartition("/")
         return self.files(folder).get(name)
 
     def read(self, path: str) -> bytes:
         """The bytes of a file, unchecked."""
-        size = self.size(path)
-        if size is None:
+        if not self.has(path):
             raise NotFound("is not there", path=path)
-        if size > LARGEST_FILE:
-            raise Damaged(f"has {size} bytes, more than {LARGEST_FILE}", path=path)
-        return self.storage.read(path)
+        folder, _, name = path.rpartition("/")
+        return self._place.read(folder, name, self.files(folder).get(name))
 
     def checked(self, path: str) -> tuple[bytes, bool]:
         """The bytes of a file, held against the checksum files of both kinds beside it, and whether there was one."""
-        data = self.read(path)
+        folder, _, name = path.rpartition("/")
+        files, hidden, _ = self.listing(folder)
+        if name not in files:
+            raise NotFound("is not there", path=path)
+        data = self._place.read(folder, name, files[name])
         vouched = False
-        hidden = hadoop_crc_name(path)
-        if self.size(hidden) is not None:
-            check_hadoop_crc(data, self.read(hidden), path)
+        if (crc := f".{name}.crc") in hidden:
+            check_hadoop_crc(data, self._place.read(folder, crc, None), path)
             vouched = True
-        if not path.endswith(".crc") and self.size(path + ".crc") is not None:
-            vouched |= check_spark_crc(data, self.read(path + ".crc"), path)
+        if (crc := f"{name}.crc") in files:
+            vouched |= check_spark_crc(data, self._place.read(folder, crc, files[crc]), path)
         return data, vouched
 
     # Logs
 
     def batches(self, log: str) -> list[int]:
         """The numbers in a log's folder, ascending."""
-        return list(logs.entries(self.files(log))[0])
+        if log not in self._batches:
+            self._batches[log] = list(logs.entries(self.files(log))[0])
+        return self._batches[log]
 
     @property
     def query_id(self) -> str | None:
@@ -194,7 +201,6 @@ class Checkpoint:
         """The state files of one partition of a store, by version."""
         folder = layout.store_dir(operator, partition, store)
         if folder not in self._state:
-            visible = ((name, size) for name, size in self.files(folder).items() if name[0] != ".")
-            found = (layout.state_file(name, size) for name, size in visible)
-            self._state[folder] = sorted(file for file in found if file is not None)
+            found = (layout.state_file(name, size) for name, size in self.files(folder).items())
+            self._state[folder] = sorted((file for file in found if file is not None), key=layout.by_version)
         return self._state[folder]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from formats.errors import NotFound
 from formats.spark import layout, logs
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
-from formats.spark.layout import StateFile
 from formats.spark.operators import OperatorInfo, StoreInfo
 from formats.spark.rocks import parse_zip
 from formats.spark.rules import Coding, Rule, partition_rule
 from formats.spark.schema import StateSchema
+from formats.spark.types import Field, Type, struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class Family:
         if not self.grouped:
             return Coding(self.schema, rocks)
         number = families.get(self.schema.name)
-        return None if number is None else Coding(self.schema, rocks, number, self.kind == "list")
+        listed = self.kind == "list" or self.schema.time is not None
+        return None if number is None else Coding(self.schema, rocks, number, listed)
 
 
 _KINDS = {"ValueState": "value", "ListState": "list", "MapState": "map", "TimerState": "timers"}
@@ -51,7 +52,7 @@ def families(checkpoint: Checkpoint, operator: OperatorInfo, store: StoreInfo, e
     kinds = variables(operator)
     transform = (operator.name or "").startswith("transformWithState")
     out = []
-    for schema in schemas:
+    for schema in map(partial(_as_written, operator.name), schemas):
         rule = partition_rule(operator.name, store.name, schema)
         opaque = None
         if transform and encoding != "unsaferow":
@@ -65,10 +66,21 @@ def families(checkpoint: Checkpoint, operator: OperatorInfo, store: StoreInfo, e
         kind = kinds.get(schema.name, "keyed")
         if schema.name.startswith("$"):
             kind = "timers" if "Timers_" in schema.name else "internal"
-        if schema.name.startswith(("left-keyWithTs", "right-keyWithTs")):
-            kind = "list"
+        if schema.time is not None:
+            kind = "list" if schema.time == "behind" else "internal"  # in front: an index of Spark's own
         out.append(Family(operator, store, schema.name, kind, schema, rule, opaque))
     return out
+
+
+def _as_written(operator: str | None, schema: StateSchema) -> StateSchema:
+    """A schema as rows are written: format 1 of groups with state calls a time an integer and writes a long."""
+    fields = schema.value.fields
+    if operator not in _GROUPS or not fields or fields[-1] != Field("timeoutTimestamp", Type("integer")):
+        return schema
+    return replace(schema, value=struct(*fields[:-1], Field("timeoutTimestamp", Type("long"))))
+
+
+_GROUPS = ("flatMapGroupsWithState", "applyInPandasWithState")
 
 
 def variables(operator: OperatorInfo) -> dict[str, str]:
@@ -89,9 +101,22 @@ def variables(operator: OperatorInfo) -> dict[str, str]:
     }
 
 
-def family_numbers(checkpoint: Checkpoint, folder: str, files: Iterable[StateFile]) -> dict[str, int]:
-    """Ids of column families by name, as the newest readable snapshot of a partition has them."""
-    for file in sorted(files, reverse=True):
+def family_numbers(checkpoint: Checkpoint, operator: int, partition: int, store: str) -> dict[str, int]:
+    """Ids of column families by name, as the newest readable snapshot of a partition has them, or, as all number them
+    alike, of another partition; none where there is no snapshot at all."""
+    own = _numbers(checkpoint, operator, partition, store)
+    if own:
+        return own
+    key = (operator, store)
+    if key not in checkpoint.family_ids:
+        others = (_numbers(checkpoint, operator, other, store) for other in checkpoint.partitions(operator))
+        checkpoint.family_ids[key] = next((found for found in others if found), {})
+    return checkpoint.family_ids[key]
+
+
+def _numbers(checkpoint: Checkpoint, operator: int, partition: int, store: str) -> dict[str, int]:
+    folder = layout.store_dir(operator, partition, store)
+    for file in reversed(checkpoint.state_files(operator, partition, store)):
         if file.kind == "zip":
             path = f"{folder}/{file.name}"
             try:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from formats.errors import FormatError, NotFound
 from formats.spark.checksums import ChecksumMismatch
 from formats.spark.codings import Family
-from formats.spark.layout import StateFile
+from formats.spark.layout import SNAPSHOTS, StateFile
 from formats.spark.replay import PartitionFiles
 
 
@@ -23,16 +24,17 @@ class Problem:
 
 @dataclass(slots=True)
 class FileEvidence:
-    """What was found of one state file. problems: of it, or of an SST file that it needs; rows: records or live keys;
-    vouched: a checksum vouches for all of its bytes; doubted: it and what is before it do not agree, and neither is
-    known to be the wrong one; since: of a changelog of checkpoint format 2, the oldest version of its lineage."""
+    """What was found of one state file. problems: of it, or of an SST file that it needs; vouched: a checksum vouches
+    for all of its bytes; doubted: it and what is before it do not agree, and neither is known to be the wrong one;
+    unread: why what it holds is not read here; since: of a changelog of checkpoint format 2, the oldest version of its
+    lineage."""
 
     file: StateFile
     path: str
     problems: list[Problem] = field(default_factory=list)
-    rows: int | None = None
     vouched: bool = False
     doubted: str | None = None
+    unread: str | None = None
     since: int | None = None
 
     @property
@@ -41,18 +43,16 @@ class FileEvidence:
         return any(problem.loud for problem in self.problems)
 
     @property
-    def silent(self) -> bool:
-        """Whether Spark would take what is wrong for right."""
-        return not self.loud and (bool(self.problems) or self.doubted is not None)
+    def plain(self) -> bool:
+        """Whether there is nothing to be said of it."""
+        return self.vouched and not self.problems and self.doubted is None and self.since is None
 
 
 @dataclass(slots=True)
 class PartitionEvidence:
-    """All state files of one partition of a store. orphans: paths that no version refers to.
-
-    shapes, places, snapshots: whether the shape of all rows, the place of all keys, and agreement of snapshots with
-    what is before them were checked.
-    """
+    """The state files of one partition of a store. evidence: by name, of those that were read; orphans: paths that no
+    version refers to; shapes, places: whether the shape of all rows and the place of all keys were checked; unread: why
+    not, where that is known."""
 
     operator: int
     partition: int
@@ -63,12 +63,30 @@ class PartitionEvidence:
     orphans: list[str]
     shapes: bool
     places: bool
-    snapshots: bool
+    unread: str | None
 
     @property
     def task(self) -> str:
         """The task that the partition is."""
         return f"{self.operator}/{self.partition}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What goes between processes: nothing of files of which there is nothing to be said but their names."""
+        plain = [name for name, found in self.evidence.items() if found.plain]
+        told = {name: found for name, found in self.evidence.items() if not found.plain}
+        return _unpacked, (self.operator, self.partition, self.store, self.folder, self.files, plain, told,
+                           self.orphans, self.shapes, self.places, self.unread)  # fmt: skip
+
+    def versions(self) -> tuple[dict[int, FileEvidence], dict[int, FileEvidence]]:
+        """Logs and snapshots by version; of checkpoint format 2 those that were committed."""
+        logs: dict[int, FileEvidence] = {}
+        whole: dict[int, FileEvidence] = {}
+        by_id = self.files.with_ids
+        for found in self.evidence.values():
+            version, uuid, kind, _, _ = found.file
+            if not by_id or uuid == self.files.id_of(version):
+                (whole if kind in SNAPSHOTS else logs)[version] = found
+        return logs, whole
 
     def unreached(self, version: int) -> str | None:
         """The snapshot that Spark wants for a version of checkpoint format 2 and does not get past, by its path.
@@ -97,14 +115,26 @@ class PartitionEvidence:
 
     def of(self, file: StateFile | None) -> FileEvidence | None:
         """The evidence of a file."""
-        return None if file is None else self.evidence[file.name]
+        return None if file is None else self.evidence.get(file.name)
+
+
+def _unpacked(
+    operator: int, partition: int, store: str, folder: str, files: PartitionFiles, plain: list[str],
+    told: dict[str, FileEvidence], orphans: list[str], shapes: bool, places: bool, unread: str | None,
+) -> PartitionEvidence:  # fmt: skip
+    """The inverse of `PartitionEvidence.__reduce__`."""
+    for name in plain:
+        file = files.named(name)
+        assert file is not None
+        told[name] = FileEvidence(file, f"{folder}/{name}", vouched=True)
+    return PartitionEvidence(operator, partition, store, folder, files, told, orphans, shapes, places, unread)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionWork:
     """What is to be read. families: of the store, None where its schema cannot be read; partitions: how many there
     are, of a checkpoint that was repartitioned also how many there were; strict: whether they go by all key columns;
-    newest: version of the newest batch that was begun."""
+    newest: version of the newest batch that was begun; only: the version that is asked for, None for all."""
 
     operator: int
     partition: int
@@ -115,6 +145,7 @@ class PartitionWork:
     row_checksums: bool
     strict: bool
     newest: int
+    only: int | None = None
 
 
 def blame(found: FileEvidence, code: str, said: str) -> None:

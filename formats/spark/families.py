@@ -4,9 +4,11 @@ HDFS-backed files hold bare UnsafeRows. RocksDB puts, in front of a key: 2 bytes
 (little-endian; only where a store has column families); then either the row behind a version byte 0, or, where keys
 are scanned by prefix or range, the size of the row of the leading columns (4 bytes), that row and the row of the
 others, each behind a version byte. Columns of a range scan are big-endian texts behind a byte for null (2), sign - (0)
-or + (1). A value is its row behind a version byte; of a list, rows one after the other, each behind its size.
+or + (1). Joins of format 4 store the time of a key on its own, before or behind its row: 8 big-endian bytes, the sign
+turned round. A value is its row behind a version byte; of a list, rows one after the other, each behind its size.
 With row checksums, 4 bytes of CRC32C of key and value stand before each value, and of the key before each deleted key;
-RocksDB puts the size of the value (4 bytes) behind it. Spark: `RocksDBStateEncoder`, `KeyValueChecksumEncoder`.
+RocksDB puts the size of the value (4 bytes) behind it, for each item of a list. Spark: `RocksDBStateEncoder`,
+`KeyValueChecksumEncoder`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import numpy as np
 
 from formats.errors import Damaged
 from formats.spark import murmur3
-from formats.spark.checksums import ChecksumMismatch, crc32cs
+from formats.spark.checksums import ChecksumMismatch, crc32c, crc32cs
 from formats.spark.records import Records
 from formats.spark.rules import Coding, Rule, composite
 from formats.spark.types import Field, Type, struct
@@ -58,7 +60,7 @@ def without_checksums(records: Records, rocks: bool, path: str) -> Records:
                 sums.append(int.from_bytes(value[at : at + 4], "little"))
                 parts.append(value[at + 8 : at + 8 + size])
                 summed.append(key + parts[-1])
-                at += 9 + size
+                at = _next_item(key, value, at + 8 + size)
             value = b",".join(parts)
         keys.append(key)
         values.append(value)
@@ -66,6 +68,17 @@ def without_checksums(records: Records, rocks: bool, path: str) -> Records:
         if got != said:
             raise ChecksumMismatch(f"a row has CRC32C {got:08x}, {said:08x} was written with it", path=path)
     return records._replace(keys=keys, values=values)
+
+
+def _next_item(key: bytes, value: bytes, at: int) -> int:
+    """Where a list with checksums goes on: behind a delimiter, or, from version 2 of Spark's merge operator on, at
+    once. A checksum may begin with the delimiter's byte."""
+    if value[at : at + 1] != b",":
+        return at
+    size = int.from_bytes(value[at + 4 : at + 8], "little")
+    item = value[at + 8 : at + 8 + size]
+    at_once = len(item) == size and crc32c(key + item) == int.from_bytes(value[at : at + 4], "little")
+    return at if at_once else at + 1
 
 
 def _enough(data: bytes, size: int, record: int, path: str) -> None:
@@ -100,6 +113,8 @@ class Keys:
         if not coding.rocks:
             rows = Rows(keys, schema.key)
             self._columns = [(rows, column) for column in rows.columns]
+        elif schema.time is not None:
+            self._timed(keys, skip, schema.time == "front")
         elif schema.ordered:
             self._split(keys, skip, schema.ordered)
         elif 0 < schema.prefix < len(fields):
@@ -140,6 +155,25 @@ class Keys:
             tail_rows = Rows(tails, struct(*(fields[i] for i in rest)))
             columns.update({i: (tail_rows, c) for i, c in zip(rest, tail_rows.columns, strict=True)})
         self._columns = [columns[i] for i in range(len(fields))]
+
+    def _timed(self, keys: list[bytes], skip: int, front: bool) -> None:
+        """Keys of a row and a time."""
+        fields = self.coding.schema.key.fields
+        wrong = np.array([len(key) < skip + 9 for key in keys], np.bool_)
+        self.faults.mark(np.arange(len(keys)), wrong, "its key has no room for a time")
+        if front:
+            times = [key[skip : skip + 8] for key in keys]
+            rows = [key[:skip] + key[skip + 8 :] for key in keys]
+        else:
+            times = [key[-8:] for key in keys]
+            rows = [key[:-8] for key in keys]
+        keyed = Rows(self._behind_version(rows, skip), struct(*fields[:-1]))
+        raw = np.frombuffer(b"".join(time.ljust(8, b"\0") for time in times), ">u8").astype(np.uint64)
+        words = np.zeros((len(keys), 2), np.uint64)
+        words[:, 1] = raw ^ np.uint64(1 << 63)
+        data = words.tobytes()
+        stamped = Rows([data[16 * n : 16 * n + 16] for n in range(len(keys))], struct(fields[-1]))
+        self._columns = [*((keyed, column) for column in keyed.columns), (stamped, stamped.columns[0])]
 
     def _ordered(self, texts: Rows, fields: list[Field]) -> Rows:
         """Rows of numbers from the texts whose bytes sort as the numbers do."""

@@ -69,7 +69,8 @@ class SourceEvidence:
 @dataclass(slots=True)
 class CheckpointEvidence:
     """A checkpoint's facts. problems: of no batch; stale: absolute paths that lead elsewhere; expected: the tasks of
-    each batch by its number of partitions; unread: operators whose schema cannot be read."""
+    each batch by its number of partitions; newest_commit: the newest batch with a commit, -1 if there is none; unread:
+    why no state is read."""
 
     root: str
     batches: list[BatchEvidence]
@@ -80,11 +81,8 @@ class CheckpointEvidence:
     orphans: list[str]
     expected: dict[int | None, list[tuple[int, int]]]
     quick: bool
-
-    @property
-    def newest_commit(self) -> int:
-        """The newest batch with a commit; -1 if there is none."""
-        return max((batch.batch for batch in self.batches if batch.committed), default=-1)
+    newest_commit: int
+    unread: str | None
 
 
 def gather(
@@ -93,19 +91,23 @@ def gather(
     quick: bool = False,
     progress: Callable[[int], None] | None = None,
     workers: int = 1,
+    only: int | None = None,
 ) -> CheckpointEvidence:
-    """Read a checkpoint whole, every file once. quick: state files by presence and size only.
+    """Read a checkpoint whole, every file once. quick: state files by presence and size only; only: what concerns one
+    batch, with the logs of the batch before it.
 
     progress: called with the bytes of the state files that are done; workers: processes that share the partitions out
     among them (started afresh, so worth it from some thousands of files on).
     """
-    batches = [_batch(checkpoint, number) for number in _numbers(checkpoint)]
+    numbers = _numbers(checkpoint)
+    batches = [_batch(checkpoint, number) for number in numbers if only is None or only - 1 <= number <= only]
     problems = _identity(checkpoint)
     found: list[PartitionEvidence] = []
     stale: list[Problem] = []
-    counts = {b.offsets.partitions for b in batches if b.offsets is not None and b.offsets.partitions is not None}
+    counts = set(_counts(checkpoint))
     newest = checkpoint.newest_offsets()
-    last = max((batch.batch for batch in batches), default=-1) + 1
+    last = max(numbers, default=-1) + 1
+    unread = newest.unread if newest is not None else None
     work: list[PartitionWork] = []
     metadata = False
     for operator in checkpoint.operators().values():
@@ -115,7 +117,7 @@ def gather(
         for index, store in enumerate(operator.stores):
             known = _families(checkpoint, operator, store, newest, problems)
             partitions = counts or {store.partitions}
-            for partition in checkpoint.partitions(operator.id):
+            for partition in checkpoint.partitions(operator.id) if unread is None else ():
                 work.append(
                     PartitionWork(
                         operator.id,
@@ -127,6 +129,7 @@ def gather(
                         newest is not None and newest.row_checksum,
                         newest is None or newest.strict,
                         last,
+                        None if only is None else only + 1,
                     )
                 )
     if not metadata:  # no operator has any: written before Spark 3.5
@@ -157,7 +160,20 @@ def gather(
         orphans + _leftovers(checkpoint),
         expected,
         quick,
+        max(checkpoint.batches(layout.COMMITS), default=-1),
+        unread,
     )
+
+
+def _counts(checkpoint: Checkpoint) -> Iterator[int]:
+    """How many partitions there are, and were before a checkpoint was repartitioned."""
+    for number in checkpoint.batches(layout.OFFSETS):
+        try:
+            said = checkpoint.offsets(number).partitions
+        except UNREADABLE:
+            continue
+        if said is not None:
+            yield said
 
 
 def _probed(
@@ -313,6 +329,6 @@ def _leftovers(checkpoint: Checkpoint) -> list[str]:
     return [
         f"{folder}/{name}"
         for folder in folders
-        for name in checkpoint.files(folder)
-        if name.startswith(".") and name.endswith(".tmp")
+        for name in sorted(checkpoint.listing(folder).hidden)
+        if name.endswith(".tmp")
     ]

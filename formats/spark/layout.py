@@ -16,9 +16,10 @@ SSTS = "SSTs"
 HDFS = "hdfs"
 ROCKSDB = "rocksdb"
 
-_STATE_FILE = re.compile(r"(\d{1,18})(?:_([0-9A-Za-z][0-9A-Za-z-]{0,63}))?\.(delta|snapshot|changelog|zip)")
-_LOG_ENTRY = re.compile(r"(\d{1,18})(\.compact)?")
+_WITH_ID = re.compile(r"(\d{1,18})_([0-9A-Za-z][0-9A-Za-z-]{0,63})", re.ASCII)
+_LOG_ENTRY = re.compile(r"(\d{1,18})(\.compact)?", re.ASCII)
 SNAPSHOTS = frozenset({"snapshot", "zip"})
+LOGS = frozenset({"delta", "changelog"})
 
 
 class StateFile(NamedTuple):
@@ -39,8 +40,18 @@ class StateFile(NamedTuple):
 
 def state_file(name: str, size: int) -> StateFile | None:
     """What a name says; None if it is not that of a state file."""
-    found = _STATE_FILE.fullmatch(name)
-    return StateFile(int(found[1]), found[2], found[3], name, size) if found else None
+    version, _, kind = name.partition(".")
+    if kind not in LOGS and kind not in SNAPSHOTS:
+        return None
+    if version.isdecimal() and version.isascii() and len(version) <= 18:
+        return StateFile(int(version), None, kind, name, size)
+    found = _WITH_ID.fullmatch(version)
+    return StateFile(int(found[1]), found[2], kind, name, size) if found else None
+
+
+def by_version(file: StateFile) -> tuple[int, bool, str]:
+    """The order to read state files in: logs of a version before snapshots of it."""
+    return file.version, file.whole, file.name
 
 
 def log_entry(name: str) -> tuple[int, bool] | None:

@@ -37,6 +37,12 @@ class Offsets(msgspec.Struct, frozen=True):
         return {"HDFSBackedStateStoreProvider": "hdfs", "RocksDBStateStoreProvider": "rocksdb"}.get(short, name)
 
     @property
+    def unread(self) -> str | None:
+        """Why state is not read here: it is kept by a provider that is not one of Spark's two."""
+        known = self.provider in (None, "hdfs", "rocksdb")
+        return None if known else f"state is kept by {self.provider}, which is not read here"
+
+    @property
     def codec(self) -> str | None:
         """The codec of state files."""
         return self.conf.get(CONF + "compression.codec")

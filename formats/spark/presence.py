@@ -10,6 +10,7 @@ from formats.spark.codings import expected_partitions
 from formats.spark.layout import StateFile
 from formats.spark.offsets import Offsets
 from formats.spark.operators import OperatorInfo, StoreInfo
+from formats.spark.replay import PartitionFiles
 from formats.spark.rocks import parse_zip
 
 if TYPE_CHECKING:
@@ -19,44 +20,80 @@ LOOK_INTO_ZIPS = 1000
 """Snapshots of RocksDB up to which the list of batches looks whether the SST files that they name are there."""
 
 
+class _Partition:
+    """What one partition of a store has. oldest: version of its oldest file; first: the oldest version that its files
+    lead to; missing: versions from 1 to the last that they do not lead to."""
+
+    def __init__(self) -> None:
+        self.oldest = 0
+        self.logs: set[int] = set()
+        self.whole: set[int] = set()
+        self.zips: list[StateFile] = []
+        self.first: int | None = None
+        self.missing: frozenset[int] = frozenset()
+
+    def settle(self, last: int) -> None:
+        """From what is there to what it leads to."""
+        every = range(1, last + 1)
+        if not self.whole and self.logs.issuperset(every):
+            self.first = 1
+            return
+        found, at = set[int](), True
+        for version in every:
+            at = version in self.whole or (at and version in self.logs)
+            if at:
+                found.add(version)
+        self.first = min(found, default=None)
+        self.missing = frozenset(every) - found
+
+
 class Presence:
     """Which partitions have the files of which version, and their bytes: by listing alone."""
 
     def __init__(self, store: SparkStore) -> None:
         self.store = store
-        self.operators = store.checkpoint.operators()
-        self._whole: dict[tuple[int, int, str], set[int]] = {}
-        self._bytes: dict[int, int] = {}
-        self._expected: dict[tuple[int, int | None], list[int]] = {}
-        zips = 0
-        ck = store.checkpoint
+        newest = store.checkpoint.newest_offsets()
+        known = newest is None or newest.unread is None
+        self.operators = store.checkpoint.operators() if known else {}
         self.last = max([-1, *store.epoch_numbers()]) + 1
+        self._bytes = [0] * (self.last + 1)
+        self._partitions: dict[tuple[int, int, str], _Partition] = {}
+        self._expected: dict[tuple[int, int | None], list[int]] = {}
+        self._lacking: dict[int | None, tuple[int, dict[int, list[tuple[str, str]]]]] = {}
         for operator in self.operators.values():
-            for partition in ck.partitions(operator.id):
+            for partition in store.checkpoint.partitions(operator.id):
                 for info in operator.stores:
-                    for file in ck.state_files(operator.id, partition, info.name):
-                        self._bytes[file.version] = self._bytes.get(file.version, 0) + file.size
-                        zips += file.kind == "zip"
-        self._look = zips <= LOOK_INTO_ZIPS
+                    self._partitions[operator.id, partition, info.name] = self._list(operator, partition, info)
+        look = sum(len(own.zips) for own in self._partitions.values()) <= LOOK_INTO_ZIPS
+        for key, own in self._partitions.items():
+            folder = layout.store_dir(*key)
+            own.whole.update(zip.version for zip in own.zips if zip.size and (not look or self._complete(folder, zip)))
+            own.settle(self.last)
 
-    def whole(self, operator: OperatorInfo, partition: int, store: StoreInfo) -> set[int]:
-        """Versions of a partition that their files, all there, lead to."""
-        key = (operator.id, partition, store.name)
-        if key not in self._whole:
-            files = self.store.partition(operator, partition, store)
-            found = {0}
-            for version in range(1, self.last + 1):
-                base, log = files.whole(version), files.log(version)
-                snapshot = base is not None and self._complete(layout.store_dir(*key), base)
-                if snapshot or (log is not None and log.size and version - 1 in found):
-                    found.add(version)
-            self._whole[key] = found
-        return self._whole[key]
+    def _list(self, operator: OperatorInfo, partition: int, store: StoreInfo) -> _Partition:
+        """One pass over the names in a partition's folder."""
+        own = _Partition()
+        of: PartitionFiles | None = None
+        for name, size in self.store.checkpoint.files(layout.store_dir(operator.id, partition, store.name)).items():
+            if (file := layout.state_file(name, size)) is None:
+                continue
+            version = file.version
+            if version <= self.last:
+                self._bytes[version] += size
+            if version < own.oldest or not own.oldest:
+                own.oldest = version
+            if file.uuid is not None:
+                of = of or self.store.partition(operator, partition, store)
+                if file != (of.whole(version) if file.whole else of.log(version)):
+                    continue
+            if file.kind == "zip":
+                own.zips.append(file)
+            elif size:
+                (own.whole if file.whole else own.logs).add(version)
+        return own
 
     def _complete(self, folder: str, base: StateFile) -> bool:
-        """Whether a snapshot has bytes, and the SST files that it names are there with theirs."""
-        if not base.size or base.kind != "zip" or not self._look:
-            return bool(base.size)
+        """Whether a snapshot of RocksDB reads, and the SST files that it names are there with their sizes."""
         path = f"{folder}/{base.name}"
         try:
             named = parse_zip(self.store.checkpoint.read(path), path).ssts
@@ -66,6 +103,7 @@ class Presence:
         return all(there.get(sst.name) == sst.size for sst in named)
 
     def expected(self, operator: OperatorInfo, said: int | None) -> list[int]:
+        """The partitions that an operator has. said: their number, as the batch's offsets have it."""
         key = (operator.id, said)
         if key not in self._expected:
             self._expected[key] = expected_partitions(self.store.checkpoint, operator, said)
@@ -73,30 +111,40 @@ class Presence:
 
     def of(self, epoch: int, said: Offsets | None) -> tuple[int, list[tuple[str, str]]]:
         """How many partitions a batch has, and which of them lack files: task, and where."""
-        lacking: list[tuple[str, str]] = []
+        count = said.partitions if said else None
+        if count not in self._lacking:
+            self._lacking[count] = self._all_lacking(count)
+        expected, lacking = self._lacking[count]
+        return expected, lacking.get(epoch + 1, [])
+
+    def _all_lacking(self, said: int | None) -> tuple[int, dict[int, list[tuple[str, str]]]]:
+        """What lacks files, by version."""
+        lacking: dict[int, list[tuple[str, str]]] = {}
         count = 0
         for operator in self.operators.values():
-            for partition in self.expected(operator, said.partitions if said else None):
+            for partition in self.expected(operator, said):
                 count += 1
+                seen = set[int]()
                 for store in operator.stores:
-                    if epoch + 1 not in self.whole(operator, partition, store):
-                        folder = layout.store_dir(operator.id, partition, store.name)
-                        lacking.append((f"{operator.id}/{partition}", f"version {epoch + 1} in {folder}"))
-                        break
+                    own = self._partitions.get((operator.id, partition, store.name))
+                    missing = frozenset(range(1, self.last + 1)) if own is None else own.missing
+                    folder = layout.store_dir(operator.id, partition, store.name)
+                    for version in missing - seen:
+                        said_so = (f"{operator.id}/{partition}", f"version {version} in {folder}")
+                        lacking.setdefault(version, []).append(said_so)
+                    seen |= missing
         return count, lacking
 
     def purged(self, epoch: int) -> bool:
         """Whether the state of a batch is gone in all partitions, with all that is older."""
-        for operator in self.operators.values():
-            for partition in self.store.checkpoint.partitions(operator.id):
-                for store in operator.stores:
-                    files = self.store.checkpoint.state_files(operator.id, partition, store.name)
-                    oldest = min((file.version for file in files), default=0)
-                    first = min((v for v in self.whole(operator, partition, store) if v), default=None)
-                    if first is None or oldest <= 1 or epoch + 1 >= first:
-                        return False
-        return bool(self.operators)
+        if not self._partitions:
+            return False
+        return all(
+            own.first is not None and own.oldest > 1 and epoch + 1 < own.first for own in self._partitions.values()
+        )
 
     def bytes_of(self, epoch: int) -> int | None:
         """Bytes of the state files of a batch's version; None where all of them are gone."""
-        return self._bytes.get(epoch + 1, 0 if not self.operators else None)
+        if not self.operators:
+            return 0
+        return self._bytes[epoch + 1] or None

@@ -25,8 +25,27 @@ COMPARE_UP_TO = 4_000_000
 
 
 def probe(checkpoint: Checkpoint, work: PartitionWork, files: PartitionFiles, *, quick: bool) -> PartitionEvidence:
-    """Read every state file of a partition once. quick: only presence and sizes."""
-    return _Probe(checkpoint, work, files, quick).run()
+    """Read every state file of a partition once, or those around the version asked for. quick: presence and sizes only.
+
+    Around a version: what leads to it, from the last snapshot but one, and up to the next snapshot, so that both can be
+    held against what is between them; further back where no snapshot of them can be used.
+    """
+    if work.only is None or quick:
+        return _Probe(checkpoint, work, files, quick, None).run()
+    back = 2
+    while True:
+        names, bottom = files.around(work.only, back)
+        if not names:
+            made = _Probe(checkpoint, work, files, True, None).run()
+            made.shapes = made.places = True  # there are no rows to be checked
+            return made
+        made = _Probe(checkpoint, work, files, False, names).run()
+        usable = any(
+            found.file.whole and found.file.version <= work.only and not found.loud for found in made.evidence.values()
+        )
+        if usable or bottom:
+            return made
+        back *= 2
 
 
 @dataclass(slots=True)
@@ -56,10 +75,17 @@ class _Dispute:
 
 
 class _Probe:
-    def __init__(self, checkpoint: Checkpoint, work: PartitionWork, files: PartitionFiles, quick: bool) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, work: PartitionWork, files: PartitionFiles, quick: bool, names: set[str] | None
+    ) -> None:
         self.checkpoint, self.work, self.files, self.quick = checkpoint, work, files, quick
         self.folder = layout.store_dir(work.operator, work.partition, work.store)
-        self.all = checkpoint.state_files(work.operator, work.partition, work.store)
+        self.some = names is not None
+        if names is None:
+            self.all = checkpoint.state_files(work.operator, work.partition, work.store)
+        else:
+            named = (files.named(name) for name in names)
+            self.all = sorted((file for file in named if file is not None), key=layout.by_version)
         self.evidence = {file.name: FileEvidence(file, f"{self.folder}/{file.name}") for file in self.all}
         self.ssts: dict[str, tuple[Problem | None, list[Entry], bool]] = {}
         self.uses: dict[str, list[str]] = {}
@@ -68,18 +94,17 @@ class _Probe:
         self.rows = RowChecks(work)
         self.disputes: list[_Dispute] = []
         self.compared = 0
-        self.skipped = False
 
     def run(self) -> PartitionEvidence:
         rocks = any(file.kind in ("zip", "changelog") for file in self.all)
         numbers: dict[str, int] = {}
         if any(family.grouped for family in self.families):
-            numbers = family_numbers(self.checkpoint, self.folder, self.all)
+            numbers = family_numbers(self.checkpoint, self.work.operator, self.work.partition, self.work.store)
         for family in self.families:
             coding = family.coding(rocks, numbers)
             if coding is not None:
                 self.rows.codings.append((family, coding))
-        complete = len(self.rows.codings) == len(self.work.families or ()) and self.work.families is not None
+        opaque = next((family.opaque for family in self.work.families or () if family.opaque is not None), None)
         if self.quick:
             for file in self.all:
                 self._presence(file)
@@ -93,6 +118,11 @@ class _Probe:
                         self.evidence[name].problems += self.holding[sst].problems
             for dispute in self.disputes:
                 dispute.settle()
+        unread = opaque or next((found.unread for found in self.evidence.values() if found.unread is not None), None)
+        if unread is None and self.rows.strange:
+            unread = f"{self.folder} has rows of column families that no snapshot names"
+        coded = bool(numbers) or len(self.rows.codings) == len(self.families)  # one without a number has no rows
+        complete = self.work.families is not None and unread is None and coded
         places = complete and self.work.strict and bool(self.work.partitions)
         places = places and all(f.rule is not None or not f.schema.key.fields for f, _ in self.rows.codings)
         return PartitionEvidence(
@@ -105,7 +135,7 @@ class _Probe:
             list(self._orphans()),
             complete and not self.quick,
             places and not self.quick,
-            not self.skipped and not self.quick,
+            unread,
         )
 
     # Files, one after the other
@@ -134,11 +164,11 @@ class _Probe:
         rival: dict[bytes, bytes] | None = None
         at = 0
         since: list[FileEvidence] = []
-        for file in sorted(self.all, key=lambda file: (file.version, file.whole)):
+        for file in self.all:
             found = self.evidence[file.name]
             if file.whole:
                 rows = self._snapshot(file, found)
-                if rows is None or (self.files.whole(file.version) is not file and file.uuid is not None):
+                if rows is None or (file.uuid is not None and self.files.whole(file.version) != file):
                     continue
                 if state is not None and at == file.version:
                     rival = self._compare(found, state, rival, rows, since)
@@ -147,7 +177,7 @@ class _Probe:
                     state, at = rows, file.version
                 continue
             records = self._log(file, found)
-            if self.files.log(file.version) is not file and file.uuid is not None:
+            if file.uuid is not None and self.files.log(file.version) != file:
                 continue
             if records is None or state is None or file.version != at + 1:
                 state = rival = None
@@ -163,11 +193,13 @@ class _Probe:
             data, vouched = self.checkpoint.checked(found.path)
             unpacked = unpack(data, found.path, vouched=vouched)
             records = records_of(unpacked.data, file, found.path, self.work.row_checksums)
+        except UnsupportedVersion as error:
+            found.unread = f"{found.path} {error.message}"
+            return None
         except UNREADABLE as error:
             found.problems.append(problem_of(error, found.path))
             return None
         found.vouched = vouched or unpacked.checked or self.work.row_checksums
-        found.rows = len(records.keys)
         if records.lineage:
             self.files.know(records.lineage)
             found.since = min(version for version, _ in records.lineage)
@@ -187,6 +219,9 @@ class _Probe:
             return rows
         try:
             snapshot = parse_zip(self.checkpoint.checked(found.path)[0], found.path)
+        except UnsupportedVersion as error:
+            found.unread = f"{found.path} {error.message}"
+            return None
         except UNREADABLE as error:
             found.problems.append(problem_of(error, found.path))
             return None
@@ -195,7 +230,6 @@ class _Probe:
 
     def _zipped(self, snapshot: RocksSnapshot, found: FileEvidence) -> dict[bytes, bytes] | None:
         entries: list[Entry] = []
-        unread = False
         for sst in snapshot.ssts:
             self.uses.setdefault(found.file.name, []).append(sst.name)
             problem = self._absent(sst.name, sst.size)
@@ -204,16 +238,15 @@ class _Probe:
                 entries += own
                 found.vouched &= vouched
             if problem is not None and problem.code == "unchecked":
-                unread = True
+                found.unread = f"{problem.path} {problem.message}"
             elif problem is not None:
                 found.problems.append(problem)
-        if found.problems or unread or snapshot.wal:
-            self.skipped |= unread or snapshot.wal
+        if snapshot.wal:
+            found.unread = f"{found.path} has rows in a write-ahead log, which is not read here"
+        if found.problems or found.unread is not None:
             return None
         self.compared += len(entries)
         if self.compared > COMPARE_UP_TO:
-            self.skipped = True
-            found.rows = snapshot.keys
             return None
         try:
             rows = rocks_rows(snapshot, entries, found.path, self.work.row_checksums)
@@ -223,9 +256,8 @@ class _Probe:
         except Damaged as error:
             found.problems.append(Problem("row-mismatch", found.path, error.message, False))
             return None
-        found.rows = len(rows)
         if self.work.row_checksums:
-            self.rows.keep(found, list(rows), rows.values())
+            self.rows.keep(found, list(rows), list(rows.values()))
         return rows
 
     def _absent(self, name: str, size: int) -> Problem | None:
@@ -272,9 +304,8 @@ class _Probe:
         one that this snapshot agrees with was right. The rival of the next snapshot, if this one is in dispute.
         """
         self.compared += len(rows)
-        if self.compared > COMPARE_UP_TO:
-            self.skipped = True
-            return None
+        if self.compared > COMPARE_UP_TO or self.work.families is None or len(self.families) < len(self.work.families):
+            return None  # lists that are not known as such differ in how RocksDB puts them together
         agrees = self._equal(state, rows)
         if rival is not None and self._equal(rival, rows):
             if not agrees:
@@ -303,6 +334,8 @@ class _Probe:
 
     def _orphans(self) -> Iterator[str]:
         """State files of no batch: beyond the newest that was begun, or of another attempt than was committed."""
+        if self.some:
+            return
         for file in self.all:
             if file.version > self.work.newest:
                 yield f"{self.folder}/{file.name}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,21 +34,19 @@ class Chain:
 class PartitionFiles:
     """The state files of one partition of a store, by version and unique id."""
 
-    def __init__(self, files: Iterable[StateFile], ids: dict[int, str] | None = None) -> None:
-        """ids: of checkpoint format 2, the unique id that each version was committed under, as far as is known."""
-        self._ids = dict(ids or {})
-        self._whole: dict[tuple[int, str | None], StateFile] = {}
-        self._logs: dict[tuple[int, str | None], StateFile] = {}
+    def __init__(self, names: Mapping[str, int]) -> None:
+        """names: what is in its folder, with sizes."""
+        self._ids: dict[int, str] = {}
+        self._names = names
         several: dict[int, set[str]] = {}
-        for file in files:
-            if file.uuid is not None:
+        for name, size in names.items():
+            if "_" in name and (file := layout.state_file(name, size)) is not None and file.uuid is not None:
                 several.setdefault(file.version, set()).add(file.uuid)
-            (self._whole if file.whole else self._logs)[file.version, file.uuid] = file
-
+        self.with_ids = bool(several)
         self._only = {version: min(uuids) for version, uuids in several.items() if len(uuids) == 1}
 
     def know(self, lineage: Iterable[tuple[int, str]]) -> None:
-        """Take over unique ids that a changelog's lineage names."""
+        """Take over the unique ids that versions were committed under: checkpoint format 2 has them."""
         for version, uuid in lineage:
             self._ids.setdefault(version, uuid)
 
@@ -56,13 +54,56 @@ class PartitionFiles:
         """The unique id of a version, as it was committed, or else the only one there is; None in format 1."""
         return self._ids.get(version) or self._only.get(version)
 
+    def around(self, version: int, back: int) -> tuple[set[str], bool]:
+        """The files that lead to a version, from so many snapshots back on, and to the next snapshot, by name; whether
+        there is nothing further back. No names if nothing leads to the version."""
+        names: set[str] = set()
+        at, snapshots = version, 0
+        log: StateFile | None = None
+        while at > 0 and snapshots < back:
+            whole, log = self.whole(at), self.log(at)
+            names.update(file.name for file in (whole, log) if file is not None)
+            snapshots += whole is not None
+            at -= 1
+            if log is None:
+                break
+        if log is None and not snapshots:
+            return set(), True
+        bottom = log is None or at == 0
+        behind: set[str] = set()
+        at = version + 1
+        while (log := self.log(at)) is not None:
+            behind.add(log.name)
+            if (whole := self.whole(at)) is not None:
+                return {*names, *behind, whole.name}, bottom
+            at += 1
+        return names, bottom
+
+    def named(self, name: str) -> StateFile | None:
+        """The state file of a name; None if there is none."""
+        size = self._names.get(name)
+        return None if size is None else layout.state_file(name, size)
+
+    def purged(self, version: int) -> bool:
+        """Whether a version is older than all that is kept: before the first snapshot, and no file goes back to 1."""
+        found = [layout.state_file(name, size) for name, size in self._names.items()]
+        there = [file for file in found if file is not None]
+        first = min((file.version for file in there if file.whole), default=0)
+        return version < first and min(file.version for file in there) > 1
+
     def whole(self, version: int) -> StateFile | None:
         """The snapshot of a version."""
-        return self._whole.get((version, self.id_of(version)))
+        return self._file(version, "snapshot") or self._file(version, "zip")
 
     def log(self, version: int) -> StateFile | None:
         """The delta or changelog of a version."""
-        return self._logs.get((version, self.id_of(version)))
+        return self._file(version, "delta") or self._file(version, "changelog")
+
+    def _file(self, version: int, kind: str) -> StateFile | None:
+        uuid = self.id_of(version)
+        name = f"{version}.{kind}" if uuid is None else f"{version}_{uuid}.{kind}"
+        size = self._names.get(name)
+        return None if size is None else StateFile(version, uuid, kind, name, size)
 
     def chain(self, version: int, *, skip: frozenset[str] = frozenset()) -> Chain:
         """The newest snapshot up to a version and what follows it. skip: names of snapshots not to use.
@@ -87,9 +128,10 @@ class PartitionFiles:
 
 def partition_files(checkpoint: Checkpoint, operator: int, partition: int, store: str, index: int) -> PartitionFiles:
     """The state files of one partition of a store. index: of the store within its operator."""
-    files = checkpoint.state_files(operator, partition, store)
-    ids = ids_of(checkpoint, operator, partition, index) if any(file.uuid for file in files) else None
-    return PartitionFiles(files, ids)
+    files = PartitionFiles(checkpoint.files(layout.store_dir(operator, partition, store)))
+    if files.with_ids:
+        files.know(ids_of(checkpoint, operator, partition, index).items())
+    return files
 
 
 def ids_of(checkpoint: Checkpoint, operator: int, partition: int, index: int) -> dict[int, str]:

@@ -9,6 +9,7 @@ import io
 import re
 import zipfile
 import zlib
+from typing import Any
 
 import msgspec
 
@@ -29,8 +30,9 @@ class Sst(msgspec.Struct, frozen=True):
 
 
 class RocksSnapshot(msgspec.Struct, frozen=True):
-    """What a `V.zip` says. keys, internal: keys of the user's families and of Spark's own; families: ids of column
-    families by name; entries: its files; wal: whether a write-ahead log in it has bytes."""
+    """What a `V.zip` says. keys, internal: keys of the user's families and of Spark's own, None where they are not
+    counted (`trackTotalNumberOfRows`); families: ids of column families by name; entries: its files; wal: whether a
+    write-ahead log in it has bytes."""
 
     ssts: tuple[Sst, ...]
     keys: int | None
@@ -60,12 +62,17 @@ def parse_zip(data: bytes, path: str) -> RocksSnapshot:
         raise Damaged("its column families have no numbers", path=version_path)
     return RocksSnapshot(
         tuple(ssts),
-        logs.number(said, "numKeys", version_path),
-        logs.number(said, "numInternalKeys", version_path),
+        _count(said, "numKeys", version_path),
+        _count(said, "numInternalKeys", version_path),
         families,
         tuple(files),
         any(name.endswith(".log") and data for name, data in files.items()),
     )
+
+
+def _count(said: dict[str, Any], key: str, path: str) -> int | None:
+    found = logs.number(said, key, path)
+    return None if found is None or found < 0 else found
 
 
 def read_zip(data: bytes, path: str) -> dict[str, bytes]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,41 +21,49 @@ CHECK_AT_ONCE = 1 << 17
 
 class RowChecks:
     """Keys and values as they are found, and what is wrong with them put down to their files. codings: of the store's
-    column families, as far as they are known."""
+    column families, as far as they are known; strange: whether there are rows of others."""
 
     def __init__(self, work: PartitionWork) -> None:
         self.work = work
         self.codings: list[tuple[Family, Coding]] = []
-        self._keys: dict[bytes, None] = {}
+        self._keys: set[bytes] = set()
         self._holders: list[tuple[FileEvidence, list[bytes]]] = []
-        self._values: dict[int, tuple[list[bytes], list[FileEvidence]]] = {}
+        self._values: dict[int, _Kept] = {}
+        self.strange = False
 
-    def keep(self, found: FileEvidence, keys: list[bytes], values: Iterable[bytes | None]) -> None:
+    def keep(self, found: FileEvidence, keys: list[bytes], values: list[bytes | None]) -> None:
         """Put keys and values by, to be checked many at a time."""
-        self._keys.update(dict.fromkeys(keys))
+        self._keys.update(keys)
         self._holders.append((found, keys))
-        grouped = bool(self.codings) and self.codings[0][1].family is not None
-        for key, value in zip(keys, values, strict=True):
-            if value is None:
-                continue
-            number = int.from_bytes(key[:2], "little") if grouped else 0
-            kept, of = self._values.setdefault(number, ([], []))
-            kept.append(value)
-            of.append(found)
-        if sum(len(kept) for kept, _ in self._values.values()) > CHECK_AT_ONCE:
+        if not self.codings:
+            return
+        if self.codings[0][1].family is None:
+            of = {0: values}
+        else:
+            of = {}
+            for key, value in zip(keys, values, strict=True):
+                of.setdefault(int.from_bytes(key[:2], "little"), []).append(value)
+            self.strange |= not of.keys() <= {coding.family for _, coding in self.codings}
+        for number, own in of.items():
+            kept = self._values.setdefault(number, _Kept([], [], []))
+            kept.values.extend([value for value in own if value is not None])
+            kept.ends.append(len(kept.values))
+            kept.of.append(found)
+        if sum(len(kept.values) for kept in self._values.values()) > CHECK_AT_ONCE:
             self.check_values()
 
     def check_values(self) -> None:
         """The shape of the values that were put by."""
         for _, coding in self.codings:
-            kept, of = self._values.pop(coding.family or 0, ([], []))
-            if not kept:
+            kept = self._values.pop(coding.family or 0, None)
+            if kept is None or not kept.values:
                 continue
             if coding.listed:
-                kept, of = _items(kept, of)
-            rows = value_rows(kept, coding)
+                kept = _items(kept)
+            rows = value_rows(kept.values, coding)
             for row, why in rows.check().why.items():
-                blame(of[row], "row-mismatch", f"a value in it is not what Spark writes: {why}")
+                found = kept.of[bisect_right(kept.ends, row)]
+                blame(found, "row-mismatch", f"a value in it is not what Spark writes: {why}")
         self._values.clear()
 
     def check_keys(self) -> None:
@@ -98,17 +108,28 @@ class RowChecks:
             yield own[row], ("misplaced-key", said)
 
 
-def _items(values: list[bytes], of: list[FileEvidence]) -> tuple[list[bytes], list[FileEvidence]]:
-    out: list[bytes] = []
-    owners: list[FileEvidence] = []
-    for value, owner in zip(values, of, strict=True):
-        items = list_items(value)
-        if items is None:
-            blame(owner, "row-mismatch", "a list in it is no list")
-            continue
-        out += items
-        owners += [owner] * len(items)
-    return out, owners
+class _Kept(NamedTuple):
+    """Values one after the other, where those of each file end, and the files."""
+
+    values: list[bytes]
+    ends: list[int]
+    of: list[FileEvidence]
+
+
+def _items(kept: _Kept) -> _Kept:
+    """The items of lists."""
+    out = _Kept([], [], kept.of)
+    at = 0
+    for end, owner in zip(kept.ends, kept.of, strict=True):
+        for value in kept.values[at:end]:
+            items = list_items(value)
+            if items is None:
+                blame(owner, "row-mismatch", "a list in it is no list")
+            else:
+                out.values.extend(items)
+        at = end
+        out.ends.append(len(out.values))
+    return out
 
 
 def _shapes(own: list[bytes], faults: Faults) -> Iterator[tuple[bytes, tuple[str, str]]]:

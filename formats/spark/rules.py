@@ -29,7 +29,7 @@ class Rule:
 
 
 _WHOLE = {"stateStoreSave", "dedupe", "dedupeWithinWatermark", "flatMapGroupsWithState", "applyInPandasWithState"}
-_JOIN = {"keyToNumValues": 0, "keyWithIndexToValue": 1, "keyWithTsToValues": 1}
+_JOIN = {"keyToNumValues": 0, "keyWithIndexToValue": 1, "keyWithTsToValues": 1, "tsWithKey": 1}
 
 
 def partition_rule(operator: str | None, store: str, schema: StateSchema) -> Rule | None:

@@ -14,7 +14,8 @@ from formats.spark import layout, logs
 from formats.spark.types import Type, struct_of
 
 NEWEST = 3
-_ENCODERS = {"NoPrefixKeyStateEncoderSpec", "PrefixKeyScanStateEncoderSpec", "RangeKeyScanStateEncoderSpec"}
+_TIMES = {"TimestampAsPrefixKeyStateEncoderSpec": "front", "TimestampAsPostfixKeyStateEncoderSpec": "behind"}
+_ENCODERS = {"NoPrefixKeyStateEncoderSpec", "PrefixKeyScanStateEncoderSpec", "RangeKeyScanStateEncoderSpec", *_TIMES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class StateSchema:
     """Columns of one column family. name: `default` where a store has only one.
 
     prefix: key columns that RocksDB stores as a row of their own, in front; ordered: ordinals of key columns that are
-    stored in front so that bytes sort as values do; known: whether the encoding of its keys is one of these.
+    stored in front so that bytes sort as values do; time: where the last column, a time, is stored on its own, `front`
+    or `behind`; known: whether the encoding of its keys is one of these.
     """
 
     name: str
@@ -33,6 +35,7 @@ class StateSchema:
     prefix: int = 0
     ordered: tuple[int, ...] = ()
     known: bool = True
+    time: str | None = None
 
 
 class _Input:
@@ -106,9 +109,12 @@ def _family(source: _Input, path: str) -> StateSchema:
     if not isinstance(ordinals, list) or not all(isinstance(i, int) and i >= 0 for i in ordinals):
         raise Damaged(f"column family {name}: its ordering ordinals are no numbers", path=path)
     ordered = tuple(ordinals)
+    time = _TIMES.get(kind) if isinstance(kind, str) else None
     found = StateSchema(
-        name, struct_of(key, path), struct_of(value, path), key, value, prefix, ordered, kind in _ENCODERS
+        name, struct_of(key, path), struct_of(value, path), key, value, prefix, ordered, kind in _ENCODERS, time
     )
+    if time is not None and (not found.key.fields or found.key.fields[-1].type.width != 8):
+        raise Damaged(f"column family {name}: the last column of its key is no time", path=path)
     return _checked(found, path)
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from formats.topology import Topology
 
+ASK = "ask Spark with --engine spark"
+"""What to do about state that is not read here."""
 COUNT_UP_TO = 16 << 20
 """Bytes of state files up to which an epoch's rows are counted where no file says how many there are."""
 
@@ -287,28 +289,25 @@ class SparkStore:
         if family.opaque is not None:
             raise UnsupportedVersion(f"operator {operator}: {family.opaque}", path=self.path)
         said = self._offsets(epoch)
+        if said.unread is not None:
+            raise UnsupportedVersion(said.unread, path=self.path, hint=ASK)
         where = f"{layout.STATE}/{family.operator.id}"
         for partition in expected_partitions(self.checkpoint, family.operator, said.partitions):
             folder = layout.store_dir(family.operator.id, partition, family.store.name)
             files = self.partition(family.operator, partition, family.store)
-            rows = load(self.checkpoint, folder, files, epoch + 1, said.row_checksum)
-            numbers = self._numbers(family, partition) if family.grouped else {}
+            try:
+                rows = load(self.checkpoint, folder, files, epoch + 1, said.row_checksum)
+            except UnsupportedVersion as error:
+                raise UnsupportedVersion(error.message, path=error.path, hint=error.hint or ASK) from None
+            numbers: dict[str, int] = {}
+            if family.grouped:
+                numbers = family_numbers(self.checkpoint, family.operator.id, partition, family.store.name)
             coding = family.coding(said.provider == layout.ROCKSDB, numbers)
             if coding is None:
                 if not rows:
                     continue
-                hint = "ask Spark with --engine spark"
-                raise UnsupportedVersion(f"no snapshot says which column family {name} is", path=where, hint=hint)
+                raise UnsupportedVersion(f"no snapshot says which column family {name} is", path=where, hint=ASK)
             yield from tables.batches(rows, coding, partition, folder)
-
-    def _numbers(self, family: Family, partition: int) -> dict[str, int]:
-        """Ids of column families, from the partition's own snapshots or, as all number them alike, another's."""
-        for other in [partition, *self.checkpoint.partitions(family.operator.id)]:
-            folder = layout.store_dir(family.operator.id, other, family.store.name)
-            files = self.checkpoint.state_files(family.operator.id, other, family.store.name)
-            if numbers := family_numbers(self.checkpoint, folder, files):
-                return numbers
-        return {}
 
     def family(self, epoch: int, operator: str, name: str | None) -> Family:
         """The state that is meant by an operator's number or name, and its own; NotFound if none or several are."""

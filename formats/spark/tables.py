@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from formats.errors import Damaged
 from formats.spark.families import Keys, list_items, value_rows
 from formats.spark.rules import Coding, composite
-from formats.spark.types import Field, Type
+from formats.spark.types import Type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +61,7 @@ def _batch(keys: list[bytes], values: list[bytes], coding: Coding, partition: in
     for what, faults in (("key", key_rows.faults), ("value", rows.faults)):
         if faults.first is not None:
             raise Damaged(f"the {what} of a row is not what Spark writes: {faults.first[1]}", path=path)
-    fields = unique([field for field, _ in columns])
+    fields = unique([field.name for field, _ in columns])
     arrays = [array for _, array in columns] + [pa.array([partition] * len(keys), pa.int32())]
     return pa.RecordBatch.from_arrays(arrays, names=[*fields, PARTITION])
 
@@ -70,18 +70,18 @@ def key_names(key: Type) -> tuple[str, ...]:
     """The columns that a key has in a batch; of a key and a user's key, the columns of both."""
     flat = composite(key)
     fields = [inner for field in key.fields for inner in ((flat and field.type.fields) or (field,))]
-    return tuple(unique(fields))
+    return tuple(unique([field.name for field in fields]))
 
 
-def unique(fields: list[Field]) -> list[str]:
+def unique(names: Iterable[str]) -> list[str]:
     """The names of columns, each made the only one of its name."""
     taken = {PARTITION}
     out = []
-    for field in fields:
-        name, n = field.name, 1
+    for own in names:
+        name, n = own, 1
         while name in taken:
             n += 1
-            name = f"{field.name}_{n}"
+            name = f"{own}_{n}"
         taken.add(name)
         out.append(name)
     return out
