@@ -1,6 +1,6 @@
 """What the simulator covers: random runs a second and core, and in so many minutes on all cores; the largest searches.
 
-    python tests/bench/bench_simulation.py [--minutes 1] [--worlds 300000]
+    python tests/bench/bench_simulation.py [--minutes 1] [--worlds 300000 [--rows 3 2 1] [--policies unaligned ...]]
 
 Random runs go over all shapes of `tests.sim_jobs` and all policies, a hundred seeds each, with new ones in every round.
 Searches are of the scopes below with one crash anywhere, the largest first that is seen whole within `--worlds`.
@@ -43,13 +43,15 @@ def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--minutes", type=float, default=1.0)
     arguments.add_argument("--worlds", type=int, default=0)
+    arguments.add_argument("--rows", type=int, nargs="+", default=[3, 2, 1])
+    arguments.add_argument("--policies", type=Policy, nargs="+", default=list(Policy))
     given = arguments.parse_args()
     cores = os.cpu_count() or 1
     if given.worlds:
         with ProcessPoolExecutor(cores) as pool:
             asked = {
                 pool.submit(search, shape, policy, records, given.worlds): (shape, policy, records)
-                for records in (3, 2, 1) for shape in SMALL for policy in Policy
+                for records in given.rows for shape in SMALL for policy in given.policies
             }  # fmt: skip
             for future in as_completed(asked):
                 shape, policy, records = asked[future]
