@@ -250,18 +250,14 @@ def test_duckdb_reads_it_with_the_line_of_the_manual(files: Path, monkeypatch: p
     assert (len(rows), max(n for _, n in rows)) == (10, 1_000_000 + WORDS + 9)
 
 
-def test_spark_reads_it_with_the_line_of_the_manual(files: Path) -> None:
+def test_spark_reads_it_with_the_line_of_the_manual(files: Path, spark: Any) -> None:
+    from pyspark.sql import SparkSession
+
     command, option, query = shlex.split(line_of_the_manual("spark-sql"))
     assert (command, option) == ("spark-sql", "-e")
     query = query.replace("*", "count(*), max(n)").replace("counts.parquet", f"{files}/counts.parquet")
-    code = (
-        "import sys; from abscli.engine.java import use_java; use_java()\n"
-        "from pyspark.sql import SparkSession\n"
-        "spark = SparkSession.builder.master('local[1]').config('spark.ui.enabled', False).getOrCreate()\n"
-        "print(spark.sql(sys.argv[1]).first())"
-    )
-    done = subprocess.run([sys.executable, "-c", code, query], capture_output=True, text=True, timeout=300)
-    assert f"Row(count(1)={WORDS + 10}, max(n)={1_000_000 + WORDS + 9})" in done.stdout, done.stderr
+    assert tuple(SparkSession(spark).sql(query).first() or ()) == (WORDS + 10, 1_000_000 + WORDS + 9)
+    assert not Path("spark-warehouse").exists(), "Spark leaves nothing where a command was called"
 
 
 # -- which rows have one key ----------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def start_context(master: str) -> Any:
         conf.set("spark.driver.extraJavaOptions", JAVA_OPTIONS + options)
         try:
             with _stderr_to(log.fileno()), _same_interrupt_handler():
-                return SparkContext(conf=conf)
+                context = SparkContext(conf=conf)
         except Exception as error:
             log.seek(0)
             lines = log.read().decode("utf-8", "replace").splitlines()
@@ -71,6 +71,9 @@ def start_context(master: str) -> Any:
             raise EngineStopped(
                 f"Spark did not start on {master}: {why[:300]}", hint="is --master right, and the cluster up?"
             ) from error
+    # The first SQL of a session makes this folder, by default where the command was called.
+    context._jsc.sc().conf().set("spark.sql.warehouse.dir", f"file:{context._temp_dir}/warehouse")
+    return context
 
 
 @contextlib.contextmanager
