@@ -59,6 +59,7 @@ def start_context(master: str) -> Any:
     if master.startswith("local"):
         conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
     with tempfile.TemporaryFile() as log, _log4j() as options:
+        options += f' "-Djava.io.tmpdir={tempfile.gettempdir()}"'  # Java does not look at TMPDIR
         conf.set("spark.driver.extraJavaOptions", JAVA_OPTIONS + options)
         try:
             with _stderr_to(log.fileno()), _same_interrupt_handler():
