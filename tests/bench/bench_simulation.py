@@ -1,4 +1,4 @@
-"""What the simulator covers: random runs a second and core, and in so many minutes on all cores; the largest searches.
+"""What the simulator covers: random runs a second of CPU, and in so many minutes on all cores; the largest searches.
 
     python tests/bench/bench_simulation.py [--minutes 1] [--worlds 300000 [--rows 3 2 1] [--policies unaligned ...]]
 
@@ -68,8 +68,9 @@ def main() -> None:
             for job in asked:
                 total.add(job.result())
             number += 1
-            print(f"{time.monotonic() - began:6.0f} s: {total.runs:,} runs, {total.steps:,} steps, {total.epochs:,} "
-                  f"epochs, {dict(total.failures)}, {total.runs / total.seconds:.0f} runs a second and core, "
+            print(f"{time.monotonic() - began:6.0f} s, {total.seconds:.0f} of CPU: {total.runs:,} runs, "
+                  f"{total.steps:,} steps, {total.epochs:,} epochs, {dict(total.failures)}, "
+                  f"{total.runs / total.seconds:.0f} runs a second of CPU, "
                   f"violation: {total.failed and total.failed.message}", flush=True)
             if total.failed:
                 break
