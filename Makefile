@@ -26,5 +26,5 @@ bench: setup
 	@for file in tests/bench/bench_*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-flink build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find abscli formats tests -name __pycache__ -type d -prune -exec rm -rf {} +

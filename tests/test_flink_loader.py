@@ -1,4 +1,4 @@
-"""Copies, opened by Flink's own loader. Needs its jars: ABS_FLINK_LIB names the directory with `flink-dist-*.jar`."""
+"""Copies, opened by Flink's own loader."""
 
 from __future__ import annotations
 
@@ -12,14 +12,9 @@ import pytest
 from abscli.recovery.flink import plan_flink, restore_flink
 from formats.flink.store import FlinkStore
 from tests.flink_truth import DATA
+from tests.flink_venv import flink_jars
 
-LIB = os.environ.get("ABS_FLINK_LIB", "")
-JARS = sorted(Path(LIB).glob("*.jar")) if LIB else []
-
-pytestmark = [
-    pytest.mark.skipif(not JARS, reason="ABS_FLINK_LIB names no directory with Flink's jars"),
-    pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler"),
-]
+pytestmark = pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler")
 
 CASES = [
     path
@@ -30,7 +25,7 @@ CASES = [
 
 def load(folder: Path, *snapshots: Path) -> list[str]:
     """What Flink says of each snapshot."""
-    classes = os.pathsep.join(map(str, JARS))
+    classes = os.pathsep.join(map(str, flink_jars()))
     source = Path(__file__).parent / "flink_java" / "Load.java"
     subprocess.run(["javac", "-cp", classes, "-d", folder, source], check=True, timeout=300, capture_output=True)
     command = ["java", "-cp", f"{folder}{os.pathsep}{classes}", "Load", *map(str, snapshots)]

@@ -1,8 +1,4 @@
-"""A real Flink starts from a copy that `abs restore` wrote, and goes on where the copied checkpoint was.
-
-Needs apache-flink, which pins an old pyarrow and numpy, in a virtual environment of its own: made on demand under
-ABS_FLINK_VENV (default ~/.cache/abscli-tests/flink-venv), 600 MB and a minute or two. Only with ABS_FLINK=1.
-"""
+"""A real Flink starts from a copy that `abs restore` wrote, and goes on where the copied checkpoint was."""
 
 from __future__ import annotations
 
@@ -12,9 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
-import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from abscli.commands.main import main
+from tests.flink_venv import flink_python
 from tests.schemas import checked
 
-VERSION = "2.3.0"
 JOB = Path(__file__).parent / "flink_job" / "sums.py"
 NUMBERS, KEYS = 4000, 7
-PATIENCE = 240.0
+PATIENCE = 600.0
 """Seconds until a job that does not move is given up."""
 
 WANTED = {
@@ -38,28 +32,7 @@ LINE = re.compile(r"[+-](?:I|U)\[(\d+), (\d+), (\d+)\]")
 
 @pytest.fixture(scope="module")
 def python() -> str:
-    """A Python with apache-flink."""
-    if not os.environ.get("ABS_FLINK"):
-        pytest.skip("runs a real Flink: only with ABS_FLINK=1")
-    if shutil.which("java") is None:
-        pytest.skip("there is no java on PATH")
-    if sys.version_info[:2] not in ((3, 10), (3, 11), (3, 12)):
-        pytest.skip(f"apache-flink {VERSION} has no packages for this Python")
-    place = os.environ.get("ABS_FLINK_VENV", "~/.cache/abscli-tests/flink-venv")
-    folder = Path(place).expanduser()
-    found = folder / "bin" / "python"
-    if not (folder / ".complete").exists() and not _has_flink(found):
-        venv.create(folder, with_pip=True, clear=True)
-        done = subprocess.run(
-            [found, "-m", "pip", "install", "-q", f"apache-flink=={VERSION}"], capture_output=True, text=True
-        )
-        if done.returncode:
-            pytest.skip(f"apache-flink {VERSION} cannot be installed: {done.stderr.strip().splitlines()[-1:]}")
-    return str(found)
-
-
-def _has_flink(python: Path) -> bool:
-    return python.exists() and subprocess.run([python, "-c", "import pyflink"], capture_output=True).returncode == 0
+    return str(flink_python())
 
 
 @contextmanager
