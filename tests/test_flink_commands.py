@@ -92,6 +92,10 @@ def test_a_checkpoint_is_shown_at_every_width(
         assert word in out
     heading = out.split("\n\n")[0]
     assert all(len(line) <= width or "/" in line for line in heading.splitlines())
+    assert all(len(line) <= width for line in out.splitlines() if "-user-timers" in line or "Tuple2" in line)
+    code, out, _ = run(capsys, "inspect", UNALIGNED)
+    assert code == 0
+    assert all(len(line) <= width for line in out.splitlines() if "(heap), unaligned" in line)
 
 
 def test_one_operator_is_shown_with_its_subtasks_and_counted_rows(capsys: pytest.CaptureFixture[str]) -> None:

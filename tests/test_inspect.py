@@ -17,9 +17,12 @@ from hypothesis import strategies as st
 
 from abscli.commands.main import main
 from abscli.render.columns import bar, clean, columns, moment, seconds, size, some, wrapped
+from abscli.render.inspect import next_commands
+from abscli.render.inspect_page import StorePage
 from formats.native import layout, lock
 from formats.native.reader import NativeStore
 from formats.storage import LocalStorage
+from formats.view import Status
 from tests.schemas import checked
 from tests.stores import make_store
 
@@ -264,6 +267,18 @@ def test_an_operator_shows_its_tasks_and_a_task_its_files(store: Path, capsys: p
     assert "sha256" not in out
     _, out, _ = run(capsys, f"{store}@4", "--task", "seen/1")
     assert out.count("sha256") == 5
+
+
+def test_what_to_type_next_is_about_the_epoch_that_was_shown(store: Path) -> None:
+    page = StorePage.of(NativeStore(LocalStorage(store)))
+    whole, *_ = (epoch.epoch for epoch in page.epochs if epoch.status is Status.COMPLETE)
+    broken, *_ = (epoch.epoch for epoch in page.epochs if epoch.status is not Status.COMPLETE)
+    latest = f"abs plan-recovery {store}@{page.latest_complete} --out plan.json"
+    assert next_commands(page) == [f"abs validate {store}", latest]
+    assert next_commands(page, whole) == [
+        f"abs validate {store}@{whole}", f"abs plan-recovery {store}@{whole} --out plan.json"
+    ]  # fmt: skip
+    assert next_commands(page, broken) == [f"abs validate {store}@{broken}", latest]
 
 
 def test_an_empty_store_says_so(own: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,8 @@ def unmet(
     if report.damaged and not said:
         said.append("the store's own files are damaged")
     if strict and report.all_findings and not said:
-        said.append(f"--strict: {len(report.all_findings)} findings")
+        count = len(report.all_findings)
+        said.append(f"--strict: {count} finding{'s'[: count != 1]}")
     if min_epochs is not None and len(report.restorable) < min_epochs:
         said.append(f"--min-epochs {min_epochs}: {len(report.restorable)} can be restored")
     if max_age is not None and (old := _age(report, now)) > max_age:

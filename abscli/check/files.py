@@ -47,7 +47,7 @@ def _file(file: FileFacts, probe: FileProbe, task: str | None, channel: str | No
         yield finding(Code.SIZE_MISMATCH, f"has {probe.size} bytes, {file.bytes} were written")
     elif probe.sha256 is not None and probe.sha256 != file.sha256:
         written = (file.sha256 or "unknown")[:12]
-        yield finding(Code.DIGEST_MISMATCH, f"has SHA-256 {probe.sha256[:12]}..., {written}... was written")
+        yield finding(Code.DIGEST_MISMATCH, f"has SHA-256 {probe.sha256[:12]}…, {written}… was written")
     elif probe.rows is not None and probe.rows != file.rows:
         yield finding(Code.ROW_MISMATCH, f"has {probe.rows} rows, {file.rows} were written")
 

@@ -89,6 +89,10 @@ def _tell(folder: Path, master: str) -> list[Story]:
         context.stop()
 
 
+def _epochs(count: int, which: str = "") -> str:
+    return f"{count} {which}epoch{'s'[: count != 1]}"
+
+
 def _text(story: Story) -> str:
     killed = story.killed
     open_epoch = "between two epochs"
@@ -97,14 +101,14 @@ def _text(story: Story) -> str:
     again = "" if story.source_records_again is None else f", {story.source_records_again:,} source records read again"
     lines = [
         f"{story.job}: {story.rows:,} rows",
-        f"  undisturbed  {story.undisturbed_epochs} epochs in {story.undisturbed_seconds:.1f} s",
+        f"  undisturbed  {_epochs(story.undisturbed_epochs)} in {story.undisturbed_seconds:.1f} s",
         f"  killed       worker {killed.worker} (process {killed.process}) after {killed.records:,} records, "
         f"{open_epoch}",
         f"  restored     epoch {story.restored_epoch} as epoch {story.new_epoch}: "
         f"{story.back_edge_records:,} back-edge log records replayed{again}",
         f"  time         {story.seconds_to_epoch:.1f} s from the kill to the first new complete epoch; "
         f"{story.seconds_lost:.1f} s of work lost",
-        f"  resumed      {story.resumed_epochs} more epochs to the end",
+        f"  resumed      {_epochs(story.resumed_epochs, 'more ')} to the end",
         *(f"  {'ok' if holds else 'FAILED':<12} {check}" for check, holds in story.checks.items()),
     ]
     return "\n".join(lines)

@@ -70,7 +70,7 @@ def gc(
         show("looking for what nothing needs")
         removal = plan_removal(store, keep, min_age=min_age, older_than=older_than)
         if yes:
-            show(f"removing {len(removal.epochs)} epochs")
+            show(f"removing {len(removal.epochs)} epoch{'s'[: len(removal.epochs) != 1]}")
             carry_out(storage, removal)
     if output is Output.TABLE:
         options = [f"--keep {keep}"] if keep != 10 else []

@@ -102,7 +102,7 @@ def inspect(
             return
         time.sleep(REFRESH)
     if output is Output.TABLE and sys.stdout.isatty():
-        for command in render.next_commands(page):
+        for command in render.next_commands(page, one.detail.facts.epoch if one else None):
             note(f"next: {command}")
 
 

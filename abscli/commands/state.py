@@ -39,7 +39,7 @@ EXAMPLES = (
     ("abs state snapshots", "The states of the newest complete epoch; of a single one its first rows."),
     ("abs state snapshots@7 counts --key spark", "One key: only the row groups that can hold it are read."),
     ("abs state snapshots counts --where \"n >= 100 and word != spark\" -o ndjson", "Rows by their values."),
-    ("abs state snapshots pairs --key module=os,reached=sys", "A key of two columns."),
+    ("abs state snapshots pairs --key module=os,reached=abc", "A key of two columns."),
     ("abs state snapshots counts --out counts.parquet", "All rows to a file, for other tools:"),
     ("abs state savepoint-10d2f4-6792269b97e8 totals --state count", "Of several states of a Flink operator, one."),
     ("abs state chk-7 totals --state python-state-seen --type python-state-seen=long", "State that PyFlink wrote."),

@@ -105,13 +105,16 @@ def _policies(page: StorePage, width: int) -> list[str]:
     return lines
 
 
-def next_commands(page: StorePage) -> list[str]:
-    """What to type next, for the store as it stands."""
+def next_commands(page: StorePage, epoch: int | None = None) -> list[str]:
+    """What to type next, for the store as it stands; epoch: the one that was shown, if one was."""
     store = shlex.quote(page.path)
+    shown = store if epoch is None else f"{store}@{epoch}"
     if any(epoch.status is Status.IN_PROGRESS for epoch in page.epochs):
         return [f"abs inspect {store} --watch"]
     if page.latest_complete is None:
-        return [f"abs validate {store}"] if page.epochs else []
+        return [f"abs validate {shown}"] if page.epochs else []
     if page.format == "flink":
-        return [f"abs validate {store}"]
-    return [f"abs validate {store}", f"abs plan-recovery {store}@{page.latest_complete} --out plan.json"]
+        return [f"abs validate {shown}"]
+    complete = any(known.epoch == epoch and known.status is Status.COMPLETE for known in page.epochs)
+    back = epoch if complete else page.latest_complete
+    return [f"abs validate {shown}", f"abs plan-recovery {store}@{back} --out plan.json"]

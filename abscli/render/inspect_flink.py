@@ -59,7 +59,7 @@ def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
         for epoch in page.epochs
     ]
     header = ("CHK", "STATUS", "KIND", "STATE SIZE", "CHECKPOINTED", "WRITTEN (UTC)")
-    head, *body = columns(header, rows, "rllrrl", width)
+    head, *body = columns(header, rows, "rllrrl", width, spare=("CHECKPOINTED",))
     lines += ["", head]
     for epoch, line in zip(page.epochs, body, strict=True):
         lines.append(line)
@@ -214,8 +214,13 @@ def _states(operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
         )
         for owner, state in found
     ]
-    header = ("OPERATOR", "STATE", "KIND", *numbers, "SERIALIZERS")
-    lines = columns(header, rows, "lll" + "r" * len(numbers) + "l", width)
+    header, align = ("OPERATOR", "STATE", "KIND", *numbers, "SERIALIZERS"), "lll" + "r" * len(numbers) + "l"
+    lines = columns(header, rows, align, width)
+    if max(map(len, lines)) > width:
+        head, *body = columns(header[:-1], [row[:-1] for row in rows], align[:-1], width)
+        lines = [head]
+        for line, row in zip(body, rows, strict=True):
+            lines += [line, *wrapped(row[-1], width, "    ")]
     for owner, state in found:
         if state["opaque"]:
             lines += wrapped(state["opaque"], width, "    ", f"  {owner} {state['name'] or '-'}: ")

@@ -6,6 +6,7 @@ import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from abscli.render.columns import size
 from formats.plan import Plan, PlanKind
 
 ROWS = 20
@@ -128,7 +129,7 @@ def _skipped(plan: Plan, width: int, rows: int) -> list[str]:
 def _summary(plan: Plan, width: int) -> list[str]:
     cost = plan.cost
     parts = [
-        "unknown bytes of state" if cost.state_bytes is None else f"{_size(cost.state_bytes)} of state",
+        "unknown bytes of state" if cost.state_bytes is None else f"{size(cost.state_bytes)} of state",
         _known(cost.log_records, "log record"),
         _known(cost.source_records, "source record"),
     ]
@@ -194,15 +195,6 @@ def _known(number: int | None, noun: str) -> str:
 
 def _many(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def _size(size: int) -> str:
-    value = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
 
 
 def _word(text: str) -> str:
