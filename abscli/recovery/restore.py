@@ -54,10 +54,9 @@ def check_plan(plan: Plan, store: NativeStore, topology: Topology) -> None:
             hint="give the job file that the store was written with",
         )
     assert plan.epoch is not None
-    if not {(i.path, i.sha256) for i in inputs(store, plan.epoch)} <= {(i.path, i.sha256) for i in plan.inputs}:
-        problem: str | None = f"it does not list every file of epoch {plan.epoch} as it is now"
-    else:
-        problem = what_changed(store, plan)
+    problem = what_changed(store, plan)
+    if problem is None and not set(inputs(store, plan.epoch)) <= set(plan.inputs):
+        problem = f"it does not list every file of epoch {plan.epoch}"
     if problem is not None:
         raise StalePlan(f"the plan no longer holds: {problem}", path=store.path, hint="make a new plan and look at it")
 
