@@ -447,6 +447,19 @@ def test_options_are_frozen() -> None:
         JobOptions("a", "b").engine = "x"  # type: ignore[misc]
 
 
+def test_dictionary_encoded_columns_cross_the_network_and_key_state_as_their_values(tmp_path: Path) -> None:
+    counts = write_words(tmp_path)
+    body = (
+        "import pyarrow as pa\n"
+        "from abscli.engine.functions import words\n"
+        "def split(batch):\n"
+        "    found = words(batch)\n"
+        "    return pa.record_batch([found['word'].dictionary_encode()], names=['word'])\n"
+    )
+    run(failing(tmp_path, body), tmp_path)
+    assert last_counts(tmp_path) == counts
+
+
 def test_filter_map_union_rebalance_and_broadcast_together(tmp_path: Path, small_batches: None) -> None:
     rows = [{"n": n} for n in range(3000)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
