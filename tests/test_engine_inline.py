@@ -196,6 +196,27 @@ def test_branches_keep_their_own_output(tmp_path: Path, small_batches: None) -> 
     assert [n for n in own_line(store(tmp_path)) if n in whole] == whole
 
 
+def test_an_attempt_that_ended_before_its_first_epoch_does_not_bring_its_output_back(
+    tmp_path: Path, small_batches: None
+) -> None:
+    counts = write_words(tmp_path, lines=20_000)
+    topology = word_count(emit="record")
+    run(topology, tmp_path, interval=0.02, keep=None)
+    epochs = store(tmp_path).epoch_numbers()
+    first, middle = epochs[0], epochs[len(epochs) // 2]
+    (tmp_path / "in").rename(tmp_path / "away")
+    with pytest.raises(JobFailed, match="cannot read"):
+        run(topology, tmp_path, from_epoch=middle, interval=None, keep=None)
+    (tmp_path / "away").rename(tmp_path / "in")
+    assert store(tmp_path).epoch_numbers() == epochs
+    callbacks, _ = stop_after(1)
+    again = inline(tmp_path, from_epoch=first, interval=0.02, keep=None)
+    stopped = run_job(topology, str(tmp_path / STORE), again, **callbacks)  # type: ignore[arg-type]
+    assert not set(own_line(store(tmp_path))) & set(epochs[1:])
+    run(topology, tmp_path, from_epoch=stopped.epoch)
+    assert len(output_rows(tmp_path)) == counts.total()
+
+
 def test_a_part_that_is_gone_is_not_passed_over(tmp_path: Path, small_batches: None) -> None:
     write_words(tmp_path, lines=20_000)
     callbacks, _ = stop_after(1)
