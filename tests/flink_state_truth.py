@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from formats.flink.columns import keyed_batches, operator_batch
-from formats.flink.keyed import Block, read_blocks
+from formats.flink.keyed import read_blocks
+from formats.flink.keyed_tables import Block
 from formats.flink.operator_state import read_operator_state
 from formats.flink.store import FlinkStore
 from formats.flink.times import instant_text

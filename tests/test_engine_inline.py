@@ -196,6 +196,27 @@ def test_branches_keep_their_own_output(tmp_path: Path, small_batches: None) -> 
     assert [n for n in own_line(store(tmp_path)) if n in whole] == whole
 
 
+def test_an_attempt_that_ended_before_its_first_epoch_does_not_bring_its_output_back(
+    tmp_path: Path, small_batches: None
+) -> None:
+    counts = write_words(tmp_path, lines=20_000)
+    topology = word_count(emit="record")
+    run(topology, tmp_path, interval=0.02, keep=None)
+    epochs = store(tmp_path).epoch_numbers()
+    first, middle = epochs[0], epochs[len(epochs) // 2]
+    (tmp_path / "in").rename(tmp_path / "away")
+    with pytest.raises(JobFailed, match="cannot read"):
+        run(topology, tmp_path, from_epoch=middle, interval=None, keep=None)
+    (tmp_path / "away").rename(tmp_path / "in")
+    assert store(tmp_path).epoch_numbers() == epochs
+    callbacks, _ = stop_after(1)
+    again = inline(tmp_path, from_epoch=first, interval=0.02, keep=None)
+    stopped = run_job(topology, str(tmp_path / STORE), again, **callbacks)  # type: ignore[arg-type]
+    assert not set(own_line(store(tmp_path))) & set(epochs[1:])
+    run(topology, tmp_path, from_epoch=stopped.epoch)
+    assert len(output_rows(tmp_path)) == counts.total()
+
+
 def test_a_part_that_is_gone_is_not_passed_over(tmp_path: Path, small_batches: None) -> None:
     write_words(tmp_path, lines=20_000)
     callbacks, _ = stop_after(1)
@@ -445,6 +466,19 @@ def test_a_source_that_shrank_is_an_error(tmp_path: Path, small_batches: None) -
 def test_options_are_frozen() -> None:
     with pytest.raises(AttributeError):
         JobOptions("a", "b").engine = "x"  # type: ignore[misc]
+
+
+def test_dictionary_encoded_columns_cross_the_network_and_key_state_as_their_values(tmp_path: Path) -> None:
+    counts = write_words(tmp_path)
+    body = (
+        "import pyarrow as pa\n"
+        "from abscli.engine.functions import words\n"
+        "def split(batch):\n"
+        "    found = words(batch)\n"
+        "    return pa.record_batch([found['word'].dictionary_encode()], names=['word'])\n"
+    )
+    run(failing(tmp_path, body), tmp_path)
+    assert last_counts(tmp_path) == counts
 
 
 def test_filter_map_union_rebalance_and_broadcast_together(tmp_path: Path, small_batches: None) -> None:

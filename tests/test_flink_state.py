@@ -26,7 +26,6 @@ from formats.flink.python_types import named_types
 from formats.flink.snapshots import Snapshot
 from formats.flink.state_meta import KeyedMeta, read_keyed_meta
 from formats.flink.state_rows import batches, summaries
-from formats.flink.states import list_states, read_state
 from formats.flink.store import FlinkStore
 from formats.flink.stream_check import check_state
 from tests.flink_state_truth import tally
@@ -173,7 +172,7 @@ def test_state_without_a_key_serializer_is_read_by_the_one_type_that_fits_every_
 
 def test_states_are_listed_by_name_with_kind_and_key() -> None:
     store, epoch = opened(folder("hashmap-savepoint-canonical"))
-    rows = {(row.operator, row.name): row for row in list_states(store, epoch)}
+    rows = {(row.operator, row.name): row for row in store.states(epoch)}
     assert rows["totals", "per-item"].kind == "map"
     assert rows["totals", "recent"].kind == "list"
     assert rows["win-avg", "_timer_state/event_window-timers"].kind == "timers"
@@ -184,7 +183,7 @@ def test_states_are_listed_by_name_with_kind_and_key() -> None:
     assert (
         rows["totals", "opaque"].opaque == "values are of Orders$Opaque (KryoSerializer), which only its class can read"
     )
-    counted = {(row.operator, row.name): row for row in list_states(store, epoch, count=True)}
+    counted = {(row.operator, row.name): row for row in store.counted_states(epoch)}
     assert counted["totals", "count"].rows == 37
     assert counted["totals", "per-item"].rows == 185
 
@@ -193,7 +192,7 @@ def test_a_state_has_a_typed_schema() -> None:
     store, epoch = opened(folder("hashmap-savepoint-canonical"))
 
     def schema(name: str, state: str) -> dict[str, str]:
-        batch = next(read_state(store, epoch, name, state))
+        batch = next(store.state(epoch, name, state))
         return {field.name: str(field.type) for field in batch.schema}
 
     assert schema("totals", "count") == {"key": "string", "value": "int64"}
@@ -219,7 +218,7 @@ def test_a_state_has_a_typed_schema() -> None:
 
 def test_the_key_of_sql_state_has_a_column_per_field() -> None:
     store, epoch = opened(folder("sql.chk-2"))
-    batch = next(read_state(store, epoch, "85d28dc2edf24f781675a468efc10479", "deduplicate-state"))
+    batch = next(store.state(epoch, "85d28dc2edf24f781675a468efc10479", "deduplicate-state"))
     assert batch.schema.names == ["key.f0", "value"]
     assert str(batch.schema.field("value").type) == (
         "struct<row_kind: string, f0: int64, f1: string, f2: timestamp[ms, tz=UTC]>"
@@ -230,9 +229,9 @@ def test_a_state_that_is_not_there_is_named_with_those_that_are() -> None:
     store, epoch = opened(folder("hashmap-plain.chk-2"))
     found = next(o for o in store.metadata(epoch).operators if any(s.managed_keyed for s in o.subtasks))
     with pytest.raises(NotFound, match=r"no state 'x'; it has .*opaque"):
-        list(read_state(store, epoch, found.id, "x"))
+        list(store.state(epoch, found.id, "x"))
     with pytest.raises(NotFound, match="states: "):
-        list(read_state(store, epoch, found.id, None))
+        list(store.state(epoch, found.id, None))
 
 
 def test_only_the_key_groups_that_are_asked_for_are_read() -> None:
@@ -302,7 +301,7 @@ def test_the_search_behind_hidden_values_is_bounded(monkeypatch: pytest.MonkeyPa
 
 def test_a_savepoint_hides_nothing_but_the_value_itself() -> None:
     store, epoch = opened(folder("hashmap-savepoint-canonical"))
-    batch = next(read_state(store, epoch, "totals", "opaque"))
+    batch = next(store.state(epoch, "totals", "opaque"))
     row = batch.to_pylist()[0]
     assert row["key"].startswith("user-")
     assert row["value"]["class"] == "Orders$Opaque (KryoSerializer)"
@@ -460,7 +459,7 @@ def test_rocksdb_without_its_options_is_refused_and_not_read_as_empty() -> None:
 def test_listing_the_states_of_a_small_snapshot_takes_little_time() -> None:
     store, epoch = opened(folder("hashmap-savepoint-canonical"))
     begin = time.process_time()
-    list_states(store, epoch)
+    store.states(epoch)
     assert time.process_time() - begin < 20
 
 

@@ -212,7 +212,7 @@ def test_a_chunk_that_promises_much_costs_nothing() -> None:
 
 
 def test_a_file_of_changes_is_read_with_and_without_compression(tmp_path: Path) -> None:
-    from formats.flink.changelog import changes
+    from formats.flink.changes import changes
     from formats.flink.handles import ChangeStream, FileChangelogHandle
 
     def number(n: int) -> bytes:

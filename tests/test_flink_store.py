@@ -16,6 +16,7 @@ from formats.errors import FormatError, NoRecovery, NotFound, StalePlan, Unknown
 from formats.flink import channels, splits
 from formats.flink.checks import stream_checks
 from formats.flink.evidence import gather
+from formats.flink.facts import file_handles
 from formats.flink.handles import (
     FileHandle,
     OperatorStateHandle,
@@ -25,7 +26,7 @@ from formats.flink.handles import (
 from formats.flink.layout import is_flink
 from formats.flink.metadata import encode, parse
 from formats.flink.resolve import How, PathMap, Place, parse_path_map, plain, resolve
-from formats.flink.store import FlinkStore, file_handles
+from formats.flink.store import FlinkStore
 from formats.view import Status
 from tests.flink_truth import DATA
 

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from formats.errors import Damaged, FormatError
 from formats.flink.bytes import Reader
-from formats.flink.codecs import codec, list_codec, map_codec
+from formats.flink.codecs import codec
 from formats.flink.columns import Column, arrow_type, batch
+from formats.flink.composites import list_codec, map_codec
 from formats.flink.keys import hash_of, key_group
 from formats.flink.logical_types import LogicalType
 from formats.flink.python_types import named_types, read_type

@@ -73,6 +73,19 @@ def test_every_package_has_a_place_among_the_layers() -> None:
     assert packages <= set(LAYERS)
 
 
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports inside functions and for type checking count: a circle put off is a circle."""
+    known = {name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): name for name in NAMES}
+    needs: dict[str, set[str]] = {}
+    for module, name in known.items():
+        found = {dotted if dotted in known else dotted.rpartition(".")[0] for dotted in imports(ROOT / name)}
+        needs[module] = (found & known.keys()) - {module}
+    while free := {module for module, others in needs.items() if not others & needs.keys()}:
+        for module in free:
+            del needs[module]
+    assert not needs, "\n".join(f"{module} -> {', '.join(sorted(o & needs.keys()))}" for module, o in needs.items())
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("abscli/commands/")])
 def test_nothing_below_the_commands_prints(name: str) -> None:
     for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):

@@ -23,6 +23,12 @@ def test_a_life_that_ended_before_its_first_epoch_goes_on_from_its_parent() -> N
     assert line([Life(1, 0), Life(11, 0)], range(1, 11)) == []
 
 
+def test_a_life_that_left_its_first_epoch_to_the_next_does_not_count() -> None:
+    lives = [Life(1, 0), Life(11, 5), Life(11, 3)]
+    assert line(lives, range(1, 11)) == [3, 2, 1]
+    assert spans(lives, 12) == [range(11, 13), range(1, 4)]
+
+
 def test_without_known_lives_numbers_decide() -> None:
     assert line([], [1, 3, 2]) == [3, 2, 1]
     assert spans([], 3) == [range(1, 4)]

@@ -14,7 +14,6 @@ from abscli.check.spark import check_spark
 from formats.spark.blocks import unpack as unpack_blocks
 from formats.spark.checkpoint import Checkpoint
 from formats.spark.gather import gather
-from formats.spark.raw import readable
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage
 from formats.view import Status
@@ -243,7 +242,7 @@ def test_purged_state_is_not_damage_and_cannot_be_gone_back_to(tmp_path: Path) -
     assert report.restorable == (3, 4, 5, 6)
     assert report.epochs[0].reason == "its state has been purged"
     store = SparkStore(LocalStorage(root))
-    assert readable(store) == (3, 6)
+    assert store.raw(6)["readable"] == [3, 6]
     assert [facts.status for facts in store.epochs()] == [Status.COMPLETE] * 7
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from abscli.check.diff import TopologyDiff
 from formats.flink import facts
+from formats.flink.facts import file_handles
 from formats.flink.handles import Metadata, OperatorState, SegmentHandle
 from formats.flink.resolve import plain
-from formats.flink.store import FlinkStore, file_handles
+from formats.flink.store import FlinkStore
 
 FileKey = tuple[str, int, int]
 """Name, start and size of a file, or of a segment of one: the same wherever the directory lies now."""

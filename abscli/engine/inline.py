@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-from abscli.engine.errors import EngineError
+from abscli.engine.errors import EngineError, EngineStopped
 from abscli.engine.wire import JobSpec
 from abscli.engine.worker import Worker
 
@@ -17,18 +17,25 @@ class InlineWorkers:
     host = "127.0.0.1"
 
     def __init__(self) -> None:
-        self.abandon: Callable[[EngineError], None] = lambda error: None
         self._threads: list[threading.Thread] = []
 
     def slots(self) -> int | None:
         """No bound: threads are made as needed."""
         return None
 
-    def launch(self, spec: JobSpec) -> None:
+    def launch(self, spec: JobSpec, abandon: Callable[[EngineError], None]) -> None:
         """Start all workers; they find the coordinator by themselves."""
+
+        def run(number: int) -> None:
+            try:
+                worker = Worker(spec, number)
+            except OSError as error:
+                abandon(EngineStopped(f"worker {number} cannot reach the coordinator: {error.strerror or error}"))
+            else:
+                worker.run()
+
         for number in range(spec.workers):
-            thread = threading.Thread(target=lambda n=number: Worker(spec, n).run(), name=f"abs-worker-{number}")
-            thread.daemon = True
+            thread = threading.Thread(target=run, args=(number,), name=f"abs-worker-{number}", daemon=True)
             thread.start()
             self._threads.append(thread)
 

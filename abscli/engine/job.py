@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from abscli.engine.errors import EngineError, EngineStopped, UsageError
 from abscli.engine.inline import InlineWorkers
@@ -242,8 +242,7 @@ def _attempt(
     )
     widest = max(op.parallelism for op in topology.operators)
     with contextlib.ExitStack() as stack:
-        failed: list[EngineError] = []
-        launcher = stack.enter_context(_launcher(options, failed.append))
+        launcher = stack.enter_context(_launcher(options))
         slots = launcher.slots()
         workers = options.workers or min(slots or 1, widest)
         _check_slots(slots, workers)
@@ -256,7 +255,6 @@ def _attempt(
             epoch_timeout=options.epoch_timeout,
             on_progress=on_progress,
         )
-        launcher.abandon = service.abandon
         spec = JobSpec(
             topology=topology,
             store=storage.root,
@@ -273,7 +271,7 @@ def _attempt(
         )
         signals.attach(service)
         on_service(service)
-        launcher.launch(spec)
+        launcher.launch(spec, service.abandon)
         service.serve()
     return Outcome(
         epoch=coordinator.last_complete,
@@ -289,12 +287,27 @@ def _attempt(
     )
 
 
-def _launcher(options: JobOptions, abandon: Callable[[EngineError], None]) -> Any:
+class Launcher(Protocol):
+    """What starts workers, and waits for them when it is left."""
+
+    @property
+    def host(self) -> str:
+        """Where the coordinator listens: as workers reach it."""
+
+    def slots(self) -> int | None:
+        """Workers that can run at once; None: any number."""
+
+    def launch(self, spec: JobSpec, abandon: Callable[[EngineError], None]) -> None:
+        """Start all workers; they find the coordinator by themselves. abandon: called from another thread when one
+        fails before it could say why."""
+
+
+def _launcher(options: JobOptions) -> contextlib.AbstractContextManager[Launcher]:
     if options.engine == "inline":
         return InlineWorkers()
     from abscli.engine.spark import SparkWorkers
 
-    return SparkWorkers(options.master, abandon, options.context)
+    return SparkWorkers(options.master, options.context)
 
 
 def _check_slots(slots: int | None, workers: int) -> None:

@@ -219,6 +219,7 @@ class Runner:
     def _emit(self, rows: pa.RecordBatch | None) -> None:
         if rows is None or not rows.num_rows:
             return
+        rows = _without_dictionaries(rows)
         if self._schema is None:
             self._schema = rows.schema
             if len(set(rows.schema.names)) < len(rows.schema.names):
@@ -301,6 +302,14 @@ class Runner:
             inbox.close()
         if self.sink is not None:
             self.sink.close()
+
+
+def _without_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Plain values in place of dictionary-encoded ones: a dictionary belongs to its batch, channels carry a schema."""
+    if not any(pa.types.is_dictionary(kind) for kind in rows.schema.types):
+        return rows
+    columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in rows.columns]
+    return pa.record_batch(columns, names=rows.schema.names)
 
 
 def _columns(schema: pa.Schema) -> str:

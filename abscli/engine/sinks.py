@@ -8,7 +8,8 @@ import os
 import re
 import secrets
 from collections.abc import Callable
-from typing import IO
+from concurrent.futures import Future
+from typing import IO, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -29,10 +30,18 @@ def part_name(index: int, epoch: int) -> str:
     return f"part-{index:05d}-{epoch:010d}.jsonl"
 
 
+class Pending(NamedTuple):
+    """A part that no complete epoch covers yet. staged: set when it is durable, or could not be made so."""
+
+    epoch: int
+    part: SinkFile
+    staged: Future[None]
+
+
 class JsonLinesSink:
     """One sink task. Rows go to a temporary file; `cut` names it after the epoch, `commit` makes it visible.
 
-    What an aborted epoch staged stays pending: the next complete epoch covers it.
+    What an aborted epoch staged stays pending: the next complete epoch covers it, and waits for it to be durable.
     """
 
     def __init__(self, operator: Operator, index: int, directory: str) -> None:
@@ -44,7 +53,7 @@ class JsonLinesSink:
         self._digest = hashlib.sha256()
         self._rows = 0
         self._bytes = 0
-        self._pending: list[tuple[int, SinkFile]] = []
+        self._pending: list[Pending] = []
         self._encoder = msgspec.json.Encoder()
         os.makedirs(os.path.join(self._folder, STAGED), exist_ok=True)
 
@@ -62,28 +71,44 @@ class JsonLinesSink:
         self._bytes += len(data)
 
     def cut(self, epoch: int) -> tuple[tuple[SinkFile, ...], Callable[[], None]]:
-        """End the part of `epoch`: all parts that its completion makes visible, and what makes this one durable."""
-        file, self._open = self._open, None
-        if file is None:
-            return tuple(part for _, part in self._pending), lambda: None
-        part = SinkFile(self.path, part_name(self._index, epoch), self._bytes, self._rows, self._digest.hexdigest())
-        self._pending.append((epoch, part))
-        self._digest, self._rows, self._bytes = hashlib.sha256(), 0, 0
-        return tuple(part for _, part in self._pending), lambda: self._stage(file, part.name)
+        """End the part of `epoch`: all parts that its completion makes visible, and what makes them durable.
 
-    def _stage(self, file: IO[bytes], name: str) -> None:
-        with file:
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(file.name, os.path.join(self._folder, STAGED, name))
-        _sync(os.path.join(self._folder, STAGED))
+        To be called in the order of the epochs: what makes a later one durable waits for the earlier, and fails if one
+        of them has failed.
+        """
+        file, self._open = self._open, None
+        if file is not None:
+            part = SinkFile(self.path, part_name(self._index, epoch), self._bytes, self._rows, self._digest.hexdigest())
+            self._pending.append(Pending(epoch, part, Future()))
+            self._digest, self._rows, self._bytes = hashlib.sha256(), 0, 0
+        pending = tuple(self._pending)
+
+        def stage() -> None:
+            if file is not None:
+                self._stage(file, pending[-1])
+            for one in pending:
+                one.staged.result()
+
+        return tuple(one.part for one in pending), stage
+
+    def _stage(self, file: IO[bytes], pending: Pending) -> None:
+        try:
+            with file:
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(file.name, os.path.join(self._folder, STAGED, pending.part.name))
+            _sync(os.path.join(self._folder, STAGED))
+        except BaseException as error:
+            pending.staged.set_exception(error)
+        else:
+            pending.staged.set_result(None)
 
     def commit(self, epoch: int) -> None:
         """Epoch is complete: its parts become visible."""
-        for staged, part in self._pending:
-            if staged <= epoch:
-                reveal(self._folder, part)
-        self._pending = [(staged, part) for staged, part in self._pending if staged > epoch]
+        for one in self._pending:
+            if one.epoch <= epoch:
+                reveal(self._folder, one.part)
+        self._pending = [one for one in self._pending if one.epoch > epoch]
 
     def close(self) -> None:
         """Let go of the open file; its rows belong to no epoch."""

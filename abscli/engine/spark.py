@@ -110,15 +110,11 @@ def _stderr_to(descriptor: int) -> Iterator[None]:
 
 
 class SparkWorkers:
-    """Launches workers as Spark jobs. context: one to use and leave running; otherwise one is made and stopped.
+    """Launches workers as Spark jobs. context: one to use and leave running; otherwise one is made and stopped."""
 
-    abandon(error) is called, from another thread, when a worker's job fails before the worker has said why.
-    """
-
-    def __init__(self, master: str, abandon: Callable[[EngineError], None], context: Any = None) -> None:
+    def __init__(self, master: str, context: Any = None) -> None:
         self._own = context is None
         self._context = context or start_context(master)
-        self.abandon = abandon
         self._threads: list[threading.Thread] = []
         self._leaving = False
 
@@ -142,8 +138,9 @@ class SparkWorkers:
         cores = int(context.getConf().get("spark.executor.cores", "0"))
         return executors * cores if cores else max(int(context.defaultParallelism), executors)
 
-    def launch(self, spec: JobSpec) -> None:
-        """Submit a job a worker, each from a thread of its own."""
+    def launch(self, spec: JobSpec, abandon: Callable[[EngineError], None]) -> None:
+        """Submit a job a worker, each from a thread of its own; `abandon` is called from there when one fails before
+        its worker has said why."""
         context = self._context
         archive = _zip_modules(spec.root) if not context.master.startswith("local") else None
         if archive:
@@ -151,18 +148,24 @@ class SparkWorkers:
         data = msgspec.json.encode(spec)
         name = os.path.basename(archive) if archive else None
         for number in range(spec.workers):
-            thread = threading.Thread(
-                target=self._submit, args=(context, data, name, number), name=f"abs-job-{number}", daemon=True
-            )
+            job = (context, data, name, number, abandon)
+            thread = threading.Thread(target=self._submit, args=job, name=f"abs-job-{number}", daemon=True)
             thread.start()
             self._threads.append(thread)
 
-    def _submit(self, context: Any, data: bytes, archive: str | None, number: int) -> None:
+    def _submit(
+        self,
+        context: Any,
+        data: bytes,
+        archive: str | None,
+        number: int,
+        abandon: Callable[[EngineError], None],
+    ) -> None:
         try:
             context.parallelize([number], 1).mapPartitions(_worker_main(data, archive)).collect()
         except Exception as error:
             if not self._leaving:
-                self.abandon(EngineStopped(f"worker {number}: its Spark job failed: {_first_line(error)}"))
+                abandon(EngineStopped(f"worker {number}: its Spark job failed: {_first_line(error)}"))
 
     def __enter__(self) -> SparkWorkers:
         return self

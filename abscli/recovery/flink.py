@@ -17,12 +17,12 @@ import msgspec
 from abscli.check.flink import beyond_repair
 from formats.errors import Damaged, FormatError, NoRecovery, StalePlan
 from formats.flink.evidence import EpochEvidence, StreamCheck, gather
-from formats.flink.facts import kind
+from formats.flink.facts import file_handles, kind
 from formats.flink.handles import OperatorStateHandle, SegmentHandle, handles
 from formats.flink.metadata import FILE, encode, parse
 from formats.flink.resolve import FileLike, How, Place
 from formats.flink.rewrite import Copy, copies, rewritten
-from formats.flink.store import FlinkStore, file_handles
+from formats.flink.store import FlinkStore
 from formats.storage import LocalStorage
 
 _CHUNK = 8 << 20

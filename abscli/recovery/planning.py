@@ -10,6 +10,7 @@ from abscli.planner.lineage import Life, line
 from abscli.planner.plan import plan_full, plan_partial
 from formats.errors import FormatError, NoRecovery, UnknownTask
 from formats.native import layout
+from formats.native.facts import digest
 from formats.native.reader import NativeStore, files_of
 from formats.native.writer import now
 from formats.plan import Input, Plan
@@ -145,8 +146,6 @@ def inputs(store: NativeStore, epoch: int) -> list[Input]:
 
 
 def _digest(store: NativeStore, path: str) -> str:
-    from formats.native.facts import digest
-
     return digest(store.storage.read(path))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from formats.errors import Damaged
-from formats.flink.changelog import (
+from formats.flink.changes import (
     ADD,
     ADD_ELEMENT,
     CLEAR,
@@ -15,12 +15,11 @@ from formats.flink.changelog import (
     SET,
     SET_INTERNAL,
     Change,
-    nothing,
     number_of,
     read_operand,
     timers,
 )
-from formats.flink.keyed import Block, Hidden, Table
+from formats.flink.keyed_tables import Block, Hidden, Table, unknown_table
 from formats.flink.values import BROKEN, Opaque
 from formats.flink.values import Hidden as HiddenValue
 
@@ -103,7 +102,7 @@ class Replay:
             entries = (before.entries or 0) + 1 if before is not None else 1
             hidden[name] = Hidden(found.name, entries, len(data) + (before.bytes if before is not None else 0))
         except (KeyError, *BROKEN) as error:
-            block = Block(next(iter(self.by_number.values()), nothing()), change.group)
+            block = Block(next(iter(self.by_number.values()), unknown_table()), change.group)
             said = f"state {name!r}, key group {change.group}: a change that cannot be read: {error}"
             block.problem = Damaged(said, path=change.path)
             return block

@@ -1,4 +1,4 @@
-"""From a serializer's snapshot to its codec: the kinds that have parts, and those of Flink's own operators."""
+"""From a serializer's snapshot to its codec."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
+from formats.flink import operator_codecs
+from formats.flink.composites import fields, list_codec, map_codec, members, struct_codec, timer_codec
 from formats.flink.logical_types import LogicalType
 from formats.flink.pojo import pojo
 from formats.flink.rows import (
@@ -17,7 +19,7 @@ from formats.flink.rows import (
     shape,
     timestamp_data,
 )
-from formats.flink.sequences import either, masked, maybe, read_list, read_pairs, sequence
+from formats.flink.sequences import either, masked, maybe, read_list, read_pairs
 from formats.flink.snapshots import Snapshot, short_name
 from formats.flink.values import Codec, Opaque, Read, Shape, fixed, frame, opaque, plain, read_string
 
@@ -44,33 +46,21 @@ def codec(snapshot: Snapshot) -> Codec:
         form, item = _ARRAYS[snapshot.kind]
         read = read_list(fixed("", form, item))
         return Codec(snapshot.kind, read, ("list", item), least=4, snapshot=snapshot)
-    make = _KINDS.get(snapshot.kind) or _of_operators(snapshot.kind)
-    if make is None:
+    if (make := _KINDS.get(snapshot.kind)) is not None:
+        made = make(snapshot)
+    elif (of_parts := operator_codecs.KINDS.get(snapshot.kind)) is not None:
+        made = of_parts(snapshot, parts_of(snapshot))
+    else:
         return opaque(_class_name(snapshot), snapshot)
-    made = make(snapshot)
     if made.snapshot is None:
         made.snapshot = snapshot
     return made
-
-
-def _of_operators(kind: str) -> Callable[[Snapshot], Codec] | None:
-    from formats.flink.operator_codecs import KINDS  # which makes codecs of their parts here
-
-    return KINDS.get(kind)
 
 
 def _class_name(snapshot: Snapshot) -> str:
     """What an opaque value is called: its class, and whose format it is."""
     serializer = short_name(snapshot.name)
     return f"{snapshot.about} ({serializer})" if snapshot.about else serializer or "?"
-
-
-def members(names: tuple[str, ...], codecs: list[Codec]) -> tuple[tuple[str, Shape], ...]:
-    return tuple((name, part.shape) for name, part in zip(names, codecs, strict=True))
-
-
-def fields(names: tuple[str, ...], codecs: list[Codec]) -> Shape:
-    return ("struct", members(names, codecs))
 
 
 def _numbered(n: int) -> tuple[str, ...]:
@@ -82,13 +72,6 @@ def parts_of(snapshot: Snapshot) -> list[Codec]:
     return [codec(part) for part in snapshot.nested]
 
 
-def struct_codec(kind: str, names: tuple[str, ...], parts: list[Codec]) -> Codec:
-    """Values one after the other."""
-    length = -1 if any(part.length < 0 for part in parts) else sum(part.length for part in parts)
-    least = sum(part.least for part in parts)
-    return Codec(kind, sequence(parts), fields(names, parts), length=length, least=least, parts=tuple(parts))
-
-
 def _tuple(snapshot: Snapshot) -> Codec:
     parts = parts_of(snapshot)
     return struct_codec("tuple", _numbered(len(parts)), parts)
@@ -98,16 +81,8 @@ def _list(snapshot: Snapshot) -> Codec:
     return list_codec(codec(snapshot.nested[0]))
 
 
-def list_codec(item: Codec) -> Codec:
-    return Codec("list", read_list(item), ("list", item.shape), least=4, parts=(item,))
-
-
 def _map(snapshot: Snapshot) -> Codec:
     return map_codec(codec(snapshot.nested[0]), codec(snapshot.nested[1]))
-
-
-def map_codec(key: Codec, value: Codec) -> Codec:
-    return Codec("map", read_pairs(key, value), ("map", key.shape, value.shape), least=4, parts=(key, value))
 
 
 def _null_map(snapshot: Snapshot) -> Codec:
@@ -191,20 +166,6 @@ def _ttl(snapshot: Snapshot) -> Codec:
 
 def _timer(snapshot: Snapshot) -> Codec:
     return timer_codec(*parts_of(snapshot))
-
-
-def timer_codec(key: Codec, namespace: Codec) -> Codec:
-    """i64 timestamp with its sign bit turned, key, namespace."""
-    read_key, read_namespace = key.read, namespace.read
-
-    def read(buf: bytes, pos: int) -> tuple[Any, int]:
-        at = _U64(buf, pos)[0] - (1 << 63)
-        k, pos = read_key(buf, pos + 8)
-        n, pos = read_namespace(buf, pos)
-        return (at, k, n), pos
-
-    names = (("timestamp", "int64"), ("key", key.shape), ("namespace", namespace.shape))
-    return Codec("timer", read, ("struct", names), least=8, parts=(key, namespace))
 
 
 # -- table serializers ------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from formats.errors import FormatError
-from formats.flink.keyed import Block, Table
+from formats.flink.keyed_tables import Block, Table
 from formats.flink.operator_state import OperatorRows
 from formats.flink.values import Codec, Opaque, Shape
 

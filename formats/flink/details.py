@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from formats.errors import FormatError
 from formats.flink import channels, facts, splits
+from formats.flink.folders import FolderStreams
 from formats.flink.handles import (
     FileHandle,
     Metadata,
@@ -18,18 +17,10 @@ from formats.flink.handles import (
 )
 from formats.view import ChannelFacts, EpochDetail, EpochFacts, FileFacts, OperatorFacts, Position, TaskFacts
 
-if TYPE_CHECKING:
-    from formats.flink.store import FlinkStore
 
-
-def detail(store: FlinkStore, row: EpochFacts) -> EpochDetail:
-    """Everything about an epoch; its facts alone where it was never completed."""
-    epoch = row.epoch
-    if not store.has_metadata(epoch):
-        return EpochDetail(row, (), ())
-    metadata = store.metadata(epoch)
-    names = store.names(metadata)
-    in_flight = _in_flight(store, epoch, metadata)
+def detail(row: EpochFacts, metadata: Metadata, names: dict[str, str], at: FolderStreams) -> EpochDetail:
+    """Everything about an epoch that was completed. names: operator hash -> what the view calls it."""
+    in_flight = _in_flight(metadata, at)
     waiting: dict[tuple[str, int], int | None] = {}
     for channel in in_flight or ():
         if channel.receiver is not None:
@@ -44,7 +35,7 @@ def detail(store: FlinkStore, row: EpochFacts) -> EpochDetail:
             bytes=facts.operator_size(operator),
             rows=None,
             tasks=tuple(
-                _task(store, epoch, names[operator.id], subtask, waiting.get((operator.id, subtask.index)))
+                _task(at, names[operator.id], subtask, waiting.get((operator.id, subtask.index)))
                 for subtask in _subtasks(operator)
             ),
         )
@@ -55,8 +46,7 @@ def detail(store: FlinkStore, row: EpochFacts) -> EpochDetail:
     return EpochDetail(row, operators, tuple(ChannelFacts(name, None, None, n) for name, n in logs), policy)
 
 
-def _task(store: FlinkStore, epoch: int, name: str, subtask: Subtask, waiting: int | None) -> TaskFacts:
-    at = store.streams(epoch)
+def _task(at: FolderStreams, name: str, subtask: Subtask, waiting: int | None) -> TaskFacts:
     sizes: dict[str, int] = {}
     seen = set()
     for _, handle in handles(subtask):
@@ -79,12 +69,12 @@ def _task(store: FlinkStore, epoch: int, name: str, subtask: Subtask, waiting: i
     )
 
 
-def _in_flight(store: FlinkStore, epoch: int, metadata: Metadata) -> list[channels.Channel] | None:
+def _in_flight(metadata: Metadata, at: FolderStreams) -> list[channels.Channel] | None:
     """None where channel state cannot be read, or is too much to be read for a look."""
     if channels.channel_bytes(metadata) > channels.MOST:
         return None
     try:
-        return channels.in_flight(metadata, store.streams(epoch))
+        return channels.in_flight(metadata, at)
     except FormatError:
         return None
 

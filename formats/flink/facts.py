@@ -257,6 +257,16 @@ def every_stream(metadata: Metadata) -> Iterator[StreamHandle]:
                 yield from below(handle)
 
 
+def file_handles(metadata: Metadata) -> Iterator[tuple[OperatorState, Subtask, FileLike]]:
+    """Every reference to a file, with whose it is."""
+    for operator in metadata.operators:
+        for subtask in operator.subtasks:
+            for _, handle in handles(subtask):
+                for stream in below(handle):
+                    if isinstance(stream, FileHandle | RelativeHandle | SegmentHandle):
+                        yield operator, subtask, stream
+
+
 def states(operator: OperatorState, streams: Streams, *, count: bool = False) -> list[dict[str, Any]]:
     """The states of an operator by name. count: read all rows, for their number and bytes."""
     from formats.flink.state_rows import OPERATOR_WORDS, summaries

@@ -1,19 +1,16 @@
 """Keyed state as rows, whatever its layout: blocks of one state and one key group at a time.
 
-`read_blocks` takes a handle and the streams and yields `Block`s, lazily, key group by key group (RocksDB: state by
-state). A block has columns of equal length: keys, namespaces, values, and for map state the user keys, one row per
-entry. What cannot be read is said, not dropped: `hidden` where a class of its own stands in the way, `problem` where
-bytes are damaged; rows before it are there.
+`read_blocks` takes a handle and the streams and yields blocks, lazily, key group by key group (RocksDB: state by
+state).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from collections.abc import Callable, Collection, Iterator
 
-from formats.errors import Damaged, FormatError
+from formats.flink import changelog, keyed_canonical, keyed_heap, rocksdb
 from formats.flink.bytes import Reader
+from formats.flink.changes import changes
 from formats.flink.codecs import codec
 from formats.flink.handles import (
     ChangelogHandle,
@@ -24,145 +21,10 @@ from formats.flink.handles import (
     KeyGroupsHandle,
     StreamHandle,
 )
-from formats.flink.state_meta import KeyedMeta, Kind, StateInfo, read_keyed_meta
-from formats.flink.streams import Streams
+from formats.flink.keyed_tables import Block, KeyedState, Types
+from formats.flink.state_meta import KeyedMeta, read_keyed_meta
+from formats.flink.streams import Streams, read_stream
 from formats.flink.values import Codec, opaque
-
-
-@dataclass(frozen=True, slots=True)
-class Hidden:
-    """What a value of a class of its own hides. name: of the class; entries: of this state that are not shown, None if
-    not even their number is known; bytes: that were passed over; states: other states that lie behind it, too; resumed:
-    the states behind it were found again (`keyed_heap.resume`)."""
-
-    name: str
-    entries: int | None
-    bytes: int
-    states: tuple[str, ...] = ()
-    resumed: bool = False
-
-
-@dataclass(slots=True)
-class Block:
-    """Rows of one state in one key group. user_keys: None unless it is map state. Values of timers are
-    their timestamps. ends: what follows in the key group is lost to the problem. bytes: that the rows take in the
-    file, uncompressed."""
-
-    table: Table
-    group: int
-    keys: list[Any] = field(default_factory=list)
-    namespaces: list[Any] = field(default_factory=list)
-    user_keys: list[Any] | None = None
-    values: list[Any] = field(default_factory=list)
-    hidden: Hidden | None = None
-    problem: FormatError | None = None
-    ends: bool = False
-    bytes: int = 0
-
-
-class Table:
-    """One keyed state with its codecs compiled. index: among the infos of its stream.
-
-    key_group_check wraps the key's codec in a check; see `key_checks`.
-    """
-
-    __slots__ = ("index", "info", "is_list", "is_map", "item", "key", "namespace", "timers", "user_key", "value")
-
-    def __init__(self, index: int, info: StateInfo, key: Codec, value: Codec | None = None) -> None:
-        self.index = index
-        self.info = info
-        self.timers = info.kind is Kind.PRIORITY_QUEUE
-        self.key = key
-        found = codec(info.value) if info.value is not None else opaque(info.unknown or "?")
-        if self.timers:
-            self.value = found
-            if found.kind == "timer":
-                self.key, self.namespace = found.parts
-            else:
-                self.namespace = opaque(info.unknown or "?")
-        else:
-            self.namespace = codec(info.namespace) if info.namespace is not None else opaque(info.unknown or "?")
-            self.value = value or found
-        self.is_map = info.type == "MAP" and self.value.kind == "map"
-        self.is_list = info.type == "LIST" and self.value.kind == "list"
-        self.user_key: Codec | None = self.value.parts[0] if self.is_map else None
-        self.item = self.value.parts[1] if self.is_map else self.value.parts[0] if self.is_list else self.value
-
-    @property
-    def name(self) -> str:
-        return self.info.name
-
-    def block(self, group: int) -> Block:
-        """An empty one."""
-        return Block(self, group, user_keys=[] if self.is_map else None)
-
-
-class KeyedState:
-    """A handle's prefix, read: its tables, and what the layouts need.
-
-    max_parallelism: of the operator, which decides how wide the key group stands in RocksDB's keys. types: codecs that
-    the user named for states whose values Flink does not describe. path: what messages call the stream.
-    """
-
-    def __init__(
-        self,
-        meta: KeyedMeta,
-        path: str,
-        max_parallelism: int,
-        types: Mapping[str, Callable[[Codec], Codec]] | None = None,
-        key: Codec | None = None,
-    ) -> None:
-        self.meta = meta
-        self.path = path
-        self.prefix = 1 if max_parallelism <= 128 else 2
-        self.max_parallelism = max_parallelism
-        self.patience = 0
-        self._verifier: KeyedState | None = None
-        own = codec(meta.key) if meta.key is not None else opaque(meta.unknown_key or "?")
-        self.key = key or own
-        self.tables = [Table(i, info, self.key) for i, info in enumerate(meta.states)]
-        for i, table in enumerate(self.tables):
-            if types and table.name in types and not table.timers:
-                self.tables[i] = Table(i, table.info, self.key, types[table.name](table.value))
-            if key is not None and table.timers and table.value.kind == "timer":
-                self._check_timer(table, key)
-
-    def _check_timer(self, table: Table, key: Codec) -> None:
-        """Timers carry keys, too: read them by the same codec."""
-        from formats.flink.codecs import timer_codec
-
-        table.key = key
-        table.value = timer_codec(key, table.namespace)
-
-    def verifier(self) -> KeyedState:
-        """The same state, reading key groups where keys are."""
-        if self._verifier is None:
-            from formats.flink.keys import GroupOf
-
-            own = codec(self.meta.key) if self.meta.key is not None else opaque(self.meta.unknown_key or "?")
-            check = GroupOf(self.max_parallelism)(own)
-            self._verifier = KeyedState(self.meta, self.path, self.max_parallelism, None, check)
-        return self._verifier
-
-    def fail(self, said: str, at: int | None = None) -> NoReturn:
-        raise self.damaged(said, at)
-
-    def damaged(self, said: str, at: int | None = None) -> Damaged:
-        return Damaged(said if at is None else f"{said} (offset {at})", path=self.path)
-
-
-def read_stream(streams: Streams, handle: StreamHandle | None, offset: int = 0, length: int | None = None) -> bytes:
-    """A slice of a stream, which must be there whole: Damaged, NotFound."""
-    if handle is None:
-        raise Damaged("a handle without a stream")
-    data = streams.read(handle, offset, length)
-    due = handle.size - offset if length is None else length
-    if len(data) < due:
-        raise Damaged(
-            f"ends too early: {due} bytes are needed from offset {offset}, {len(data)} are there",
-            path=streams.name(handle),
-        )
-    return data
 
 
 def _described(stream: StreamHandle | None, streams: Streams, length: int | None = None) -> tuple[KeyedMeta, str]:
@@ -172,7 +34,7 @@ def _described(stream: StreamHandle | None, streams: Streams, length: int | None
     return read_keyed_meta(Reader(data, path)), path
 
 
-def first_offset(handle: KeyGroupsHandle) -> int | None:
+def _first_offset(handle: KeyGroupsHandle) -> int | None:
     """Where the first key group lies; None if all are empty."""
     return min((offset for offset in handle.offsets if offset), default=None)
 
@@ -181,7 +43,7 @@ def keyed_meta(handle: KeyedHandle, streams: Streams) -> KeyedMeta | None:
     """The states that a handle holds; None for one without a description of its own (changes alone)."""
     match handle:
         case KeyGroupsHandle():
-            return _described(handle.stream, streams, first_offset(handle))[0]
+            return _described(handle.stream, streams, _first_offset(handle))[0]
         case IncrementalHandle():
             return _described(handle.meta, streams)[0]
         case ChangelogHandle():
@@ -198,7 +60,7 @@ def read_blocks(
     *,
     states: Collection[str] | None = None,
     groups: range | None = None,
-    types: Mapping[str, Callable[[Codec], Codec]] | None = None,
+    types: Types | None = None,
     key: Callable[[Codec], Codec] | None = None,
 ) -> Iterator[Block]:
     """The rows of a keyed handle.
@@ -219,14 +81,12 @@ def _blocks(
     max_parallelism: int,
     states: Collection[str] | None,
     groups: range | None,
-    types: Mapping[str, Callable[[Codec], Codec]] | None,
+    types: Types | None,
     key: Callable[[Codec], Codec] | None,
 ) -> Iterator[Block]:
-    from formats.flink import changelog, keyed_canonical, keyed_heap, rocksdb
-
     match handle:
         case KeyGroupsHandle():
-            meta, path = _described(handle.stream, streams, first_offset(handle))
+            meta, path = _described(handle.stream, streams, _first_offset(handle))
             state = _state(meta, path, max_parallelism, types, key)
             layout = keyed_canonical if keyed_canonical.is_canonical(handle, streams, meta) else keyed_heap
             yield from layout.read(handle, streams, state, states, groups)
@@ -235,14 +95,24 @@ def _blocks(
             state = _state(meta, path, max_parallelism, types, key)
             yield from rocksdb.read(handle, streams, state, states, groups)
         case _:
-            yield from changelog.read(handle, streams, max_parallelism, states, groups, types, key)
+            found = list(changes(handle, streams))
+            base = [part for part in handle.materialized if part] if isinstance(handle, ChangelogHandle) else []
+            metas = [said for part in base if (said := keyed_meta(part, streams)) is not None]
+            blocks = (
+                block
+                for part in base
+                for block in read_blocks(
+                    part, streams, max_parallelism, states=states, groups=groups, types=types, key=key
+                )
+            )
+            yield from changelog.read(blocks, metas, found, max_parallelism, states, groups, types, key)
 
 
 def _state(
     meta: KeyedMeta,
     path: str,
     max_parallelism: int,
-    types: Mapping[str, Callable[[Codec], Codec]] | None,
+    types: Types | None,
     key: Callable[[Codec], Codec] | None,
 ) -> KeyedState:
     own = codec(meta.key) if meta.key is not None else opaque(meta.unknown_key or "?")

@@ -15,11 +15,11 @@ from typing import Final
 from formats.errors import FormatError
 from formats.flink import snappy
 from formats.flink.handles import KeyGroupsHandle
-from formats.flink.keyed import Block, KeyedState, read_stream
 from formats.flink.keyed_heap import spans
+from formats.flink.keyed_tables import Block, KeyedState
 from formats.flink.pairs import PairReader
 from formats.flink.state_meta import KeyedMeta
-from formats.flink.streams import Streams
+from formats.flink.streams import Streams, read_stream
 
 _U16: Final = struct.Struct(">H").unpack_from
 _I32: Final = struct.Struct(">i").unpack_from

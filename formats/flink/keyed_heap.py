@@ -15,8 +15,8 @@ from typing import Any, Final
 from formats.errors import FormatError
 from formats.flink import snappy
 from formats.flink.handles import KeyGroupsHandle
-from formats.flink.keyed import Block, Hidden, KeyedState, Table, read_stream
-from formats.flink.streams import Streams
+from formats.flink.keyed_tables import Block, Hidden, KeyedState, Table
+from formats.flink.streams import Streams, read_stream
 from formats.flink.values import BROKEN, Codec
 from formats.flink.values import Hidden as HiddenValue
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from formats.flink.java_object import JavaClass, JavaEnum, JavaObject
+from formats.flink.java_object import JavaClass, JavaObject
 
 _ROOTS: Final = {
     "CharType": "CHAR",
@@ -150,8 +150,3 @@ def java_list(value: Any) -> list[Any]:
         else:  # ArrayList and ImmutableCollections write themselves: a block with the size, then the elements
             return [item for item in value.extra if not isinstance(item, bytes)]
     raise ValueError("a Java list is due")
-
-
-def enum_name(value: Any) -> str | None:
-    """The constant of an enum."""
-    return value.constant if isinstance(value, JavaEnum) else None

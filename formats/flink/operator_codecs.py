@@ -1,6 +1,7 @@
 """State of Flink's own operators: joins, sinks, patterns (CEP), stream elements.
 
-Source: the serializers of Flink 2.3.0, as their class files have them; not tried on bytes that they wrote.
+Source: the serializers of Flink 2.3.0, as their class files have them; not tried on bytes that they wrote. Each is made
+of its snapshot and the codecs of the nested serializers.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from formats.flink.codecs import codec, list_codec, parts_of, struct_codec
+from formats.flink.composites import list_codec, struct_codec
 from formats.flink.sequences import maybe, read_list
 from formats.flink.snapshots import Snapshot
 from formats.flink.values import Codec, fixed, plain
@@ -17,14 +18,14 @@ from formats.flink.values import Codec, fixed, plain
 _I64: Final = struct.Struct(">q").unpack_from
 
 
-def buffer_entry(snapshot: Snapshot) -> Codec:
+def buffer_entry(snapshot: Snapshot, parts: list[Codec]) -> Codec:
     flag = plain("boolean")
     assert flag is not None
-    return struct_codec("bufferentry", ("has_been_joined", "element"), [flag, codec(snapshot.nested[0])])
+    return struct_codec("bufferentry", ("has_been_joined", "element"), [flag, parts[0]])
 
 
-def two_phase(snapshot: Snapshot) -> Codec:
-    transaction, context = parts_of(snapshot)
+def two_phase(snapshot: Snapshot, parts: list[Codec]) -> Codec:
+    transaction, context = parts
     held = struct_codec("", ("transaction", "start"), [transaction, fixed("long", "q", "int64")])
     null = snapshot.number
     read_transaction, read_rest = transaction.read, read_list(held)
@@ -45,42 +46,42 @@ def two_phase(snapshot: Snapshot) -> Codec:
     return Codec("twophase", read, ("struct", shapes), least=13, parts=(transaction, context))
 
 
-def event_id(snapshot: Snapshot | None = None) -> Codec:
+def event_id(snapshot: Snapshot, parts: list[Codec]) -> Codec:
     return struct_codec("eventid", ("id", "timestamp"), [fixed("int", "i", "int32"), fixed("long", "q", "int64")])
 
 
-def node_id(snapshot: Snapshot) -> Codec:
+def node_id(snapshot: Snapshot, parts: list[Codec]) -> Codec:
     name = plain("string")
     assert name is not None
-    inner = struct_codec("", ("event", "page"), [codec(snapshot.nested[0]), name])
+    inner = struct_codec("", ("event", "page"), [parts[0], name])
     return Codec("nodeid", maybe(inner, present=1), inner.shape, hides=inner.hides)
 
 
-def lockable(snapshot: Snapshot) -> Codec:
-    return struct_codec("lockable", ("references", "element"), [fixed("int", "i", "int32"), codec(snapshot.nested[0])])
+def lockable(snapshot: Snapshot, parts: list[Codec]) -> Codec:
+    return struct_codec("lockable", ("references", "element"), [fixed("int", "i", "int32"), parts[0]])
 
 
-def buffer_node(snapshot: Snapshot) -> Codec:
-    return list_codec(lockable(snapshot))
+def buffer_node(snapshot: Snapshot, parts: list[Codec]) -> Codec:
+    return list_codec(lockable(snapshot, parts))
 
 
-def nfa_state(snapshot: Snapshot) -> Codec:
+def nfa_state(snapshot: Snapshot, parts: list[Codec]) -> Codec:
     """State of a pattern: partial matches and completed ones. nested: version, node id, event id."""
-    version, node, event = parts_of(snapshot)
+    version, node, event = parts
     text, number = plain("string"), fixed("long", "q", "int64")
     assert text is not None
     start = Codec("nullable", maybe(event, present=1), event.shape)
     names: tuple[str, ...] = ("state", "previous", "version", "start", "start_event")
-    parts = [text, node, version, number, start]
+    fields = [text, node, version, number, start]
     if snapshot.number:
-        names, parts = (*names[:4], "previous_timestamp", names[4]), [*parts[:4], number, parts[4]]
-    matches = list_codec(struct_codec("", names, parts))
+        names, fields = (*names[:4], "previous_timestamp", names[4]), [*fields[:4], number, fields[4]]
+    matches = list_codec(struct_codec("", names, fields))
     return struct_codec("nfastate", ("partial", "completed"), [matches, matches])
 
 
-def stream_element(snapshot: Snapshot) -> Codec:
+def stream_element(snapshot: Snapshot, parts: list[Codec]) -> Codec:
     """An element of a stream: a record (0 with, 1 without a timestamp) or what the runtime sends."""
-    value = codec(snapshot.nested[0])
+    value = parts[0]
     one = value.read
     sizes = {2: 8, 3: 28, 4: 4, 5: 1, 6: 12}
 
@@ -99,7 +100,7 @@ def stream_element(snapshot: Snapshot) -> Codec:
     return Codec("element", read, ("struct", shapes), parts=(value,))
 
 
-KINDS: Final[dict[str, Callable[[Snapshot], Codec]]] = {
+KINDS: Final[dict[str, Callable[[Snapshot, list[Codec]], Codec]]] = {
     "bufferentry": buffer_entry,
     "twophase": two_phase,
     "eventid": event_id,

@@ -18,9 +18,8 @@ from formats.flink import snappy
 from formats.flink.bytes import Reader
 from formats.flink.codecs import codec
 from formats.flink.handles import Mode, OperatorPart, OperatorStateHandle
-from formats.flink.keyed import read_stream
 from formats.flink.state_meta import OperatorMeta, StateInfo, read_operator_meta
-from formats.flink.streams import Streams
+from formats.flink.streams import Streams, read_stream
 from formats.flink.values import BROKEN, Codec, Hidden, Opaque, opaque
 
 _I32: Final = struct.Struct(">i").unpack_from

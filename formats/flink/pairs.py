@@ -7,7 +7,7 @@ Values: list state has its elements with a `,` between, map state a byte that sa
 
 from __future__ import annotations
 
-from formats.flink.keyed import Block, KeyedState, Table
+from formats.flink.keyed_tables import Block, KeyedState, Table
 from formats.flink.values import BROKEN, Hidden, Opaque
 
 _DELIMITER = 0x2C

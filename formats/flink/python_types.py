@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from formats.flink.codecs import list_codec, map_codec, members, struct_codec
+from formats.flink.composites import list_codec, map_codec, members, struct_codec
 from formats.flink.rows import timestamp_data
 from formats.flink.sequences import masked, maybe, read_list
 from formats.flink.values import Codec, Opaque, frame, plain

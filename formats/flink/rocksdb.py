@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from formats.errors import Damaged, FormatError, NotFound, UnsafePath
 from formats.flink.handles import IncrementalHandle, StreamHandle
-from formats.flink.keyed import Block, KeyedState, Table
+from formats.flink.keyed_tables import Block, KeyedState, Table
 from formats.flink.pairs import PairReader
 from formats.flink.streams import Streams
 

@@ -24,12 +24,9 @@ Field: TypeAlias = Callable[[bytes, int, int], Any]
 """Reads a field of a section: (bytes, where the section begins, where the field lies)."""
 
 _EXACT: Final = Context(prec=100)
-_I8: Final = struct.Struct("<b").unpack_from
 _I16: Final = struct.Struct("<h").unpack_from
 _I32: Final = struct.Struct("<i").unpack_from
 _I64: Final = struct.Struct("<q").unpack_from
-_F32: Final = struct.Struct("<f").unpack_from
-_F64: Final = struct.Struct("<d").unpack_from
 
 _NUMBERS: Final[dict[str, tuple[str, int, str]]] = {
     "TINYINT": ("b", 1, "int8"),

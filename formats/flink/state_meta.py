@@ -22,7 +22,6 @@ from formats.flink.bytes import Reader, decode_utf
 from formats.flink.snapshots import Snapshot, Unknown, read_snapshot
 
 VERSION: Final = 6
-_OPTIONS: Final = frozenset({"KEYED_STATE_TYPE", "OPERATOR_STATE_DISTRIBUTION_MODE"})
 _ROLES: Final = frozenset({"VALUE_SERIALIZER", "NAMESPACE_SERIALIZER", "KEY_SERIALIZER"})
 
 

@@ -6,7 +6,7 @@ Nothing here knows of directories; `streams` opens what handles name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 from formats.errors import FormatError, NotFound
 from formats.flink.columns import keyed_batches, keyed_columns, operator_batch
 from formats.flink.handles import ChangelogHandle, KeyedHandle, Mode, OperatorState, key_groups, state_size
-from formats.flink.keyed import Hidden, KeyedState, Table, keyed_meta, read_blocks
+from formats.flink.keyed import keyed_meta, read_blocks
+from formats.flink.keyed_tables import Hidden, KeyedState, Table, Types
 from formats.flink.operator_state import OperatorRows, operator_meta, read_operator_state
 from formats.flink.snapshots import Snapshot, describe
 from formats.flink.state_meta import KeyedMeta, StateInfo
 from formats.flink.streams import Streams
-from formats.flink.values import Codec
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Types = Mapping[str, Callable[[Codec], Codec]]
 
 OPERATOR_WORDS: Final = {Mode.SPLIT_DISTRIBUTE: "list", Mode.UNION: "union", Mode.BROADCAST: "broadcast"}
 WHOLE: Final = "keyed state"

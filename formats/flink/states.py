@@ -1,58 +1,54 @@
-"""The states of an epoch by name, and their rows: what the store's view asks for.
-
-The states of an operator and their rows are the work of `formats.flink.state_rows`; this module finds the operator.
-"""
+"""State of operators as the view has it: which there is, how much is hidden, rows under a condition."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from formats.flink.state_rows import StateSummary, Types, batches, summaries, tables
+from formats.flink import facts
+from formats.flink.keyed_tables import Types
+from formats.flink.state_rows import StateSummary, batches, summaries, tables
 from formats.view import StateFacts
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from formats.flink.handles import OperatorState
-    from formats.flink.store import FlinkStore
+    from formats.flink.handles import Metadata, OperatorState
     from formats.flink.streams import Streams
     from formats.predicate import Predicate
 
 
+COUNTED = 64 << 20
+"""Bytes of state that are read to count rows where nobody asked for them."""
+
+
 def list_states(
-    store: FlinkStore,
-    epoch: int,
+    operators: Iterable[OperatorState],
+    names: Mapping[str, str],
+    streams: Streams,
     *,
     count: bool = False,
     types: Types | None = None,
-    only: str | None = None,
     whole: bool = False,
 ) -> list[StateFacts]:
-    """Every state, by operator. count: read all rows, to know how many there are and how much of them is hidden; only:
-    of this operator; whole: its key with all that tells rows apart, as windows and the keys of maps do."""
-    metadata = store.metadata(epoch)
-    names = store.names(metadata)
-    streams = store.streams(epoch)
+    """Every state of the operators that `names` has (hash -> what the view calls it), by operator. count: read all
+    rows, to know how many there are and how much of them is hidden; whole: its key with all that tells rows apart, as
+    windows and the keys of maps do."""
     return [
         _facts(names[operator.id], row, row.identity if whole else row.key)
-        for operator in metadata.operators
-        if only in (None, names[operator.id])
+        for operator in operators
+        if operator.id in names
         for row in summaries(operator, streams, count=count, types=types)
     ]
 
 
-def hidden(store: FlinkStore, epoch: int, operator: str) -> dict[str | None, str]:
+def hidden(operator: OperatorState, metadata: Metadata, streams: Streams) -> dict[str | None, str]:
     """State of an operator -> why rows of it are missing from what can be read."""
-    from formats.flink import facts
-    from formats.flink.store import COUNTED
-
-    found = store.find_operator(epoch, operator)
-    if "heap" not in facts.backends(msgspec.structs.replace(store.metadata(epoch), operators=(found,))):
+    if "heap" not in facts.backends(msgspec.structs.replace(metadata, operators=(operator,))):
         return {}
-    rows = summaries(found, store.streams(epoch), count=facts.operator_size(found) <= COUNTED)
+    rows = summaries(operator, streams, count=facts.operator_size(operator) <= COUNTED)
     return {row.name: row.opaque for row in rows if row.opaque is not None}
 
 
@@ -63,29 +59,21 @@ def _facts(operator: str, row: StateSummary, key: tuple[str, ...]) -> StateFacts
     return StateFacts(operator, row.name, row.kind, key, row.rows, row.bytes, opaque)
 
 
-def read_state(
-    store: FlinkStore, epoch: int, operator: str, name: str | None, *, types: Types | None = None
-) -> Iterator[pa.RecordBatch]:
-    """The rows of one state; NotFound if there is none of that name."""
-    found = store.find_operator(epoch, operator)
-    return batches(found, store.streams(epoch), name, types=types, path=store.path)
-
-
 def select(
-    store: FlinkStore,
-    epoch: int,
-    operator: str,
+    operator: OperatorState,
+    streams: Streams,
     name: str | None,
     columns: Sequence[str] | None,
     where: Predicate | None,
+    *,
+    types: Types | None,
+    path: str,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one state that satisfy a condition; where it names whole keys, only their key groups are read."""
     from formats.predicate import check_columns, expression
 
-    found = store.find_operator(epoch, operator)
-    streams = store.streams(epoch)
-    groups = _groups(found, streams, name, where) if where is not None else None
-    for batch in batches(found, streams, name, types=store.types, groups=groups, path=store.path):
+    groups = _groups(operator, streams, name, where) if where is not None else None
+    for batch in batches(operator, streams, name, types=types, groups=groups, path=path):
         check_columns(columns or (), batch.schema)
         yield batch if where is None else batch.filter(expression(where, batch.schema))
 
@@ -104,18 +92,18 @@ def _groups(operator: OperatorState, streams: Streams, name: str | None, where: 
     return None if named is None else groups_of(named, table.key, operator.max_parallelism)
 
 
-def state_schema(store: FlinkStore, epoch: int, operator: str, name: str | None) -> pa.Schema:
+def state_schema(
+    operator: OperatorState, streams: Streams, name: str | None, *, types: Types | None, path: str
+) -> pa.Schema:
     """The columns of a state; of operator state those of its first rows."""
     import pyarrow as pa
 
     from formats.flink.columns import arrow_type, keyed_columns
 
-    found = store.find_operator(epoch, operator)
-    streams = store.streams(epoch)
-    operators_own = {part.name for s in found.subtasks if s.managed_operator for part in s.managed_operator.states}
+    operators_own = {part.name for s in operator.subtasks if s.managed_operator for part in s.managed_operator.states}
     if name not in operators_own:
-        for table in tables(found, streams, store.types):
+        for table in tables(operator, streams, types):
             if table.name == name:
                 return pa.schema([pa.field(column.name, arrow_type(column.shape)) for column in keyed_columns(table)])
-    rows = batches(found, streams, name, types=store.types, path=store.path)
+    rows = batches(operator, streams, name, types=types, path=path)
     return next((batch.schema for batch in rows), pa.schema([]))

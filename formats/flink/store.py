@@ -12,12 +12,10 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from formats.errors import FormatError, NotFound, UnknownTask
+from formats.errors import Damaged, FormatError, NotFound, UnknownTask
 from formats.flink import channels, facts, layout
 from formats.flink.folders import Folder, FolderStreams
-from formats.flink.handles import FileHandle, Metadata, OperatorState, RelativeHandle, SegmentHandle, Subtask
-from formats.flink.handles import handles as handles_of
-from formats.flink.handles import streams as streams_of
+from formats.flink.handles import Metadata, OperatorState
 from formats.flink.layout import Kind, find, number
 from formats.flink.metadata import FILE, parse
 from formats.flink.murmur import proved
@@ -28,15 +26,12 @@ from formats.view import EpochDetail, EpochFacts, StateFacts, Status
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from formats.flink.state_rows import Types
+    from formats.flink.keyed_tables import Types
     from formats.predicate import Predicate
     from formats.topology import Topology
 
 MOST = 1 << 30
 """Bytes beyond which a `_metadata` is not read: none that Flink writes comes near."""
-
-COUNTED = 64 << 20
-"""Bytes of state that are read to count rows where nobody asked for them."""
 
 
 class FlinkStore:
@@ -159,8 +154,6 @@ class FlinkStore:
         size = self.folder.size(path) or 0
         where = f"{self.storage.root}/{path}"
         if size > MOST:
-            from formats.errors import Damaged
-
             raise Damaged(f"has {size} bytes, at most {MOST} are read", path=where)
         return parse(self.storage.read(path), where)
 
@@ -256,13 +249,17 @@ class FlinkStore:
     def files(self, epoch: int) -> list[tuple[str, FileLike]]:
         """Every file that the epoch refers to, once, with what messages call it; segments one by one."""
         at = self.streams(epoch)
-        seen = dict.fromkeys(handle for _, _, handle in file_handles(self.metadata(epoch)))
+        seen = dict.fromkeys(handle for _, _, handle in facts.file_handles(self.metadata(epoch)))
         return [(at.name(handle), handle) for handle in seen]
 
     def detail(self, epoch: int) -> EpochDetail:
         from formats.flink import details
 
-        return details.detail(self, self._facts(epoch, self.latest()))
+        row = self._facts(epoch, self.latest())
+        if not self.has_metadata(epoch):
+            return EpochDetail(row, (), ())
+        metadata = self.metadata(epoch)
+        return details.detail(row, metadata, self.names(metadata), self.streams(epoch))
 
     def topology(self, epoch: int) -> Topology | None:
         """None: Flink's metadata does not say which operator feeds which."""
@@ -270,41 +267,49 @@ class FlinkStore:
         return None
 
     def states(self, epoch: int) -> list[StateFacts]:
-        from formats.flink import states
-
-        return states.list_states(self, epoch, types=self.types)
+        return self._states(epoch)
 
     def identified_states(self, epoch: int) -> list[StateFacts]:
         """The same, with keys that tell every row from the others of its state."""
-        from formats.flink import states
+        return self._states(epoch, whole=True)
 
-        return states.list_states(self, epoch, types=self.types, whole=True)
+    def counted_states(self, epoch: int, operator: str | None = None) -> list[StateFacts]:
+        """The same, of all operators or one, with rows and bytes if at most COUNTED bytes of state are to be read; then
+        what cannot be decoded is told with how much it hides."""
+        from formats.flink.states import COUNTED
+
+        metadata = self.metadata(epoch)
+        mine = [o for o in metadata.operators if operator in (None, self.names(metadata)[o.id])]
+        count = sum(facts.operator_size(o) for o in mine) <= COUNTED
+        return self._states(epoch, count=count, only=operator)
+
+    def _states(
+        self, epoch: int, *, count: bool = False, only: str | None = None, whole: bool = False
+    ) -> list[StateFacts]:
+        from formats.flink.states import list_states
+
+        metadata = self.metadata(epoch)
+        names = {hash_: name for hash_, name in self.names(metadata).items() if only in (None, name)}
+        at = self.streams(epoch)
+        return list_states(metadata.operators, names, at, count=count, types=self.types, whole=whole)
 
     def hidden(self, epoch: int, operator: str, name: str | None) -> str | None:
         """Why rows of a state are missing from what can be read, in words; None if all are there, be it as bytes.
 
         In the heap's own layout values have no lengths, so that one which only its class can read hides others.
         """
-        from formats.flink import states
+        from formats.flink.states import hidden
 
         if (epoch, operator) not in self._hidden:
-            self._hidden[epoch, operator] = states.hidden(self, epoch, operator)
+            found = self.find_operator(epoch, operator)
+            self._hidden[epoch, operator] = hidden(found, self.metadata(epoch), self.streams(epoch))
         return self._hidden[epoch, operator].get(name)
 
-    def counted_states(self, epoch: int, operator: str | None = None) -> list[StateFacts]:
-        """The same, of all operators or one, with rows and bytes if at most COUNTED bytes of state are to be read; then
-        what cannot be decoded is told with how much it hides."""
-        from formats.flink import states
-
-        metadata = self.metadata(epoch)
-        mine = [o for o in metadata.operators if operator in (None, self.names(metadata)[o.id])]
-        count = sum(facts.operator_size(o) for o in mine) <= COUNTED
-        return states.list_states(self, epoch, count=count, types=self.types, only=operator)
-
     def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
-        from formats.flink import states
+        from formats.flink.state_rows import batches
 
-        return states.read_state(self, epoch, operator, name, types=self.types)
+        found = self.find_operator(epoch, operator)
+        return batches(found, self.streams(epoch), name, types=self.types, path=self.path)
 
     def select(
         self,
@@ -316,15 +321,18 @@ class FlinkStore:
         where: Predicate | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """As `formats.query.Selective`."""
-        from formats.flink import states
+        from formats.flink.states import select
 
-        return states.select(self, epoch, operator, name, columns, where)
+        found = self.find_operator(epoch, operator)
+        at = self.streams(epoch)
+        return select(found, at, name, columns, where, types=self.types, path=self.path)
 
     def state_schema(self, epoch: int, operator: str, name: str | None = None) -> pa.Schema:
         """As `formats.query.Selective`."""
-        from formats.flink import states
+        from formats.flink.states import state_schema
 
-        return states.state_schema(self, epoch, operator, name)
+        found = self.find_operator(epoch, operator)
+        return state_schema(found, self.streams(epoch), name, types=self.types, path=self.path)
 
     def log(self, epoch: int, channel: str) -> Iterator[pa.RecordBatch]:
         """In-flight elements of a channel, one row each: `element` (record, watermark, other) and its `bytes`."""
@@ -386,13 +394,3 @@ class FlinkStore:
     def only(self) -> int | None:
         """The epoch that the path itself names: of a `chk-N`, or of a snapshot on its own."""
         return self.epoch_numbers()[0] if self.kind is Kind.SNAPSHOT else self.epoch
-
-
-def file_handles(metadata: Metadata) -> Iterator[tuple[OperatorState, Subtask, FileLike]]:
-    """Every reference to a file, with whose it is."""
-    for operator in metadata.operators:
-        for subtask in operator.subtasks:
-            for _, handle in handles_of(subtask):
-                for stream in streams_of(handle):
-                    if isinstance(stream, FileHandle | RelativeHandle | SegmentHandle):
-                        yield operator, subtask, stream

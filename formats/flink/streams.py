@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from formats.errors import Damaged
 from formats.flink.handles import StreamHandle
 
 
@@ -25,3 +26,17 @@ class Streams(Protocol):
 
     def name(self, handle: StreamHandle) -> str:
         """Path of the file that holds it, relative to the store where it lies there; for inline bytes `_metadata`."""
+
+
+def read_stream(streams: Streams, handle: StreamHandle | None, offset: int = 0, length: int | None = None) -> bytes:
+    """A slice of a stream, which must be there whole: Damaged, NotFound."""
+    if handle is None:
+        raise Damaged("a handle without a stream")
+    data = streams.read(handle, offset, length)
+    due = handle.size - offset if length is None else length
+    if len(data) < due:
+        raise Damaged(
+            f"ends too early: {due} bytes are needed from offset {offset}, {len(data)} are there",
+            path=streams.name(handle),
+        )
+    return data

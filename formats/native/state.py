@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 
 from formats.errors import Damaged
 from formats.keys import key_arrays, last_of_each
-from formats.native.facts import PartFacts
 from formats.native.hashing import key_groups
 from formats.native.tables import KEY_GROUP, as_written, first_line, key_columns
 from formats.predicate import (
@@ -221,11 +220,6 @@ def groups_of(where: Predicate, task: TaskRows, max_parallelism: int) -> list[in
         for name in task.key
     ]
     return sorted(set(key_groups(columns, max_parallelism).tolist()))
-
-
-def part_rows(storage: Storage, part: PartFacts, own: range) -> TaskRows | None:
-    """The state of a part; None if it has none."""
-    return TaskRows(storage, part.state, own) if part.state else None
 
 
 def live_rows(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import msgspec
-
 from formats import topology as topologies
 from formats.errors import Damaged, NotFound, OtherJob
 from formats.native import layout
@@ -137,8 +135,3 @@ def put_aborted(storage: Storage, epoch: int, attempt: int, reason: str) -> None
     """Record that an epoch was given up."""
     facts = AbortFacts(epoch=epoch, attempt=attempt, reason=reason, aborted=now(), **header(AbortFacts))
     storage.put(layout.aborted(epoch), seal(facts))
-
-
-def replace_parent(trigger: TriggerFacts, parent: int) -> TriggerFacts:
-    """The same trigger with the parent known at completion."""
-    return msgspec.structs.replace(trigger, parent=parent)

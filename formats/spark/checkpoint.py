@@ -109,6 +109,10 @@ class Checkpoint:
             self._batches[log] = list(logs.entries(self.files(log))[0])
         return self._batches[log]
 
+    def numbers(self) -> list[int]:
+        """Batches that have offsets or a commit, ascending."""
+        return sorted({*self.batches(layout.OFFSETS), *self.batches(layout.COMMITS)})
+
     @property
     def query_id(self) -> str | None:
         """The id that the query keeps for life; None if the file is lost or says nothing."""
@@ -138,6 +142,15 @@ class Checkpoint:
         for batch in reversed(self.batches(layout.OFFSETS)):
             try:
                 return self.offsets(batch)
+            except UNREADABLE:
+                continue
+        return None
+
+    def state_format(self) -> int | None:
+        """1, or 2 where commits name the unique ids of the state; None before the first commit that can be read."""
+        for batch in reversed(self.batches(layout.COMMITS)):
+            try:
+                return 2 if self.commit(batch).ids is not None else 1
             except UNREADABLE:
                 continue
         return None

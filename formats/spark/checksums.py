@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 
 import msgspec
@@ -14,12 +13,6 @@ HADOOP = b"crc\0"
 
 class ChecksumMismatch(Damaged):
     """Bytes that do not have the checksum that was written with them."""
-
-
-def hadoop_crc_name(path: str) -> str:
-    """Where Hadoop's local file system keeps the checksum of a file."""
-    folder, slash, name = path.rpartition("/")
-    return f"{folder}{slash}.{name}.crc"
 
 
 def check_hadoop_crc(data: bytes, crc: bytes, path: str) -> None:
@@ -143,7 +136,3 @@ def _apply(matrix: list[int], vector: int) -> int:
         if vector >> bit & 1:
             out ^= matrix[bit]
     return out
-
-
-IS_SPARK_CRC = re.compile(r"[^.].*\.crc")
-"""Names of Spark's own checksum files; Hadoop's begin with a dot."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from formats.spark import layout
-from formats.spark.checkpoint import UNREADABLE
+from formats.spark.checkpoint import UNREADABLE, Checkpoint
 from formats.spark.codings import expected_partitions
 from formats.spark.layout import StateFile
 from formats.spark.offsets import Offsets
 from formats.spark.operators import OperatorInfo, StoreInfo
 from formats.spark.replay import PartitionFiles
 from formats.spark.rocks import parse_zip
-
-if TYPE_CHECKING:
-    from formats.spark.store import SparkStore
 
 LOOK_INTO_ZIPS = 1000
 """Snapshots of RocksDB up to which the list of batches looks whether the SST files that they name are there."""
@@ -50,18 +47,20 @@ class _Partition:
 class Presence:
     """Which partitions have the files of which version, and their bytes: by listing alone."""
 
-    def __init__(self, store: SparkStore) -> None:
-        self.store = store
-        newest = store.checkpoint.newest_offsets()
+    def __init__(self, checkpoint: Checkpoint, files_of: Callable[[OperatorInfo, int, StoreInfo], PartitionFiles]):
+        """files_of: finds the state files of one partition of a store."""
+        self.checkpoint = checkpoint
+        self._files_of = files_of
+        newest = checkpoint.newest_offsets()
         known = newest is None or newest.unread is None
-        self.operators = store.checkpoint.operators() if known else {}
-        self.last = max([-1, *store.epoch_numbers()]) + 1
+        self.operators = checkpoint.operators() if known else {}
+        self.last = max([-1, *checkpoint.numbers()]) + 1
         self._bytes = [0] * (self.last + 1)
         self._partitions: dict[tuple[int, int, str], _Partition] = {}
         self._expected: dict[tuple[int, int | None], list[int]] = {}
         self._lacking: dict[int | None, tuple[int, dict[int, list[tuple[str, str]]]]] = {}
         for operator in self.operators.values():
-            for partition in store.checkpoint.partitions(operator.id):
+            for partition in checkpoint.partitions(operator.id):
                 for info in operator.stores:
                     self._partitions[operator.id, partition, info.name] = self._list(operator, partition, info)
         look = sum(len(own.zips) for own in self._partitions.values()) <= LOOK_INTO_ZIPS
@@ -74,7 +73,7 @@ class Presence:
         """One pass over the names in a partition's folder."""
         own = _Partition()
         of: PartitionFiles | None = None
-        for name, size in self.store.checkpoint.files(layout.store_dir(operator.id, partition, store.name)).items():
+        for name, size in self.checkpoint.files(layout.store_dir(operator.id, partition, store.name)).items():
             if (file := layout.state_file(name, size)) is None:
                 continue
             version = file.version
@@ -83,7 +82,7 @@ class Presence:
             if version < own.oldest or not own.oldest:
                 own.oldest = version
             if file.uuid is not None:
-                of = of or self.store.partition(operator, partition, store)
+                of = of or self._files_of(operator, partition, store)
                 if file != (of.whole(version) if file.whole else of.log(version)):
                     continue
             if file.kind == "zip":
@@ -96,17 +95,17 @@ class Presence:
         """Whether a snapshot of RocksDB reads, and the SST files that it names are there with their sizes."""
         path = f"{folder}/{base.name}"
         try:
-            named = parse_zip(self.store.checkpoint.read(path), path).ssts
+            named = parse_zip(self.checkpoint.read(path), path).ssts
         except UNREADABLE:
             return False
-        there = self.store.checkpoint.files(f"{folder}/{layout.SSTS}")
+        there = self.checkpoint.files(f"{folder}/{layout.SSTS}")
         return all(there.get(sst.name) == sst.size for sst in named)
 
     def expected(self, operator: OperatorInfo, said: int | None) -> list[int]:
         """The partitions that an operator has. said: their number, as the batch's offsets have it."""
         key = (operator.id, said)
         if key not in self._expected:
-            self._expected[key] = expected_partitions(self.store.checkpoint, operator, said)
+            self._expected[key] = expected_partitions(self.checkpoint, operator, said)
         return self._expected[key]
 
     def of(self, epoch: int, said: Offsets | None) -> tuple[int, list[tuple[str, str]]]:

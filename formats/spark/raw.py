@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from formats.errors import FormatError
 from formats.spark import layout, sources
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
 from formats.spark.operators import OperatorInfo
-
-if TYPE_CHECKING:
-    from formats.spark.store import SparkStore
+from formats.spark.presence import Presence
 
 T = TypeVar("T")
 
 
-def readable(store: SparkStore) -> tuple[int, int] | None:
+def readable(checkpoint: Checkpoint, presence: Presence) -> tuple[int, int] | None:
     """The first and the last batch whose state is there, by presence; None if there is none."""
     whole = []
-    for epoch in store.checkpoint.batches(layout.COMMITS):
+    for epoch in checkpoint.batches(layout.COMMITS):
         try:
-            said = store.checkpoint.offsets(epoch)
+            said = checkpoint.offsets(epoch)
         except UNREADABLE:
             continue
-        if not store.lacking(epoch, said):
+        if not presence.of(epoch, said)[1]:
             whole.append(epoch)
     return (whole[0], whole[-1]) if whole else None
 
 
-def raw_facts(store: SparkStore, epoch: int) -> dict[str, Any]:
+def raw_facts(ck: Checkpoint, presence: Presence, epoch: int) -> dict[str, Any]:
     """What Spark's own files say of a batch.
 
     Keys: `query_id`; `provider`, `codec`; `checkpoint_format` (1 or 2, None before the first commit); `watermark`
@@ -38,12 +36,9 @@ def raw_facts(store: SparkStore, epoch: int) -> dict[str, Any]:
     `stores` [{`name`, `partitions`, `prefix`, `schemas` [{`family`, `key`, `value`}]}], `properties`}];
     `in_flight`: the batch that was begun and not committed; `readable`: [first, last]; `state_ids`: of format 2.
     """
-    ck = store.checkpoint
-    if epoch not in store.epoch_numbers():
-        raise store.no_epoch(epoch)
     offsets, commit, before = _try(ck.offsets, epoch), _try(ck.commit, epoch), _try(ck.offsets, epoch - 1)
     newest = ck.newest_offsets()
-    there = readable(store)
+    there = readable(ck, presence)
     committed, begun = ck.batches(layout.COMMITS), ck.batches(layout.OFFSETS)
     in_flight = begun[-1] if begun and (not committed or begun[-1] > committed[-1]) else None
     settings = offsets or newest
@@ -51,7 +46,7 @@ def raw_facts(store: SparkStore, epoch: int) -> dict[str, Any]:
         "query_id": ck.query_id,
         "provider": settings.provider if settings else None,
         "codec": settings.codec if settings else None,
-        "checkpoint_format": store.checkpoint_format(),
+        "checkpoint_format": ck.state_format(),
         "watermark": {
             "batch": offsets.watermark if offsets else None,
             "next": commit.watermark if commit else None,

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from formats.errors import FormatError, NotFound, UnsupportedVersion
+from formats.errors import NotFound, UnsupportedVersion
 from formats.spark import layout, logs, sources
 from formats.spark.checkpoint import UNREADABLE, Checkpoint, is_spark
 from formats.spark.codings import Family, expected_partitions, families, family_numbers
-from formats.spark.offsets import Commit, Offsets
+from formats.spark.offsets import Offsets
 from formats.spark.operators import OperatorInfo, StoreInfo
 from formats.spark.presence import Presence
 from formats.spark.replay import Chain, PartitionFiles, load, partition_files
@@ -56,8 +56,7 @@ class SparkStore:
 
     def epoch_numbers(self) -> list[int]:
         """Batches that have offsets or a commit, ascending."""
-        ck = self.checkpoint
-        return sorted({*ck.batches(layout.OFFSETS), *ck.batches(layout.COMMITS)})
+        return self.checkpoint.numbers()
 
     def no_epoch(self, epoch: int) -> NotFound:
         """What to raise for a batch that is not there."""
@@ -125,7 +124,7 @@ class SparkStore:
 
     def _presence(self) -> Presence:
         if self._seen is None:
-            self._seen = Presence(self)
+            self._seen = Presence(self.checkpoint, self.partition)
         return self._seen
 
     def partition(self, operator: OperatorInfo, partition: int, store: StoreInfo) -> PartitionFiles:
@@ -342,23 +341,13 @@ class SparkStore:
         """What Spark's own files say of a batch: `formats.spark.raw.raw_facts`."""
         from formats.spark.raw import raw_facts
 
-        return raw_facts(self, epoch)
-
-    def lacking(self, epoch: int, said: Offsets | None) -> list[tuple[str, str]]:
-        """Partitions that lack files of a batch, by presence: task, and where."""
-        return self._presence().of(epoch, said)[1]
-
-    def checkpoint_format(self) -> int | None:
-        """1, or 2 where commits name the unique ids of the state; None before the first commit."""
-        for batch in reversed(self.checkpoint.batches(layout.COMMITS)):
-            commit = _commit(self.checkpoint, batch)
-            if commit is not None:
-                return 2 if commit.ids is not None else 1
-        return None
+        if epoch not in self.epoch_numbers():
+            raise self.no_epoch(epoch)
+        return raw_facts(self.checkpoint, self._presence(), epoch)
 
     def reader_conf(self) -> dict[str, str]:
         """The session settings that Spark's state reader needs for this checkpoint: it does not find them itself."""
-        version = self.checkpoint_format() or 1
+        version = self.checkpoint.state_format() or 1
         conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": str(version)}
         newest = self.checkpoint.newest_offsets()
         for key in ("providerClass", "compression.codec", "encodingFormat", "rowChecksum.enabled"):
@@ -366,13 +355,6 @@ class SparkStore:
             if newest is not None and name in newest.conf:
                 conf[name] = newest.conf[name]
         return conf
-
-
-def _commit(checkpoint: Checkpoint, batch: int) -> Commit | None:
-    try:
-        return checkpoint.commit(batch)
-    except FormatError:
-        return None
 
 
 def timestamp(milliseconds: int | None) -> str | None:
