@@ -8,6 +8,7 @@ Paths are relative, with `/`; one that leads out of the root raises UnsafePath.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import stat
@@ -64,6 +65,9 @@ def check_path(path: str) -> str:
 
 UNFINISHED = ".tmp-"
 
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
+_NO_FILE = frozenset({errno.ELOOP, errno.ENXIO})  # a link to itself, a socket
+
 
 class LocalStorage:
     """A directory. Writes go to a temporary name, are synced, and renamed (or linked, to never overwrite)."""
@@ -102,8 +106,12 @@ class LocalStorage:
         full = self.local_path(path)
         try:
             fd = os.open(full, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe in its place must not hang us
-        except (FileNotFoundError, NotADirectoryError):
-            raise NotFound("no such file", path=full) from None
+        except OSError as error:
+            if error.errno in _ABSENT:
+                raise NotFound("no such file", path=full) from None
+            if error.errno in _NO_FILE:
+                raise Damaged("is no plain file", path=full) from None
+            raise
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise Damaged("is no plain file", path=full)
@@ -143,15 +151,19 @@ class LocalStorage:
                     for e in entries
                     if not e.name.startswith(UNFINISHED)
                 ]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        except OSError as error:
+            if error.errno in _ABSENT | _NO_FILE:
+                return []
+            raise
         return sorted(found)
 
     def size(self, path: str) -> int | None:
         try:
             status = os.stat(self.local_path(path))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        except OSError as error:
+            if error.errno in _ABSENT | _NO_FILE:
+                return None
+            raise
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def delete(self, path: str) -> None:
