@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,17 @@ def test_a_damaged_snapshot_and_an_empty_log_are_left_behind(tmp_path: Path, tol
     assert plan["skipped"][0]["reason"].startswith("offsets/7: is empty")
     assert "state/0/0/4.snapshot" not in contents(tmp_path / "copy")
     assert rows(tmp_path / "copy", 6) == healthy
+
+
+def test_names_that_are_not_utf_8_do_not_get_in_the_way(tmp_path: Path, told: Any) -> None:
+    root = copy_of("wc_hdfs", tmp_path)
+    (root / os.fsdecode(b"state/0/0/\xff\xfe.delta")).write_bytes(b"?")
+    plan = restored(told, root, tmp_path / "copy")
+    assert "state/0/0/\\udcff\\udcfe.delta" in [path for left in plan["left"] for path in left["paths"]]
+    named = root.rename(tmp_path / os.fsdecode(b"\xff"))
+    code, error = told("plan-recovery", named)
+    assert (code, error["name"]) == (2, "invalid-file")
+    assert "is not UTF-8" in error["message"]
 
 
 def test_an_empty_commit_is_written_anew_from_the_batch_after_it(tmp_path: Path, told: Any) -> None:
