@@ -11,6 +11,7 @@ import contextlib
 import errno
 import io
 import os
+import re
 import stat
 import tempfile
 from pathlib import PurePosixPath
@@ -298,12 +299,12 @@ class ArrowStorage:
 
 def open_storage(path: str) -> LocalStorage | ArrowStorage:
     """The storage at a directory or URI; NotFound if a local path is no directory."""
-    if path.startswith("file://"):
-        path = path.removeprefix("file://")
+    path = re.sub("^file:(//(?=/)|(?=/(?!/)))", "", path)  # file:///a, and file:/a as Java writes it
     if "://" in path:
         return ArrowStorage(path)
     if not os.path.isdir(path):
-        raise NotFound("no such store", path=path, hint="give the directory that `abs run --store` was given")
+        known = "the directory of a store of abs, of a job or savepoint of Flink, or a checkpoint of Spark"
+        raise NotFound("no such store", path=path, hint=f"give {known}")
     return LocalStorage(path)
 
 

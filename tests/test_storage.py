@@ -116,6 +116,12 @@ def test_a_link_to_itself_and_a_socket_are_no_plain_files(local: LocalStorage, t
     assert local.list("loop") == []
 
 
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_a_local_uri_is_a_path_as_java_writes_it_too(local: LocalStorage, scheme: str) -> None:
+    local.put("a", b"1")
+    assert open_storage(f"{scheme}{local.root}").read("a") == b"1"
+
+
 def test_a_name_that_no_file_can_have_is_not_found(local: LocalStorage) -> None:
     assert local.size("x" * 5000) is None
     assert local.list("x" * 5000) == []
