@@ -297,9 +297,14 @@ class ArrowStorage:
         raise PermissionError(f"{self._root}: stores behind a URI are read-only")
 
 
+def local_name(path: str) -> str:
+    """The path that a URI of this machine names: file:///a, and file:/a as Java writes it; others as they are."""
+    return re.sub("^file:(//(?=/)|(?=/(?!/)))", "", path)
+
+
 def open_storage(path: str) -> LocalStorage | ArrowStorage:
     """The storage at a directory or URI; NotFound if a local path is no directory."""
-    path = re.sub("^file:(//(?=/)|(?=/(?!/)))", "", path)  # file:///a, and file:/a as Java writes it
+    path = local_name(path)
     if "://" in path:
         return ArrowStorage(path)
     if not os.path.isdir(path):

@@ -215,6 +215,18 @@ def test_a_copy_that_would_not_be_exact_never_appears(tmp_path: Path, told: Any)
     assert list((tmp_path / "copies").iterdir()) == []
 
 
+def test_a_dry_run_shows_the_plan_in_the_form_asked_for(
+    tmp_path: Path, told: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, file = copy_of("wc_hdfs", tmp_path), tmp_path / "plan.json"
+    made = told("plan-recovery", root, "--out", file)
+    assert told("restore", file, "--to", f"file:{tmp_path}/copy", "--dry-run") == made
+    assert main(["restore", str(file), "--to", str(tmp_path / "copy"), "--dry-run", "-o", "ndjson"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["schema"] == "abs.spark-plan"
+    assert told("restore", file, "--to", f"file:{tmp_path}/copy")[0] == 0
+    assert (tmp_path / "copy/metadata").exists()
+
+
 def test_only_a_new_folder_is_written_to(tmp_path: Path, told: Any) -> None:
     root, file = copy_of("wc_hdfs", tmp_path), tmp_path / "plan.json"
     told("plan-recovery", root, "--out", file)
