@@ -152,8 +152,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(plan: msgspec.Struct) -> bytes:
-    """The bytes of the plan file, the same ones for the same plan."""
-    body = msgspec.json.format(msgspec.json.encode(plan), indent=2).removesuffix(b"\n}")
+    """The bytes of the plan file, the same ones for the same plan; FormatError if a path in it is not UTF-8."""
+    try:
+        encoded = msgspec.json.encode(plan)
+    except UnicodeEncodeError as error:
+        raise FormatError(
+            f"{error.object.encode('utf-8', 'backslashreplace').decode()} is not UTF-8, which a plan file has to be",
+            hint="give it another name, or name it through a symbolic link",
+        ) from None
+    body = msgspec.json.format(encoded, indent=2).removesuffix(b"\n}")
     return body + _seal(hashlib.sha256(body).hexdigest())
 
 

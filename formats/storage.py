@@ -8,8 +8,10 @@ Paths are relative, with `/`; one that leads out of the root raises UnsafePath.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
+import re
 import stat
 import tempfile
 from pathlib import PurePosixPath
@@ -64,6 +66,9 @@ def check_path(path: str) -> str:
 
 UNFINISHED = ".tmp-"
 
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
+_NO_FILE = frozenset({errno.ELOOP, errno.ENXIO})  # a link to itself, a socket
+
 
 class LocalStorage:
     """A directory. Writes go to a temporary name, are synced, and renamed (or linked, to never overwrite)."""
@@ -102,8 +107,12 @@ class LocalStorage:
         full = self.local_path(path)
         try:
             fd = os.open(full, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe in its place must not hang us
-        except (FileNotFoundError, NotADirectoryError):
-            raise NotFound("no such file", path=full) from None
+        except OSError as error:
+            if error.errno in _ABSENT:
+                raise NotFound("no such file", path=full) from None
+            if error.errno in _NO_FILE:
+                raise Damaged("is no plain file", path=full) from None
+            raise
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise Damaged("is no plain file", path=full)
@@ -143,15 +152,19 @@ class LocalStorage:
                     for e in entries
                     if not e.name.startswith(UNFINISHED)
                 ]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        except OSError as error:
+            if error.errno in _ABSENT | _NO_FILE:
+                return []
+            raise
         return sorted(found)
 
     def size(self, path: str) -> int | None:
         try:
             status = os.stat(self.local_path(path))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        except OSError as error:
+            if error.errno in _ABSENT | _NO_FILE:
+                return None
+            raise
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def delete(self, path: str) -> None:
@@ -284,14 +297,19 @@ class ArrowStorage:
         raise PermissionError(f"{self._root}: stores behind a URI are read-only")
 
 
+def local_name(path: str) -> str:
+    """The path that a URI of this machine names: file:///a, and file:/a as Java writes it; others as they are."""
+    return re.sub("^file:(//(?=/)|(?=/(?!/)))", "", path)
+
+
 def open_storage(path: str) -> LocalStorage | ArrowStorage:
     """The storage at a directory or URI; NotFound if a local path is no directory."""
-    if path.startswith("file://"):
-        path = path.removeprefix("file://")
+    path = local_name(path)
     if "://" in path:
         return ArrowStorage(path)
     if not os.path.isdir(path):
-        raise NotFound("no such store", path=path, hint="give the directory that `abs run --store` was given")
+        known = "the directory of a store of abs, of a job or savepoint of Flink, or a checkpoint of Spark"
+        raise NotFound("no such store", path=path, hint=f"give {known}")
     return LocalStorage(path)
 
 

@@ -245,6 +245,26 @@ def test_a_known_error_is_told_with_path_and_hint(
     assert capsys.readouterr().err == "abs: error: s/manifest.json: digest is 12, was 34\nhint: plan again\n"
 
 
+def test_what_a_message_quotes_cannot_move_the_cursor(
+    failing: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(errors.Damaged("names \x1b]0;title\x07\x9b2J\nand more\r", path="a\x1b[31m", hint="look at \x1b[0m"))
+    assert main.main(["topology", "x"]) == 3
+    assert capsys.readouterr().err == (
+        "abs: error: a\\x1b[31m: names \\x1b]0;title\\x07\\x9b2J\nand more\\r\nhint: look at \\x1b[0m\n"
+    )
+
+
+def test_a_missing_permission_says_what_to_do(
+    failing: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(PermissionError(errno.EACCES, "Permission denied", "s/metadata"))
+    assert main.main(["topology", "x"]) == 2
+    assert capsys.readouterr().err == (
+        "abs: error: s/metadata: Permission denied\nhint: run it as a user who may, such as the job's own\n"
+    )
+
+
 def test_a_bug_is_one_line_and_a_traceback_only_with_vv(
     failing: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -413,6 +413,22 @@ def test_a_lost_properties_tail_is_mended_in_a_copy(capsys: pytest.CaptureFixtur
     assert result(capsys, "diff", copy, CANONICAL)["identical"] is True
 
 
+def test_a_dry_run_shows_the_plan_in_the_form_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    made = result(capsys, "plan-recovery", CANONICAL, "--out", plan)
+    assert result(capsys, "restore", plan, "--dry-run") == made
+    code, out, _ = run(capsys, "restore", plan, "--dry-run", "-o", "ndjson")
+    assert (code, json.loads(out.splitlines()[0])["schema"]) == (0, "abs.flink-plan")
+
+
+@pytest.mark.parametrize("scheme", ["file:", "file://"])
+def test_a_copy_may_go_to_a_local_uri(scheme: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    result(capsys, "plan-recovery", CANONICAL, "--out", plan)
+    result(capsys, "restore", plan, "--to", f"{scheme}{tmp_path}/copy")
+    assert (tmp_path / "copy/_metadata").exists()
+
+
 def test_a_checkpoint_that_has_changed_makes_a_plan_stale(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     own, plan = tmp_path / "own", tmp_path / "plan.json"
     shutil.copytree(CANONICAL, own)

@@ -272,6 +272,19 @@ def test_a_short_file_is_found_by_its_size(job: Path) -> None:
     assert f"has {size - 1} bytes, {size} were written" in finding.message
 
 
+def test_a_file_that_has_grown_is_named_and_no_more_of_it_is_read_than_was_written(job: Path) -> None:
+    grown = largest(job / "chk-2")
+    size = grown.stat().st_size
+    with open(grown, "r+b") as file:
+        file.truncate(1 << 40)
+    store = FlinkStore(str(job))
+    streams = store.streams(2)
+    handle = next(h for _, _, h in file_handles(store.metadata(2)) if h.path == grown.name)
+    assert len(streams.read(handle)) == size
+    (finding,) = check(store).report.epochs[0].findings
+    assert finding.code is Code.SIZE_MISMATCH
+
+
 def test_a_file_that_nothing_refers_to_takes_nothing_away(job: Path) -> None:
     (job / "chk-2" / "11111111-2222-3333-4444-555555555555").write_text("?")
     (job / "shared").mkdir(exist_ok=True)

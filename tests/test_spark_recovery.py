@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,17 @@ def test_a_damaged_snapshot_and_an_empty_log_are_left_behind(tmp_path: Path, tol
     assert plan["skipped"][0]["reason"].startswith("offsets/7: is empty")
     assert "state/0/0/4.snapshot" not in contents(tmp_path / "copy")
     assert rows(tmp_path / "copy", 6) == healthy
+
+
+def test_names_that_are_not_utf_8_do_not_get_in_the_way(tmp_path: Path, told: Any) -> None:
+    root = copy_of("wc_hdfs", tmp_path)
+    (root / os.fsdecode(b"state/0/0/\xff\xfe.delta")).write_bytes(b"?")
+    plan = restored(told, root, tmp_path / "copy")
+    assert "state/0/0/\\udcff\\udcfe.delta" in [path for left in plan["left"] for path in left["paths"]]
+    named = root.rename(tmp_path / os.fsdecode(b"\xff"))
+    code, error = told("plan-recovery", named)
+    assert (code, error["name"]) == (2, "invalid-file")
+    assert "is not UTF-8" in error["message"]
 
 
 def test_an_empty_commit_is_written_anew_from_the_batch_after_it(tmp_path: Path, told: Any) -> None:
@@ -201,6 +213,18 @@ def test_a_copy_that_would_not_be_exact_never_appears(tmp_path: Path, told: Any)
     code, error = told("restore", file, "--to", tmp_path / "copies" / "copy")
     assert (code, "does not give exact results: partition 0/0" in error["message"]) == (4, True)
     assert list((tmp_path / "copies").iterdir()) == []
+
+
+def test_a_dry_run_shows_the_plan_in_the_form_asked_for(
+    tmp_path: Path, told: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, file = copy_of("wc_hdfs", tmp_path), tmp_path / "plan.json"
+    made = told("plan-recovery", root, "--out", file)
+    assert told("restore", file, "--to", f"file:{tmp_path}/copy", "--dry-run") == made
+    assert main(["restore", str(file), "--to", str(tmp_path / "copy"), "--dry-run", "-o", "ndjson"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["schema"] == "abs.spark-plan"
+    assert told("restore", file, "--to", f"file:{tmp_path}/copy")[0] == 0
+    assert (tmp_path / "copy/metadata").exists()
 
 
 def test_only_a_new_folder_is_written_to(tmp_path: Path, told: Any) -> None:

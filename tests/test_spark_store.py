@@ -21,7 +21,7 @@ from formats.spark.operators import parse_operator
 from formats.spark.records import parse_records
 from formats.spark.rocks import parse_zip
 from formats.spark.schema import parse_schema
-from formats.spark.sources import kind_of, parse_sink, parse_source, positions
+from formats.spark.sources import is_file_source, kind_of, parse_sink, parse_source, positions
 from formats.spark.sst import parse_sst
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage, MemoryStorage
@@ -116,6 +116,14 @@ def test_what_is_no_checkpoint_is_not_taken_for_one(tmp_path: Path) -> None:
         SparkStore(MemoryStorage())
     (tmp_path / "metadata").write_text('{"id":"x"}')
     assert is_spark(LocalStorage(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "offset", ['{"logOffset":"6"}', '{"logOffset":true}', "true", '{"offset":null,"timestamp":1}',
+               '{"topic":{"\u00b2":1}}', '{"topic":{"0":true}}'],
+)  # fmt: skip
+def test_an_offset_that_is_no_number_is_of_no_known_source(offset: str) -> None:
+    assert (positions(offset), is_file_source(offset)) == (None, None)
 
 
 def test_positions_of_known_sources() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -100,6 +102,31 @@ def test_only_plain_files_have_a_size(local: LocalStorage, tmp_path: Path) -> No
     assert local.size("pipe") is None
     with pytest.raises(Damaged):
         local.read("folder")
+
+
+def test_a_link_to_itself_and_a_socket_are_no_plain_files(local: LocalStorage, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "loop").symlink_to("loop")
+    with socket.socket(socket.AF_UNIX) as made, contextlib.chdir(root):
+        made.bind("socket")
+    for path in ("loop", "socket", "loop/below"):
+        assert local.size(path) is None
+        with pytest.raises(Damaged, match="no plain file"):
+            local.read(path)
+    assert local.list("loop") == []
+
+
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_a_local_uri_is_a_path_as_java_writes_it_too(local: LocalStorage, scheme: str) -> None:
+    local.put("a", b"1")
+    assert open_storage(f"{scheme}{local.root}").read("a") == b"1"
+
+
+def test_a_name_that_no_file_can_have_is_not_found(local: LocalStorage) -> None:
+    assert local.size("x" * 5000) is None
+    assert local.list("x" * 5000) == []
+    with pytest.raises(NotFound):
+        local.read("x" * 5000)
 
 
 def test_an_unfinished_write_is_not_seen(local: LocalStorage, tmp_path: Path) -> None:

@@ -50,18 +50,27 @@ def restore(data: bytes, path: str, to: str | None, form: Output, *, dry_run: bo
     from abscli.render.plan_flink import plan_text, restored_text
     from formats.flink.store import FlinkStore
     from formats.open import open_store
+    from formats.storage import local_name
 
     planned, looking = decode(data, path)
     store = open_store(planned.store, "flink", looking)
     assert isinstance(store, FlinkStore)
     check_plan(store, planned)
     if dry_run:
-        emit_text(plan_text(planned, width=width(), plan_file=path))
+        if form is Output.JSON:
+            emit_json(data)
+        elif form is Output.NDJSON:
+            import json
+
+            emit_ndjson(json.loads(data))
+        else:
+            emit_text(plan_text(planned, width=width(), plan_file=path))
         note("the plan holds; nothing was written (--dry-run)")
         return
     if to is None:
         what = "a copy of a snapshot of Flink goes to a new directory: name it with --to"
         raise typer.BadParameter(what, param_hint="'--to'")
+    to = local_name(to)
     done = 0
     with progress() as show:
 

@@ -44,6 +44,7 @@ def _print_overview() -> int:
 def _report(error: BaseException, args: list[str]) -> int:
     """Says on stderr what went wrong, as one JSON object if that form was asked for; returns the exit code."""
     from abscli.commands import exits, output
+    from abscli.render.columns import clean
 
     known = exits.fault(error)
     if output.voice.verbose > 1:
@@ -68,15 +69,13 @@ def _report(error: BaseException, args: list[str]) -> int:
         message = f"{path}: {message}"
     elif _findings(error):
         message = f"{path or 'input'} does not hold: {message.count(chr(10)) + 1} errors\n{message}"
-    first, _, rest = message.partition("\n")
-    output.say(f"{bold}abs: error:{plain} {first}")
-    if rest:
-        output.say(rest)
+    first, *rest = (clean(line) for line in message.split("\n"))  # it may quote what a damaged file says
+    output.say("\n".join([f"{bold}abs: error:{plain} {first}", *rest]))
     for finding in _findings(error):
         if finding["hint"] and not hint:
             output.say(f"hint: line {finding['line']}: {finding['hint']}")
     if hint:
-        output.say(f"hint: {hint}")
+        output.say(f"hint: {clean(hint)}")
     return known.code
 
 
@@ -89,7 +88,8 @@ def _message(error: BaseException, code: int) -> tuple[str, str | None]:
     if isinstance(error, TyperException):
         return _sentence(error.format_message()), _usage_hint(error)
     if isinstance(error, OSError) and code != 1:
-        return error.strerror or str(error), getattr(error, "hint", None)
+        hint = "run it as a user who may, such as the job's own" if isinstance(error, PermissionError) else None
+        return error.strerror or str(error), getattr(error, "hint", hint)
     if code == 1 and not hasattr(error, "exit_code"):
         text = " ".join(str(error).split())
         return (

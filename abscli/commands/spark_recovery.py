@@ -99,20 +99,25 @@ def restore_checkpoint(data: bytes, name: str, to: str | None, *, dry_run: bool,
     from abscli.render import spark_plan as render
     from abscli.render.columns import size
     from formats.spark.plan import decode
-    from formats.storage import open_storage
+    from formats.storage import local_name, open_storage
 
     plan = decode(data, name)
     if to is None:
         raise typer.BadParameter("a Spark checkpoint is restored into a new folder: name it", param_hint="'--to'")
-    if "://" in to and not to.startswith("file://"):
+    to = local_name(to)
+    if "://" in to:
         raise typer.BadParameter("copies are made in local folders; move it to its place from there",
                                  param_hint="'--to'")  # fmt: skip
-    to = to.removeprefix("file://")
     storage = open_storage(plan.store)
     if dry_run:
         check_target(to, storage)
         check_plan(plan, storage)
-        emit_text(render.text(plan, width=width(), plan_file=name))
+        if form is Output.JSON:
+            emit_json(data)
+        elif form is Output.NDJSON:
+            emit_ndjson(*render.items(json.loads(data)))
+        else:
+            emit_text(render.text(plan, width=width(), plan_file=name))
         note("the plan holds; nothing was written (--dry-run)")
         return
     with progress() as show:

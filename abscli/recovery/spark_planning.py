@@ -146,7 +146,8 @@ def _left(made: Rewind, sizes: dict[str, int]) -> Iterator[Left]:
         by_reason.setdefault(why, []).append(path)
     for why, paths in by_reason.items():
         total = sum(sizes[path] for path in paths)
-        yield Left(why, len(paths), total, tuple(paths[:NAMED]))
+        named = (path.encode("utf-8", "backslashreplace").decode() for path in paths[:NAMED])  # names of any bytes
+        yield Left(why, len(paths), total, tuple(named))
 
 
 def _inputs(store: SparkStore, evidence: CheckpointEvidence, batch: int) -> Iterator[InputFolder]:

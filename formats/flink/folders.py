@@ -110,9 +110,7 @@ class FolderStreams:
         if place is None:
             raise Damaged("is not there", path=self.name(handle), hint=self.hint(handle))
         start = handle.start if isinstance(handle, SegmentHandle) else 0
-        there = place.bytes - start - offset
-        if isinstance(handle, SegmentHandle):
-            there = min(there, handle.size - offset)
+        there = min(place.bytes - start, handle.size) - offset  # what a file has grown by was not written by Flink
         wanted = there if length is None else min(length, there)  # a length from a file may be any number
         if offset < 0 or wanted <= 0:
             return b""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -65,7 +65,11 @@ def is_file_source(offset: str | None) -> int | None:
     except (ValueError, RecursionError):
         return None
     found = said.get("logOffset") if isinstance(said, dict) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    return found if _is_number(found) else None
+
+
+def _is_number(said: object) -> TypeGuard[int]:
+    return isinstance(said, int) and not isinstance(said, bool)
 
 
 def kind_of(offset: str | None) -> str | None:
@@ -76,17 +80,15 @@ def kind_of(offset: str | None) -> str | None:
         said = json.loads(offset)
     except (ValueError, RecursionError):
         return None
-    if isinstance(said, int):
+    if _is_number(said):
         return "rate"
     if not isinstance(said, dict) or not said:
         return None
-    if set(said) == {"logOffset"}:
+    if set(said) == {"logOffset"} and _is_number(said["logOffset"]):
         return "file"
-    if set(said) == {"offset", "timestamp"}:
+    if set(said) == {"offset", "timestamp"} and _is_number(said["offset"]):
         return "rate-micro-batch"
-    if all(
-        isinstance(p, dict) and all(k.isdigit() and isinstance(n, int) for k, n in p.items()) for p in said.values()
-    ):
+    if all(isinstance(p, dict) and all(k.isdecimal() and _is_number(n) for k, n in p.items()) for p in said.values()):
         return "kafka"
     return None
 
