@@ -171,6 +171,10 @@ DAMAGES: dict[str, tuple[str, bool, Damage, Code, str | None, str, list[int], in
         *("file_compact", False, remove("sources/0/3.compact")),
         *(Code.MISSING_FILE, "source-0/0", "sources/0/3", [3, 4, 5, 6], 2),
     ),
+    "an offset without its number": (
+        *("wc_hdfs", False, edit("offsets/6", lambda data: data.replace(b'"logOffset":6', b'"logOffset":"6"'))),
+        *(Code.MANIFEST_UNREADABLE, None, "offsets/6", [6], 5),
+    ),
     "a source that went back": (
         *("wc_hdfs", False, edit("offsets/5", lambda data: data.replace(b'"logOffset":5', b'"logOffset":1'))),
         *(Code.POSITION_REGRESSED, "source-0/0", "offsets/5", [5], 6),

@@ -256,6 +256,23 @@ def test_a_plan_that_was_changed_or_leads_out_of_the_store_is_refused(tmp_path: 
             decode(data.replace(b".metadata.crc", out, 1), "plan.json")
 
 
+@pytest.mark.parametrize("change", ["operatorId", "numPartitions", "cut", "gone"])
+def test_an_operators_damaged_metadata_stays_behind_as_spark_writes_it_anew(
+    change: str, tmp_path: Path, told: Any
+) -> None:
+    root = copy_of("wc_hdfs", tmp_path, sidecars=False)
+    path = root / "state/0/_metadata/metadata"
+    text = path.read_text()
+    if change == "gone":
+        path.unlink()
+    else:
+        path.write_text(text[:20] if change == "cut" else text.replace(f'"{change}":', f'"{change}":-9'))
+        assert told("validate", root)[0] == 3
+    plan = restored(told, root, tmp_path / "copy")
+    assert not (tmp_path / "copy/state/0/_metadata/metadata").exists()
+    assert plan["batch"] == 6
+
+
 @pytest.mark.parametrize("option", [["--failed", "0/1"], ["--distrust", "0/1"], ["--parallelism", "0=4"],
                                     ["--strategy", "repair"], ["--epoch", "3"]])  # fmt: skip
 def test_options_that_are_not_of_spark_are_refused(option: list[str], tmp_path: Path, told: Any) -> None:

@@ -145,7 +145,7 @@ def beyond_repair(evidence: EpochEvidence) -> str | None:
 def _without(evidence: EpochEvidence, why: dict[Code, str]) -> tuple[EpochReport, dict[Code, str]]:
     """A checkpoint without `_metadata`, or with one that cannot be read."""
     nothing = "its _metadata cannot be read" if evidence.problem else "it has no _metadata"
-    why = {code: why.get(code, nothing) for code in Code}
+    why = {code: nothing if code is Code.CONSERVATION else why.get(code, nothing) for code in Code}
     if evidence.problem is not None:
         del why[Code.MANIFEST_UNREADABLE]
         findings = [Finding(Code.MANIFEST_UNREADABLE, None, None, evidence.path, evidence.problem)]

@@ -80,19 +80,22 @@ def plan_flink(store: FlinkStore, *, epoch: int | None = None, checks: tuple[Str
     if epoch is not None:
         store.home(epoch)
     skipped: list[tuple[int, str]] = []
+    searchable = False
     for number in numbers:
         evidence = gather(store, number, checks=checks)
         reason = beyond_repair(evidence)
         if reason is None:
             return _plan(store, evidence, tuple(skipped))
         skipped.append((number, reason))
+        searchable |= any(file.found is None for file in evidence.files)
     said = f"the newest, checkpoint {skipped[0][0]}: {skipped[0][1]}" if skipped else "there is none"
     if len(skipped) > 1:
         said += "; nor is " + ", ".join(str(number) for number, _ in skipped[1:6]) + (" ..." if skipped[6:] else "")
     raise NoRecovery(
         f"checkpoint {epoch} cannot be restored: {skipped[0][1]}" if epoch is not None else f"none is whole ({said})",
         path=store.path,
-        hint="--search DIR looks for lost files in other directories; `abs validate` says what is missing",
+        hint=("--search DIR looks for lost files in other directories; " if searchable else "")
+        + f"abs validate {shlex.quote(store.path)} names what is lost and what is still whole",
     )
 
 

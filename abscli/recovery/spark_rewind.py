@@ -27,6 +27,9 @@ from formats.spark.plan import Moved
 from formats.spark.replay import Chain
 from formats.spark.rocks import parse_zip
 
+_OPERATOR = re.compile(rf"{layout.STATE}/\d+/_metadata/metadata")
+"""An operator's metadata of version 1."""
+
 
 @dataclass(frozen=True, slots=True)
 class Write:
@@ -87,7 +90,8 @@ def rewind(
     for name, position in upto.items():
         if position is not None and name in evidence.sources:
             write.update(_entries(checkpoint, evidence.sources[name], position, moves))
-    keep = _Keep(known, range(first, batch + 1), last.batch, upto, needed)
+    nameless = any(_OPERATOR.fullmatch(problem.path) for problem in evidence.problems)
+    keep = _Keep(known, range(first, batch + 1), last.batch, upto, needed, nameless)
     kept, dropped = [], []
     for path in files:
         if _main(path) in write:
@@ -104,12 +108,20 @@ def rewind(
 
 
 class _Keep:
-    """Which files belong to a checkpoint of some batches. begun: the last batch whose offsets are kept."""
+    """Which files belong to a checkpoint of some batches. begun: the last batch whose offsets are kept; nameless:
+    whether some operator's metadata is lost: where Spark finds none at all, it writes all of them anew."""
 
     def __init__(
-        self, known: dict[int, BatchEvidence], batches: range, begun: int, upto: dict[str, int | None], needed: set[str]
+        self,
+        known: dict[int, BatchEvidence],
+        batches: range,
+        begun: int,
+        upto: dict[str, int | None],
+        needed: set[str],
+        nameless: bool,
     ) -> None:
         self.known, self.batches, self.begun, self.upto, self.needed = known, batches, begun, upto, needed
+        self.nameless = nameless
 
     def why_not(self, path: str) -> str | None:
         """Why a file stays behind; None if it is kept."""
@@ -126,6 +138,8 @@ class _Keep:
             return None if upto is None or entry[0] <= upto else "seen by a source after the batch"
         if top == layout.STATE and re.fullmatch(r"state/\d+/\d+(/.+)?", folder) and "_metadata" not in folder:
             return None if main in self.needed else "state that the batch does without"
+        if self.nameless and _OPERATOR.fullmatch(main):
+            return "an operator's metadata is lost or damaged: Spark writes that of all operators anew"
         if METADATA.fullmatch(main) and name.isdigit() and self.batches[-1] < int(name):
             return "an operator's metadata of a later batch"
         return None

@@ -102,9 +102,11 @@ def parse_offsets(data: bytes, path: str) -> Offsets:
             raise Damaged(f"line {i + 3} has no offset", path=path, hint="it was cut short")
         if offset[0] in "{[":
             try:
-                msgspec.json.decode(offset)
+                said = msgspec.json.decode(offset)
             except (msgspec.DecodeError, RecursionError):
                 raise Damaged(f"the offset of source {name} is cut short or damaged", path=path) from None
+            if isinstance(said, dict) and "logOffset" in said and type(said["logOffset"]) is not int:
+                raise Damaged(f"the offset of source {name} has no number for its log: {offset[:60]}", path=path)
         sources[name] = None if offset == "-" else offset
     return Offsets(version, watermark, timestamp, conf, sources)
 
