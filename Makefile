@@ -8,7 +8,7 @@ demo: setup  ## two jobs: run, killed, restored, compared
 	$(BIN)/abs demo
 
 test: setup lint  ## everything that has to hold
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile
 
 setup: .venv/.ready
 
