@@ -170,9 +170,7 @@ def plain_column(column: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(kind):
         return plain_column(column.dictionary_decode())
     if pa.types.is_floating(kind):
-        import pyarrow.compute as pc
-
-        return pc.add(column.cast(pa.float64()), 0.0)
+        return arrow.call("add", [column.cast(pa.float64()), pa.scalar(0.0)])
     if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
         return pa.array([repr(value) for value in column.to_pylist()], pa.string())
     return column

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from formats.errors import FormatError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 _SAME = {"==": "=", "<>": "!="}
@@ -65,6 +64,7 @@ class Not(NamedTuple):
     term: Predicate
 
 
+Table = TypeVar("Table", "pa.Table", "pa.RecordBatch")
 Predicate = Compare | IsNull | And | Or | Not
 Bounds = Mapping[str, tuple[Any, Any]]
 """Lowest and highest value by column."""
@@ -215,32 +215,34 @@ def columns_of(predicate: Predicate) -> set[str]:
     return {name for term in terms for name in columns_of(term)}
 
 
-def expression(predicate: Predicate, schema: pa.Schema) -> pc.Expression:
-    """For a table of that schema; BadPredicate for an unknown column or a value that is not of its type."""
-    import operator
+def filtered(table: Table, predicate: Predicate) -> Table:
+    """The rows for which it is true; BadPredicate for an unknown column or a value that is not of its type."""
+    from formats.arrow import rows_where
 
-    import pyarrow.compute as pc
+    return rows_where(table, _mask(predicate, table))
+
+
+_FUNCTIONS = {"=": "equal", "!=": "not_equal", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
+
+
+def _mask(predicate: Predicate, table: Any) -> Any:
+    """True, false or null of each row."""
+    from formats.arrow import call, field_of
 
     if isinstance(predicate, IsNull):
-        return pc.field(*field_path(predicate.column, schema)[0]).is_null()
+        return call("is_null", [field_of(table, field_path(predicate.column, table.schema)[0])])
     if isinstance(predicate, Not):
-        return ~expression(predicate.term, schema)
+        return call("invert", [_mask(predicate.term, table)])
     if isinstance(predicate, Compare):
-        path, kind = field_path(predicate.column, schema)
-        compare = {"=": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}[predicate.op]
+        path, kind = field_path(predicate.column, table.schema)
         value = literal(predicate.literal, kind, predicate.column)
-        result: pc.Expression = getattr(operator, compare)(pc.field(*path), value)
-        return result
-    join = operator.and_ if isinstance(predicate, And) else operator.or_
-    return _balanced([expression(term, schema) for term in predicate.terms], join)
-
-
-def _balanced(terms: list[Any], join: Callable[[Any, Any], Any]) -> Any:
-    """Joined as a tree of little depth: long lists must not exhaust a stack."""
-    while len(terms) > 1:
-        pairs = [join(a, b) for a, b in zip(terms[::2], terms[1::2], strict=False)]
-        terms = pairs + ([terms[-1]] if len(terms) % 2 else [])
-    return terms[0]
+        return call(_FUNCTIONS[predicate.op], [field_of(table, path), value])
+    join = "and_kleene" if isinstance(predicate, And) else "or_kleene"
+    first, *rest = predicate.terms
+    found = _mask(first, table)
+    for term in rest:
+        found = call(join, [found, _mask(term, table)])
+    return found
 
 
 def check_columns(columns: Sequence[str], schema: pa.Schema) -> Sequence[str]:
@@ -290,7 +292,7 @@ def literal(text: str, kind: pa.DataType, column: str) -> pa.Scalar:
             from decimal import Decimal
 
             return pa.scalar(Decimal(text), kind)
-        return pa.scalar(text, pa.string()).cast(kind)
+        return pa.scalar(text, kind) if types.is_string(kind) else pa.scalar(text, pa.string()).cast(kind)
     except (ValueError, KeyError, ArithmeticError, pa.ArrowException):
         raise BadPredicate(f"column {column!r} is of type {kind}, and {text!r} is no {kind}") from None
 

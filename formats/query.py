@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from formats.errors import UnknownTask
-from formats.predicate import And, Compare, Or, Predicate, check_columns, expression
+from formats.predicate import And, Compare, Or, Predicate, check_columns, filtered
 from formats.view import CheckpointStore, StateFacts
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _batches(
         return
     for batch in store.state(epoch, state.operator, state.name):
         check_columns(selection.columns or (), batch.schema)
-        yield batch if selection.where is None else batch.filter(expression(selection.where, batch.schema))
+        yield batch if selection.where is None else filtered(batch, selection.where)
 
 
 def key_predicate(texts: Sequence[str], key: Sequence[str]) -> Predicate | None:

@@ -20,7 +20,7 @@ from formats.predicate import (
     Not,
     Or,
     Predicate,
-    expression,
+    filtered,
     keys_named,
     may_hold,
     parse_predicate,
@@ -41,7 +41,7 @@ TABLE = pa.table({
 
 def rows(text: str) -> list[int]:
     numbered = TABLE.append_column("i", pa.array(range(4)))
-    return list(numbered.filter(expression(parse_predicate(text), TABLE.schema))["i"].to_pylist())
+    return list(filtered(numbered, parse_predicate(text))["i"].to_pylist())
 
 
 @pytest.mark.parametrize(("text", "found"), [
@@ -112,7 +112,7 @@ SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int64())])
 def test_a_condition_means_what_sql_says_and_bounds_never_lose_a_row(predicate: Predicate, data: list[Any]) -> None:
     table = pa.Table.from_pylist(data, SCHEMA)
     wanted = [row for row in data if holds(predicate, row)]
-    assert table.filter(expression(predicate, SCHEMA)).to_pylist() == wanted
+    assert filtered(table, predicate).to_pylist() == wanted
     bounds = {}
     for name in "ab":
         known = [row[name] for row in data if row[name] is not None]

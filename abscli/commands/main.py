@@ -10,12 +10,17 @@ from typing import Any
 
 from abscli.commands.overview import COMMANDS, overview, width
 
+WITH_FUNCTIONS = frozenset({"run", "restore", "demo"})
+"""Commands that run functions of a job, which may multiply matrices."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `abs` with `argv` (default: the process's own) and returns its exit code. Never raises."""
     args = list(sys.argv[1:] if argv is None else argv)
     if not args or args in (["--help"], ["-h"]):
         return _print_overview()
+    if args[0] not in WITH_FUNCTIONS:  # the threads of numpy's BLAS cost 0.1 s to start, and nothing here needs them
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from abscli.commands import output
 
     output.voice.quiet, output.voice.verbose = False, 0

@@ -70,12 +70,12 @@ def select(
     path: str,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one state that satisfy a condition; where it names whole keys, only their key groups are read."""
-    from formats.predicate import check_columns, expression
+    from formats.predicate import check_columns, filtered
 
     groups = _groups(operator, streams, name, where) if where is not None else None
     for batch in batches(operator, streams, name, types=types, groups=groups, path=path):
         check_columns(columns or (), batch.schema)
-        yield batch if where is None else batch.filter(expression(where, batch.schema))
+        yield batch if where is None else filtered(batch, where)
 
 
 def _groups(operator: OperatorState, streams: Streams, name: str | None, where: Predicate) -> list[int] | None:

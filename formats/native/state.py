@@ -23,8 +23,8 @@ from formats.predicate import (
     Predicate,
     check_columns,
     columns_of,
-    expression,
     field_path,
+    filtered,
     keys_named,
     literal,
     may_hold,
@@ -130,7 +130,7 @@ class StateFile:
             start = np.searchsorted(column.to_numpy(), [groups.start, groups.stop])  # files are sorted by key group
             table = table.slice(int(start[0]), int(start[1] - start[0]))
         if where is not None:
-            table = table.filter(expression(where, table.schema))
+            table = filtered(table, where)
         return table.select(names)
 
 
@@ -240,11 +240,10 @@ def live_rows(
         names = list(task.schema.names if columns is None else check_columns(columns, task.schema))
         of_keys = where is not None and columns_of(where) <= set(task.key)
         needed = list(dict.fromkeys([KEY_GROUP, *names, *(_roots(where, task.schema) if where else ())]))
-        test = expression(where, task.schema) if where is not None else None
         for groups in task.chunks() if pieces is None else pieces:
             table = task.read(groups, needed, where if of_keys else None)
-            if test is not None and not of_keys:
-                table = table.filter(test)
+            if where is not None and not of_keys:
+                table = filtered(table, where)
             if table.num_rows:
                 yield table.select(names)
 
