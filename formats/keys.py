@@ -63,8 +63,8 @@ def _runs(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Iterator[tuple
     block = len(left[0])
     while i < len(left[0]) and j < len(right[0]):
         for a, b in _SHIFTS:
-            count = _equal_rows(left, right, i + a, j + b, block)
-            if count:
+            if _one_key(left, right, i + a, j + b):
+                count = _equal_rows(left, right, i + a, j + b, block)
                 yield i + a, j + b, count
                 i, j = i + a + count, j + b + count
                 block = min(2 * block, len(left[0])) if count == block else _BLOCK
@@ -90,8 +90,15 @@ def _next_pair(left: Sequence[pa.Array], right: Sequence[pa.Array], i: int, j: i
     return int(found[nearest]), int(nearest)
 
 
+def _one_key(left: Sequence[pa.Array], right: Sequence[pa.Array], i: int, j: int) -> bool:
+    """Whether there are such rows and their keys are equal: asked before many are compared, as most are not."""
+    if i >= len(left[0]) or j >= len(right[0]):
+        return False
+    return all(a[i].equals(b[j]) for a, b in zip(left, right, strict=True))
+
+
 def _equal_rows(left: Sequence[pa.Array], right: Sequence[pa.Array], i: int, j: int, most: int) -> int:
-    """How many rows from these on are equal on both sides."""
+    """How many rows from these on, the first of which are equal, are equal on both sides."""
     count = min(most, len(left[0]) - i, len(right[0]) - j)
     for a, b in zip(left, right, strict=True):
         if count <= 0:
