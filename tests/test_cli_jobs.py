@@ -145,8 +145,11 @@ def test_resume_without_a_store_starts_and_says_so(tmp_path: Path) -> None:
 def test_a_dry_run_changes_nothing(job: Path) -> None:
     abs_("plan-recovery", job / "store", "--out", job / "plan.json")
     before = fingerprint(job)
-    done = abs_("restore", job / "plan.json", "--job", job / "job.yaml", "--dry-run")
+    command = ["restore", job / "plan.json", "--job", job / "job.yaml", "--dry-run"]
+    done = abs_(*command)
     assert done.returncode == 0
+    assert f"Next: abs restore {job}/plan.json --job {job}/job.yaml" in done.stdout
+    assert abs_(*command, "-o", "json").stdout.strip() == (job / "plan.json").read_text().strip()
     assert fingerprint(job) == before
 
 

@@ -196,22 +196,28 @@ def _show(plan: Plan, form: Output, out: str | None) -> None:
     """Writes the plan to `out`, if anywhere, and shows it on stdout."""
     from formats.plan import encode
 
-    encoded = encode(plan)
     if out is not None:
         from pathlib import Path
 
-        Path(out).write_bytes(encoded)
+        Path(out).write_bytes(encode(plan))
+    show_plan(plan, form, out)
+    if out is not None and form is Output.TABLE:
+        note(f"plan written to {out}")
+
+
+def show_plan(plan: Plan, form: Output, plan_file: str | None, job: str = "JOB") -> None:
+    """The plan on stdout; plan_file, job: what the next command is told."""
+    from formats.plan import encode
+
     if form is Output.JSON:
-        emit_json(encoded)
+        emit_json(encode(plan))
     elif form is Output.NDJSON:
         import json
 
-        header = json.loads(encoded)
+        header = json.loads(encode(plan))
         rows = header.pop("restart")
         emit_ndjson(header, ({"type": "restart", **row} for row in rows))
     else:
         from abscli.render.plan import plan_text
 
-        emit_text(plan_text(plan, width=width(), plan_file=out))
-        if out is not None:
-            note(f"plan written to {out}")
+        emit_text(plan_text(plan, width=width(), plan_file=plan_file, job=job))

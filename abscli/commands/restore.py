@@ -10,7 +10,7 @@ import typer
 
 from abscli.commands import exits
 from abscli.commands.options import Engine, EngineChoice, Master, OutputForm, PolicyChoice, Quiet, Verbose
-from abscli.commands.output import Output, emit_text, note, say, width
+from abscli.commands.output import Output, note, say, width
 
 if TYPE_CHECKING:
     from formats.native.reader import NativeStore
@@ -89,7 +89,6 @@ def restore(
     from abscli.planner.repeats import total
     from abscli.recovery import restore as recovery
     from abscli.recovery.flink_plan import is_flink_plan
-    from abscli.render.plan import plan_text
     from formats.open import open_native
     from formats.plan import decode, schema_of
 
@@ -114,7 +113,9 @@ def restore(
     topology, directory = _job(planned, store, job)
     recovery.check_plan(planned, store, topology)
     if dry_run:
-        emit_text(plan_text(planned, width=width(), plan_file=plan))
+        from abscli.commands.plan_recovery import show_plan
+
+        show_plan(planned, output, plan, shlex.quote(job or "JOB"))
         note("the plan holds; nothing was changed (--dry-run)")
         return
     if not yes:

@@ -19,10 +19,12 @@ _TITLES = {
 }
 
 
-def plan_text(plan: Plan, *, width: int = 80, plan_file: str | None = None, rows: int = ROWS) -> str:
+def plan_text(
+    plan: Plan, *, width: int = 80, plan_file: str | None = None, job: str = "JOB", rows: int = ROWS
+) -> str:
     """The plan at most `width` columns wide where its names allow, without colour, ending in the next command.
 
-    plan_file: where the plan was written, if it was; rows: the most that a section shows.
+    plan_file: where the plan was written, if it was; job: the job file, as a shell takes it; rows: the most of a section.
     """
     sections = [
         _heading(plan, width),
@@ -33,12 +35,12 @@ def plan_text(plan: Plan, *, width: int = 80, plan_file: str | None = None, rows
         _rewind(plan, width, rows),
         _skipped(plan, width, rows),
         _summary(plan, width),
-        [f"Next: {next_command(plan, plan_file)}"],
+        [f"Next: {next_command(plan, plan_file, job)}"],
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
-def next_command(plan: Plan, plan_file: str | None = None) -> str:
+def next_command(plan: Plan, plan_file: str | None = None, job: str = "JOB") -> str:
     """What to type next: carry the plan out, or make one that can be carried out."""
     if plan.kind is PlanKind.PARTIAL:
         if plan.store is not None:
@@ -46,7 +48,7 @@ def next_command(plan: Plan, plan_file: str | None = None) -> str:
         tasks = plan.failed if len(plan.failed) <= 4 else (*plan.failed[:3], "TASK...")
         return "abs plan-recovery STORE " + " ".join(f"--failed {_word(task)}" for task in tasks)
     if plan_file is not None:
-        return f"abs restore {_word(plan_file)} --job JOB"
+        return f"abs restore {_word(plan_file)} --job {job}"
     return f"abs plan-recovery {_word(plan.store or 'STORE')} --out plan.json"
 
 
