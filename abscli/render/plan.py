@@ -24,7 +24,7 @@ def plan_text(
 ) -> str:
     """The plan at most `width` columns wide where its names allow, without colour, ending in the next command.
 
-    plan_file: where the plan was written, if it was; job: the job file, as a shell takes it; rows: the most of a section.
+    plan_file: where the plan was written, if it was; job: the job file, as a shell takes it; rows: most of a section.
     """
     sections = [
         _heading(plan, width),
