@@ -39,7 +39,8 @@ def unpack(case: Case, folder: Path) -> Path:
     target = folder / case.name
     if not target.exists():
         with tarfile.open(DATA / f"{case.name}.tar.gz") as archive:
-            archive.extractall(target, filter="data")
+            safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # not before Python 3.11.4
+            archive.extractall(target, **safe)  # type: ignore[arg-type]
     return target / "checkpoint"
 
 
