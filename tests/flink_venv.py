@@ -33,9 +33,9 @@ def flink_python() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)  # other workers of this test run wait for the first
         python = folder / "bin" / "python"
         if not python.exists() or subprocess.run([python, "-c", "import pyflink"], capture_output=True).returncode:
-            venv.create(folder, with_pip=True)
-            command = [python, "-m", "pip", "install", "--quiet", f"apache-flink=={VERSION}"]
-            done = subprocess.run(command, capture_output=True, text=True)
+            venv.create(folder, with_pip=False)  # some systems' Python cannot give it one: ours serves
+            pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", f"apache-flink=={VERSION}"]
+            done = subprocess.run(pip, capture_output=True, text=True)
             if done.returncode:
                 pytest.skip(f"apache-flink {VERSION} cannot be installed: {done.stderr.strip().splitlines()[-1:]}")
     return python
