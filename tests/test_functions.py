@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -66,3 +68,17 @@ def test_the_first_failing_row_is_blamed(rows: int, data: st.DataObject) -> None
 
     with pytest.raises(JobFailed, match=rf"task t/0, record {100 + min(bad)} .*'x': {min(bad)}"):
         call(function, batch, pa.RecordBatch, operator="t", task="t/0", first=100)
+
+
+def test_workers_in_one_process_load_their_functions_at_once(tmp_path: Path) -> None:
+    """A module of an earlier job has this name: each of them forgets it, and none what another has begun to load."""
+    name = "loaded_at_once"
+    roots = [tmp_path / str(number) for number in range(40)]
+    for root in roots:
+        root.mkdir()
+        (root / f"{name}.py").write_text(f"import time\ntime.sleep(0.001)\ndef root(batch): return {str(root)!r}\n")
+    with ThreadPoolExecutor(4) as pool:
+        for root in roots:
+            found = [pool.submit(load, f"{name}:root", str(root)) for _ in range(4)]
+            assert [one.result()(pa.record_batch({})) for one in found] == [str(root)] * 4
+    del sys.modules[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,9 @@ import pyarrow.compute as pc
 from abscli.engine.errors import JobFailed, UsageError
 
 Function = Callable[[pa.RecordBatch], Any]
+
+_LOADING = threading.Lock()
+"""Workers that are threads of one process must not forget a module that another has begun to load."""
 
 
 def words(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -88,12 +92,12 @@ def load(reference: str, root: str) -> Function:
             known = ", ".join(sorted(BUILT_IN))
             raise UsageError(f"no built-in function {reference!r}", hint=f"built in: {known}; or give module:function")
         return BUILT_IN[reference]
-    if sys.path[0] != root:
-        sys.path[:] = [root, *(path for path in sys.path if path != root)]
-    _forget_elsewhere(module_name, root)
     try:
-        module = importlib.import_module(module_name)
-        function = getattr(module, name)
+        with _LOADING:
+            if sys.path[0] != root:
+                sys.path[:] = [root, *(path for path in sys.path if path != root)]
+            _forget_elsewhere(module_name, root)
+            function = getattr(importlib.import_module(module_name), name)
     except Exception as error:
         raise UsageError(
             f"cannot load {reference!r}: {type(error).__name__}: {error}", hint=f"looked beside the job file, in {root}"
