@@ -5,12 +5,16 @@ FORMATS is the one table of formats: a format is a row here and one in `abscli.c
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import itertools
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from formats.errors import FormatError, NotFound, OtherFormat
-from formats.storage import Storage, open_storage
+from formats.storage import LocalStorage, Storage, open_storage
 from formats.view import CheckpointStore, StateFacts, Status
 
 if TYPE_CHECKING:
@@ -116,7 +120,32 @@ def open_store(path: str, format: str | None = None, looking: Looking = NOTHING)
     OtherFormat for something in `looking` that the format has no use for.
     """
     storage = open_storage(path.removesuffix("/_metadata"))
-    return opened(storage, recognise(storage, format), looking)
+    try:
+        row = recognise(storage, format)
+    except NotFound as error:
+        if found := list(itertools.islice(_near(storage), _NAMED)):
+            raise NotFound(error.message, path=error.path, hint=f"there is one in {' and in '.join(found)}") from None
+        raise
+    return opened(storage, row, looking)
+
+
+_NAMED = 3
+"""Stores nearby that an error names."""
+_LOOKED_AT = 100
+"""Directories below that are looked into for them."""
+
+
+def _near(storage: Storage) -> Iterator[str]:
+    """Stores right above a directory that is none, or right below it."""
+    if not isinstance(storage, LocalStorage):
+        return
+    root = Path(storage.root)
+    below = [root / entry.name for entry in storage.list("")[:_LOOKED_AT] if entry.size is None]
+    for place in (root.parent, root.parent.parent, *below):
+        with contextlib.suppress(FormatError, OSError):
+            near = LocalStorage(place)
+            if any(_function(row.module, row.recognise)(near) for row in FORMATS):
+                yield str(place)
 
 
 def opened(storage: Storage, row: Format, looking: Looking = NOTHING) -> CheckpointStore:
