@@ -109,9 +109,7 @@ def text(
         sections.append(["The store itself", *_findings(report.findings, None, report, store, format, width)])
     sections += _by_epochs(report, store, format, width)
     sections.append(_repeats(report, width))
-    sections.append(
-        [line for epoch, said in notes.items() for one in said for line in wrapped(one, width, "  ", f"{epoch}: ")]
-    )
+    sections.append([line for one, of in _together(notes) for line in wrapped(one, width, "  ", f"{of}: ")])
     sections.append(_sum(report, unmet, width))
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
@@ -145,6 +143,15 @@ def _unchecked(report: StoreReport, width: int) -> list[str]:
         for line in wrapped(", ".join(codes), width, "  ", "not checked: " if len(epochs) == len(report.epochs)
                             else f"not checked in {_epochs(epochs)}: ")
     ]  # fmt: skip
+
+
+def _together(notes: Notes) -> list[tuple[str, str]]:
+    """Each note once, with the epochs that it is of."""
+    of: dict[str, list[str]] = {}
+    for epoch, said in notes.items():
+        for one in said:
+            of.setdefault(one, []).append(str(epoch))
+    return [(one, ", ".join(epochs)) for one, epochs in of.items()]
 
 
 def _epochs(numbers: Sequence[int]) -> str:
