@@ -394,6 +394,17 @@ def test_a_second_run_on_a_store_in_use_is_refused(job: Path) -> None:
     assert f"process {os.getpid()}" in done.stderr
 
 
+def test_nothing_is_said_to_start_on_a_store_in_use(tmp_path: Path) -> None:
+    from formats.native.lock import exclusive
+
+    make_job(tmp_path)
+    (tmp_path / "store").mkdir()
+    with exclusive(LocalStorage(tmp_path / "store")):
+        done = run(tmp_path, "--resume")
+    assert done.returncode == 11
+    assert "from the beginning" not in done.stderr
+
+
 def test_too_many_workers_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     make_job(tmp_path)
     done = abs_(

@@ -145,13 +145,17 @@ def _newest(store: str) -> int:
     """
     from abscli.recovery.planning import newest_whole, own_line
     from formats.errors import NotFound
+    from formats.native.lock import held
     from formats.open import open_native
+    from formats.storage import LocalStorage
 
     try:
         opened = open_native(store, purpose="`abs run`")
         latest = next((epoch for epoch in own_line(opened) if opened.has_manifest(epoch)), None)
     except NotFound:
         latest = None
+    if latest is None and held(LocalStorage(store)):
+        return 0  # nothing starts: that it is in use is said when it is locked
     if latest is None:
         note(f"{store} has no complete epoch to go on from: the job starts from the beginning")
         return 0
