@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 def plan(path: str, epoch: int | str | None, looking: Looking, form: Output, out: str | None) -> None:
     """Choose a snapshot and show the plan. epoch: None or `latest`: the newest whole one."""
-    from pathlib import Path
-
+    from abscli.commands.plans import write_plan
     from abscli.recovery.flink import plan_flink
     from abscli.recovery.flink_plan import encode
     from abscli.render.plan_flink import plan_text
@@ -25,25 +24,14 @@ def plan(path: str, epoch: int | str | None, looking: Looking, form: Output, out
     assert isinstance(store, FlinkStore)
     number = epoch if isinstance(epoch, int) else store.only
     made = plan_flink(store, epoch=number, checks=stream_checks())
-    encoded = encode(made, looking)
-    if out is not None:
-        Path(out).write_bytes(encoded)
-    if form is Output.JSON:
-        emit_json(encoded)
-    elif form is Output.NDJSON:
-        import json
-
-        emit_ndjson(json.loads(encoded))
-    else:
-        emit_text(plan_text(made, width=width(), plan_file=out))
-        if out is not None:
-            note(f"plan written to {out}")
+    write_plan(encode(made, looking), form, out, lambda: plan_text(made, width=width(), plan_file=out))
 
 
 def restore(data: bytes, path: str, to: str | None, form: Output, *, dry_run: bool) -> None:
     """Carry a plan out: write the copy. path: of the plan file, for messages."""
     import typer
 
+    from abscli.commands.plans import show_plan
     from abscli.recovery.flink import check_plan, restore_flink
     from abscli.recovery.flink_plan import decode, restored_json
     from abscli.render.columns import size
@@ -57,14 +45,7 @@ def restore(data: bytes, path: str, to: str | None, form: Output, *, dry_run: bo
     assert isinstance(store, FlinkStore)
     check_plan(store, planned)
     if dry_run:
-        if form is Output.JSON:
-            emit_json(data)
-        elif form is Output.NDJSON:
-            import json
-
-            emit_ndjson(json.loads(data))
-        else:
-            emit_text(plan_text(planned, width=width(), plan_file=path))
+        show_plan(data, form, lambda: plan_text(planned, width=width(), plan_file=path))
         note("the plan holds; nothing was written (--dry-run)")
         return
     if to is None:

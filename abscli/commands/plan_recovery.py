@@ -9,7 +9,7 @@ import typer
 
 from abscli.commands import exits
 from abscli.commands.options import Failed, FormatChoice, OutputForm, PathMap, Quiet, Search, Verbose, looking
-from abscli.commands.output import Output, emit_json, emit_ndjson, emit_text, note, width
+from abscli.commands.output import Output, note, width
 
 if TYPE_CHECKING:
     from abscli.commands.options import StoreFormat
@@ -193,31 +193,8 @@ def _from_graph(topology: str, failed: list[str]) -> Plan:
 
 
 def _show(plan: Plan, form: Output, out: str | None) -> None:
-    """Writes the plan to `out`, if anywhere, and shows it on stdout."""
+    from abscli.commands.plans import write_plan
+    from abscli.render.plan import items, plan_text
     from formats.plan import encode
 
-    if out is not None:
-        from pathlib import Path
-
-        Path(out).write_bytes(encode(plan))
-    show_plan(plan, form, out)
-    if out is not None and form is Output.TABLE:
-        note(f"plan written to {out}")
-
-
-def show_plan(plan: Plan, form: Output, plan_file: str | None, job: str = "JOB") -> None:
-    """The plan on stdout; plan_file, job: what the next command is told."""
-    from formats.plan import encode
-
-    if form is Output.JSON:
-        emit_json(encode(plan))
-    elif form is Output.NDJSON:
-        import json
-
-        header = json.loads(encode(plan))
-        rows = header.pop("restart")
-        emit_ndjson(header, ({"type": "restart", **row} for row in rows))
-    else:
-        from abscli.render.plan import plan_text
-
-        emit_text(plan_text(plan, width=width(), plan_file=plan_file, job=job))
+    write_plan(encode(plan), form, out, lambda: plan_text(plan, width=width(), plan_file=out), items)

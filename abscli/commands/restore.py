@@ -113,9 +113,11 @@ def restore(
     topology, directory = _job(planned, store, job)
     recovery.check_plan(planned, store, topology)
     if dry_run:
-        from abscli.commands.plan_recovery import show_plan
+        from abscli.commands.plans import show_plan
+        from abscli.render.plan import items, plan_text
 
-        show_plan(planned, output, plan, shlex.quote(job or "JOB"))
+        word = shlex.quote(job or "JOB")
+        show_plan(data, output, lambda: plan_text(planned, width=width(), plan_file=plan, job=word), items)
         note("the plan holds; nothing was changed (--dry-run)")
         return
     if not yes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ def plan_checkpoint(
     out: str | None,
 ) -> None:
     """Plans, writes the plan to `out` if anywhere, and shows it."""
+    from abscli.commands.plans import write_plan
     from abscli.recovery.spark_planning import plan_spark
     from abscli.render import spark_plan as render
     from abscli.render.columns import size
@@ -45,19 +45,7 @@ def plan_checkpoint(
             progress=lambda read: show(f"checked {size(read)} of state"),
         )  # fmt: skip
     _check_moves(made)
-    encoded = encode(made)
-    if out is not None:
-        from pathlib import Path
-
-        Path(out).write_bytes(encoded)
-    if form is Output.JSON:
-        emit_json(encoded)
-    elif form is Output.NDJSON:
-        emit_ndjson(*render.items(json.loads(encoded)))
-    else:
-        emit_text(render.text(made, width=width(), plan_file=out))
-        if out is not None:
-            note(f"plan written to {out}")
+    write_plan(encode(made), form, out, lambda: render.text(made, width=width(), plan_file=out), render.items)
 
 
 def _check_id(text: str) -> None:
@@ -95,6 +83,7 @@ def _check_moves(made: SparkPlan) -> None:
 
 def restore_checkpoint(data: bytes, name: str, to: str | None, *, dry_run: bool, form: Output) -> None:
     """Carries the plan in the bytes of the file `name` out."""
+    from abscli.commands.plans import show_plan
     from abscli.recovery.spark_restore import check_plan, check_target, restore_spark
     from abscli.render import spark_plan as render
     from abscli.render.columns import size
@@ -112,12 +101,7 @@ def restore_checkpoint(data: bytes, name: str, to: str | None, *, dry_run: bool,
     if dry_run:
         check_target(to, storage)
         check_plan(plan, storage)
-        if form is Output.JSON:
-            emit_json(data)
-        elif form is Output.NDJSON:
-            emit_ndjson(*render.items(json.loads(data)))
-        else:
-            emit_text(render.text(plan, width=width(), plan_file=name))
+        show_plan(data, form, lambda: render.text(plan, width=width(), plan_file=name), render.items)
         note("the plan holds; nothing was written (--dry-run)")
         return
     with progress() as show:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from abscli.render.columns import size
 from formats.plan import Plan, PlanKind
@@ -38,6 +39,12 @@ def plan_text(
         [f"Next: {next_command(plan, plan_file, job)}"],
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def items(plan: dict[str, Any]) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+    """The object of a plan as the header and the items of ndjson: a restarted task a line."""
+    rows = plan.pop("restart")
+    return plan, ({"type": "restart", **row} for row in rows)
 
 
 def next_command(plan: Plan, plan_file: str | None = None, job: str = "JOB") -> str:
