@@ -1,4 +1,4 @@
-"""Flink's checkpoints through the view: found, listed, checked, chosen from, and copied so that they can be moved."""
+"""Flink's checkpoints through the view: found, listed and checked."""
 
 from __future__ import annotations
 
@@ -10,42 +10,18 @@ from pathlib import Path
 import pytest
 
 from abscli.check.findings import Code
-from abscli.check.flink import FlinkReport, check_store
+from abscli.check.flink import check_store
 from abscli.recovery.flink import plan_flink, restore_flink
-from formats.errors import FormatError, NoRecovery, NotFound, StalePlan, UnknownTask
+from formats.errors import FormatError, NoRecovery, NotFound, UnknownTask
 from formats.flink import channels, splits
 from formats.flink.checks import stream_checks
 from formats.flink.evidence import gather
 from formats.flink.facts import file_handles
-from formats.flink.handles import (
-    FileHandle,
-    OperatorStateHandle,
-    RelativeHandle,
-    SegmentHandle,
-)
 from formats.flink.layout import is_flink
-from formats.flink.metadata import encode, parse
-from formats.flink.resolve import How, PathMap, Place, parse_path_map, plain, resolve
 from formats.flink.store import FlinkStore
 from formats.view import Status
+from tests.flink_cases import ALL, CANONICAL, HASHMAP, MERGED, OLD, OPEN, UNALIGNED, check, codes, largest
 from tests.flink_truth import DATA
-
-HASHMAP = next((DATA / "hashmap-checkpoint").iterdir())
-UNALIGNED = next((DATA / "unaligned").iterdir())
-MERGED = next((DATA / "file-merging").iterdir())
-OPEN = next((DATA / "in-progress").iterdir())
-OLD = next((DATA / "old-1.20-hashmap-checkpoint").iterdir())
-CHANGELOG = next((DATA / "changelog").iterdir())
-CANONICAL = next((DATA / "hashmap-savepoint-canonical").iterdir())
-ALL = [HASHMAP, UNALIGNED, MERGED, OPEN, OLD, CHANGELOG, CANONICAL]
-
-
-def check(store: FlinkStore) -> FlinkReport:
-    return check_store((gather(store, n) for n in store.epoch_numbers()), store.listing())
-
-
-def codes(report: FlinkReport) -> list[Code]:
-    return [finding.code for finding in report.report.all_findings]
 
 
 @pytest.fixture
@@ -54,10 +30,6 @@ def job(tmp_path: Path) -> Path:
     folder = tmp_path / HASHMAP.name
     shutil.copytree(HASHMAP, folder)
     return folder
-
-
-def largest(folder: Path) -> Path:
-    return max((path for path in folder.iterdir() if path.name != "_metadata"), key=lambda path: path.stat().st_size)
 
 
 # -- what lies at a path ----------------------------------------------------------------------------------
@@ -355,251 +327,3 @@ def test_no_flipped_byte_of_the_metadata_breaks_the_view_the_check_or_the_copy(p
             json.dumps(store.raw(row.epoch))
             store.states(row.epoch)
             restore_flink(store, plan_flink(store), str(tmp_path / f"copy-{i}"))
-
-
-# -- where files lie --------------------------------------------------------------------------------------
-
-
-class Files:
-    """A listing that is a dictionary."""
-
-    def __init__(self, root: str, files: dict[str, int]) -> None:
-        self.roots = (root,)
-        self.files = files
-
-    def size(self, path: str) -> int | None:
-        return self.files.get(path)
-
-    def named(self, name: str) -> list[tuple[str, int]]:
-        return [(path, size) for path, size in self.files.items() if path.rsplit("/", 1)[-1] == name]
-
-
-JOB = "0123456789abcdef0123456789abcdef"
-
-
-@pytest.mark.parametrize(
-    ("handle", "files", "found"),
-    [
-        (RelativeHandle("a", 3), {"chk-5/a": 3}, ("chk-5/a", How.WRITTEN)),
-        (RelativeHandle("a", 3), {"chk-4/a": 3}, ("chk-4/a", How.FOUND)),
-        (RelativeHandle("a", 3), {"chk-4/a": 4}, None),
-        (RelativeHandle("a", 3), {"chk-5/a": 2, "chk-4/a": 3}, ("chk-5/a", How.WRITTEN)),
-        (RelativeHandle("../../etc/passwd", 3), {"etc/passwd": 3}, None),
-        (FileHandle(f"file:/now/{JOB}/shared/a", 3), {"shared/a": 3}, ("shared/a", How.WRITTEN)),
-        (FileHandle(f"file:/then/{JOB}/shared/a", 3), {"shared/a": 3}, ("shared/a", How.MOVED)),
-        (FileHandle(f"hdfs://nn:8020/then/{JOB}/shared/a", 3), {"shared/a": 3}, ("shared/a", How.MOVED)),
-        (FileHandle(f"file:/then/{JOB}/shared/a", 3), {"shared/a": 2}, ("shared/a", How.MOVED)),
-        (FileHandle("file:/then/x/a", 3), {"chk-5/a": 3}, ("chk-5/a", How.FOUND)),
-        (FileHandle("file:/then/x/a", 3), {"chk-5/a": 2}, None),
-        (FileHandle(f"file:/now/{JOB}/../../etc/passwd", 3), {"etc/passwd": 9}, ("etc/passwd", How.MOVED)),
-        (FileHandle("file:/old/shared/a", 3), {"new/a": 3}, ("new/a", How.MAPPED)),
-        (SegmentHandle("file:/x/taskowned/a", 2, 3, 0, "l"), {"taskowned/a": 9}, ("taskowned/a", How.MOVED)),
-        (SegmentHandle("file:/x/taskowned/a", 7, 3, 0, "l"), {"chk-5/a": 9}, None),
-    ],
-)
-def test_a_file_is_looked_for_in_a_fixed_order_and_only_where_the_user_said(
-    handle: FileHandle | RelativeHandle | SegmentHandle, files: dict[str, int], found: tuple[str, How] | None
-) -> None:
-    maps = [PathMap("/old/shared", f"/now/{JOB}/new")]
-    place = resolve(handle, "chk-5", [Files(f"/now/{JOB}", files)], maps)
-    assert (place and (place.path, place.how)) == found
-
-
-def test_schemes_of_one_store_are_one_and_a_path_map_has_two_sides() -> None:
-    assert plain("file:///a/b/") == plain("file:/a/b") == plain("file://host/a/b") == "/a/b"
-    assert plain("s3a://bucket/a") == plain("s3p://bucket/a") == "s3://bucket/a"
-    assert parse_path_map("s3a://b/x=/mnt/x/") == PathMap("s3://b/x", "/mnt/x")
-    for text in ("a", "=b", "a="):
-        with pytest.raises(ValueError, match="OLD=NEW"):
-            parse_path_map(text)
-
-
-def test_a_moved_jobs_files_are_found_by_their_tail(tmp_path: Path) -> None:
-    store = FlinkStore(str(MERGED))
-    places = {store.streams(3).place(handle) for _, _, handle in file_handles(store.metadata(3))}
-    assert {place.how for place in places if place} == {How.MOVED}
-    report = check(store)
-    assert report.report.restorable == (2, 3)
-    assert "abs restore" in report.notes[3][0]
-
-
-def test_a_path_map_leads_to_where_the_files_are_now(tmp_path: Path) -> None:
-    shutil.copytree(MERGED / "chk-3", tmp_path / "chk-3")
-    shutil.copytree(MERGED / "taskowned", tmp_path / "merged")
-    lost = FlinkStore(str(tmp_path / "chk-3"))
-    finding = check(lost).report.epochs[0].findings[0]
-    assert finding.code is Code.MISSING_FILE
-    assert "--path-map OLD=NEW" in finding.message
-    old = f"/mnt/checkpoints/backup/file-merging/{MERGED.name}/taskowned"
-    store = FlinkStore(str(tmp_path / "chk-3"), maps=[PathMap(old, str(tmp_path / "merged"))])
-    assert check(store).report.restorable == (3,)
-
-
-def test_a_symbolic_link_does_not_lead_out_of_the_directories(job: Path, tmp_path: Path) -> None:
-    file = largest(job / "chk-2")
-    outside = tmp_path / "outside"
-    shutil.move(file, outside)
-    file.symlink_to(outside)
-    report = check(FlinkStore(str(job)))
-    assert not report.report.restorable
-
-
-# -- recovery ---------------------------------------------------------------------------------------------
-
-
-def content(store: FlinkStore, epoch: int) -> list[tuple[str, bytes]]:
-    """What every handle of files gives, in order, with its task: the copy must give the same."""
-    at = store.streams(epoch)
-    return [
-        (f"{operator.id}/{subtask.index}", at.read(handle))
-        for operator, subtask, handle in file_handles(store.metadata(epoch))
-    ]
-
-
-@pytest.mark.parametrize("path", ALL, ids=lambda path: path.parent.name)
-def test_a_copy_holds_the_same_bytes_under_relative_handles_alone(path: Path, tmp_path: Path) -> None:
-    store = FlinkStore(str(path))
-    plan = plan_flink(store)
-    done = restore_flink(store, plan, str(tmp_path / "copy"))
-    shutil.move(tmp_path / "copy", tmp_path / "moved")
-    copy = FlinkStore(str(tmp_path / "moved"))
-    assert content(copy, plan.epoch) == content(store, plan.epoch)
-    assert all(isinstance(handle, RelativeHandle) for _, _, handle in file_handles(copy.metadata(plan.epoch)))
-    assert codes(check(copy)) == []
-    assert plan_flink(copy).in_place
-    assert done.command == f"flink run -s file://{tmp_path}/copy JOB.jar"
-    if not any(isinstance(h, SegmentHandle) for _, _, h in file_handles(store.metadata(plan.epoch))):
-        assert copy.metadata(plan.epoch) == store.metadata(plan.epoch)
-
-
-def test_segments_of_merged_files_become_files_of_their_own(tmp_path: Path) -> None:
-    store = FlinkStore(str(MERGED))
-    before, after = store.metadata(3), None
-    restore_flink(store, plan_flink(store), str(tmp_path / "copy"))
-    after = FlinkStore(str(tmp_path / "copy")).metadata(3)
-    segments = {handle for _, _, handle in file_handles(before)}
-    assert len([p for p in (tmp_path / "copy").iterdir() if p.name != "_metadata"]) == len(segments)
-    for operator in after.operators:
-        for subtask in operator.subtasks:
-            state: OperatorStateHandle | None = subtask.managed_operator
-            assert state is None or (state.folders is None and isinstance(state.stream, RelativeHandle))
-
-
-def test_files_in_the_wrong_directory_are_found_and_the_copy_is_whole(job: Path, tmp_path: Path) -> None:
-    """FLINK-39964: relative handles whose files lie in the savepoint that the job was started from."""
-    savepoint = tmp_path / "savepoint-0f2efb-1c5dc2ff1ec9"
-    savepoint.mkdir()
-    moved = sorted(path for path in (job / "chk-2").iterdir() if path.name != "_metadata")[:5]
-    for path in moved:
-        shutil.move(path, savepoint)
-    lost = FlinkStore(str(job))
-    with pytest.raises(NoRecovery) as caught:
-        plan_flink(lost)
-    assert "--search DIR" in (caught.value.hint or "")
-    store = FlinkStore(str(job), search=[str(savepoint)])
-    assert store.epochs()[0].status is Status.DAMAGED
-    report = check(store)
-    assert set(codes(report)) == {Code.MISSING_FILE}
-    assert "not where Flink looks" in report.report.epochs[0].findings[0].message
-    plan = plan_flink(store)
-    assert not plan.in_place
-    assert plan.command is None
-    assert plan.repairs[0].startswith("5 files are not where Flink looks")
-    restore_flink(store, plan, str(tmp_path / "copy"))
-    assert content(FlinkStore(str(tmp_path / "copy")), 2) == content(FlinkStore(str(HASHMAP)), 2)
-
-
-@pytest.mark.parametrize("path", [HASHMAP / "chk-2", CANONICAL], ids=["checkpoint", "savepoint"])
-def test_lost_properties_are_written_anew_as_they_were(path: Path, tmp_path: Path) -> None:
-    folder = tmp_path / path.name
-    shutil.copytree(path, folder)
-    data = (folder / "_metadata").read_bytes()
-    (folder / "_metadata").write_bytes(data[:-40])
-    store = FlinkStore(str(folder))
-    (finding,) = check(store).report.epochs[0].findings
-    assert finding.code is Code.MANIFEST_UNREADABLE
-    assert "all operators are whole" in finding.message
-    plan = plan_flink(store)
-    assert "properties" in plan.repairs[0]
-    restore_flink(store, plan, str(tmp_path / "copy"))
-    assert (tmp_path / "copy" / "_metadata").read_bytes() == data
-
-
-def test_the_newest_whole_checkpoint_is_chosen_and_newer_ones_are_explained(job: Path) -> None:
-    for number in (3, 4):
-        shutil.copytree(job / "chk-2", job / f"chk-{number}")
-    (job / "chk-5").mkdir()
-    gone = largest(job / "chk-4").name
-    (job / "chk-4" / gone).unlink()
-    (job / "chk-3" / "_metadata").write_bytes(b"I`g-")
-    # the file that chk-4 lacks lies in chk-2 too, with its name and size: a copy can be whole
-    plan = plan_flink(FlinkStore(str(job)))
-    assert plan.epoch == 4
-    assert [epoch for epoch, _ in plan.skipped] == [5]
-    for chk in ("chk-2", "chk-3"):
-        (job / chk / gone).unlink()
-    shutil.copy(HASHMAP / "chk-2" / gone, job / "chk-2" / "renamed")
-    with pytest.raises(NoRecovery, match="none is whole"):
-        plan_flink(FlinkStore(str(job)))
-    shutil.move(job / "chk-2" / "renamed", job / "chk-2" / gone)
-    with pytest.raises(NoRecovery, match="checkpoint 3 cannot be restored: ends too early"):
-        plan_flink(FlinkStore(str(job)), epoch=3)
-
-
-def test_the_source_is_only_read(job: Path, tmp_path: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in job.rglob("*")}
-    store = FlinkStore(str(job))
-    plan = plan_flink(store)
-    restore_flink(store, plan, str(tmp_path / "copy"))
-    for target in (job / "copy", job / "chk-2", job):
-        with pytest.raises(FormatError, match="read from"):
-            restore_flink(store, plan, str(target))
-    assert {path: path.stat().st_mtime_ns for path in job.rglob("*")} == before
-
-
-def test_a_directory_with_anything_in_it_is_not_written_to(job: Path, tmp_path: Path) -> None:
-    store = FlinkStore(str(job))
-    (tmp_path / "copy").mkdir()
-    restore_flink(store, plan_flink(store), str(tmp_path / "copy"))
-    with pytest.raises(FormatError, match="not an empty directory"):
-        restore_flink(store, plan_flink(store), str(tmp_path / "copy"))
-
-
-def test_a_copy_that_fails_leaves_nothing_behind(job: Path, tmp_path: Path) -> None:
-    store = FlinkStore(str(job))
-    plan = plan_flink(store)
-
-    def stop(_: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        restore_flink(store, plan, str(tmp_path / "copy"), progress=stop)
-    assert not (tmp_path / "copy").exists()
-
-
-def test_a_plan_is_stale_when_the_metadata_is_another(job: Path, tmp_path: Path) -> None:
-    store = FlinkStore(str(job))
-    plan = plan_flink(store)
-    path = job / "chk-2" / "_metadata"
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(StalePlan):
-        restore_flink(FlinkStore(str(job)), plan, str(tmp_path / "copy"))
-
-
-def test_names_that_collide_in_the_copy_get_a_number(tmp_path: Path) -> None:
-    from formats.flink.rewrite import copies
-
-    places = {
-        FileHandle("file:/a/x", 1): Place(0, "a/x", 1, How.WRITTEN),
-        FileHandle("file:/b/x", 1): Place(0, "b/x", 1, How.WRITTEN),
-        FileHandle("file:/b/_metadata", 1): Place(0, "b/_metadata", 1, How.WRITTEN),
-    }
-    assert [copy.target for copy in copies(places).values()] == ["x", "x-2", "file"]
-
-
-def test_an_old_format_is_kept_when_a_snapshot_is_copied(tmp_path: Path) -> None:
-    store = FlinkStore(str(OLD))
-    restore_flink(store, plan_flink(store), str(tmp_path / "copy"))
-    metadata = parse((tmp_path / "copy" / "_metadata").read_bytes())
-    assert metadata.version == 4
-    assert encode(metadata) == (OLD / "chk-4" / "_metadata").read_bytes()
