@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from abscli.render.columns import UNKNOWN, columns, marked, moment, number, size, some, wrapped
-from abscli.render.inspect import MISSING, ROWS, EpochPage, StorePage
+from abscli.render.inspect import ROWS, EpochPage, StorePage
 from formats.view import ChannelFacts
 
 BARE = 20
@@ -136,8 +136,6 @@ def _status(page: EpochPage, raw: Mapping[str, Any], width: int, ascii: bool) ->
             f"written here {moment(raw['modified'])} UTC",
         ]
     lines += wrapped(", ".join(said), width, "  ", f"{marked(facts.status, ascii)}: ")
-    if facts.missing:
-        lines += wrapped(some(facts.missing, MISSING), width, "  ", "  missing: ")
     if facts.reason:
         lines += wrapped(facts.reason, width, "  ", "  because: ")
     return lines
