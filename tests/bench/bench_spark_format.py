@@ -89,9 +89,19 @@ def make(folder: Path) -> None:
         grouped = stream.groupBy("id", "word").agg({"n": "sum", "id": "count"})
         writer = grouped.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
         writer.option("checkpointLocation", str(target / "checkpoint")).start().awaitTermination()
-        time.sleep(2)
+        if batches >= CYCLE:
+            wait_for_snapshots(target / "checkpoint/state/0", partitions)
     session.stop()
     (folder / "done").touch()
+
+
+def wait_for_snapshots(state: Path, partitions: int) -> None:
+    """Until Spark's maintenance, which works beside the query, has written what `multiply` copies; TimeoutError."""
+    until = time.monotonic() + 120
+    while sum(1 for _ in state.glob(f"*/{CYCLE}.snapshot")) < partitions:
+        if time.monotonic() > until:
+            raise TimeoutError(f"not every partition of {state} has {CYCLE}.snapshot")
+        time.sleep(0.1)
 
 
 def multiply(real: Path, target: Path) -> int:
