@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from formats.native import sink
 from formats.native.facts import FORMAT_VERSION, SCHEMAS
 from formats.spark import plan as spark
 
@@ -21,16 +22,17 @@ _DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 
 def fact_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """The schema of one kind of sealed file; minor versions of the format may add members."""
-    return _schema(kind, SCHEMAS[kind], FORMAT_VERSION)
+    return _schema(kind, SCHEMAS[kind], f"[1-{FORMAT_VERSION.partition('.')[0]}]")
 
 
-def _schema(kind: type[msgspec.Struct], name: str, version: str) -> dict[str, Any]:
+def _schema(kind: type[msgspec.Struct], name: str, major: str) -> dict[str, Any]:
+    """major: the pattern of the versions that are read."""
     (root,), components = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     definitions = {name: components[name] for name in sorted(components)}
     facts = definitions.pop(root["$ref"].rpartition("/")[2])
     members = facts["properties"]
     members["schema"] = {"const": name}
-    members["version"] = {"type": "string", "pattern": rf"^{version.partition('.')[0]}\.[0-9]+$"}
+    members["version"] = {"type": "string", "pattern": rf"^{major}\.[0-9]+$"}
     members["sha256"] = {**_DIGEST, "description": "SHA-256 of every byte before this last member's comma."}
     result = {
         "$schema": DIALECT,
@@ -49,7 +51,8 @@ def _schema(kind: type[msgspec.Struct], name: str, version: str) -> dict[str, An
 def texts() -> dict[str, str]:
     """The text of every generated schema, by file name."""
     found = {name: fact_schema(kind) for kind, name in SCHEMAS.items()}
-    found[spark.SCHEMA] = _schema(spark.SparkPlan, spark.SCHEMA, spark.VERSION)
+    found[sink.CLAIM_SCHEMA] = _schema(sink.SinkClaim, sink.CLAIM_SCHEMA, FORMAT_VERSION.partition(".")[0])
+    found[spark.SCHEMA] = _schema(spark.SparkPlan, spark.SCHEMA, spark.VERSION.partition(".")[0])
     return {f"{name}.json": json.dumps(schema, indent=2) + "\n" for name, schema in found.items()}
 
 

@@ -6,6 +6,7 @@ Counters, logs and positions agree, so that every check passes on a store that n
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from dataclasses import dataclass
 
@@ -14,12 +15,14 @@ import pyarrow as pa
 from formats.native import layout
 from formats.native.facts import AttemptFacts, LogFacts, PartFacts, TriggerFacts, header
 from formats.native.hashing import key_groups
+from formats.native.reader import NativeStore
 from formats.native.tables import KEY_GROUP, encode_log, encode_state
 from formats.native.writer import (
     complete,
     create,
     put_aborted,
     put_attempt,
+    put_fence,
     put_file,
     put_part,
     put_topology,
@@ -30,6 +33,8 @@ from formats.topology import Edge, Kind, Operator, Partition, Topology, channel_
 from formats.view import FileFacts, Position
 
 MAX_PARALLELISM = 8
+FIRST = f"{1:032x}"
+"""The id of attempt 1 of every store made here."""
 TRIGGERED = "2026-01-02T03:04:{:02d}.000Z"
 
 
@@ -68,13 +73,17 @@ class Build:
     attempt: int = 1
 
     @property
+    def id(self) -> str:
+        return f"{self.attempt:032x}"
+
+    @property
     def sha256(self) -> str:
         return put_topology(self.storage, self.topology)
 
     def width(self, operator: str) -> int:
         return self.topology.operator(operator).parallelism
 
-    def begin(self, *, first_epoch: int = 1, parent: int = 0) -> None:
+    def begin(self, *, first_epoch: int = 1, parent: int = 0) -> AttemptFacts:
         """The store's own facts and this attempt's."""
         create(self.storage, self.topology.job)
         facts = AttemptFacts(
@@ -87,9 +96,11 @@ class Build:
             topology_sha256=self.sha256,
             directory="jobs",
             started=TRIGGERED.format(0),
+            id=self.id,
             **header(AttemptFacts),
         )
         put_attempt(self.storage, facts)
+        return facts
 
     def trigger(self, epoch: int, parent: int) -> TriggerFacts:
         facts = TriggerFacts(
@@ -100,6 +111,7 @@ class Build:
             policy=self.policy,
             topology_sha256=self.sha256,
             triggered=TRIGGERED.format(epoch),
+            attempt_id=self.id,
             **header(TriggerFacts),
         )
         put_trigger(self.storage, facts)
@@ -123,12 +135,12 @@ class Build:
             lines = [line_of(f"{task} {epoch} {x}", key_group_range(i, p, MAX_PARALLELISM)) for x in "ab"]
             groups = key_groups([pa.array(lines)], MAX_PARALLELISM)
             table = pa.table({KEY_GROUP: pa.array(groups), "line": lines})
-            state = (*base, self.file(layout.state(epoch, task), encode_state(table, ["line"]), 2))
+            state = (*base, self.file(layout.state(epoch, task, self.id), encode_state(table, ["line"]), 2))
             rows = sum(file.rows or 0 for file in state)
             for j in range(p):
                 sender = task_name("seen", j)
                 batch = pa.record_batch({"line": [f"{sender} x", f"{sender} y"]})
-                log = self.file(layout.log(epoch, task, sender), encode_log([batch]), 2)
+                log = self.file(layout.log(epoch, task, sender, self.id), encode_log([batch]), 2)
                 logs.append(LogFacts(channel_name(sender, task), 2, log))
         else:
             received = {"seen": (10 * epoch,) * p}
@@ -149,6 +161,7 @@ class Build:
             alignment=0.001,
             sync=0.0005,
             async_=0.002,
+            attempt_id=self.id,
             **header(PartFacts),
         )
 
@@ -170,8 +183,6 @@ class Build:
         complete(self.storage, trigger, self.topology.job, parts, idle=idle)
 
     def parts(self, epoch: int) -> tuple[PartFacts, ...]:
-        from formats.native.reader import NativeStore
-
         return NativeStore(self.storage).parts(epoch)
 
     def open(self, epoch: int, parent: int, *, missing: tuple[str, ...] = (), aborted: str | None = None) -> None:
@@ -181,7 +192,8 @@ class Build:
             if task not in missing:
                 put_part(self.storage, self.part(epoch, task))
         if aborted is not None:
-            put_aborted(self.storage, epoch, self.attempt, aborted)
+            facts = NativeStore(self.storage).attempt(layout.attempt(self.attempt))
+            put_aborted(self.storage, epoch, facts, aborted)
 
 
 def make_store(
@@ -204,6 +216,15 @@ def make_store(
     build.complete(4, 2, base=2)
     build.open(5, 4, missing=missing)
     return build
+
+
+def take_over(build: Build) -> Build:
+    """The same store in the hands of attempt 2, which went on from epoch 4 and fenced what attempt 1 had left open."""
+    later = dataclasses.replace(build, attempt=2)
+    attempt = later.begin(first_epoch=7, parent=4)
+    for number in (5, 6):
+        put_fence(build.storage, number, attempt)
+    return later
 
 
 def in_memory(build: Build) -> MemoryStorage:

@@ -19,6 +19,7 @@ from formats.native.writer import complete, create, now, put_attempt, put_file, 
 from formats.storage import LocalStorage
 from formats.topology import Aggregate, Edge, Kind, Operator, Partition, Topology, key_group_range, task_name
 from formats.view import FileFacts, Position
+from tests.stores import FIRST
 
 KEY_GROUPS = 1024
 
@@ -58,7 +59,7 @@ class Synthetic:
         self.sha256 = put_topology(self.storage, self.topology)
         put_attempt(self.storage, AttemptFacts(
             attempt=1, kind="run", generation=1, parent=0, first_epoch=1, policy="aligned",
-            topology_sha256=self.sha256, directory="jobs", started=now(), **header(AttemptFacts),
+            topology_sha256=self.sha256, directory="jobs", started=now(), id=FIRST, **header(AttemptFacts),
         ))  # fmt: skip
 
     def slices(self, table: pa.Table) -> list[pa.Table]:
@@ -74,7 +75,7 @@ class Synthetic:
 
     def write(self, epoch: int, task: int, table: pa.Table) -> FileFacts:
         """One state file."""
-        path = layout.state(epoch, task_name("counts", task))
+        path = layout.state(epoch, task_name("counts", task), FIRST)
         return put_file(self.storage, path, encode_state(table, ["word"]), table.num_rows)
 
     def epoch(
@@ -83,7 +84,7 @@ class Synthetic:
         """A complete epoch. state: by task; rows: live keys by task, those of all files if left out."""
         trigger = TriggerFacts(
             epoch=epoch, parent=parent, attempt=1, generation=1, policy="aligned", topology_sha256=self.sha256,
-            triggered=now(), **header(TriggerFacts),
+            triggered=now(), attempt_id=FIRST, **header(TriggerFacts),
         )  # fmt: skip
         put_trigger(self.storage, trigger)
         files = list(state)
@@ -102,6 +103,6 @@ class Synthetic:
         known: dict[str, object] = {
             "epoch": epoch, "attempt": 1, "task": task, "state": (), "rows": 0, "logs": (), "sent": {},
             "received": {}, "positions": None, "round_robin": {}, "connector": None, "sink": (), "finished": False,
-            "alignment": 0.001, "sync": 0.0005, "async_": 0.002, **header(PartFacts),
+            "alignment": 0.001, "sync": 0.0005, "async_": 0.002, "attempt_id": FIRST, **header(PartFacts),
         }  # fmt: skip
         return PartFacts(**{**known, **facts})  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ from formats.native.reader import NativeStore
 from formats.native.tables import KEY_GROUP, encode_state
 from formats.storage import MemoryStorage
 from formats.view import ChannelFacts, FileFacts, Position, Repeat, Status
-from tests.stores import Build, make_store
+from tests.stores import FIRST, Build, make_store
 
 SEEN, OUT = "seen/0", "out/0"
 
@@ -74,7 +74,7 @@ def test_an_incomplete_epoch_has_a_finding_for_each_task_that_did_not_ack(build:
     report = check_epoch(evidence(build, 5))
     assert report.verdict is Status.INCOMPLETE
     assert codes(evidence(build, 5)) == [("missing-ack", "seen/1"), ("missing-ack", "out/0")]
-    assert report.findings[0].path == layout.ack(5, "seen/1")
+    assert report.findings[0].path == layout.ack(5, "seen/1", FIRST)
 
 
 def test_an_aborted_epoch_stays_aborted_and_says_why(build: Build) -> None:
@@ -118,13 +118,13 @@ def test_a_part_of_another_epoch_is_a_finding(whole: EpochEvidence) -> None:
 def test_a_file_that_is_not_what_was_written_damages_the_epoch(
     whole: EpochEvidence, change: dict[str, object], code: str
 ) -> None:
-    given = with_probe(whole, layout.state(2, SEEN), **change)
+    given = with_probe(whole, layout.state(2, SEEN, FIRST), **change)
     assert codes(given) == [(code, SEEN)]
     assert check_epoch(given).verdict is Status.DAMAGED
 
 
 def test_a_log_file_is_put_down_to_its_channel(whole: EpochEvidence) -> None:
-    given = with_probe(whole, layout.log(4, SEEN, "seen/1"), size=None)
+    given = with_probe(whole, layout.log(4, SEEN, "seen/1", FIRST), size=None)
     (finding,) = check_epoch(given).findings
     assert (finding.code, finding.task, finding.channel) == (Code.MISSING_FILE, SEEN, "seen/1->seen/0")
 
@@ -382,7 +382,7 @@ def test_the_newest_whole_epoch_is_the_one_to_restore(build: Build) -> None:
 
 
 def test_a_damaged_epoch_is_passed_over_and_its_children_are_not(build: Build) -> None:
-    second = with_probe(evidence(build, 2), layout.log(2, SEEN, SEEN), size=None)
+    second = with_probe(evidence(build, 2), layout.log(2, SEEN, SEEN, FIRST), size=None)
     report = judged(build, evidence(build, 1), second, evidence(build, 4))
     assert (report.restorable, report.damaged) == ((1, 4), True)
 
@@ -403,8 +403,8 @@ def test_nothing_is_restorable_when_the_store_does_not_say_what_it_is(build: Bui
 
 def test_files_that_nothing_refers_to_are_told_and_do_no_damage(build: Build) -> None:
     epochs = [evidence(build, n) for n in range(1, 6)]
-    stray = (layout.state(4, "gone/0"), layout.state(9, SEEN), "thesis.tex", layout.ack(5, "seen/1"),
-             layout.part_dir(5, "seen/1") + "/notes.txt", layout.LOCK)
+    stray = (layout.state(4, "gone/0", FIRST), layout.state(9, SEEN, FIRST), "thesis.tex",
+             layout.ack(5, "seen/1", FIRST), layout.part_dir(5, "seen/1", FIRST) + "/notes.txt", layout.LOCK)
     report = judged(build, *epochs, files=(*store_evidence(NativeStore(build.storage)).files, *stray))
     assert [f.path for f in report.findings] == [stray[1], stray[2]]
     assert [(f.code.value, f.path) for f in report.epochs[3].findings] == [("unreferenced-file", stray[0])]
@@ -503,7 +503,7 @@ def test_garbage_whose_digest_holds_is_unreadable(data: bytes, path: str) -> Non
 def test_a_damaged_table_whose_digest_was_mended_is_read_or_unreadable(data: st.DataObject) -> None:
     build = make_store(MemoryStorage(), parallelism=1, more=False)
     assert isinstance(build.storage, MemoryStorage)
-    path = data.draw(st.sampled_from([layout.state(1, SEEN), layout.log(1, SEEN, SEEN)]))
+    path = data.draw(st.sampled_from([layout.state(1, SEEN, FIRST), layout.log(1, SEEN, SEEN, FIRST)]))
     bytes_ = bytearray(build.storage.files[path])
     for _ in range(data.draw(st.integers(1, 4))):
         bytes_[data.draw(st.integers(0, len(bytes_) - 1))] = data.draw(st.integers(0, 255))

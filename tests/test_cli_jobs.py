@@ -186,7 +186,7 @@ def spawn_on_spark(folder: Path) -> subprocess.Popen[str]:
         start_new_session=True,
     )
     deadline = time.monotonic() + 120
-    while not list((folder / "store").glob("epochs/*/manifest.json")) and time.monotonic() < deadline:
+    while not list((folder / "store").glob("epochs/*/outcome.json")) and time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()
     return process
 
@@ -293,8 +293,8 @@ def test_a_damaged_store_is_named_and_nothing_is_lost(job: Path, which: str, dam
     s = NativeStore(LocalStorage(job / "store"))
     epoch = newest(job)
     path = {
-        "manifest": layout.manifest(epoch),
-        "tasks": layout.tasks_file(epoch),
+        "manifest": layout.outcome(epoch),
+        "tasks": s.manifest(epoch).tasks_file.path,
         "state": next(p.state[0].path for p in s.parts(epoch) if p.state),
         "topology": layout.topology(s.topology_sha256(epoch)),
         "store": layout.STORE,
@@ -328,7 +328,7 @@ def test_resume_passes_over_a_damaged_epoch_and_says_so(tmp_path: Path) -> None:
     s = NativeStore(LocalStorage(tmp_path / "store"))
     latest = newest(tmp_path)
     older = [n for n in s.epoch_numbers() if n < latest]
-    (tmp_path / "store" / layout.tasks_file(latest)).unlink()
+    (tmp_path / "store" / s.manifest(latest).tasks_file.path).unlink()
     asked = abs_("plan-recovery", f"{tmp_path / 'store'}@{latest}")
     assert asked.returncode == 4
     assert f"epoch {older[-1]} is the newest whole one" in asked.stderr
@@ -339,7 +339,7 @@ def test_resume_passes_over_a_damaged_epoch_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_refused_with_its_own_code(job: Path) -> None:
-    reseal(job / "store" / layout.STORE, b'"version":"1.0"', b'"version":"2.0"')
+    reseal(job / "store" / layout.STORE, b'"version":"2.0"', b'"version":"3.0"')
     for arguments in (("inspect", job / "store"), ("validate", job / "store"), ("plan-recovery", job / "store")):
         assert abs_(*arguments).returncode == 12
     assert run(job, "--resume").returncode == 12
@@ -358,11 +358,11 @@ def test_a_path_that_leads_out_of_the_store_is_refused(job: Path, path: str) -> 
     s = NativeStore(LocalStorage(job / "store"))
     epoch = newest(job)
     named = next(p.state[0].path for p in s.parts(epoch) if p.state)
-    tasks = job / "store" / layout.tasks_file(epoch)
+    tasks = job / "store" / s.manifest(epoch).tasks_file.path
     before = digest(tasks.read_bytes()).encode()
     size = tasks.stat().st_size
     reseal(tasks, named.encode(), path.encode())
-    manifest = job / "store" / layout.manifest(epoch)
+    manifest = job / "store" / layout.outcome(epoch)
     reseal(manifest, before, digest(tasks.read_bytes()).encode())
     reseal(manifest, f'"bytes":{size},'.encode(), f'"bytes":{tasks.stat().st_size},'.encode())
     assert abs_("validate", job / "store").returncode == 3

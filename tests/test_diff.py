@@ -32,7 +32,7 @@ from formats.storage import MemoryStorage
 from formats.topology import Edge, Kind, Operator, Partition, Topology, key_group_range
 from formats.view import EpochDetail, EpochFacts, FileFacts, OperatorFacts, Status
 from tests.schemas import checked
-from tests.stores import Build, loop_job, make_store
+from tests.stores import FIRST, Build, loop_job, make_store
 from tests.synthetic import Synthetic
 
 # -- tables against dictionaries ------------------------------------------------------------------------------
@@ -311,9 +311,9 @@ def test_files_that_both_sides_have_are_not_read(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = Path(shutil.copytree(store, tmp_path / "own"))
-    owner = next(i for i in range(3) if (own / layout.state(3, f"counts/{i}")).exists())
+    owner = next(i for i in range(3) if (own / layout.state(3, f"counts/{i}", FIRST)).exists())
     for i in {1, 2} - {owner}:  # the first file tells the columns
-        file = own / layout.state(1, f"counts/{i}")
+        file = own / layout.state(1, f"counts/{i}", FIRST)
         file.write_bytes(b"x" * file.stat().st_size)
     told = result(capsys, f"{own}@1", f"{own}@3", "--operator", "counts")
     assert counted(told) == (0, 1, 0, 999)
@@ -395,7 +395,7 @@ def test_a_state_by_another_key_is_not_compared(tmp_path: Path, capsys: pytest.C
         made = Synthetic(str(tmp_path / name), 1, 16)
         (mine,) = made.slices(words(range(10)))
         data = encode_state(mine.rename_columns([KEY_GROUP, rename, "n"]), [rename])
-        path = layout.state(1, "counts/0")
+        path = layout.state(1, "counts/0", FIRST)
         from formats.native.writer import put_file
 
         made.epoch(1, 0, [(put_file(made.storage, path, data, 10),)])

@@ -20,7 +20,7 @@ from formats.native.reader import NativeStore
 from formats.storage import LocalStorage
 from formats.view import Status
 from tests.schemas import checked
-from tests.stores import make_store
+from tests.stores import FIRST, make_store
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_files_that_only_a_gone_epoch_needed_go_with_it(store: Path, capsys: pyt
 
 
 def test_a_damaged_epoch_does_not_count_as_one_that_is_kept(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (store / layout.log(4, "seen/0", "seen/0")).unlink()
+    (store / layout.log(4, "seen/0", "seen/0", FIRST)).unlink()
     told = result(capsys, store, "--keep", "1", "--yes")
     assert ([e["epoch"] for e in told["epochs"]], told["kept"]) == ([1], [2, 3, 4, 5])
     assert whole(store) == [2]
@@ -114,7 +114,7 @@ def test_a_damaged_epoch_does_not_count_as_one_that_is_kept(store: Path, capsys:
 def test_an_epoch_that_cannot_be_read_keeps_everything_up_to_it(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (store / layout.tasks_file(2)).write_bytes(b"garbage")
+    (store / layout.tasks_file(2, FIRST)).write_bytes(b"garbage")
     before = files(store)
     told = result(capsys, store, "--keep", "1")
     assert [e["epoch"] for e in told["epochs"]] == [3]
@@ -168,7 +168,7 @@ def test_a_store_without_a_complete_epoch_keeps_all_there_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_store(tmp_path / "s", more=False)
-    (tmp_path / "s" / layout.manifest(1)).unlink()
+    (tmp_path / "s" / layout.outcome(1)).unlink()
     assert result(capsys, tmp_path / "s", "--keep", "1", "--min-age", "1h")["epochs"] == []
 
 

@@ -23,7 +23,7 @@ from formats.native.reader import NativeStore
 from formats.storage import LocalStorage
 from formats.view import Status
 from tests.schemas import checked
-from tests.stores import make_store
+from tests.stores import FIRST, make_store
 
 
 @pytest.fixture(scope="module")
@@ -135,12 +135,12 @@ def test_ndjson_is_a_header_then_items_with_their_type(store: Path, capsys: pyte
 
 
 def test_a_damaged_epoch_is_one_row_and_does_not_hide_the_others(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (own / layout.manifest(2)).write_bytes(b"garbage")
-    (own / layout.state(4, "seen/0")).unlink()
+    (own / layout.outcome(2)).write_bytes(b"garbage")
+    (own / layout.state(4, "seen/0", FIRST)).unlink()
     told = result(capsys, own)
     assert [e["status"] for e in told["epochs"]] == ["complete", "damaged", "aborted", "damaged", "incomplete"]
     assert told["latest_complete"] == 1
-    assert "manifest.json" in told["epochs"][1]["reason"]
+    assert "outcome.json" in told["epochs"][1]["reason"]
     assert "seen/0" in told["epochs"][3]["reason"]
     assert run(capsys, f"{own}@2")[0] == 3
     assert result(capsys, f"{own}@4")["epochs"][0]["status"] == "damaged"
@@ -183,7 +183,7 @@ def test_a_status_is_a_word_and_missing_tasks_are_named(store: Path, capsys: pyt
 
 
 def test_later_epochs_say_why_they_are_not_complete(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (own / layout.manifest(4)).write_bytes(b"garbage")
+    (own / layout.outcome(4)).write_bytes(b"garbage")
     _, out, _ = run(capsys, own)
     assert out.endswith(
         "Latest complete: 2\n  epoch 3 is not: it was given up\n  epoch 4 is not: it is damaged\n"
@@ -217,7 +217,7 @@ def test_the_slowest_tasks_are_named(store: Path, capsys: pytest.CaptureFixture[
 def test_files_that_were_not_looked_for_are_not_said_to_be_there(
     own: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (own / layout.state(1, "seen/0")).unlink()
+    (own / layout.state(1, "seen/0", FIRST)).unlink()
     assert [e["present"] for e in result(capsys, own)["epochs"]] == [False, False, None, False, None]
     monkeypatch.setattr("formats.native.reader.PRESENCE_LIMIT", 7)
     told = result(capsys, own)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from abscli.planner.lineage import Life, line, spans
+from abscli.planner.lineage import Life, line, maker, stretches
 from abscli.planner.retention import Kept, expired
+from formats.native.sink import Stretch
+
+
+def spans(lives: list[Life], epoch: int) -> list[range]:
+    return [range(stretch.first, (stretch.last or 0) + 1) for stretch in stretches(lives, epoch)]
 
 
 def test_one_life_is_one_span() -> None:
@@ -27,6 +32,13 @@ def test_a_life_that_left_its_first_epoch_to_the_next_does_not_count() -> None:
     lives = [Life(1, 0), Life(11, 5), Life(11, 3)]
     assert line(lives, range(1, 11)) == [3, 2, 1]
     assert spans(lives, 12) == [range(11, 13), range(1, 4)]
+
+
+def test_each_number_on_a_line_was_made_by_one_attempt() -> None:
+    lives = [Life(1, 0, "a"), Life(11, 2, "b"), Life(20, 15, "c")]
+    leading = stretches(lives, 22)
+    assert leading == [Stretch("c", 20, 22), Stretch("b", 11, 15), Stretch("a", 1, 2)]
+    assert [maker(leading, epoch) for epoch in (1, 2, 3, 11, 16, 22, 23)] == ["a", "a", None, "b", None, "c", None]
 
 
 def test_without_known_lives_numbers_decide() -> None:

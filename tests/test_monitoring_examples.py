@@ -16,7 +16,7 @@ import yaml
 from abscli.commands.main import main
 from formats.native import layout
 from tests.schemas import checked
-from tests.stores import make_store
+from tests.stores import FIRST, make_store
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 SECTION = README.partition("## In CI and monitoring\n")[2].partition("\n## ")[0]
@@ -66,10 +66,10 @@ def test_the_lines_of_cron_are_silent_unless_something_is_wrong(shell: dict[str,
         assert "--max-age 10m" not in command or "--quick" in command
         young = command.replace("--max-age 10m", "--max-age 36500d")
         assert subprocess.run(["sh", "-c", young], **shell, check=False).stdout == ""
-        (tmp_path / "store" / layout.tasks_file(4)).rename(tmp_path / "away")
+        (tmp_path / "store" / layout.tasks_file(4, FIRST)).rename(tmp_path / "away")
         done = subprocess.run(["sh", "-c", young], **shell, check=False)
         assert "missing-file" in done.stdout
-        (tmp_path / "away").rename(tmp_path / "store" / layout.tasks_file(4))
+        (tmp_path / "away").rename(tmp_path / "store" / layout.tasks_file(4, FIRST))
 
 
 def test_the_cron_job_of_kubernetes_runs_a_command_that_there_is(

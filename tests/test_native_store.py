@@ -23,6 +23,7 @@ from formats.native.facts import (
     SEAL,
     AbortFacts,
     AttemptFacts,
+    FenceFacts,
     ManifestFacts,
     PartFacts,
     StoreFacts,
@@ -30,19 +31,23 @@ from formats.native.facts import (
     TriggerFacts,
     digest,
     header,
+    is_id,
+    outcome_kind,
     seal,
     unseal,
 )
 from formats.native.hashing import key_groups
 from formats.native.reader import NativeStore
-from formats.native.writer import create, put_file, seconds_between
+from formats.native.writer import create, put_aborted, put_fence, put_file, seconds_between
 from formats.open import BadReference, Reference, open_store, parse_reference, resolve_epoch
 from formats.storage import LocalStorage, MemoryStorage, walk
 from formats.view import FileFacts, Status
 from tests.schemas import FOLDER, checked
-from tests.stores import in_memory, make_store
+from tests.stores import FIRST, in_memory, make_store, take_over
 
-GOLDEN = Path(__file__).parent / "data" / "golden-store"
+DATA = Path(__file__).parent / "data"
+GOLDEN = DATA / "golden-store-2"
+GOLDEN_1 = DATA / "golden-store-1"
 
 
 @pytest.fixture
@@ -100,7 +105,7 @@ def test_a_file_of_another_kind_is_damage() -> None:
 
 
 @pytest.mark.parametrize("data", [
-    seal(msgspec.structs.replace(facts(), version="2.0")),
+    seal(msgspec.structs.replace(facts(), version="3.0")),
     b'{"schema":"abs.store","version":"3.1","sealed":"in another way"}',
 ])
 def test_a_newer_major_version_is_refused_as_such(data: bytes) -> None:
@@ -109,7 +114,7 @@ def test_a_newer_major_version_is_refused_as_such(data: bytes) -> None:
 
 
 def test_a_newer_minor_version_is_read() -> None:
-    assert unseal(seal(msgspec.structs.replace(facts(), version="1.9")), StoreFacts, "p").job == "wörter"
+    assert unseal(seal(msgspec.structs.replace(facts(), version="2.9")), StoreFacts, "p").job == "wörter"
 
 
 # -- the view -------------------------------------------------------------------------------------------------
@@ -139,7 +144,7 @@ def test_an_epoch_is_in_progress_while_its_attempt_holds_the_store(tmp_path: Pat
 
 
 def test_a_missing_or_cut_file_makes_an_epoch_damaged_by_presence_and_size(store: NativeStore) -> None:
-    path = layout.state(2, "seen/0")
+    path = layout.state(2, "seen/0", FIRST)
     stored(store)[path] = stored(store)[path][:-1]
     assert [e.epoch for e in store.epochs() if e.status is Status.DAMAGED] == [2, 4]
     del stored(store)[path]
@@ -201,7 +206,7 @@ def test_an_epoch_that_is_not_there_says_which_are(store: NativeStore) -> None:
 
 def test_a_manifest_under_another_number_is_damage(store: NativeStore) -> None:
     files = stored(store)
-    files[layout.manifest(7)] = files[layout.manifest(4)]
+    files[layout.outcome(7)] = files[layout.outcome(4)]
     with pytest.raises(Damaged, match="of epoch 4, not of 7"):
         store.manifest(7)
 
@@ -212,16 +217,16 @@ def test_a_path_that_leads_out_of_the_store_is_refused(store: NativeStore) -> No
     tasks = TasksFacts(epoch=4, parts=(msgspec.structs.replace(parts[2], state=(evil,)),), **header(TasksFacts))
     data = seal(tasks)
     files = stored(store)
-    files[layout.tasks_file(4)] = data
-    named = FileFacts(layout.tasks_file(4), len(data), 1, digest(data))
-    files[layout.manifest(4)] = seal(msgspec.structs.replace(store.manifest(4), tasks_file=named))
+    files[layout.tasks_file(4, FIRST)] = data
+    named = FileFacts(layout.tasks_file(4, FIRST), len(data), 1, digest(data))
+    files[layout.outcome(4)] = seal(msgspec.structs.replace(store.manifest(4), tasks_file=named))
     with pytest.raises(UnsafePath):
         NativeStore(store.storage).parts(4)
 
 
 def test_a_fact_file_of_absurd_size_is_not_read(tmp_path: Path) -> None:
     make_store(tmp_path, more=False)
-    with (tmp_path / layout.trigger(2)).open("r+b") as f:
+    with (tmp_path / layout.trigger(2, FIRST)).open("r+b") as f:
         f.truncate(MAX_FACTS + 1)
     with pytest.raises(Damaged, match="at most"):
         open_store(str(tmp_path)).trigger(2)
@@ -269,7 +274,7 @@ def test_times_that_go_back_are_no_negative_durations() -> None:
 
 def test_no_file_of_a_store_is_written_twice(store: NativeStore) -> None:
     with pytest.raises(FileExistsError):
-        put_file(store.storage, layout.state(4, "seen/0"), b"", 0)
+        put_file(store.storage, layout.state(4, "seen/0", FIRST), b"", 0)
 
 
 # -- schemas and the golden store -----------------------------------------------------------------------------
@@ -289,11 +294,12 @@ def test_the_schemas_are_made_by_the_module_alone(tmp_path: Path) -> None:
 def test_every_fact_file_of_a_store_is_valid_by_its_schema(store: NativeStore) -> None:
     seen = {checked(data)["schema"] for name, data in stored(store).items()
             if name.endswith(".json") and not name.startswith("topologies/")}
-    assert seen == set(SCHEMAS.values())
+    assert seen == {*SCHEMAS.values()} - {"abs.fence"}
 
 
-def test_the_golden_store_reads_as_it_always_has() -> None:
-    store = open_store(str(GOLDEN))
+@pytest.mark.parametrize("golden", [GOLDEN_1, GOLDEN], ids=["version 1", "version 2"])
+def test_the_golden_stores_read_as_they_always_have(golden: Path) -> None:
+    store = open_store(str(golden))
     assert (store.job, store.format) == ("reach", "abs")
     assert [(e.epoch, e.status.value, e.parent, e.attempt, e.acked, e.expected) for e in store.epochs()] == [
         (1, "complete", 0, 1, 3, 3),
@@ -316,7 +322,7 @@ def test_the_golden_store_reads_as_it_always_has() -> None:
     ]
     *state_files, log = seen.tasks[0].files
     assert (seen.rows, seen.bytes, len(state_files)) == (6, sum(f.bytes or 0 for f in state_files), 3)
-    assert log.path == "epochs/0000000004/parts/seen/0/log/seen/0.arrow"
+    assert log.path == layout.log(4, "seen/0", "seen/0", "" if golden is GOLDEN_1 else FIRST)
     state = [row for batch in store.state(4, "seen") for row in batch.to_pylist()]
     assert sorted(row["line"] for row in state) == [f"seen/0 {epoch} {x}" for epoch in (1, 2, 4) for x in "ab"]
     groups = key_groups([pa.array([row["line"] for row in state])], 8).tolist()
@@ -325,25 +331,69 @@ def test_the_golden_store_reads_as_it_always_has() -> None:
 
 
 KINDS = {
-    "abs-store.json": StoreFacts, "attempts/": AttemptFacts, "/manifest.json": ManifestFacts,
-    "/tasks.json": TasksFacts, "/trigger.json": TriggerFacts, "/ack.json": PartFacts, "/aborted.json": AbortFacts,
-}
+    "abs-store.json": StoreFacts, "attempts/": AttemptFacts, "/tasks.json": TasksFacts, "/trigger.json": TriggerFacts,
+    "/ack.json": PartFacts,
+}  # fmt: skip
 
 
 def test_the_facts_of_the_golden_store_are_sealed_to_the_same_bytes_today() -> None:
     found = set()
     for name, _ in walk(LocalStorage(GOLDEN)):
-        for mark, kind in KINDS.items():
-            if mark in name:
-                data = (GOLDEN / name).read_bytes()
-                assert seal(unseal(data, kind, name)) == data
-                found.add(kind)
-    assert found == set(KINDS.values())
+        data = (GOLDEN / name).read_bytes()
+        kinds = [kind for mark, kind in KINDS.items() if mark in name]
+        if name.endswith("outcome.json"):
+            kinds = [outcome_kind(data)]
+        for kind in kinds:
+            assert seal(unseal(data, kind, name)) == data
+            found.add(kind)
+    assert found == {*KINDS.values(), ManifestFacts, AbortFacts, FenceFacts}
 
 
 def test_a_copy_of_a_store_is_the_same_store(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN, tmp_path / "copy")
     assert open_store(str(tmp_path / "copy")).epochs() == open_store(str(GOLDEN)).epochs()
+
+
+def test_an_attempt_of_version_1_has_the_same_id_in_every_copy_and_another_one_has_another(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN_1, tmp_path / "copy")
+    ids = [NativeStore(LocalStorage(where)).attempts()[0].id for where in (GOLDEN_1, tmp_path / "copy")]
+    assert ids[0] == ids[1] != NativeStore(LocalStorage(GOLDEN)).attempts()[0].id
+    assert is_id(ids[0])
+
+
+def test_a_fence_is_no_epoch_and_leaves_what_it_ends_incomplete() -> None:
+    build = make_store(MemoryStorage())
+    take_over(build)
+    store = NativeStore(build.storage)
+    assert store.epoch_numbers() == [1, 2, 3, 4, 5]
+    assert store.fences() == [5, 6]
+    assert store.epochs()[-1].status is Status.INCOMPLETE
+    assert (store.highest_number(), store.undecided_from(), store.latest()) == (6, 7, 4)
+    with pytest.raises(FileExistsError):
+        build.complete(5, 4)  # the older attempt comes back
+    assert not store.has_manifest(5)
+
+
+def test_a_number_has_one_outcome() -> None:
+    build = make_store(MemoryStorage())
+    attempt = NativeStore(build.storage).attempts()[0]
+    for number in (3, 4):
+        with pytest.raises(FileExistsError):
+            put_aborted(build.storage, number, attempt, "again")
+        with pytest.raises(FileExistsError):
+            put_fence(build.storage, number, attempt)
+
+
+def test_what_an_attempt_writes_after_it_lost_the_store_lies_apart_from_what_its_successor_writes() -> None:
+    build = make_store(MemoryStorage())
+    later = take_over(build)
+    build.open(7, 4, missing=("out/0",))  # the older attempt, under the number that is now the newer one's
+    later.open(7, 4, missing=("seen/0",))
+    store = NativeStore(build.storage)
+    assert store.epochs()[-1].attempt == 2
+    assert store.epochs()[-1].missing == ("seen/0",)
+    later_parts = {part.task: part.attempt for part in store.parts(7)}
+    assert set(later_parts.values()) == {2}
 
 
 @settings(deadline=None, max_examples=60)

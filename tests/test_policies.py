@@ -253,7 +253,7 @@ def test_no_two_channels_share_a_log_file() -> None:
             for j in range(width[edge.target])
         ]
         assert len({channel_name(*channel) for channel in channels}) == len(channels)
-        assert len({layout.log(1, receiver, sender) for sender, receiver in channels}) == len(channels)
+        assert len({layout.log(1, receiver, sender, "") for sender, receiver in channels}) == len(channels)
 
 
 # -- killed workers ---------------------------------------------------------------------------------------

@@ -9,10 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from abscli.engine.sinks import STAGED, JsonLinesSink, visible_parts
+from abscli.engine.sinks import JsonLinesSink
+from formats.native.sink import SinkFolder
 from formats.topology import Kind
 from tests.jobs import operator
 
+ID = "0" * 32
 OUT = operator("out", Kind.SINK, 1, connector={"type": "jsonl", "path": "out"})
 
 
@@ -21,7 +23,7 @@ def rows(*values: int) -> pa.RecordBatch:
 
 
 def test_an_epoch_is_not_durable_before_the_parts_of_given_up_epochs_that_it_names(tmp_path: Path) -> None:
-    sink = JsonLinesSink(OUT, 0, str(tmp_path))
+    sink = JsonLinesSink(OUT, 0, str(tmp_path), ID)
     sink.write(rows(1))
     _, slow = sink.cut(3)  # given up while its part is being written
     sink.write(rows(2))
@@ -33,16 +35,17 @@ def test_an_epoch_is_not_durable_before_the_parts_of_given_up_epochs_that_it_nam
             durable.result(0.05)
         slow()
         durable.result(10)
+    assert SinkFolder(str(tmp_path / "out")).staged().keys() == {(ID, part.name) for part in parts}
     sink.commit(4)
-    assert visible_parts(str(tmp_path / "out")) == [part.name for part in parts]
+    assert sink.cut(5)[0] == ()
 
 
 def test_a_part_that_could_not_be_written_fails_every_epoch_that_names_it(tmp_path: Path) -> None:
-    sink = JsonLinesSink(OUT, 0, str(tmp_path))
+    sink = JsonLinesSink(OUT, 0, str(tmp_path), ID)
     sink.write(rows(1))
     _, lost = sink.cut(3)
-    (unnamed,) = (tmp_path / "out" / STAGED).iterdir()
-    unnamed.unlink()
+    ((_, unnamed),) = SinkFolder(str(tmp_path / "out")).unfinished()
+    (tmp_path / "out" / unnamed).unlink()
     sink.write(rows(2))
     stages = [lost, sink.cut(4)[1], sink.cut(5)[1]]
     for stage in stages:

@@ -31,7 +31,7 @@ from formats.storage import LocalStorage, MemoryStorage, Storage
 from formats.values import plain
 from formats.view import FileFacts
 from tests.schemas import checked
-from tests.stores import make_store
+from tests.stores import FIRST, make_store
 from tests.synthetic import Synthetic
 
 WORDS = 3000
@@ -145,7 +145,7 @@ def test_several_states_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_a_file_that_is_not_what_was_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_store(tmp_path)
-    file = tmp_path / layout.state(1, "seen/0")
+    file = tmp_path / layout.state(1, "seen/0", FIRST)
     whole = file.read_bytes()
     for damage in (whole[:-1], whole[:100] + b"\0" * 30 + whole[130:], b"", whole[:-8] + b"\xff" * 8):
         file.write_bytes(damage)
@@ -177,7 +177,7 @@ def test_a_key_opens_the_files_of_one_task(store: Path) -> None:
     assert batch.to_pylist()[0]["n"] == 2900
     owner = int(key_groups([pa.array(["w2900"])], 16)[0]) * 3 // 16
     assert {path for path in storage.opened if "parquet" in path} <= {
-        layout.state(1, f"counts/{i}") for i in {0, owner}  # the first one tells the columns
+        layout.state(1, f"counts/{i}", FIRST) for i in {0, owner}  # the first one tells the columns
     }
 
 

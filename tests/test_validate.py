@@ -29,9 +29,9 @@ from formats.native.tables import KEY_GROUP, decode_state, encode_state
 from formats.storage import LocalStorage, MemoryStorage, walk
 from formats.view import FileFacts, Status
 from tests.schemas import checked
-from tests.stores import in_memory, make_store
+from tests.stores import FIRST, in_memory, make_store
 
-STATE = "epochs/0000000002/parts/seen/0/state.parquet"
+STATE = layout.state(2, "seen/0", FIRST)
 
 
 @pytest.fixture(scope="session")
@@ -80,9 +80,15 @@ def check(storage: MemoryStorage, prober: Prober) -> StoreReport:
     return check_all(store, problems, prober)
 
 
+def task_of(path: str) -> str | None:
+    """The task whose part a file belongs to."""
+    _, _, inside = path.partition("/parts/")
+    return "/".join(inside.split("/")[:2]) or None
+
+
 def put_down(report: StoreReport, path: str) -> set[int | None]:
     """The epochs (None: the store itself) that hold a finding about a file, and name its task if it is of one."""
-    task = "/".join(path.split("/")[3:5]) if "/parts/" in path else None
+    task = task_of(path)
     found = {None for f in report.findings if f.path == path}
     return found | {
         r.epoch for r in report.epochs if any(f.path == path and f.task == task for f in r.findings)
@@ -130,7 +136,7 @@ def test_so_is_every_byte_by_the_check_of_its_file() -> None:
     looked = 0
     for path, data in list(storage.files.items()):
         epoch = layout.epoch_of(path)
-        task = "/".join(path.split("/")[3:5]) if "/parts/" in path else None
+        task = task_of(path)
         for i in range(len(data) + 1):
             for other in damaged(data, i):
                 storage.files[path] = other
@@ -165,15 +171,15 @@ def test_any_file_that_is_gone_is_missed(store: Path) -> None:
         report = check_all(*open_for_validation(LocalStorage(store)), prober)
         (store / "away").rename(store / path)
         accused = {f.path for f in report.all_findings}
-        if path.endswith("manifest.json"):  # the epoch is as if it had never been, and what it named is left over
-            path = layout.tasks_file(layout.epoch_of(path) or 0)
+        if path.endswith("outcome.json"):  # the epoch is as if it had never been, and what it named is left over
+            path = layout.tasks_file(layout.epoch_of(path) or 0, FIRST)
         assert path in accused
 
 
 def test_an_epoch_without_its_beginning_leaves_its_parts_over(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (store / layout.trigger(5)).unlink()
+    (store / layout.trigger(5, FIRST)).unlink()
     _, told = result(capsys, store)
-    assert (None, "unreferenced-file", None, layout.ack(5, "seen/0")) in findings(told)
+    assert (None, "unreferenced-file", None, layout.ack(5, "seen/0", FIRST)) in findings(told)
 
 
 # -- one damage at a time, by the command ---------------------------------------------------------------------
@@ -211,10 +217,10 @@ def test_quick_sees_sizes_and_says_what_it_has_not_seen(store: Path, capsys: pyt
 def test_a_manifest_of_garbage_is_a_finding_and_the_others_are_judged(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (store / layout.manifest(4)).write_bytes(os.urandom(300))
+    (store / layout.outcome(4)).write_bytes(os.urandom(300))
     code, told = result(capsys, store)
     assert (code, told["latest_restorable"]) == (3, 2)
-    assert findings(told) == [(4, "manifest-unreadable", None, layout.manifest(4))]
+    assert findings(told) == [(4, "manifest-unreadable", None, layout.outcome(4))]
     assert "conservation" in told["epochs"][3]["unchecked"]
 
 
@@ -237,7 +243,7 @@ def test_a_job_graph_that_is_gone_damages_its_epochs(store: Path, capsys: pytest
 
 def test_a_stray_file_is_told_and_only_strict_minds(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (store / "notes.txt").write_text("")
-    (store / layout.manifest(5)).with_name("core").write_text("")
+    (store / layout.outcome(5)).with_name("core").write_text("")
     shutil.rmtree(store / layout.epoch_dir(3))
     code, told = result(capsys, store)
     assert (code, findings(told)) == (0, [
@@ -255,7 +261,7 @@ def test_a_link_out_of_the_store_is_not_followed(store: Path, capsys: pytest.Cap
 
 
 def test_a_path_that_leads_out_of_the_store_is_unreadable(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ack = store / layout.ack(5, "seen/0")
+    ack = store / layout.ack(5, "seen/0", FIRST)
     part = NativeStore(LocalStorage(store)).part(5, "seen/0")
     assert part is not None
     evil = FileFacts("../../../etc/passwd", 1, 1, "0" * 64)
@@ -265,11 +271,11 @@ def test_a_path_that_leads_out_of_the_store_is_unreadable(store: Path, capsys: p
 
 
 def test_a_newer_format_is_refused_with_its_own_code(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    manifest = store / layout.manifest(4)
-    manifest.write_bytes(seal(replace(NativeStore(LocalStorage(store)).manifest(4), version="2.0")))
+    manifest = store / layout.outcome(4)
+    manifest.write_bytes(seal(replace(NativeStore(LocalStorage(store)).manifest(4), version="3.0")))
     code, _, err = run(capsys, store)
     assert code == 12
-    assert "version 2.0" in err
+    assert "version 3.0" in err
 
 
 # -- which exit code ------------------------------------------------------------------------------------------
@@ -285,7 +291,7 @@ def test_an_epoch_that_was_named_must_be_whole(
 
 
 def test_one_epoch_is_judged_by_itself_and_its_parent(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flip(store / layout.log(2, "seen/0", "seen/0"))
+    flip(store / layout.log(2, "seen/0", "seen/0", FIRST))
     assert run(capsys, f"{store}@2")[0] == 3
     code, told = result(capsys, f"{store}@4")
     assert (code, [e["epoch"] for e in told["epochs"]], told["latest_restorable"]) == (0, [4], 4)
@@ -358,7 +364,7 @@ def test_a_file_that_many_epochs_refer_to_is_told_once(
     assert out.count(STATE) == 1
     assert "\nEpochs 2,4: damaged\n  digest-mismatch: seen/0 " in out
     assert "\nEpoch 3: aborted\n  because: timed out" in out
-    (store / layout.tasks_file(4)).write_text("garbage")
+    (store / layout.tasks_file(4, FIRST)).write_text("garbage")
     _, out, _ = run(capsys, store)
     assert "\nEpoch 2: damaged\n" in out
     (line,) = (line for line in out.splitlines() if "digest-mismatch," in line)

@@ -10,7 +10,6 @@ from abscli.check.findings import HARMLESS, Code, EpochReport, Finding
 from abscli.check.parts import check_logs, check_parts
 from abscli.check.positions import Cut, check_positions, cut_of
 from abscli.planner.repeats import may_repeat
-from formats.native import layout
 from formats.native.channels import Channels, by_operator
 from formats.native.evidence import EpochEvidence
 from formats.view import Repeat, Status
@@ -92,7 +91,7 @@ def _positions(evidence: EpochEvidence, parent: Cut | None, unchecked: set[Code]
         return
     if head.parent >= evidence.epoch:
         said = f"names epoch {head.parent} as its parent, which is not before it"
-        yield Finding(Code.POSITION_REGRESSED, None, None, layout.manifest(evidence.epoch), said)
+        yield Finding(Code.POSITION_REGRESSED, None, None, evidence.outcome, said)
     elif parent is None or parent.epoch != head.parent or parent.generation != head.generation:
         unchecked.add(Code.POSITION_REGRESSED)
     else:

@@ -24,7 +24,8 @@ def check_parts(evidence: EpochEvidence) -> Iterator[Finding]:
     unread = {problem.task for problem in evidence.problems}
 
     def finding(code: Code, task: str, said: str) -> Finding:
-        path = layout.tasks_file(evidence.epoch) if complete else layout.ack(evidence.epoch, task)
+        home = evidence.home
+        path = layout.tasks_file(evidence.epoch, home) if complete else layout.ack(evidence.epoch, task, home)
         return Finding(code, task, None, path, said)
 
     if evidence.status is not Status.IN_PROGRESS:
@@ -42,7 +43,7 @@ def check_parts(evidence: EpochEvidence) -> Iterator[Finding]:
             yield finding(Code.UNREADABLE, part.task, f"is of epoch {part.epoch}, not of {evidence.epoch}")
     if evidence.manifest is not None and evidence.manifest.tasks != len(parts):
         said = f"counts {evidence.manifest.tasks} tasks, the tasks file has {len(parts)} parts"
-        yield Finding(Code.UNREADABLE, None, None, layout.manifest(evidence.epoch), said)
+        yield Finding(Code.UNREADABLE, None, None, evidence.outcome, said)
 
 
 def check_logs(topology: Topology, parts: tuple[PartFacts, ...]) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from abscli.check.findings import Code, EpochReport, Finding, StoreReport
 from abscli.check.positions import Cut
 from formats.native import layout
 from formats.native.evidence import EpochEvidence, StoreEvidence
+from formats.view import Status
 
 
 @dataclasses.dataclass(slots=True)
@@ -26,24 +27,27 @@ class _Known:
     def add(self, evidence: EpochEvidence) -> None:
         self.paths.update(evidence.paths())
         if evidence.has_manifest:
-            self.paths.add(layout.tasks_file(evidence.epoch))
+            self.paths.add(layout.tasks_file(evidence.epoch, evidence.home))
             self.sure &= evidence.parts is not None
         elif evidence.topology is None:
-            self.open_tasks.add(f"{layout.epoch_dir(evidence.epoch)}/parts")
+            self.open_tasks.add(f"{layout.home(evidence.epoch, evidence.home)}/parts")
         else:
             for operator in evidence.topology.operators:
-                prefix = layout.part_dir(evidence.epoch, operator.id)
+                prefix = layout.part_dir(evidence.epoch, operator.id, evidence.home)
                 self.open_tasks.update(f"{prefix}/{i}" for i in range(operator.parallelism))
 
     def has(self, path: str) -> bool:
         """Whether a file is accounted for. What the tasks of an open epoch have begun to write is."""
         if path in self.paths:
             return True
-        parts = path.split("/")
-        if "/".join(parts[:3]) in self.open_tasks:
+        folder, _, inside = path.partition("/parts/")
+        if f"{folder}/parts" in self.open_tasks:
             return True
-        own = re.fullmatch(r"ack\.json|state\.parquet|log/.+\.arrow", "/".join(parts[5:]))
-        return own is not None and "/".join(parts[:5]) in self.open_tasks
+        operator, _, rest = inside.partition("/")
+        subtask, _, own = rest.partition("/")
+        if re.fullmatch(r"ack\.json|state\.parquet|log/.+\.arrow", own) is None:
+            return False
+        return f"{folder}/parts/{operator}/{subtask}" in self.open_tasks
 
 
 def check_store(
@@ -61,7 +65,7 @@ def check_store(
     parents: dict[int, int] = {}
     cuts = {cut.epoch: cut for cut in earlier}
     known = _Known({layout.STORE, layout.LOCK}, set())
-    attempts = {attempt.attempt for attempt in store.attempts}
+    attempts = {attempt.attempt: attempt.id for attempt in store.attempts}
     findings = [Finding(Code(p.code), p.task, None, p.path, p.message) for p in store.problems]
     unread = {problem.path for problem in store.problems}
     for evidence in epochs:
@@ -78,17 +82,28 @@ def check_store(
                 unread.add(record)
                 said = f"the record of attempt {head.attempt}, which took epoch {evidence.epoch}, is not there"
                 findings.append(Finding(Code.MISSING_FILE, None, None, record, said))
+            elif head.attempt_id and attempts.get(head.attempt, head.attempt_id) != head.attempt_id:
+                message = f"says attempt {head.attempt_id[:12]}…, {record} says {attempts[head.attempt][:12]}…"
+                stranger = Finding(Code.MANIFEST_UNREADABLE, None, None, evidence.outcome, message)
+                reports[evidence.epoch] = _with(report, stranger)
     unchecked: tuple[Code, ...] = ()
     if files is not None and known.sure:
         known.paths.update(layout.attempt(number) for number in attempts)
         known.paths.update(layout.topology(attempt.topology_sha256) for attempt in store.attempts)
         known.paths.update(unread)
+        known.paths.update(store.fences)
         _orphans([name for name in files if not known.has(name)], reports, findings)
     else:
         unchecked = (Code.UNREFERENCED_FILE,)
     held = _chains(reports, parents) if store.readable else set()
     restorable = tuple(n for n, report in reports.items() if report.whole and n in held)
     return StoreReport(tuple(reports.values()), tuple(findings), unchecked, restorable)
+
+
+def _with(report: EpochReport, finding: Finding) -> EpochReport:
+    """The report with a finding that takes away from the epoch."""
+    verdict = Status.DAMAGED if report.verdict is Status.COMPLETE else report.verdict
+    return msgspec.structs.replace(report, verdict=verdict, findings=(*report.findings, finding))
 
 
 def _orphans(names: list[str], reports: dict[int, EpochReport], findings: list[Finding]) -> None:

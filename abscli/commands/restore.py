@@ -84,7 +84,7 @@ def restore(
     import os
     import shlex
 
-    from abscli.commands.running import again_json, emit_result, job_progress
+    from abscli.commands.running import again_json, emit_result, job_progress, note_taken_over
     from abscli.engine.job import JobOptions
     from abscli.planner.repeats import total
     from abscli.recovery import restore as recovery
@@ -147,6 +147,7 @@ def restore(
         when = "came" if until is Until.END else "come"
         text += f"; {total(done.repeats):,} records {when} again, since epoch {done.parent} was taken at-least-once"
     emit_result(result, text, output)
+    note_taken_over(done.taken_over)
     inline = " --engine inline" if engine is Engine.INLINE else ""
     if not done.finished or until is Until.DRAINED:
         where = shlex.quote(os.path.relpath(done.store) if not os.path.isabs(done.store) else done.store)

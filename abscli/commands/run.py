@@ -34,7 +34,8 @@ EXIT_STATUS = exits.status(
     _4="--resume: there are complete epochs, and none is whole.",
     _6="Stopped part-way (lost worker, cluster or full disk); the message names the last complete epoch.",
     _10="No such epoch to start from.",
-    _11="Another process runs on this store.",
+    _3="Parts of the output that belong to the epoch are gone, or a fact of the store is damaged.",
+    _11="Another process runs on this store, or writes one of its sinks.",
     _130="Interrupted: a last epoch was committed, unless a second signal came.",
     _143="Terminated: likewise.",
 )
@@ -73,6 +74,15 @@ def run(
     from_epoch: Annotated[
         int | None, typer.Option("--from-epoch", metavar="N", min=0, help="Start from this epoch.")
     ] = None,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="Write sinks that another store has written since; what is not of this one's "
+                     "line is set aside in superseded/."),
+    ] = False,
+    accept_missing_parts: Annotated[
+        bool,
+        typer.Option("--accept-missing-parts", help="Go on although parts of the output that belong to it are gone."),
+    ] = False,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
@@ -87,9 +97,19 @@ def run(
     is on its way on the channels becomes part of the epoch. at-least-once: nothing waits, and after a restore records
     may repeat. Every epoch can be restored under any policy.
 
+    A sink belongs to one store at a time, and no two jobs write it at once. Before the job starts, the parts of the
+    output that the kept epochs name are looked for; where one is gone the run is refused.
+
     SIGTERM and SIGINT take a last epoch, commit it and leave; a second signal leaves at once.
     """
-    from abscli.commands.running import again_json, again_text, emit_result, job_progress, warn_of_repeats
+    from abscli.commands.running import (
+        again_json,
+        again_text,
+        emit_result,
+        job_progress,
+        note_taken_over,
+        warn_of_repeats,
+    )
     from abscli.engine.job import JobOptions, run_job
     from formats.topology_file import parse_topology
 
@@ -112,6 +132,8 @@ def run(
         max_concurrent=max_concurrent,
         keep=keep,
         from_epoch=from_epoch,
+        take_over=take_over,
+        accept_missing=accept_missing_parts,
     )
     with job_progress(topology.job) as show:
         outcome = run_job(topology, store, options, show)
@@ -128,6 +150,7 @@ def run(
         + again_text(outcome.policy, outcome.repeats)
     )
     emit_result(result, text, output)
+    note_taken_over(outcome.taken_over)
     if not outcome.finished:
         note(f"next: abs run {_again(job, engine)} --store {shlex.quote(store)} --resume")
     if outcome.signal is not None:

@@ -64,6 +64,12 @@ def warn_of_repeats(store: str, epoch: int) -> None:
         )
 
 
+def note_taken_over(stores: dict[str, str]) -> None:
+    """Says which sinks showed another store's output until now."""
+    for operator, store in stores.items():
+        output.note(f"sink {operator}: taken over from {store}; what only that store made is in superseded/")
+
+
 def again_json(repeats: Sequence[Repeat] | None) -> list[dict[str, Any]] | None:
     """`repeats` of a result: what comes again, since the state of the epoch that was gone on from holds it already."""
     return None if repeats is None else [{"channel": r.channel, "records": r.records} for r in repeats]

@@ -96,6 +96,7 @@ def build_runners(
             outs,
             storage,
             spec.attempt,
+            spec.attempt_id,
             pool,
             send=send,
             acked=acked,
@@ -120,5 +121,5 @@ def _role(
         positions, connector = (part.positions, part.connector) if part else (None, None)
         return make_source(op, index, spec.directory, positions, connector), None, None
     if op.kind is Kind.SINK:
-        return None, JsonLinesSink(op, index, spec.directory), None
+        return None, JsonLinesSink(op, index, spec.directory, spec.attempt_id), None
     return None, None, make_operator(op, task_name(op.id, index), spec.root)

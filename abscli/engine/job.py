@@ -10,24 +10,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
+from abscli.engine.attempt import Request, Start, begin, look
 from abscli.engine.errors import EngineError, EngineStopped, UsageError
 from abscli.engine.inline import InlineWorkers
 from abscli.engine.journal import Journal
+from abscli.engine.outputs import Outputs
 from abscli.engine.service import Progress, Service
-from abscli.engine.sinks import check_sinks, claim, refuse_strangers, settle
+from abscli.engine.sinks import check_sinks
 from abscli.engine.wire import JobSpec
-from abscli.planner.lineage import Life, spans
-from abscli.planner.repeats import may_repeat
 from abscli.protocol.coordinator import Coordinator, Until
-from abscli.protocol.policy import Policy
-from formats.errors import NotFound, OtherJob
-from formats.native import layout, lock
-from formats.native.channels import Channels, by_operator
-from formats.native.facts import AttemptFacts, PartFacts, digest, header
-from formats.native.reader import NativeStore
-from formats.native.writer import create, now, put_attempt, put_topology
+from formats.native import lock
 from formats.storage import LocalStorage
 from formats.topology import Kind, Topology, task_name
 from formats.view import Repeat
@@ -40,7 +34,8 @@ RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.RE
 class JobOptions:
     """How to run. directory: of the job file; from_epoch: None to require an empty store, otherwise the epoch to go
     on from (0: the start); policy None: that of the job's last attempt, `aligned` for a new job; interval None: no
-    periodic epochs; context: a SparkContext to use."""
+    periodic epochs; take_over: also sinks that another store has written since; accept_missing: also where parts of
+    the output are gone; context: a SparkContext to use."""
 
     directory: str
     job_hint: str
@@ -55,6 +50,8 @@ class JobOptions:
     from_epoch: int | None = None
     until: Until = "end"
     kind: str = "run"
+    take_over: bool = False
+    accept_missing: bool = False
     context: Any = None
 
 
@@ -63,7 +60,7 @@ class Outcome:
     """How an attempt ended well. epoch: newest complete; epochs: completed in this attempt; records: rows read;
     finished: the job has nothing left to do; signal: that asked it to stop, or None; elapsed: seconds;
     completed_at: Unix times of the manifests; policy: of its epochs; repeats: what the state of `parent` holds and
-    came again, None if unknown."""
+    came again, None if unknown; taken_over: by sink operator, the store that it was taken over from."""
 
     epoch: int
     parent: int
@@ -75,6 +72,7 @@ class Outcome:
     completed_at: tuple[float, ...]
     policy: str
     repeats: tuple[Repeat, ...] | None
+    taken_over: dict[str, str]
 
 
 def check_runnable(topology: Topology) -> None:
@@ -112,120 +110,41 @@ def run_job(
         )
     Path(store_path).mkdir(parents=True, exist_ok=True)
     storage = LocalStorage(os.path.abspath(store_path))
-    with _signals() as signals, lock.exclusive(storage):
-        verify()
-        if storage.size(layout.STORE) is None:
-            refuse_strangers(topology, options.directory)
-        create(storage, topology.job)
-        start = _begin(storage, topology, options)
-        return _attempt(storage, topology, options, start, on_progress, on_service, signals)
-
-
-class _Start(NamedTuple):
-    """What an attempt is and goes on from. parts: of its parent; repeats: what these hold and will come again."""
-
-    attempt: AttemptFacts
-    parts: tuple[PartFacts, ...]
-    repeats: tuple[Repeat, ...] | None
-
-
-def _begin(storage: LocalStorage, topology: Topology, options: JobOptions) -> _Start:
-    """Fix what this attempt is and starts from, and make sinks show just that."""
-    store = NativeStore(storage)
-    epochs = store.epoch_numbers()
-    attempts = store.attempts()
-    if options.from_epoch is None and epochs:
-        raise UsageError(
-            f"{storage.root} has epochs already, {epochs[0]} to {epochs[-1]}",
-            hint="go on with --resume or --from-epoch N, or give --store another directory",
-        )
-    parent = options.from_epoch or 0
-    policy = _policy(options, attempts)
-    parts: tuple[PartFacts, ...] = ()
-    repeats: tuple[Repeat, ...] | None = ()
-    if parent:
-        if parent not in epochs:
-            raise store.no_epoch(parent)
-        if not store.has_manifest(parent):
-            raise NotFound(f"epoch {parent} is not complete", path=storage.root, hint="`abs inspect` shows which are")
-        parts = store.parts(parent)
-        before = store.topology(parent)
-        check_same_graph(before, topology, storage.root)
-        counters = Channels(before, by_operator(before, parts))
-        repeats = may_repeat(store.manifest(parent).policy, counters)
-    attempt = AttemptFacts(
-        attempt=max((a.attempt for a in attempts), default=0) + 1,
-        kind=options.kind,
-        generation=1,
-        parent=parent,
-        first_epoch=store.highest_number() + 1,
-        policy=policy,
-        topology_sha256=put_topology(storage, topology),
-        directory=os.path.abspath(options.directory),
-        started=now(),
-        **header(AttemptFacts),
+    outputs = Outputs(
+        topology, options.directory, take_over=options.take_over, accept_missing=options.accept_missing
     )
-    claim(topology, options.directory, digest(storage.read(layout.STORE)), take_over=options.kind == "restore")
-    put_attempt(storage, attempt)
-    settle(topology, options.directory, spans([Life(a.first_epoch, a.parent) for a in attempts], parent), parts)
-    return _Start(attempt, parts, repeats)
-
-
-def _policy(options: JobOptions, attempts: list[AttemptFacts]) -> Policy:
-    """What was asked for; else the job goes on as it ran last."""
-    said = options.policy or (attempts[-1].policy if attempts else Policy.ALIGNED)
-    try:
-        return Policy(said)
-    except ValueError:
-        raise UsageError(
-            f"there is no policy {said!r}", hint=f"choose one with --policy: {', '.join(Policy)}"
-        ) from None
-
-
-def check_same_graph(old: Topology, new: Topology, path: str) -> None:
-    """OtherJob if the state of `old` has no owner in `new`: order and connectors may differ, the graph may not."""
-
-    def shape(topology: Topology) -> dict[str, dict[str, object]]:
-        operators: dict[str, dict[str, object]] = {
-            f"operator {op.id}": {
-                "kind": op.kind,
-                "parallelism": op.parallelism,
-                "max_parallelism": op.max_parallelism,
-                "key": op.key,
-                "outputs": tuple(f"{a.name}: {a.function}({a.column})" for a in op.aggregates),
-            }
-            for op in topology.operators
-        }
-        edges: dict[str, dict[str, object]] = {
-            f"edge {e.source}->{e.target}": {"partition": e.partition, "key": e.key} for e in topology.edges
-        }
-        return {**operators, **edges}
-
-    def refuse(what: str) -> OtherJob:
-        return OtherJob(what, path=path, hint="run the job as it was, or start a new store")
-
-    before, after = shape(old), shape(new)
-    for name in [*before, *(name for name in after if name not in before)]:
-        if name not in after or name not in before:
-            raise refuse(f"{name} is {'new' if name in after else 'gone'} since the epoch was taken")
-        for field, value in before[name].items():
-            if after[name][field] != value:
-                change = f"{field} was {value}, is {after[name][field]}"
-                raise refuse(f"{name} has changed since the epoch was taken: {change}")
+    with _signals() as signals, lock.exclusive(storage), contextlib.ExitStack() as stack:
+        verify()
+        request = Request(
+            topology, os.path.abspath(options.directory), options.from_epoch, options.policy, options.kind
+        )
+        look(storage, request)
+        launcher = stack.enter_context(_launcher(options))
+        slots = launcher.slots()
+        workers = options.workers or min(slots or 1, max(op.parallelism for op in topology.operators))
+        _check_slots(slots, workers)
+        stack.enter_context(outputs.hold())
+        start = begin(storage, request, outputs)
+        return _attempt(storage, topology, options, start, outputs, launcher, workers, on_progress, on_service, signals)
 
 
 def _attempt(
     storage: LocalStorage,
     topology: Topology,
     options: JobOptions,
-    start: _Start,
+    start: Start,
+    outputs: Outputs,
+    launcher: Launcher,
+    workers: int,
     on_progress: Callable[[Progress], None],
     on_service: Callable[[Service], None],
     signals: _Signals,
 ) -> Outcome:
     started = time.monotonic()
     attempt = start.attempt
-    journal = Journal(storage, topology, attempt, keep=options.keep, directory_hint=options.job_hint)
+    journal = Journal(
+        storage, topology, attempt, keep=options.keep, directory_hint=options.job_hint, reveal=outputs.reveal
+    )
     finished_sources = {p.task for p in start.parts if p.finished}
     names = [task_name(op.id, i) for op in topology.operators for i in range(op.parallelism)]
     kinds = {op.id: op.kind for op in topology.operators}
@@ -240,39 +159,34 @@ def _attempt(
         until=options.until,
         ended=finished_sources,
     )
-    widest = max(op.parallelism for op in topology.operators)
-    with contextlib.ExitStack() as stack:
-        launcher = stack.enter_context(_launcher(options))
-        slots = launcher.slots()
-        workers = options.workers or min(slots or 1, widest)
-        _check_slots(slots, workers)
-        service = Service(
-            coordinator,
-            journal,
-            workers=workers,
-            host=launcher.host,
-            interval=options.interval,
-            epoch_timeout=options.epoch_timeout,
-            on_progress=on_progress,
-        )
-        spec = JobSpec(
-            topology=topology,
-            store=storage.root,
-            directory=os.path.abspath(options.directory),
-            root=os.path.abspath(options.directory),
-            attempt=attempt.attempt,
-            first_epoch=attempt.first_epoch,
-            parent=attempt.parent,
-            policy=attempt.policy,
-            workers=workers,
-            read_sources=options.until == "end",
-            token=service.token,
-            address=service.address,
-        )
-        signals.attach(service)
-        on_service(service)
-        launcher.launch(spec, service.abandon)
-        service.serve()
+    service = Service(
+        coordinator,
+        journal,
+        workers=workers,
+        host=launcher.host,
+        interval=options.interval,
+        epoch_timeout=options.epoch_timeout,
+        on_progress=on_progress,
+    )
+    spec = JobSpec(
+        topology=topology,
+        store=storage.root,
+        directory=os.path.abspath(options.directory),
+        root=os.path.abspath(options.directory),
+        attempt=attempt.attempt,
+        attempt_id=attempt.id,
+        first_epoch=attempt.first_epoch,
+        parent=attempt.parent,
+        policy=attempt.policy,
+        workers=workers,
+        read_sources=options.until == "end",
+        token=service.token,
+        address=service.address,
+    )
+    signals.attach(service)
+    on_service(service)
+    launcher.launch(spec, service.abandon)
+    service.serve()
     return Outcome(
         epoch=coordinator.last_complete,
         parent=attempt.parent,
@@ -284,6 +198,7 @@ def _attempt(
         completed_at=tuple(journal.completed_at),
         policy=attempt.policy,
         repeats=start.repeats,
+        taken_over=start.taken_over,
     )
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Callable, Sequence
 
 import msgspec
 
+from abscli.engine.errors import EngineStopped
 from abscli.planner.retention import Kept, expired
 from formats.errors import Damaged, FormatError
 from formats.native import layout
-from formats.native.facts import AttemptFacts, TriggerFacts, header
+from formats.native.facts import AttemptFacts, PartFacts, TriggerFacts, header
 from formats.native.reader import NativeStore, files_of
 from formats.native.remove import remove_epoch
 from formats.native.writer import complete, now, put_aborted, put_trigger
@@ -19,10 +21,22 @@ from formats.topology import Topology, task_name
 
 
 class Journal:
-    """One attempt's hand on the store. keep: complete epochs that stay; None keeps all."""
+    """One attempt's hand on the store. keep: complete epochs that stay, None keeps all; reveal: makes the parts that
+    a manifest names visible.
+
+    The outcomes of epoch numbers are one dense sequence: none is written before that of the number below. So an owner
+    that has lost the store meets the fence of the attempt that took it over, whatever it tries to write next.
+    """
 
     def __init__(
-        self, storage: Storage, topology: Topology, attempt: AttemptFacts, *, keep: int | None, directory_hint: str
+        self,
+        storage: Storage,
+        topology: Topology,
+        attempt: AttemptFacts,
+        *,
+        keep: int | None,
+        directory_hint: str,
+        reveal: Callable[[Sequence[PartFacts]], None] = lambda parts: None,
     ) -> None:
         self.store = NativeStore(storage)
         self.last_complete = attempt.parent
@@ -32,6 +46,9 @@ class Journal:
         self._attempt = attempt
         self._keep = keep
         self._job_hint = directory_hint
+        self._reveal = reveal
+        self._undecided = attempt.first_epoch
+        self._given_up: dict[int, str] = {}
         self._open: dict[int, TriggerFacts] = {}
         self._bases: dict[int, int] = {}
         self._kept = self._read_kept() if keep is not None else {}
@@ -52,8 +69,9 @@ class Journal:
     def _read_spared(self) -> set[str]:
         """Files that outlived their epoch because another one refers (or referred) to them."""
         epochs = set(self.store.epoch_numbers())
+        fences = {layout.outcome(number) for number in self.store.fences()}
         files = walk(self._storage, layout.EPOCHS)
-        return {entry.name for entry in files if layout.epoch_of(entry.name) not in epochs}
+        return {e.name for e in files if layout.epoch_of(e.name) not in epochs and e.name not in fences}
 
     def begin(self, epoch: int) -> None:
         """The epoch is about to be triggered."""
@@ -66,39 +84,78 @@ class Journal:
             policy=a.policy,
             topology_sha256=a.topology_sha256,
             triggered=now(),
+            attempt_id=a.id,
             **header(TriggerFacts),
         )
         put_trigger(self._storage, trigger)
         self._open[epoch] = trigger
 
     def complete(self, epoch: int, *, idle: bool) -> None:
-        """Every task has acked: read their parts back, write the manifest."""
+        """Every task has acked: read their parts back, write the manifest, show what it names.
+
+        EngineStopped if a later attempt has taken the store over; Damaged if something that was acked is gone.
+        """
         parts = []
         for op in self._topology.operators:
             for i in range(op.parallelism):
-                part = self.store.part(epoch, task_name(op.id, i))
+                name = task_name(op.id, i)
+                part = self.store.part(epoch, name, self._attempt.id)
                 if part is None:
-                    raise Damaged("acked, but its ack file is gone", path=layout.ack(epoch, task_name(op.id, i)))
+                    path = layout.ack(epoch, name, self._attempt.id)
+                    raise Damaged("acked, but its ack file is gone", path=f"{self._storage.root}/{path}")
                 parts.append(part)
         files = frozenset(f.path for part in parts for f in files_of(part))
         lost = [path for path in sorted(files) if self._storage.size(path) is None]
         if lost:
             raise Damaged(f"epoch {epoch} refers to it, and it is gone", path=f"{self._storage.root}/{lost[0]}")
+        for older in range(self._undecided, epoch):
+            self._give_up(older, self._given_up.pop(older, f"epoch {epoch}, which contains it, was complete first"))
         trigger = msgspec.structs.replace(self._open.pop(epoch), parent=self.last_complete)
-        complete(self._storage, trigger, self._topology.job, tuple(parts), idle=idle)
+        try:
+            complete(self._storage, trigger, self._topology.job, tuple(parts), idle=idle)
+        except FileExistsError:
+            raise self._displaced(epoch) from None
+        self._undecided = epoch + 1
         self._kept[epoch] = Kept(epoch, True, trigger.parent, files)
         self.last_complete = max(self.last_complete, epoch)
         self.completed_at.append(time.time())
+        self._reveal(parts)
+        self._publish_given_up()
 
     def builds_on(self, epoch: int, base: int) -> None:
         """A task's part of `epoch` refers to files of epoch `base`."""
         self._bases[epoch] = min(base, self._bases.get(epoch, base))
 
     def abort(self, epoch: int, reason: str) -> None:
-        """The epoch is given up."""
-        put_aborted(self._storage, epoch, self._attempt.attempt, reason)
+        """The epoch is given up; EngineStopped if a later attempt has taken the store over."""
         self._open.pop(epoch, None)
+        if epoch >= self._undecided:
+            self._given_up[epoch] = reason
+            self._publish_given_up()
         self._kept[epoch] = Kept(epoch, False, None, frozenset())
+
+    def _publish_given_up(self) -> None:
+        """Write the outcomes that are due; one above an epoch that is still open waits for that one's."""
+        while self._undecided in self._given_up:
+            self._give_up(self._undecided, self._given_up.pop(self._undecided))
+
+    def _give_up(self, epoch: int, reason: str) -> None:
+        try:
+            put_aborted(self._storage, epoch, self._attempt, reason)
+        except FileExistsError:
+            raise self._displaced(epoch) from None
+        self._undecided = epoch + 1
+
+    def _displaced(self, epoch: int) -> EngineStopped:
+        """Somebody else decided what became of an epoch of ours."""
+        try:
+            owner = f"attempt {self.store.fence(epoch).attempt} took the store over"
+        except FormatError:
+            owner = "another process has written its outcome"
+        return EngineStopped(
+            f"epoch {epoch} of attempt {self._attempt.attempt} cannot end in {self._storage.root}: {owner}",
+            hint=f"see `abs inspect {shlex.quote(self._storage.root)}`; nothing of this attempt's open epochs is shown",
+        )
 
     def prune(self, *, last: bool = False) -> None:
         """Let go of epochs beyond `keep`, but of no file that a kept one refers to or an open one may refer to.

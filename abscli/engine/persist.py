@@ -25,6 +25,7 @@ class PartDraft:
     task: str
     epoch: int
     attempt: int
+    attempt_id: str
     rows: int
     sent: dict[str, int]
     received: dict[str, int]
@@ -51,7 +52,7 @@ def write_state(
         stage()
     if table is None:
         return base
-    path = layout.state(draft.epoch, draft.task)
+    path = layout.state(draft.epoch, draft.task, draft.attempt_id)
     return (*base, put_file(storage, path, encode_state(table, key), table.num_rows))
 
 
@@ -74,7 +75,7 @@ def write_part(
         batches = logs.get(channel, [])
         rows = sum(batch.num_rows for batch in batches)
         sender = channel.partition("->")[0]
-        path = layout.log(draft.epoch, draft.task, sender)
+        path = layout.log(draft.epoch, draft.task, sender, draft.attempt_id)
         file = put_file(storage, path, encode_log(batches), rows) if rows else None
         written.append(LogFacts(channel, rows, file))
     received: dict[str, list[int]] = {}
@@ -97,6 +98,7 @@ def write_part(
         alignment=round(draft.alignment, 6),
         sync=round(draft.sync, 6),
         async_=round(time.monotonic() - draft.copied, 6),
+        attempt_id=draft.attempt_id,
         **header(PartFacts),
     )
     put_part(storage, part)

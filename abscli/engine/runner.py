@@ -72,6 +72,7 @@ class Runner:
         routes: list[Route],
         storage: Storage,
         attempt: int,
+        attempt_id: str,
         pool: ThreadPoolExecutor,
         *,
         send: Callable[[str, Batch | Barrier], None],
@@ -95,6 +96,7 @@ class Runner:
         self._back = [inbox for inbox in inboxes if inbox.back]
         self._storage = storage
         self._attempt = attempt
+        self._attempt_id = attempt_id
         self._pool = pool
         self._send = send
         self._acked = acked
@@ -251,6 +253,7 @@ class Runner:
             task=self.machine.name,
             epoch=epoch,
             attempt=self._attempt,
+            attempt_id=self._attempt_id,
             rows=state.rows if state is not None else 0,
             sent=dict(self.machine.sent),
             received=dict(self.machine.received),

@@ -1,11 +1,9 @@
-"""The `jsonl` sink: a part file a task and epoch, staged until the epoch is complete."""
+"""The `jsonl` sink of a worker: a part file a task and epoch, staged until the epoch is complete."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import re
 import secrets
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,19 +13,9 @@ import msgspec
 import pyarrow as pa
 
 from abscli.engine.errors import UsageError
-from formats.errors import Damaged
-from formats.native.facts import PartFacts, SinkFile
+from formats.native.facts import SinkFile
+from formats.native.sink import STAGED, part_name, staged_path
 from formats.topology import Kind, Operator, Topology
-
-STAGED = ".staged"
-SUPERSEDED = "superseded"
-OWNER = ".abs-store"
-PART = re.compile(r"part-(\d{5})-(\d{10})\.jsonl")
-
-
-def part_name(index: int, epoch: int) -> str:
-    """`part-<task, 5 digits>-<epoch, 10 digits>.jsonl`."""
-    return f"part-{index:05d}-{epoch:010d}.jsonl"
 
 
 class Pending(NamedTuple):
@@ -39,15 +27,19 @@ class Pending(NamedTuple):
 
 
 class JsonLinesSink:
-    """One sink task. Rows go to a temporary file; `cut` names it after the epoch, `commit` makes it visible.
+    """One sink task. Rows go to a temporary file; `cut` names it after the epoch. Whoever writes the manifest makes
+    it visible: a worker that lives on after its job has lost the store can show nothing.
 
     What an aborted epoch staged stays pending: the next complete epoch covers it, and waits for it to be durable.
+    attempt: the id of the one that runs; its parts are staged apart from those of any other.
     """
 
-    def __init__(self, operator: Operator, index: int, directory: str) -> None:
+    def __init__(self, operator: Operator, index: int, directory: str, attempt: str) -> None:
         assert operator.connector is not None
         self.path: str = operator.connector["path"]
         self._folder = os.path.join(directory, self.path)
+        self._staged = os.path.join(self._folder, STAGED, attempt)
+        self._attempt = attempt
         self._index = index
         self._open: IO[bytes] | None = None
         self._digest = hashlib.sha256()
@@ -55,7 +47,9 @@ class JsonLinesSink:
         self._bytes = 0
         self._pending: list[Pending] = []
         self._encoder = msgspec.json.Encoder()
-        os.makedirs(os.path.join(self._folder, STAGED), exist_ok=True)
+        os.makedirs(self._staged, exist_ok=True)
+        for folder in (self._folder, os.path.join(self._folder, STAGED)):
+            sync_folder(folder)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows as JSON lines, columns in order, nulls kept."""
@@ -64,7 +58,7 @@ class JsonLinesSink:
         data = self._encoder.encode_lines(batch.to_pylist())
         if self._open is None:
             name = f".open-{self._index:05d}-{secrets.token_hex(4)}"
-            self._open = open(os.path.join(self._folder, STAGED, name), "wb")  # noqa: SIM115 - `finish` closes it
+            self._open = open(os.path.join(self._staged, name), "wb")  # noqa: SIM115 - `finish` closes it
         self._open.write(data)
         self._digest.update(data)
         self._rows += batch.num_rows
@@ -96,18 +90,15 @@ class JsonLinesSink:
             with file:
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(file.name, os.path.join(self._folder, STAGED, pending.part.name))
-            _sync(os.path.join(self._folder, STAGED))
+            os.replace(file.name, os.path.join(self._folder, staged_path(self._attempt, pending.part.name)))
+            sync_folder(self._staged)
         except BaseException as error:
             pending.staged.set_exception(error)
         else:
             pending.staged.set_result(None)
 
     def commit(self, epoch: int) -> None:
-        """Epoch is complete: its parts become visible."""
-        for one in self._pending:
-            if one.epoch <= epoch:
-                reveal(self._folder, one.part)
+        """Epoch is complete, and its manifest names what was pending."""
         self._pending = [one for one in self._pending if one.epoch > epoch]
 
     def close(self) -> None:
@@ -117,23 +108,8 @@ class JsonLinesSink:
             self._open = None
 
 
-def reveal(folder: str, file: SinkFile) -> None:
-    """Rename a staged part to its visible name, if that has not been done; Damaged if it is neither here nor there."""
-    visible = os.path.join(folder, file.name)
-    try:
-        os.replace(os.path.join(folder, STAGED, file.name), visible)
-    except FileNotFoundError:
-        if not os.path.exists(visible):
-            raise Damaged(
-                f"an output part of {file.rows} rows is gone",
-                path=visible,
-                hint="put it back; or, if a reader took it away, leave an empty file of that name in its place",
-            ) from None
-    else:
-        _sync(folder)
-
-
-def _sync(folder: str) -> None:
+def sync_folder(folder: str) -> None:
+    """Make the names in a folder durable."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -153,90 +129,3 @@ def check_sinks(topology: Topology) -> None:
         if path in seen:
             raise UsageError(f"sinks {seen[path]} and {op.id} both write to {path!r}", hint="give each its own path")
         seen[path] = op.id
-
-
-def claim(topology: Topology, directory: str, owner: str, *, take_over: bool) -> None:
-    """Note in every sink which store writes it (owner: digest of its facts).
-
-    UsageError if another store wrote the parts that are visible: two would move each other's output away. A restore
-    into a new store takes the sinks over.
-    """
-    for op in topology.operators:
-        if op.kind is not Kind.SINK or op.connector is None:
-            continue
-        folder = os.path.join(directory, op.connector["path"])
-        note = os.path.join(folder, OWNER)
-        with contextlib.suppress(FileNotFoundError), open(note) as file:
-            if file.read().strip() != owner and visible_parts(folder) and not take_over:
-                raise UsageError(
-                    f"sink {op.id}: {folder} is written from another store since",
-                    hint=f"go on with that store; or give the sink another path; or remove {note} to take it over",
-                )
-        os.makedirs(folder, exist_ok=True)
-        with open(note + ".new", "w") as file:
-            file.write(owner + "\n")
-        os.replace(note + ".new", note)
-
-
-def settle(topology: Topology, directory: str, leading: list[range], parts: tuple[PartFacts, ...]) -> None:
-    """Make every sink show exactly what belongs to an epoch, before a job goes on from it.
-
-    leading: the epoch numbers that lead to it (none: from the start); parts: its own, whose completion may still have
-    to be revealed. Other staged parts are dropped; visible ones of other branches move to `superseded/`, and those of
-    this line come back from there. Damaged if a part of the epoch is nowhere.
-    """
-    for op in topology.operators:
-        if op.kind is not Kind.SINK or op.connector is None:
-            continue
-        folder = os.path.join(directory, op.connector["path"])
-        aside = os.path.join(folder, SUPERSEDED)
-        os.makedirs(folder, exist_ok=True)
-        for name in visible_parts(aside):
-            if _leads(name, leading) and not os.path.exists(os.path.join(folder, name)):
-                os.replace(os.path.join(aside, name), os.path.join(folder, name))
-        for part in parts:
-            if part.task.rpartition("/")[0] == op.id:
-                for file in part.sink:
-                    reveal(folder, file)
-        _drop_staged(os.path.join(folder, STAGED))
-        for name in visible_parts(folder):
-            if not _leads(name, leading):
-                _set_aside(folder, aside, name)
-        _sync(folder)
-
-
-def _leads(name: str, leading: list[range]) -> bool:
-    return any(int(name[11:21]) in span for span in leading)
-
-
-def visible_parts(folder: str) -> list[str]:
-    """Names of the parts that readers see."""
-    with contextlib.suppress(FileNotFoundError):
-        return sorted(name for name in os.listdir(folder) if PART.fullmatch(name))
-    return []
-
-
-def _drop_staged(folder: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        for name in os.listdir(folder):
-            os.unlink(os.path.join(folder, name))
-
-
-def _set_aside(folder: str, aside: str, name: str) -> None:
-    os.makedirs(aside, exist_ok=True)
-    target, n = os.path.join(aside, name), 1
-    while os.path.exists(target):
-        target, n = os.path.join(aside, f"{name}.{n}"), n + 1
-    os.replace(os.path.join(folder, name), target)
-
-
-def refuse_strangers(topology: Topology, directory: str) -> None:
-    """UsageError if a store without epochs would write beside parts that are already visible."""
-    for op in topology.operators:
-        if op.kind is Kind.SINK and op.connector is not None:
-            folder = os.path.join(directory, op.connector["path"])
-            if visible_parts(folder):
-                raise UsageError(
-                    f"sink {op.id}: {folder} already holds {visible_parts(folder)[0]}, which this store did not write",
-                    hint="move the output away, or give the sink another path",
-                )

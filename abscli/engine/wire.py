@@ -41,6 +41,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     directory: str
     root: str
     attempt: int
+    attempt_id: str
     first_epoch: int
     parent: int
     policy: str

@@ -18,12 +18,12 @@ import msgspec
 from abscli.engine.errors import EngineStopped
 from abscli.engine.job import JobOptions, run_job
 from abscli.engine.service import Progress, Service
-from abscli.engine.sinks import visible_parts
 from abscli.examples import inputs
 from abscli.recovery.planning import plan_recovery
 from abscli.recovery.restore import restore
 from abscli.render.inspect import StorePage, store_text
 from formats.native.reader import NativeStore
+from formats.native.sink import SinkFolder
 from formats.storage import LocalStorage
 from formats.topology import Topology
 from formats.view import Status
@@ -203,7 +203,7 @@ def _compare(name: str, calm: Path, rough: Path) -> tuple[int, dict[str, bool]]:
 def _rows(folder: Path) -> Iterator[dict[str, Any]]:
     """The sink's visible rows, by epoch, then task."""
     out = folder / "out"
-    for part in sorted(visible_parts(str(out)), key=lambda name: name.split("-")[::-1]):
+    for part in sorted(SinkFolder(str(out)).visible(), key=lambda name: name.split("-")[::-1]):
         with (out / part).open("rb") as file:
             for line in file:
                 yield json.loads(line)

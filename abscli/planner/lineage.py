@@ -5,26 +5,41 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from formats.native.sink import Stretch
+
 
 class Life(NamedTuple):
-    """One attempt: the epoch it started from, and the lowest number of its own epochs."""
+    """One attempt: the lowest number of its own epochs, the epoch it started from, and its id where that matters."""
 
     first_epoch: int
     parent: int
+    id: str = ""
 
 
-def spans(lives: Sequence[Life], epoch: int) -> list[range]:
-    """The epoch numbers that lead to `epoch`, it included, newest first: what they made belongs to it.
+def stretches(lives: Sequence[Life], epoch: int) -> list[Stretch]:
+    """The epochs that lead to `epoch`, it included, newest first: what they made belongs to it.
 
     lives: in the order in which they began; one that ended before its first epoch left its number to the next. Epochs
-    older than the first life that is known count as one span.
+    older than the first life that is known count as one stretch.
     """
-    found = []
+    leading = []
     while epoch > 0:
         life = next((life for life in reversed(lives) if life.first_epoch <= epoch), Life(1, 0))
-        found.append(range(life.first_epoch, epoch + 1))
+        leading.append(Stretch(life.id, life.first_epoch, epoch))
         epoch = min(life.parent, life.first_epoch - 1)
-    return found
+    return leading
+
+
+def by_number(lives: Sequence[Life]) -> tuple[Stretch, ...]:
+    """Which life has which numbers, whatever line it is on: in one store no number is used twice."""
+    ends = [*(life.first_epoch - 1 for life in lives[1:]), None][: len(lives)]
+    own = (Stretch(life.id, life.first_epoch, end) for life, end in zip(lives, ends, strict=True))
+    return tuple(stretch for stretch in own if stretch.last is None or stretch.first <= stretch.last)
+
+
+def maker(line: Sequence[Stretch], epoch: int) -> str | None:
+    """The id of the attempt that made an epoch of a line; None if the number is not on it."""
+    return next((stretch.id for stretch in line if stretch.has(epoch)), None)
 
 
 def line(lives: Sequence[Life], epochs: Collection[int]) -> list[int]:
@@ -33,5 +48,5 @@ def line(lives: Sequence[Life], epochs: Collection[int]) -> list[int]:
         return sorted(epochs, reverse=True)
     newest = lives[-1]
     top = max((epoch for epoch in epochs if epoch >= newest.first_epoch), default=newest.parent)
-    leading = spans(lives, top)
-    return [epoch for epoch in sorted(epochs, reverse=True) if any(epoch in span for span in leading)]
+    leading = stretches(lives, top)
+    return [epoch for epoch in sorted(epochs, reverse=True) if maker(leading, epoch) is not None]

@@ -132,7 +132,7 @@ def why_not(store: NativeStore, epoch: int, distrust: Sequence[str] = ()) -> str
 
 def inputs(store: NativeStore, epoch: int) -> list[Input]:
     """Every file that restoring the epoch relies on, and the newest attempt: a plan is stale after another life."""
-    sealed = [layout.STORE, layout.manifest(epoch)]
+    sealed = [layout.STORE, store.outcome_path(epoch) or layout.outcome(epoch)]
     sealed += [entry.name for entry in walk(store.storage, layout.ATTEMPTS)][-1:]
     manifest = store.manifest(epoch)
     named = {layout.topology(manifest.topology_sha256): manifest.topology_sha256}

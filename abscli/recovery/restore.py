@@ -25,7 +25,7 @@ from formats.view import Repeat
 class Restored(NamedTuple):
     """What a restore did. replayed: log records put at the heads of their channels; elapsed in seconds;
     first_complete: Unix time of its first manifest; policy: of the new epochs; repeats: what the restored state holds
-    and comes again, None if unknown."""
+    and comes again, None if unknown; taken_over: by sink operator, the store that it was taken over from."""
 
     store: str
     epoch: int
@@ -38,6 +38,7 @@ class Restored(NamedTuple):
     finished: bool
     policy: str
     repeats: tuple[Repeat, ...] | None
+    taken_over: dict[str, str]
 
 
 def check_plan(plan: Plan, store: NativeStore, topology: Topology) -> None:
@@ -82,7 +83,7 @@ def restore(
     outcome: Outcome = run_job(
         topology,
         target,
-        dataclasses.replace(options, from_epoch=plan.epoch, kind="restore"),
+        dataclasses.replace(options, from_epoch=plan.epoch, kind="restore", take_over=True),
         on_progress,
         verify=lambda: check_plan(plan, store, topology),
     )
@@ -99,6 +100,7 @@ def restore(
         finished=outcome.finished,
         policy=outcome.policy,
         repeats=outcome.repeats,
+        taken_over=outcome.taken_over,
     )
 
 
@@ -117,6 +119,6 @@ def copy_epoch(store: NativeStore, epoch: int, to: str) -> None:
             paths.add(path)
     paths |= {manifest.tasks_file.path, layout.topology(manifest.topology_sha256)}
     with lock.exclusive(target):
-        for path in [*sorted(paths), layout.manifest(epoch)]:
+        for path in [*sorted(paths), store.outcome_path(epoch) or layout.outcome(epoch)]:
             target.put(path, store.storage.read(path))
         put_store(target, store.job)

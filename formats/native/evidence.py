@@ -13,7 +13,15 @@ import msgspec
 
 from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
 from formats.native import layout
-from formats.native.facts import AttemptFacts, ManifestFacts, PartFacts, StoreFacts, TriggerFacts
+from formats.native.facts import (
+    AbortFacts,
+    AttemptFacts,
+    FenceFacts,
+    ManifestFacts,
+    PartFacts,
+    StoreFacts,
+    TriggerFacts,
+)
 from formats.native.probe import FileProbe, Prober
 from formats.native.reader import NativeStore, files_of, is_native
 from formats.storage import Storage, walk
@@ -35,7 +43,9 @@ class Problem(msgspec.Struct, frozen=True):
 class EpochEvidence(msgspec.Struct, frozen=True):
     """All that is known of one epoch. status: from which files there are alone.
 
-    files: tasks file and topology, as the manifest names them; parts: None where they could not be read; probes: by
+    outcome: the file that says what became of it. home: the id of the attempt whose work it is, "" where that is not
+    known or in a store of version 1. files: tasks file and topology, as the manifest names them. parts: None where
+    they could not be read. probes: by
     path, of `files` and of every file that a part names.
     """
 
@@ -50,6 +60,8 @@ class EpochEvidence(msgspec.Struct, frozen=True):
     probes: dict[str, FileProbe] = {}
     problems: tuple[Problem, ...] = ()
     quick: bool = False
+    outcome: str | None = None
+    home: str = ""
 
     @property
     def has_manifest(self) -> bool:
@@ -63,20 +75,24 @@ class EpochEvidence(msgspec.Struct, frozen=True):
 
     def paths(self) -> Iterator[str]:
         """Every file that the epoch accounts for."""
-        names = [layout.manifest] if self.has_manifest else [layout.trigger, layout.aborted]
-        yield from (name(self.epoch) for name in names)
+        if self.outcome is not None:
+            yield self.outcome
+        if not self.has_manifest:
+            yield layout.trigger(self.epoch, self.home)
         yield from (file.path for file in self.files)
         for part in self.parts or ():
             yield from (file.path for file in files_of(part))
 
 
 class StoreEvidence(msgspec.Struct, frozen=True):
-    """What is known of the store apart from its epochs. files: the names of all there was when the look began."""
+    """What is known of the store apart from its epochs. files: the names of all there was when the look began; fences:
+    the paths of those at numbers under which no epoch had begun."""
 
     readable: bool
     attempts: tuple[AttemptFacts, ...]
     files: tuple[str, ...]
     problems: tuple[Problem, ...]
+    fences: tuple[str, ...] = ()
 
 
 class _Notes:
@@ -139,7 +155,11 @@ def store_evidence(
         if (graph := layout.topology(life.topology_sha256)) not in graphs:
             said = f"attempt {life.attempt} ran this job graph, which is not there"
             notes.problems.append(Problem("topology-missing", graph, said))
-    return StoreEvidence(not problems, tuple(attempts), files, tuple(notes.problems))
+    fences = [n for n in store.fences() if not store.has_trigger(n)] if attempt is None else []
+    for number in fences:
+        notes.read(functools.partial(store.fence, number), layout.outcome(number))
+    paths = tuple(layout.outcome(number) for number in fences)
+    return StoreEvidence(not problems, tuple(attempts), files, tuple(notes.problems), paths)
 
 
 def lasting_files(store: NativeStore, evidence: StoreEvidence) -> Iterator[str]:
@@ -153,7 +173,8 @@ def epoch_evidence(store: NativeStore, epoch: int, prober: Prober) -> EpochEvide
     """All that can be known of one epoch; None if a job that runs has removed it meanwhile."""
     if store.has_manifest(epoch):
         notes = _Notes()
-        manifest = notes.read(lambda: store.manifest(epoch), layout.manifest(epoch), "manifest-unreadable")
+        path = store.outcome_path(epoch) or layout.outcome(epoch)
+        manifest = notes.read(lambda: store.manifest(epoch), path, "manifest-unreadable")
         evidence = _evidence(store, epoch, prober, notes, Status.COMPLETE, manifest=manifest)
         return evidence if store.has_manifest(epoch) else None
     evidence = _open_evidence(store, epoch, prober)
@@ -164,9 +185,13 @@ def epoch_evidence(store: NativeStore, epoch: int, prober: Prober) -> EpochEvide
 
 def _open_evidence(store: NativeStore, epoch: int, prober: Prober) -> EpochEvidence:
     notes = _Notes()
-    trigger = notes.read(lambda: store.trigger(epoch), layout.trigger(epoch))
-    given_up = notes.read(lambda: store.aborted(epoch), layout.aborted(epoch))
-    if given_up is not None or any(problem.path == layout.aborted(epoch) for problem in notes.problems):
+    trigger = notes.read(lambda: store.trigger(epoch), layout.trigger(epoch, store.home(epoch) or ""))
+    path, kind = store.outcome_path(epoch) or layout.outcome(epoch), store.outcome_kind(epoch)
+    given_up = notes.read(lambda: store.aborted(epoch), path)
+    if kind is FenceFacts:
+        notes.read(lambda: store.fence(epoch), path)
+        status = Status.INCOMPLETE
+    elif kind is AbortFacts:
         status = Status.ABORTED
     else:
         running = trigger is not None and trigger.attempt == store.running_attempt()
@@ -197,7 +222,7 @@ def _evidence(
         if _sound(probes, graph):
             topology = notes.read(lambda: store.topology(epoch), graph.path)
         if manifest is None:
-            parts = _acked(store, epoch, topology, notes)
+            parts = _acked(store, epoch, topology, notes, head.attempt_id)
         elif _sound(probes, manifest.tasks_file):
             parts = notes.read(lambda: store.parts(epoch), manifest.tasks_file.path)
         named = (file for part in parts or () for file in files_of(part))
@@ -214,6 +239,8 @@ def _evidence(
         probes=probes,
         problems=tuple(notes.problems),
         quick=prober.quick,
+        outcome=store.outcome_path(epoch),
+        home=manifest.attempt_id if manifest else store.home(epoch) or "",
     )
 
 
@@ -229,14 +256,15 @@ def _widths(topology: Topology | None, parts: tuple[PartFacts, ...] | None) -> d
 
 
 def _acked(
-    store: NativeStore, epoch: int, topology: Topology | None, notes: _Notes
+    store: NativeStore, epoch: int, topology: Topology | None, notes: _Notes, home: str
 ) -> tuple[PartFacts, ...] | None:
     """The parts of an epoch that is not complete; None without a job graph to say whose."""
     if topology is None:
         return None
     found = []
     for task in (task_name(op.id, i) for op in topology.operators for i in range(op.parallelism)):
-        part = notes.read(functools.partial(store.part, epoch, task), layout.ack(epoch, task), task=task)
+        path = layout.ack(epoch, task, home)
+        part = notes.read(functools.partial(store.part, epoch, task, home), path, task=task)
         if part is not None:
             found.append(part)
     return tuple(found)

@@ -7,19 +7,24 @@ import functools
 
 import msgspec
 
-from formats.errors import Damaged, NotFound, UnsafePath
+from formats.errors import Damaged, FormatError, NotFound, UnsafePath
 from formats.native import layout, lock
 from formats.native.facts import (
     AbortFacts,
     AttemptFacts,
     F,
+    FenceFacts,
     ManifestFacts,
+    OutcomeKind,
     PartFacts,
     StoreFacts,
     TasksFacts,
     TriggerFacts,
     decode_facts,
     digest,
+    identity,
+    is_id,
+    outcome_kind,
     unseal,
 )
 from formats.storage import LocalStorage, Storage, check_path
@@ -42,6 +47,8 @@ class FactFiles:
 
     def __init__(self, storage: Storage, *, facts: StoreFacts | None = None) -> None:
         self.storage = storage
+        self._kinds: dict[int, OutcomeKind] = {}
+        self._homes: dict[int, str] = {}
         try:
             self.facts = facts or self._unseal(layout.STORE, StoreFacts)
         except NotFound:
@@ -55,16 +62,26 @@ class FactFiles:
             raise Damaged(f"has {size} bytes, a fact file has at most {MAX_FACTS}", path=f"{self.storage.root}/{path}")
         return self.storage.read(path)
 
-    def epoch_numbers(self) -> list[int]:
-        """Every epoch that has a manifest or a trigger, ascending."""
+    def _numbers(self) -> list[int]:
+        """Every epoch number that has a directory, ascending."""
         numbers = (layout.epoch_of(f"{layout.EPOCHS}/{entry.name}/") for entry in self.storage.list(layout.EPOCHS))
-        return [n for n in numbers if n is not None and (self.has_manifest(n) or self.has_trigger(n))]
+        return [number for number in numbers if number is not None]
+
+    def epoch_numbers(self) -> list[int]:
+        """Every epoch that is complete or has begun, ascending; numbers that only fence an older attempt are none."""
+        return [number for number in self._numbers() if self.has_manifest(number) or self.has_trigger(number)]
 
     def highest_number(self) -> int:
         """The highest epoch number ever seen, 0 if none: new ones are above it."""
-        numbers = [layout.epoch_of(f"{layout.EPOCHS}/{entry.name}/") or 0 for entry in self.storage.list(layout.EPOCHS)]
-        fences = [attempt.first_epoch - 1 for attempt in self.attempts()]
-        return max([0, *numbers, *fences])
+        return max([0, *self._numbers(), *(attempt.first_epoch - 1 for attempt in self.attempts())])
+
+    def undecided_from(self) -> int:
+        """The lowest number above all that have an outcome: an owner of the store decides this one next."""
+        return next((n + 1 for n in reversed(self._numbers()) if self.outcome_kind(n) is not None), 1)
+
+    def fences(self) -> list[int]:
+        """Numbers that attempts took from those before them, ascending."""
+        return [number for number in self._numbers() if self.outcome_kind(number) is FenceFacts]
 
     def _has(self, path: str) -> bool:
         try:
@@ -72,36 +89,90 @@ class FactFiles:
         except UnsafePath:
             return True  # something is there; reading it says what is wrong
 
+    def outcome_path(self, epoch: int) -> str | None:
+        """The file that says what became of a number; None while nothing has."""
+        paths = (layout.outcome(epoch), layout.manifest_1(epoch), layout.aborted_1(epoch))
+        return next((path for path in paths if self._has(path)), None)
+
+    def outcome_kind(self, epoch: int) -> OutcomeKind | None:
+        """What became of a number, by the first bytes of its outcome; None while nothing has."""
+        path = self.outcome_path(epoch)
+        if path is None:
+            return None
+        if path != layout.outcome(epoch):
+            return ManifestFacts if path == layout.manifest_1(epoch) else AbortFacts
+        if epoch not in self._kinds:
+            try:
+                self._kinds[epoch] = outcome_kind(self.storage.read(path, 0, 64))
+            except FormatError:
+                return ManifestFacts
+        return self._kinds[epoch]
+
     def has_manifest(self, epoch: int) -> bool:
         """Whether the epoch is complete (its manifest may still be damaged)."""
-        return self._has(layout.manifest(epoch))
+        return self.outcome_kind(epoch) is ManifestFacts
 
     def has_trigger(self, epoch: int) -> bool:
         """Whether the epoch has begun and is not complete."""
-        return self._has(layout.trigger(epoch))
+        return self.home(epoch) is not None
+
+    def home(self, epoch: int) -> str | None:
+        """The id of the attempt whose work an epoch is that is not complete; None if none has begun it.
+
+        Where two attempts have begun one number, the older one did so after it had lost the store: the newer counts.
+        """
+        if epoch in self._homes and self._has(layout.trigger(epoch, self._homes[epoch])):
+            return self._homes[epoch]
+        names = (entry.name for entry in self.storage.list(layout.epoch_dir(epoch)) if entry.size is None)
+        ids = ["", *(name for name in names if is_id(name))]
+        homes = [id for id in ids if self._has(layout.trigger(epoch, id))]
+        if not homes:
+            return None
+        self._homes[epoch] = homes[0] if len(homes) == 1 else max(homes, key=lambda id: self._begun_by(epoch, id))
+        return self._homes[epoch]
+
+    def _begun_by(self, epoch: int, id: str) -> int:
+        """The number of the attempt that began an epoch; 0 if that cannot be read."""
+        try:
+            return self._unseal(layout.trigger(epoch, id), TriggerFacts).attempt
+        except FormatError:
+            return 0
 
     def manifest(self, epoch: int) -> ManifestFacts:
         """NotFound without one; Damaged if it is not what was written."""
-        facts = self._unseal(layout.manifest(epoch), ManifestFacts)
-        path = f"{self.storage.root}/{layout.manifest(epoch)}"
+        path = self.outcome_path(epoch) or layout.outcome(epoch)
+        facts = self._unseal(path, ManifestFacts)
         if facts.epoch != epoch:
-            raise Damaged(f"is the manifest of epoch {facts.epoch}, not of {epoch}", path=path)
+            raise Damaged(f"is the manifest of epoch {facts.epoch}, not of {epoch}", path=f"{self.storage.root}/{path}")
         check_path(facts.tasks_file.path)
+        return facts
+
+    def fence(self, epoch: int) -> FenceFacts:
+        """The fence at a number; Damaged if it is not what was written."""
+        path = layout.outcome(epoch)
+        facts = self._unseal(path, FenceFacts)
+        if facts.epoch != epoch:
+            raise Damaged(f"is the fence at {facts.epoch}, not at {epoch}", path=f"{self.storage.root}/{path}")
         return facts
 
     def trigger(self, epoch: int) -> TriggerFacts | None:
         """Of an epoch without a manifest; Damaged if it is not what was written."""
-        path = layout.trigger(epoch)
-        facts = self._unseal(path, TriggerFacts) if self._has(path) else None
-        if facts is not None and facts.epoch != epoch:
-            said = f"is the trigger of epoch {facts.epoch}, not of {epoch}"
-            raise Damaged(said, path=f"{self.storage.root}/{path}")
+        home = self.home(epoch)
+        if home is None:
+            return None
+        path = layout.trigger(epoch, home)
+        facts = self._unseal(path, TriggerFacts)
+        if facts.epoch != epoch:
+            message = f"is the trigger of epoch {facts.epoch}, not of {epoch}"
+            raise Damaged(message, path=f"{self.storage.root}/{path}")
         return facts
 
     def aborted(self, epoch: int) -> AbortFacts | None:
         """Why an epoch was given up."""
-        path = layout.aborted(epoch)
-        return self._unseal(path, AbortFacts) if self._has(path) else None
+        path = self.outcome_path(epoch)
+        if path is None or self.outcome_kind(epoch) is not AbortFacts:
+            return None
+        return self._unseal(path, AbortFacts)
 
     @functools.lru_cache(maxsize=4)  # noqa: B019 - a store object lives as long as a command
     def parts(self, epoch: int) -> tuple[PartFacts, ...]:
@@ -129,10 +200,14 @@ class FactFiles:
                     check_path(log.file.path)
         return parts
 
-    def part(self, epoch: int, task: str) -> PartFacts | None:
-        """One task's ack of an epoch that is not complete; None if it has not acked."""
+    def part(self, epoch: int, task: str, attempt: str | None = None) -> PartFacts | None:
+        """One task's ack of an epoch that is not complete, by the attempt of that id or the one whose work the epoch
+        is; None if it has not acked."""
+        home = self.home(epoch) if attempt is None else attempt
+        if home is None:
+            return None
         try:
-            return self._unseal(layout.ack(epoch, task), PartFacts)
+            return self._unseal(layout.ack(epoch, task, home), PartFacts)
         except NotFound:
             return None
 
@@ -142,10 +217,11 @@ class FactFiles:
 
     def attempt(self, path: str) -> AttemptFacts:
         """One life of the job; Damaged if the file is not what was written, or is another's."""
-        facts = self._unseal(path, AttemptFacts)
+        data = self._read_facts(path)
+        facts = unseal(data, AttemptFacts, f"{self.storage.root}/{path}")
         if path != layout.attempt(facts.attempt):
             raise Damaged(f"is the file of attempt {facts.attempt}", path=f"{self.storage.root}/{path}")
-        return facts
+        return identity(facts, data)
 
     def topology_sha256(self, epoch: int) -> str:
         """Digest of the job graph that the epoch was taken of."""

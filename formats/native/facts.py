@@ -7,6 +7,7 @@ comma. So a flipped, added or removed byte anywhere in the file is found, and `j
 from __future__ import annotations
 
 import hashlib
+import secrets
 from typing import TypeVar
 
 import msgspec
@@ -14,8 +15,10 @@ import msgspec
 from formats.errors import Damaged, UnsupportedVersion
 from formats.view import FileFacts, Position
 
-FORMAT_VERSION = "1.0"
+FORMAT_VERSION = "2.0"
 SEAL = b',"sha256":"'
+ID_LENGTH = 32
+"""Hex digits of an attempt's id."""
 SEAL_LENGTH = len(SEAL) + 64 + len(b'"}\n')
 
 
@@ -29,8 +32,12 @@ class StoreFacts(msgspec.Struct, frozen=True):
 
 
 class AttemptFacts(msgspec.Struct, frozen=True):
-    """`attempts/<n>.json`: one life of the job. kind: `run` or `restore`; first_epoch: the fence, every epoch that
-    this attempt triggers is at or above it; directory: of the job file, against which its paths are relative."""
+    """`attempts/<n>.json`: one life of the job.
+
+    kind: `run` or `restore`. first_epoch: every epoch that this attempt triggers is at or above it. directory: of the
+    job file, against which its paths are relative. id: 128 random bits in hex, since copies of a store go on with the
+    same numbers; stores of version 1 have none in the file, see `identity`.
+    """
 
     schema: str
     version: str
@@ -43,10 +50,11 @@ class AttemptFacts(msgspec.Struct, frozen=True):
     topology_sha256: str
     directory: str
     started: str
+    id: str = ""
 
 
 class TriggerFacts(msgspec.Struct, frozen=True):
-    """`epochs/<n>/trigger.json`: the epoch was begun."""
+    """`epochs/<n>/<attempt id>/trigger.json`: the epoch was begun by that attempt."""
 
     schema: str
     version: str
@@ -57,6 +65,7 @@ class TriggerFacts(msgspec.Struct, frozen=True):
     policy: str
     topology_sha256: str
     triggered: str
+    attempt_id: str = ""
 
 
 class LogFacts(msgspec.Struct, frozen=True):
@@ -78,13 +87,13 @@ class SinkFile(msgspec.Struct, frozen=True):
 
 
 class PartFacts(msgspec.Struct, frozen=True):
-    """`epochs/<n>/parts/<operator>/<subtask>/ack.json`: one task's part is durable.
+    """`epochs/<n>/<attempt id>/parts/<operator>/<subtask>/ack.json`: one task's part is durable.
 
     state: files oldest first, a later row of a key replaces an earlier one; rows: live keys.
     sent, received: by neighbour operator, a count per channel in the order of the neighbour's subtasks.
     round_robin: by receiver operator, the number of the next row of a rebalance edge. connector: what the source
     needs besides positions (its schema). sink: what this epoch's completion makes visible, parts of aborted epochs
-    since the last complete one included. Durations in seconds.
+    since the last complete one included; all were staged by this attempt. Durations in seconds.
     """
 
     schema: str
@@ -105,10 +114,11 @@ class PartFacts(msgspec.Struct, frozen=True):
     alignment: float
     sync: float
     async_: float = msgspec.field(name="async")
+    attempt_id: str = ""
 
 
 class TasksFacts(msgspec.Struct, frozen=True):
-    """`epochs/<n>/tasks.json`: all parts of a complete epoch, by operator in declared order, then subtask."""
+    """`epochs/<n>/<attempt id>/tasks.json`: all parts of a complete epoch, by operator as declared, then subtask."""
 
     schema: str
     version: str
@@ -117,8 +127,11 @@ class TasksFacts(msgspec.Struct, frozen=True):
 
 
 class ManifestFacts(msgspec.Struct, frozen=True):
-    """`epochs/<n>/manifest.json`: the epoch is complete. bytes: written for it; state_bytes, state_rows: of all that
-    it refers to; duration: seconds from trigger to this file; idle: the job had nothing left to do."""
+    """`epochs/<n>/outcome.json`: the epoch is complete.
+
+    bytes: written for it; state_bytes, state_rows: of all that it refers to. duration: seconds from trigger to this
+    file. idle: the job had nothing left to do.
+    """
 
     schema: str
     version: str
@@ -139,10 +152,11 @@ class ManifestFacts(msgspec.Struct, frozen=True):
     log_records: int
     idle: bool
     tasks_file: FileFacts
+    attempt_id: str = ""
 
 
 class AbortFacts(msgspec.Struct, frozen=True):
-    """`epochs/<n>/aborted.json`: the epoch was given up, and why."""
+    """`epochs/<n>/outcome.json`: the epoch was given up by the attempt that began it, and why."""
 
     schema: str
     version: str
@@ -150,6 +164,26 @@ class AbortFacts(msgspec.Struct, frozen=True):
     attempt: int
     reason: str
     aborted: str
+    attempt_id: str = ""
+
+
+class FenceFacts(msgspec.Struct, frozen=True):
+    """`epochs/<n>/outcome.json`: an attempt took the store over before this number had an outcome.
+
+    Whoever owned the store before can neither complete nor give up this epoch, and it has to before any later one.
+    attempt, attempt_id: of the one that took over; what an older one had begun under this number stays incomplete.
+    """
+
+    schema: str
+    version: str
+    epoch: int
+    attempt: int
+    attempt_id: str
+    fenced: str
+
+
+OutcomeKind = type[ManifestFacts] | type[AbortFacts] | type[FenceFacts]
+"""What became of an epoch number: one file, created once, so that two owners of a store cannot both decide it."""
 
 
 SCHEMAS: dict[type[msgspec.Struct], str] = {
@@ -160,6 +194,7 @@ SCHEMAS: dict[type[msgspec.Struct], str] = {
     TasksFacts: "abs.tasks",
     ManifestFacts: "abs.manifest",
     AbortFacts: "abs.aborted",
+    FenceFacts: "abs.fence",
 }
 
 F = TypeVar("F", bound=msgspec.Struct)
@@ -168,6 +203,31 @@ F = TypeVar("F", bound=msgspec.Struct)
 def header(kind: type[msgspec.Struct]) -> dict[str, str]:
     """The two members that begin every facts file."""
     return {"schema": SCHEMAS[kind], "version": FORMAT_VERSION}
+
+
+def identity(facts: AttemptFacts, data: bytes) -> AttemptFacts:
+    """The facts with the attempt's id: that of a file of version 1, which names none, is taken from its digest, so
+    that it is the same in every copy of the store."""
+    return facts if facts.id else msgspec.structs.replace(facts, id=digest(data)[:ID_LENGTH])
+
+
+def new_id() -> str:
+    """An id for an attempt, drawn at random."""
+    return secrets.token_hex(ID_LENGTH // 2)
+
+
+def is_id(text: str) -> bool:
+    """Whether a text has the form of an attempt's id."""
+    return len(text) == ID_LENGTH and all(c in "0123456789abcdef" for c in text)
+
+
+def outcome_kind(data: bytes) -> OutcomeKind:
+    """Which outcome a file is meant to be; a manifest where its first bytes do not say, since a number that may have
+    been complete must never be taken for one that was not."""
+    for kind in (AbortFacts, FenceFacts):
+        if data.startswith(b'{"schema":"' + SCHEMAS[kind].encode() + b'"'):
+            return kind
+    return ManifestFacts
 
 
 def digest(data: bytes | memoryview) -> str:
@@ -181,8 +241,8 @@ def seal(facts: msgspec.Struct) -> bytes:
     return body + SEAL + digest(body).encode() + b'"}\n'
 
 
-def unseal(data: bytes, kind: type[F], path: str) -> F:
-    """The facts in a sealed file.
+def unseal(data: bytes, kind: type[F], path: str, schema: str | None = None) -> F:
+    """The facts in a sealed file. schema: where `SCHEMAS` has none for the kind.
 
     Raises UnsupportedVersion for a newer major version, Damaged for anything else that `seal` did not write.
     """
@@ -202,19 +262,20 @@ def unseal(data: bytes, kind: type[F], path: str) -> F:
             path=path,
             hint="run `abs validate` on the store; use another epoch",
         )
-    return decode_facts(data, kind, path)
+    return decode_facts(data, kind, path, schema)
 
 
-def decode_facts(data: bytes, kind: type[F], path: str) -> F:
+def decode_facts(data: bytes, kind: type[F], path: str, schema: str | None = None) -> F:
     """The facts in a file whose digest is known to hold; raises as `unseal`."""
+    schema = schema or SCHEMAS[kind]
     try:
         facts = msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, RecursionError) as error:
         _refuse_newer(data, path)
-        raise Damaged(f"its digest holds, but it is no {SCHEMAS[kind]}: {error}", path=path) from None
+        raise Damaged(f"its digest holds, but it is no {schema}: {error}", path=path) from None
     _refuse_major(getattr(facts, "version", ""), path)
-    if getattr(facts, "schema", None) != SCHEMAS[kind]:
-        raise Damaged(f"is a {getattr(facts, 'schema', None)!r}, expected {SCHEMAS[kind]!r}", path=path)
+    if getattr(facts, "schema", None) != schema:
+        raise Damaged(f"is a {getattr(facts, 'schema', None)!r}, expected {schema!r}", path=path)
     return facts
 
 

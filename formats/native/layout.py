@@ -1,4 +1,9 @@
-"""Where each file of a native store lies, relative to its root."""
+"""Where each file of a native store lies, relative to its root.
+
+What an attempt writes for an epoch lies in a folder named by the attempt's id, so that an attempt that has lost the
+store cannot touch a file of the one that took it over. `attempt` below is that id; "" is the place of stores of
+version 1, which had no such folder.
+"""
 
 from __future__ import annotations
 
@@ -12,37 +17,49 @@ def epoch_dir(epoch: int) -> str:
     return f"{EPOCHS}/{epoch:010d}"
 
 
-def manifest(epoch: int) -> str:
+def home(epoch: int, attempt: str) -> str:
+    """The folder of all that one attempt writes for an epoch but its outcome."""
+    return f"{epoch_dir(epoch)}/{attempt}" if attempt else epoch_dir(epoch)
+
+
+def outcome(epoch: int) -> str:
+    """The one file that says what became of an epoch number."""
+    return f"{epoch_dir(epoch)}/outcome.json"
+
+
+def manifest_1(epoch: int) -> str:
+    """The outcome of a complete epoch in a store of version 1."""
     return f"{epoch_dir(epoch)}/manifest.json"
 
 
-def tasks_file(epoch: int) -> str:
-    return f"{epoch_dir(epoch)}/tasks.json"
-
-
-def trigger(epoch: int) -> str:
-    return f"{epoch_dir(epoch)}/trigger.json"
-
-
-def aborted(epoch: int) -> str:
+def aborted_1(epoch: int) -> str:
+    """The outcome of an epoch that was given up in a store of version 1."""
     return f"{epoch_dir(epoch)}/aborted.json"
 
 
-def part_dir(epoch: int, task: str) -> str:
-    return f"{epoch_dir(epoch)}/parts/{task}"
+def tasks_file(epoch: int, attempt: str) -> str:
+    return f"{home(epoch, attempt)}/tasks.json"
 
 
-def ack(epoch: int, task: str) -> str:
-    return f"{part_dir(epoch, task)}/ack.json"
+def trigger(epoch: int, attempt: str) -> str:
+    return f"{home(epoch, attempt)}/trigger.json"
 
 
-def state(epoch: int, task: str) -> str:
-    return f"{part_dir(epoch, task)}/state.parquet"
+def part_dir(epoch: int, task: str, attempt: str) -> str:
+    return f"{home(epoch, attempt)}/parts/{task}"
 
 
-def log(epoch: int, task: str, sender: str) -> str:
+def ack(epoch: int, task: str, attempt: str) -> str:
+    return f"{part_dir(epoch, task, attempt)}/ack.json"
+
+
+def state(epoch: int, task: str, attempt: str) -> str:
+    return f"{part_dir(epoch, task, attempt)}/state.parquet"
+
+
+def log(epoch: int, task: str, sender: str, attempt: str) -> str:
     """Of the channel from `sender`: two operators have at most one edge, so the two tasks name it."""
-    return f"{part_dir(epoch, task)}/log/{sender}.arrow"
+    return f"{part_dir(epoch, task, attempt)}/log/{sender}.arrow"
 
 
 def attempt(number: int) -> str:

@@ -14,7 +14,7 @@ from formats.native.channels import Channels, by_operator
 from formats.native.channels import neighbours as neighbours
 from formats.native.fact_files import FactFiles
 from formats.native.fact_files import files_of as files_of
-from formats.native.facts import ManifestFacts, PartFacts
+from formats.native.facts import FenceFacts, ManifestFacts, PartFacts
 from formats.storage import Storage
 from formats.topology import key_group_range, task_name
 from formats.view import EpochDetail, EpochFacts, OperatorFacts, StateFacts, Status, TaskFacts
@@ -114,9 +114,13 @@ class NativeStore(FactFiles):
         if trigger is None:
             raise self.no_epoch(epoch)
         names = self.task_names(epoch)
-        missing = tuple(task for task in names if not self._has(layout.ack(epoch, task)))
+        home = trigger.attempt_id
+        missing = tuple(task for task in names if not self._has(layout.ack(epoch, task, home)))
+        fence = self.fence(epoch) if self.outcome_kind(epoch) is FenceFacts else None
         if given_up is not None:
             status = Status.ABORTED
+        elif fence is not None:
+            status = Status.INCOMPLETE
         else:
             status = Status.IN_PROGRESS if running == trigger.attempt else Status.INCOMPLETE
         return EpochFacts(
@@ -127,15 +131,15 @@ class NativeStore(FactFiles):
             expected=len(names),
             acked=len(names) - len(missing),
             missing=missing,
-            bytes=sum(self._bytes_on_disk(epoch, task) for task in names),
+            bytes=sum(self._bytes_on_disk(layout.part_dir(epoch, task, home)) for task in names),
             triggered=trigger.triggered,
             duration=None,
             reason=given_up.reason if given_up else None,
             policy=trigger.policy,
         )
 
-    def _bytes_on_disk(self, epoch: int, task: str) -> int:
-        return sum(entry.size or 0 for entry in self.storage.list(layout.part_dir(epoch, task)))
+    def _bytes_on_disk(self, folder: str) -> int:
+        return sum(entry.size or 0 for entry in self.storage.list(folder))
 
     def detail(self, epoch: int) -> EpochDetail:
         if epoch not in self.epoch_numbers():

@@ -7,21 +7,28 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from formats.native import layout
+from formats.native.facts import FenceFacts, is_id, outcome_kind
 from formats.storage import UNFINISHED, LocalStorage, Storage, walk
 
 
 def remove_epoch(storage: Storage, epoch: int, keep: Collection[str]) -> set[str]:
     """Make an epoch disappear in one step, then delete its files except `keep`; those that were spared.
 
-    Without trigger the epoch stands by its manifest alone; with that gone it is no epoch any more.
+    Without trigger the epoch stands by its manifest alone; with that gone it is no epoch any more. A fence is never
+    deleted: the number would be free again for an older attempt that was stopped just before it.
     """
     spared = set()
-    storage.delete(layout.trigger(epoch))
-    storage.delete(layout.manifest(epoch))
+    outcome = layout.outcome(epoch)
+    fenced = storage.size(outcome) is not None and outcome_kind(storage.read(outcome, 0, 64)) is FenceFacts
+    attempts = ["", *(entry.name for entry in storage.list(layout.epoch_dir(epoch)) if is_id(entry.name))]
+    for attempt in attempts:
+        storage.delete(layout.trigger(epoch, attempt))
+    for path in (layout.manifest_1(epoch), *([] if fenced else [outcome])):
+        storage.delete(path)
     for entry in walk(storage, layout.epoch_dir(epoch)):
         if entry.name in keep:
             spared.add(entry.name)
-        else:
+        elif not (fenced and entry.name == outcome):
             storage.delete(entry.name)
     return spared
 

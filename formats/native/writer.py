@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import msgspec
+
 from formats import topology as topologies
 from formats.errors import Damaged, NotFound, OtherJob
 from formats.native import layout
 from formats.native.facts import (
+    FORMAT_VERSION,
     AbortFacts,
     AttemptFacts,
+    FenceFacts,
     ManifestFacts,
     PartFacts,
     StoreFacts,
@@ -62,6 +66,12 @@ def put_store(storage: Storage, job: str) -> None:
     storage.put(layout.STORE, seal(StoreFacts(job=job, created=now(), **header(StoreFacts))))
 
 
+def bring_up(storage: Storage, facts: StoreFacts) -> None:
+    """Let a store of an older version say that it is of this one, before an attempt writes what that did not have."""
+    if facts.version != FORMAT_VERSION:
+        storage.put(layout.STORE, seal(msgspec.structs.replace(facts, version=FORMAT_VERSION)), replace=True)
+
+
 def put_topology(storage: Storage, topology: Topology) -> str:
     """Store the job graph by its digest, and return that."""
     data = topologies.canonical(topology)
@@ -79,9 +89,17 @@ def put_attempt(storage: Storage, attempt: AttemptFacts) -> None:
     storage.put(layout.attempt(attempt.attempt), seal(attempt))
 
 
+def put_fence(storage: Storage, epoch: int, attempt: AttemptFacts) -> None:
+    """Take an epoch number from whoever owned the store before; FileExistsError if that one was quicker."""
+    facts = FenceFacts(
+        epoch=epoch, attempt=attempt.attempt, attempt_id=attempt.id, fenced=now(), **header(FenceFacts)
+    )
+    storage.put(layout.outcome(epoch), seal(facts))
+
+
 def put_trigger(storage: Storage, trigger: TriggerFacts) -> None:
     """Record that an epoch has begun, before any source hears of it."""
-    storage.put(layout.trigger(trigger.epoch), seal(trigger))
+    storage.put(layout.trigger(trigger.epoch, trigger.attempt_id), seal(trigger))
 
 
 def put_file(storage: Storage, path: str, data: bytes, rows: int) -> FileFacts:
@@ -92,15 +110,18 @@ def put_file(storage: Storage, path: str, data: bytes, rows: int) -> FileFacts:
 
 def put_part(storage: Storage, part: PartFacts) -> None:
     """Record a task's ack: everything that it names is durable."""
-    storage.put(layout.ack(part.epoch, part.task), seal(part))
+    storage.put(layout.ack(part.epoch, part.task, part.attempt_id), seal(part))
 
 
 def complete(
     storage: Storage, trigger: TriggerFacts, job: str, parts: tuple[PartFacts, ...], *, idle: bool
 ) -> ManifestFacts:
-    """Make an epoch complete: the tasks file, then the manifest; then the acks, which it replaces, go."""
+    """Make an epoch complete: the tasks file, then the manifest; then the acks, which it replaces, go.
+
+    FileExistsError if the number has an outcome: a later attempt has taken the store over.
+    """
     body = seal(TasksFacts(epoch=trigger.epoch, parts=parts, **header(TasksFacts)))
-    tasks_file = put_file(storage, layout.tasks_file(trigger.epoch), body, len(parts))
+    tasks_file = put_file(storage, layout.tasks_file(trigger.epoch, trigger.attempt_id), body, len(parts))
     files = {f.path: f for p in parts for f in (*p.state, *(log.file for log in p.logs if log.file))}
     own = layout.epoch_dir(trigger.epoch) + "/"
     completed = now()
@@ -122,16 +143,24 @@ def complete(
         log_records=sum(log.records for p in parts for log in p.logs),
         idle=idle,
         tasks_file=tasks_file,
+        attempt_id=trigger.attempt_id,
         **header(ManifestFacts),
     )
-    storage.put(layout.manifest(trigger.epoch), seal(manifest))
+    storage.put(layout.outcome(trigger.epoch), seal(manifest))
     for part in parts:
-        storage.delete(layout.ack(part.epoch, part.task))
-    storage.delete(layout.trigger(trigger.epoch))
+        storage.delete(layout.ack(part.epoch, part.task, part.attempt_id))
+    storage.delete(layout.trigger(trigger.epoch, trigger.attempt_id))
     return manifest
 
 
-def put_aborted(storage: Storage, epoch: int, attempt: int, reason: str) -> None:
-    """Record that an epoch was given up."""
-    facts = AbortFacts(epoch=epoch, attempt=attempt, reason=reason, aborted=now(), **header(AbortFacts))
-    storage.put(layout.aborted(epoch), seal(facts))
+def put_aborted(storage: Storage, epoch: int, attempt: AttemptFacts, reason: str) -> None:
+    """Record that an epoch was given up; FileExistsError if the number has an outcome."""
+    facts = AbortFacts(
+        epoch=epoch,
+        attempt=attempt.attempt,
+        reason=reason,
+        aborted=now(),
+        attempt_id=attempt.id,
+        **header(AbortFacts),
+    )
+    storage.put(layout.outcome(epoch), seal(facts))

@@ -1,0 +1,170 @@
+"""The folder of a `jsonl` sink: what lies in it where, and who may write it.
+
+    part-<task, 5 digits>-<epoch, 10 digits>.jsonl    what readers see
+    .staged/<attempt id>/part-...                     made, and of an epoch that is not known to be complete
+    superseded/<attempt id>/part-...                  set aside when the job went back, or another store took over
+    .abs-sink/lock                                    held while an attempt runs
+    .abs-sink/<claim, 10 digits>.json                 who took the sink over; the highest number counts
+
+The visible name of a part says its epoch and not its attempt, and copies of a store use epoch numbers again. So the
+newest claim says which attempt every visible part is of. Stores of version 1 kept staged and superseded parts without
+a folder for their attempt (the id "" below), and a digest of their facts in `.abs-store` in place of a claim.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from formats.errors import Damaged, NotFound
+from formats.native.facts import FORMAT_VERSION, is_id, seal, unseal
+from formats.storage import LocalStorage
+
+CLAIMS = ".abs-sink"
+STAGED = ".staged"
+SUPERSEDED = "superseded"
+OWNER_1 = ".abs-store"
+PART = re.compile(r"part-(\d{5})-(\d{10})\.jsonl", re.ASCII)
+OPEN = re.compile(r"\.open-\d{5}-[0-9a-f]{8}", re.ASCII)
+"""A part that is being written; which epoch it belongs to is not known before it is cut."""
+CLAIM = re.compile(r"(\d{10})\.json", re.ASCII)
+CLAIM_SCHEMA = "abs.sink"
+
+
+class Stretch(msgspec.Struct, frozen=True, order=True):
+    """The epoch numbers that one attempt has on a line, both included; last None: it still adds to them."""
+
+    id: str
+    first: int
+    last: int | None
+
+    def has(self, epoch: int) -> bool:
+        """Whether the number is one of them."""
+        return self.first <= epoch and (self.last is None or epoch <= self.last)
+
+
+class SinkClaim(msgspec.Struct, frozen=True):
+    """`.abs-sink/<n>.json`: from here on what the sink shows is of this line.
+
+    store: path of the store, for messages. attempt, attempt_id: the one that claims, which ends the line.
+    line: newest stretch first. claimed: RFC 3339 in UTC.
+    """
+
+    schema: str
+    version: str
+    number: int
+    job: str
+    store: str
+    attempt: int
+    attempt_id: str
+    line: tuple[Stretch, ...]
+    claimed: str
+
+
+Identity = tuple[str, str]
+"""A part: the id of the attempt that made it, and its visible name."""
+
+
+def part_name(index: int, epoch: int) -> str:
+    """`part-<task, 5 digits>-<epoch, 10 digits>.jsonl`."""
+    return f"part-{index:05d}-{epoch:010d}.jsonl"
+
+
+def epoch_of_part(name: str) -> int:
+    """The epoch of a part; Damaged for a name that no part has."""
+    match = PART.fullmatch(name)
+    if match is None:
+        raise Damaged(
+            f"{name!r} is no name of a part", hint="the file that names it was not written by abs; do not trust it"
+        )
+    return int(match.group(2))
+
+
+def staged_path(id: str, name: str) -> str:
+    """Where a part waits, relative to the sink's folder."""
+    return f"{STAGED}/{id}/{name}" if id else f"{STAGED}/{name}"
+
+
+def superseded_path(id: str, name: str) -> str:
+    """Where a part is set aside, relative to the sink's folder."""
+    return f"{SUPERSEDED}/{id}/{name}" if id else f"{SUPERSEDED}/{name}"
+
+
+class SinkFolder:
+    """What is in a sink's folder; reading only, but for `claim`. Sizes in bytes."""
+
+    def __init__(self, path: str) -> None:
+        self.storage = LocalStorage(path)
+
+    @property
+    def path(self) -> str:
+        return self.storage.root
+
+    def visible(self) -> dict[str, int]:
+        """The parts that readers see, by name."""
+        return {e.name: e.size for e in self.storage.list("") if e.size is not None and PART.fullmatch(e.name)}
+
+    def staged(self) -> dict[Identity, int]:
+        """The parts that wait."""
+        return self._by_attempt(STAGED)
+
+    def superseded(self) -> dict[Identity, int]:
+        """The parts that were set aside; of one attempt a name stands once."""
+        return self._by_attempt(SUPERSEDED)
+
+    def unfinished(self) -> list[tuple[str, str]]:
+        """Parts that were being written: attempt's id and path."""
+        folders = ["", *(e.name for e in self.storage.list(STAGED) if e.size is None and is_id(e.name))]
+        return [
+            (id, staged_path(id, entry.name))
+            for id in folders
+            for entry in self.storage.list(f"{STAGED}/{id}" if id else STAGED)
+            if entry.size is not None and OPEN.fullmatch(entry.name)
+        ]
+
+    def _by_attempt(self, folder: str) -> dict[Identity, int]:
+        parts = {}
+        for entry in self.storage.list(folder):
+            if entry.size is not None:
+                parts["", entry.name] = entry.size
+            elif is_id(entry.name):
+                inside = self.storage.list(f"{folder}/{entry.name}")
+                parts.update({(entry.name, part.name): part.size for part in inside if part.size is not None})
+        return {identity: size for identity, size in parts.items() if PART.fullmatch(identity[1])}
+
+    def newest_claim(self) -> SinkClaim | None:
+        """Who took the sink over last; None if nobody has. Damaged if that cannot be read."""
+        numbers = self._claim_numbers()
+        if not numbers:
+            return None
+        path = f"{CLAIMS}/{numbers[-1]:010d}.json"
+        return unseal(self.storage.read(path), SinkClaim, f"{self.path}/{path}", CLAIM_SCHEMA)
+
+    def is_newest(self, claim: SinkClaim) -> bool:
+        """Whether nobody has taken the sink over since."""
+        return self._claim_numbers()[-1:] == [claim.number]
+
+    def put_claim(self, claim: SinkClaim) -> None:
+        """Take the sink over; FileExistsError if somebody else took that number. Claims before the last one go."""
+        self.storage.put(f"{CLAIMS}/{claim.number:010d}.json", seal(claim))
+        for number in self._claim_numbers():
+            if number < claim.number - 1:
+                self.storage.delete(f"{CLAIMS}/{number:010d}.json")
+
+    def _claim_numbers(self) -> list[int]:
+        return [int(m.group(1)) for e in self.storage.list(CLAIMS) if (m := CLAIM.fullmatch(e.name))]
+
+    def owner_1(self) -> str | None:
+        """What a store of version 1 left in place of a claim: the digest of its facts."""
+        try:
+            return self.storage.read(OWNER_1, 0, 80).decode("ascii", "replace").strip()
+        except NotFound:
+            return None
+
+
+def new_claim(
+    number: int, *, job: str, store: str, attempt: int, attempt_id: str, line: tuple[Stretch, ...], claimed: str
+) -> SinkClaim:
+    """A claim of this format's version."""
+    return SinkClaim(CLAIM_SCHEMA, FORMAT_VERSION, number, job, store, attempt, attempt_id, line, claimed)

@@ -1,0 +1,173 @@
+"""A job that copies lines to a sink, each line once in its input: what is lost or shown twice is seen at a glance.
+
+Sources read a little and then wait for the next epoch, so that a job has as many epochs as its input is long, on any
+machine. Run as a program it is the same job in a process of its own, which stops or kills itself at a given moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from abscli.engine import sources
+from abscli.engine.job import JobOptions, Outcome, run_job
+from abscli.engine.service import Progress, Service
+from formats.native.reader import NativeStore
+from formats.native.sink import SinkFolder
+from formats.storage import LocalStorage
+from formats.topology import Edge, Kind, Operator, Partition, Topology
+
+TASKS = 2
+LINES_AN_EPOCH = 10
+
+
+def topology() -> Topology:
+    return Topology(
+        "copied",
+        (
+            Operator("lines", Kind.SOURCE, TASKS, 8, connector={"type": "text", "path": "in/*.txt"}),
+            Operator("out", Kind.SINK, TASKS, 8, connector={"type": "jsonl", "path": "out"}),
+        ),
+        (Edge("lines", "out", Partition.FORWARD),),
+    )
+
+
+def write_lines(folder: Path, epochs: int) -> None:
+    """Input for about so many epochs: a file a source task."""
+    (folder / "in").mkdir(parents=True)
+    for i in range(TASKS):
+        lines = [f"line {i} {k}" for k in range(epochs * LINES_AN_EPOCH)]
+        (folder / "in" / f"{i}.txt").write_text("\n".join(lines) + "\n")
+
+
+@dataclass
+class Gate:
+    """How far sources may read: so many lines for every epoch that the run has completed, and one more."""
+
+    epochs: int = 0
+    read: dict[int, int] = field(default_factory=dict)
+
+    def install(self, patch: Callable[[object, str, object], None]) -> None:
+        """Let every source of the process read through this gate. patch: as `setattr`."""
+        plain = sources.TextSource.read
+
+        def read(source: sources.TextSource) -> pa.RecordBatch | None:
+            done = self.read.get(id(source), 0)
+            if done >= (self.epochs + 1) * LINES_AN_EPOCH and not source.finished:
+                time.sleep(0.002)  # an empty poll, which would otherwise keep a core busy until the epoch is complete
+                return pa.record_batch({"line": pa.array([], pa.string())})
+            rows = plain(source)
+            self.read[id(source)] = done + (rows.num_rows if rows is not None else 0)
+            return rows
+
+        patch(sources, "CHUNK", 12 * LINES_AN_EPOCH)
+        patch(sources.TextSource, "read", read)
+
+
+@dataclass
+class Lines:
+    """The job in one folder, on any of several stores. gate: see there."""
+
+    folder: Path
+    gate: Gate
+
+    def run(
+        self, store: str = "a", *, epochs: int | None = None, at: Callable[[int], None] = lambda n: None, **more: object
+    ) -> Outcome:
+        """Run to the end, or ask for a stop as SIGTERM does once so many epochs are complete. at: called with the
+        number of complete epochs of this run, as they come."""
+        self.gate.epochs, self.gate.read = 0, {}
+        services: list[Service] = []
+
+        def progress(p: Progress) -> None:
+            if p.epochs > self.gate.epochs:
+                self.gate.epochs = p.epochs
+                at(p.epochs)
+            if epochs is not None and p.epochs >= epochs and services:
+                services.pop().request_stop()
+
+        defaults: dict[str, object] = {"engine": "inline", "interval": 0.005, "workers": TASKS, "keep": None}
+        options = JobOptions(str(self.folder), "job.yaml", **{**defaults, **more})  # type: ignore[arg-type]
+        return run_job(topology(), str(self.folder / store), options, progress, services.append)
+
+    def resume(self, store: str = "a", **more: object) -> Outcome:
+        """From the newest complete epoch of the newest attempt's line."""
+        from abscli.recovery.planning import newest_whole
+
+        detail, _ = newest_whole(self.store(store))
+        return self.run(store, from_epoch=detail.facts.epoch, **more)  # type: ignore[arg-type]
+
+    def store(self, name: str = "a") -> NativeStore:
+        return NativeStore(LocalStorage(self.folder / name))
+
+    def complete(self, name: str = "a") -> list[int]:
+        """The complete epochs of a store."""
+        store = self.store(name)
+        return [epoch for epoch in store.epoch_numbers() if store.has_manifest(epoch)]
+
+    @property
+    def sink(self) -> SinkFolder:
+        return SinkFolder(str(self.folder / "out"))
+
+    def wrong(self) -> dict[str, int]:
+        """How much more or less often than once each line is visible, where it is not once."""
+        shown: Counter[str] = Counter()
+        for name in self.sink.visible():
+            rows = (self.folder / "out" / name).read_text().splitlines()
+            shown.update(json.loads(row)["line"] for row in rows)
+        due = Counter(line for file in (self.folder / "in").iterdir() for line in file.read_text().splitlines())
+        return {line: shown[line] - due[line] for line in shown.keys() | due.keys() if shown[line] != due[line]}
+
+
+def main() -> None:
+    """FOLDER STORE FROM_EPOCH WHERE N SIGNAL: the job, which sends itself the signal at the N-th call of WHERE.
+
+    WHERE: `manifest` (all have acked, nothing of the outcome is written) or `reveal` (the manifest is written); calls
+    for epochs that have no rows for the sink do not count.
+    """
+    from abscli.engine import journal, outputs
+
+    folder, store, from_epoch, where, n, number = sys.argv[1:]
+    left = int(n)
+
+    def before(plain: Callable[..., object], parts: int) -> Callable[..., object]:
+        """parts: which of the arguments."""
+
+        def call(*arguments: Any, **options: object) -> object:
+            nonlocal left
+            if left and any(part.sink for part in arguments[parts]):
+                left -= 1
+                if not left:
+                    os.kill(os.getpid(), int(number))
+            return plain(*arguments, **options)
+
+        return call
+
+    if where == "manifest":
+        journal.complete = before(journal.complete, 3)  # type: ignore[assignment]
+    else:
+        outputs.Outputs.reveal = before(outputs.Outputs.reveal, 1)  # type: ignore[assignment,method-assign]
+    gate = Gate()
+    gate.install(setattr)
+    Lines(Path(folder), gate).run(store, from_epoch=int(from_epoch) if from_epoch else None)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from abscli.engine.errors import EngineError
+    from formats.errors import FormatError
+
+    try:
+        main()
+    except (EngineError, FormatError) as error:
+        sys.exit(f"{type(error).__name__}: {error.message}")
