@@ -26,6 +26,8 @@ class Code(StrEnum):
     MANIFEST_UNREADABLE = "manifest-unreadable"
     MISPLACED_KEY = "misplaced-key"
     STALE_PATH = "stale-path"
+    SINK_PART_MISSING = "sink-part-missing"
+    SINK_PART_UNNAMED = "sink-part-unnamed"
 
 
 HARMLESS = frozenset({Code.UNREFERENCED_FILE, Code.STALE_PATH})
