@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ from formats.native import layout
 from formats.native.evidence import open_for_validation
 from formats.native.probe import Prober
 from formats.native.sink import epoch_of_part, part_name, staged_path
+from tests.archives import extract
 from tests.lines_job import Gate, Lines, topology, write_lines
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -429,3 +431,55 @@ def test_output_that_another_store_took_over_or_that_is_not_here_is_not_judged(l
     assert any(Code.SINK_PART_MISSING in row.unchecked for row in report.epochs)
     shutil.rmtree(lines.folder / "out")
     assert output_findings(validated(lines)) == []
+
+
+# -- a store of version 1, with what it left in its sink ------------------------------------------------------
+# Five epochs, two more from the third, and one whose parts of two epochs were never shown, as after a SIGKILL.
+
+
+@pytest.fixture
+def first_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lines:
+    with tarfile.open(ROOT / "tests" / "data" / "store-1-with-sink.tar.gz") as archive:
+        extract(archive, tmp_path / "job")
+    gate = Gate()
+    gate.install(monkeypatch.setattr)
+    return Lines(tmp_path / "job", gate)
+
+
+def test_a_resume_brings_a_store_of_version_1_up_and_shows_what_it_had_not_shown(first_version: Lines) -> None:
+    first_version.resume(epochs=1)
+    assert first_version.store().facts.version == "2.0"
+    assert not first_version.sink.staged()
+    first_version.resume()
+    assert first_version.wrong() == {}
+    assert output_findings(validated(first_version)) == []
+
+
+def test_the_other_branch_of_a_store_of_version_1_comes_back_from_where_it_was_set_aside(first_version: Lines) -> None:
+    first_version.run(from_epoch=6, epochs=1)
+    first_version.run(from_epoch=14, epochs=1)
+    first_version.run(from_epoch=5)
+    assert first_version.wrong() == {}
+
+
+def test_a_store_of_version_1_that_was_brought_up_and_then_killed_still_owns_its_sink(
+    first_version: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(*arguments: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("abscli.engine.attempt.put_attempt", kill)
+        with pytest.raises(Killed):
+            first_version.resume()
+    assert first_version.store().facts.version == "2.0"
+    first_version.resume()
+    assert first_version.wrong() == {}
+
+
+def test_another_store_does_not_write_the_sink_of_a_store_of_version_1(first_version: Lines) -> None:
+    with pytest.raises(UsageError, match="did not write"):
+        first_version.run("b")
