@@ -176,18 +176,17 @@ def _watermarks(history: list[BatchEvidence]) -> Iterator[Said]:
         begun = batch.offsets.watermark if batch.offsets else None
         if left is None or begun is None or left == begun or before.batch != batch.batch - 1:
             continue
-        message = f"begins with watermark {begun}, and batch {before.batch} left {left}"
-        if not _goes_back(before):
+        # A third value tells which is wrong: watermarks grow, from what a batch begins with to what it leaves.
+        first = before.offsets.watermark if before.offsets else None
+        last = batch.commit.watermark if batch.commit else None
+        early = left < begun and first is not None and left < first
+        late = left > begun and last is not None and last < left
+        if not (early or late):
+            message = f"begins with watermark {begun}, and batch {before.batch} left {left}"
             yield layout.offsets(batch.batch), message, batch.batch
-        if begun >= left and not _goes_back(batch):
+        if early or late or left > begun or last is None or last >= begun:
             message = f"leaves watermark {left}, and batch {batch.batch} began with {begun}"
             yield layout.commits(before.batch), message, before.batch
-
-
-def _goes_back(batch: BatchEvidence) -> bool:
-    begun = batch.offsets.watermark if batch.offsets else None
-    left = batch.commit.watermark if batch.commit else None
-    return begun is not None and left is not None and left < begun
 
 
 def _commits(evidence: CheckpointEvidence) -> Iterator[Said]:

@@ -13,7 +13,7 @@ from functools import partial
 
 from formats.spark import layout, logs
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
-from formats.spark.codings import Family, expected_partitions, families
+from formats.spark.codings import Family, expected_partitions, families, fits
 from formats.spark.evidence import PartitionEvidence, PartitionWork, Problem, problem_of
 from formats.spark.offsets import Commit, Offsets
 from formats.spark.operators import OperatorInfo, StoreInfo, metadata_path, schema_here
@@ -21,7 +21,7 @@ from formats.spark.probe import probe
 from formats.spark.replay import partition_files
 from formats.spark.source_log import SourceEvidence, read_source
 from formats.spark.sources import is_file_source
-from formats.storage import Storage
+from formats.storage import Storage, common_name
 
 
 @dataclass(slots=True)
@@ -120,6 +120,9 @@ def gather(
         stale += _stale(checkpoint, operator)
         for index, store in enumerate(operator.stores):
             known = _families(checkpoint, operator, store, newest, problems)
+            if operator.path is not None and known is not None and not fits(operator.name, known):
+                message = f"calls operator {operator.id} {operator.name}, and its state is not of that kind"
+                problems.append(Problem("log-mismatch", operator.path, message, True))
             partitions = counts or {store.partitions}
             for partition in checkpoint.partitions(operator.id) if unread is None else ():
                 if counts and partition >= max(counts):
@@ -328,7 +331,10 @@ def _stale(checkpoint: Checkpoint, operator: OperatorInfo) -> list[Problem]:
 
 def _plain(uri: str) -> str:
     """A path or URI so that the same place is written in one way."""
-    return posixpath.normpath(re.sub(r"^file:/*", "/", uri))
+    uri = common_name(re.sub(r"^(file:/*|dbfs:/*(?=.))", lambda lead: "/" if lead[0][0] == "f" else "/dbfs/", uri))
+    scheme, slashes, path = uri.rpartition("://")
+    scheme = {"abfss": "abfs"}.get(scheme, scheme)
+    return scheme + slashes + posixpath.normpath(path)
 
 
 def _sources(checkpoint: Checkpoint, batches: list[BatchEvidence]) -> dict[str, SourceEvidence]:

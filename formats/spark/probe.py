@@ -179,9 +179,21 @@ class _Probe:
         found.records = len(records.keys)
         if records.lineage:
             self.files.know(records.lineage)
+            if (message := self._broken(file, records.lineage)) is not None:
+                found.problems.append(Problem("log-mismatch", found.path, message, False))
             found.since = min(version for version, _ in records.lineage)
         self.rows.keep(found, records.keys, records.values)
         return records
+
+    def _broken(self, file: StateFile, lineage: tuple[tuple[int, str], ...]) -> str | None:
+        """How the lineage of a changelog of checkpoint format 2 contradicts its name or the commits; None if not."""
+        version, uuid = max(lineage)
+        if version != file.version - 1:
+            return f"was made of version {version}, and is version {file.version}: it is a copy of another"
+        known = self.files.id_of(version)
+        if self.files.log(file.version) == file and known is not None and known != uuid:
+            return f"was made of version {version} with id {uuid}, and {known} was committed"
+        return None
 
     def _snapshot(self, file: StateFile, found: FileEvidence) -> dict[bytes, bytes] | None:
         if file.kind == "snapshot":
