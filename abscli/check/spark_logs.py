@@ -184,7 +184,9 @@ def _watermarks(history: list[BatchEvidence]) -> Iterator[Said]:
         if not (early or late):
             message = f"begins with watermark {begun}, and batch {before.batch} left {left}"
             yield layout.offsets(batch.batch), message, batch.batch
-        if early or late or left > begun or last is None or last >= begun:
+        behind = first is not None and begun < first
+        ahead = last is not None and begun > last
+        if not (behind or ahead):
             message = f"leaves watermark {left}, and batch {batch.batch} began with {begun}"
             yield layout.commits(before.batch), message, before.batch
 
