@@ -20,6 +20,7 @@ class Code(StrEnum):
     UNREADABLE = "unreadable"
     UNREFERENCED_FILE = "unreferenced-file"
     MISSING_LOG = "missing-log"
+    LOG_MISMATCH = "log-mismatch"
     CONSERVATION = "conservation"
     POSITION_REGRESSED = "position-regressed"
     TOPOLOGY_MISSING = "topology-missing"
