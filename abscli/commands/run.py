@@ -136,7 +136,7 @@ def run(
         accept_missing=accept_missing_parts,
     )
     with job_progress(topology.job) as show:
-        outcome = run_job(topology, store, options, show)
+        outcome = run_job(topology, store, options, show, on_news=show.news)
     how = "finished" if outcome.finished else "stopped"
     result = {
         "schema": "abs.run", "version": "1.0", "job": topology.job, "store": store, "epoch": outcome.epoch,

@@ -13,6 +13,8 @@ import msgspec
 from abscli.engine.door import Door, new_token
 from abscli.engine.errors import EngineError, EngineStopped, JobFailed, UsageError
 from abscli.engine.journal import Journal
+from abscli.engine.lateness import Lateness
+from abscli.engine.news import EpochGivenUp, News, Stopping
 from abscli.engine.wire import (
     Connection,
     EpochAborted,
@@ -20,6 +22,7 @@ from abscli.engine.wire import (
     Failed,
     Go,
     Hello,
+    Lagging,
     Leave,
     Message,
     Ready,
@@ -84,6 +87,7 @@ class Service:
         interval: float | None,
         epoch_timeout: float,
         on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_news: Callable[[News], None] = lambda news: None,
     ) -> None:
         self.token = new_token()
         self.progress = Progress(epoch=coordinator.last_complete)
@@ -93,6 +97,8 @@ class Service:
         self._interval = interval
         self._epoch_timeout = epoch_timeout
         self._on_progress = on_progress
+        self._on_news = on_news
+        self._lateness = Lateness(epoch_timeout, range(workers))
         self._selector = selectors.DefaultSelector()
         self.wake = Wakeup(self._selector)
         self._door = Door(host, self.token, self._selector, self._admit, backlog=128)
@@ -105,13 +111,14 @@ class Service:
         self._leaving = False
         self._throttled = False
         self._stop = False
+        self._signal: int | None = None
         self._abandon: EngineError | None = None
         self._due_at = float("inf")
         self._deadlines: dict[int, float] = {}
 
-    def request_stop(self) -> None:
-        """Take one more epoch and stop; safe in a signal handler."""
-        self._stop = True
+    def request_stop(self, signal: int | None = None) -> None:
+        """Take one more epoch and stop; safe in a signal handler. signal: that asks for it, to be told."""
+        self._stop, self._signal = True, signal
         self.wake()
 
     def abandon(self, error: EngineError) -> None:
@@ -128,6 +135,9 @@ class Service:
                 for key, mask in self._selector.select(self._wait()):
                     key.data(mask)
                 self._door.keep_time()
+                if self._signal is not None:
+                    self._on_news(Stopping(self._signal, self._running))
+                    self._signal = None
                 if self._abandon is not None:
                     raise self._abandon
                 if not self._running and time.monotonic() - started > RENDEZVOUS_SECONDS:
@@ -164,6 +174,9 @@ class Service:
             self._do(TriggerDue())
         for epoch in [e for e, at in self._deadlines.items() if now >= at]:
             self._do(TimedOut(epoch))
+            self._lateness.given_up(epoch, now)
+        if (late := self._lateness.due(now, self._coordinator.last_complete)) is not None:
+            self._on_news(late)
         self.progress.open_epochs = self._coordinator.open_epochs
         self._on_progress(self.progress)
 
@@ -188,12 +201,15 @@ class Service:
                 case Complete(epoch):
                     self.progress.epoch = self._coordinator.last_complete
                     self.progress.epochs += 1
+                    self._lateness.complete()
                     self._tell(EpochComplete(epoch))
+                    self._on_news(self._journal.newest)
                     self._journal.prune()
                     if self._coordinator.draining:
                         self._due_at = min(self._due_at, time.monotonic() + DRAIN_SECONDS)
                 case Abort(epoch, reason):
                     self._journal.abort(epoch, reason)
+                    self._on_news(EpochGivenUp(epoch, time.time(), reason))
                     self._deadlines.pop(epoch, None)
                     self._tell(EpochAborted(epoch))
                 case Finish():
@@ -242,6 +258,8 @@ class Service:
                 self._do(SourceEnded(task))
             case Status() as status:
                 self._note(status)
+            case Lagging() as answer:
+                self._lateness.answered(answer)
             case Failed(_, message, hint, code, detail):
                 kind: type[EngineError] = {6: EngineStopped, 7: JobFailed, 2: UsageError}.get(code, EngineError)
                 error = kind(message, hint=hint if hint or code == 2 else self._journal.hint())

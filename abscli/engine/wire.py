@@ -121,6 +121,27 @@ class Status(msgspec.Struct, frozen=True, tag=True):
     circulating: int
 
 
+class Lag(msgspec.Struct, frozen=True):
+    """What a task was doing for an epoch when that was given up. doing: `begin`, `align`, `log` or `write`; awaits: the
+    channels whose barrier it needed; queued: bytes before these in its queues; rows: of its state; seconds: since it
+    has been doing that, 0 where unknown."""
+
+    task: str
+    doing: str
+    awaits: tuple[str, ...] = ()
+    queued: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+
+
+class Lagging(msgspec.Struct, frozen=True, tag=True):
+    """A worker's tasks that had not acked an epoch when it heard that it is given up."""
+
+    worker: int
+    epoch: int
+    tasks: tuple[Lag, ...]
+
+
 class Throttle(msgspec.Struct, frozen=True, tag=True):
     """Sources pause while too much circulates. Barriers go on."""
 
@@ -159,6 +180,7 @@ Message = (
     | TaskAcked
     | SourceFinished
     | Status
+    | Lagging
     | Throttle
     | Failed
     | Leave

@@ -32,6 +32,7 @@ from abscli.engine.wire import (
     Go,
     Hello,
     JobSpec,
+    Lagging,
     Leave,
     Message,
     Ready,
@@ -154,6 +155,8 @@ class Worker:
                 for runner in self._runners:
                     runner.complete(epoch)
             case EpochAborted(epoch):
+                lags = [runner.lag(epoch) for runner in self._runners]
+                self._control.send_message(Lagging(self.number, epoch, tuple(lag for lag in lags if lag is not None)))
                 for runner in self._runners:
                     runner.abort(epoch)
             case Throttle(on):
