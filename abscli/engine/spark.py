@@ -24,9 +24,9 @@ import msgspec
 
 from abscli.engine.errors import EngineError, EngineStopped
 from abscli.engine.java import use_java
-from abscli.engine.scratch import scratch
 from abscli.engine.wire import JobSpec
 from formats.native.facts import digest
+from formats.scratch import scratch
 
 CONF = {
     "spark.ui.enabled": "false",
