@@ -114,7 +114,7 @@ def test_so_it_is_where_stderr_is_closed(tmp_path: Path) -> None:
 
 
 def test_a_caller_s_own_stdout_is_given_back(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    make(tmp_path, LOUD.replace("atexit.register", "str"), files=2, lines=5)
+    make(tmp_path, LOUD.replace('atexit.register(print, "at exit", flush=True)', ""), files=2, lines=5)
     before, copies = sys.stdout, os.listdir("/proc/self/fd")
     assert main(["run", str(tmp_path / "job.yaml"), "--store", str(tmp_path / "store"), "--engine", "inline"]) == 0
     sys.stdout.write("mine\n")

@@ -208,7 +208,7 @@ class SparkWorkers:
             context.parallelize([number], 1).mapPartitions(_worker_main(data, archive)).collect()
         except Exception as error:
             if not self._leaving:
-                abandon(EngineStopped(f"worker {number}: its Spark job failed: {first_line(error)}"))
+                abandon(_failure(number, error))
 
     def __enter__(self) -> SparkWorkers:
         return self
@@ -253,6 +253,17 @@ def _zip_modules(root: str) -> str | None:
     target = Path(scratch()) / f"abs-job-{digest(data)[:16]}.zip"
     target.write_bytes(data)
     return str(target)
+
+
+def _failure(number: int, error: Exception) -> EngineStopped:
+    """Why a worker's job failed: for the cluster's reason, where it gave the whole application up."""
+    given_up = "Application has been killed. Reason: "
+    reasons = [line.partition(given_up)[2] for line in _log(scratch()) if given_up in line]
+    if reasons:
+        return EngineStopped(
+            f"Spark gave the application up: {reasons[-1]}", hint="is --master right, and the cluster up?"
+        )
+    return EngineStopped(f"worker {number}: its Spark job failed: {first_line(error)}")
 
 
 def first_line(error: Exception) -> str:
