@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from abscli.engine import sources
+from abscli.engine import sources, worker
 from abscli.engine.job import run_job
 from abscli.engine.journal import Journal
 from abscli.engine.news import EpochGivenUp, News
@@ -30,7 +31,7 @@ def slow(batch):
     if not batch["line"][0].as_py().startswith("held"):
         time.sleep(0.05)
         return batch
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not (FOLDER / "gate").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     return batch
@@ -84,7 +85,7 @@ def test_what_an_abort_unblocks_goes_on_while_another_input_has_no_barrier(tmp_p
         if rows_then and (rows() > rows_then[0] + 100 or time.monotonic() > limit):
             (tmp_path / "gate").touch()
 
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 180
     options = inline(tmp_path, interval=0.05, epoch_timeout=1.0)
     outcome = run_job(two_inputs(), str(tmp_path / "store"), options, watch, on_news=told)
     assert outcome.finished
@@ -150,9 +151,25 @@ def test_parents_of_a_job_with_two_epochs_in_flight_form_one_line(
 # -- records of a split, over attempts ----------------------------------------------------------------------------
 
 
+SLOWLY = """
+import os, time
+from abscli.engine.functions import words as split
+
+def words(batch):
+    if not os.path.exists({gate!r}):
+        time.sleep(0.1)
+    return split(batch)
+"""
+
+
 def test_records_of_a_split_are_counted_on_where_a_job_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "CHUNK", 2048)
+    monkeypatch.setattr(worker, "CHANNEL_BYTES", 4096)  # so that sources wait for the slow function
     write_words(tmp_path, lines=5_000)
+    (tmp_path / "slowly.py").write_text(SLOWLY.format(gate=str(tmp_path / "gate")))
+    plain = word_count()
+    slow = msgspec.structs.replace(plain.operators[1], function="slowly:words")
+    topology = msgspec.structs.replace(plain, operators=(plain.operators[0], slow, *plain.operators[2:]))
     services: list[Service] = []
 
     def stop(progress: Progress) -> None:
@@ -160,7 +177,8 @@ def test_records_of_a_split_are_counted_on_where_a_job_goes_on(tmp_path: Path, m
             services.pop().request_stop()
 
     options = inline(tmp_path, interval=0.01)
-    stopped = run_job(word_count(), str(tmp_path / "store"), options, stop, services.append)
+    stopped = run_job(topology, str(tmp_path / "store"), options, stop, services.append)
+    (tmp_path / "gate").touch()
     assert not stopped.finished
     store = NativeStore(LocalStorage(tmp_path / "store"))
 
@@ -169,5 +187,5 @@ def test_records_of_a_split_are_counted_on_where_a_job_goes_on(tmp_path: Path, m
 
     middle = records(stopped.epoch)
     assert any(0 < (count or 0) < 5_000 for count in middle.values())
-    ended = run_job(word_count(), str(tmp_path / "store"), inline(tmp_path, from_epoch=stopped.epoch))
+    ended = run_job(topology, str(tmp_path / "store"), inline(tmp_path, from_epoch=stopped.epoch))
     assert records(ended.epoch) == dict.fromkeys(middle, 5_000)

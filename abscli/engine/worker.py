@@ -56,6 +56,8 @@ CIRCULATING_BYTES = 32 << 20
 
 BUG = "this is a bug; run with -vv for the traceback"
 CONNECT_SECONDS = 30.0
+DIAL_SECONDS = 2.0
+"""One try of these."""
 
 ARRIVAL_SECONDS = 60.0
 """Time for channels that have been dialled to come through the door, once everybody is ready."""
@@ -95,7 +97,11 @@ class Worker:
         self._lost: tuple[float, str] | None = None
         host = spec.address[0] if spec.address[0].startswith("127.") else socket.gethostbyname(socket.gethostname())
         self._door = Door(host, spec.token, self._selector, self._admit, backlog=1024)
-        self._control = self._dial_coordinator()
+        try:
+            self._control = self._dial_coordinator()
+        except BaseException:
+            self._close_idle()
+            raise
 
     def _dial_coordinator(self) -> Connection:
         hello = Hello(self.number, *self._door.address, os.getpid())
@@ -107,8 +113,7 @@ class Worker:
         try:
             while not self._leave:
                 busy = self._work()
-                for key, mask in self._selector.select(0 if busy else 0.1):
-                    key.data(mask)
+                self._serve(0 if busy else 0.1)
                 self._door.keep_time()
                 while not self._later.empty():
                     self._later.get()()
@@ -118,6 +123,11 @@ class Worker:
             self._control.send_message(_failure(self.number, error))
         finally:
             self._close()
+
+    def _serve(self, seconds: float) -> None:
+        """What has come on any socket, waiting for at most so long."""
+        for key, mask in self._selector.select(seconds):
+            key.data(mask)
 
     def _work(self) -> bool:
         """One item of every task that can go on."""
@@ -182,6 +192,7 @@ class Worker:
             self._inboxes.update(runner.inboxes)
         senders = {channel: channel.partition("->")[0] for channel in self._inboxes}
         self._awaited = {channel for channel, task in senders.items() if self._worker_of(task) != self.number}
+        self._door.open()
         back = {channel for channel, inbox in self._inboxes.items() if inbox.back}
         for runner in self._runners:
             outs: list[Inbox | Connection] = []
@@ -191,7 +202,6 @@ class Worker:
                     if channel not in back and not route.back:
                         outs.append(target)
             self._blocked_by[runner.machine.name] = outs
-        self._door.open()
         self._control.send_message(Ready(self.number))
 
     def _call_later(self, function: Callable[[], None]) -> None:
@@ -248,8 +258,7 @@ class Worker:
 
     def _dial(self, channel: str, addresses: tuple[tuple[str, int], ...]) -> Connection:
         peer = self._worker_of(channel.partition("->")[2])
-        hello = ChannelHello(channel, self.spec.attempt)
-        sock = dial(addresses[peer], self.spec.token, hello, seconds=CONNECT_SECONDS)
+        sock = self._connected(addresses[peer], ChannelHello(channel, self.spec.attempt))
 
         def lost() -> None:
             self._lost = self._lost or (time.monotonic(), f"lost the connection of {channel} to worker {peer}")
@@ -257,6 +266,18 @@ class Worker:
         connection = Connection(sock, self._selector, lambda *_: None, lost)
         self._senders[channel] = connection
         return connection
+
+    def _connected(self, address: tuple[str, int], hello: ChannelHello) -> socket.socket:
+        """A connection to a peer. While the queue of its door is full of others, ours is served: it may wait for us."""
+        until = time.monotonic() + CONNECT_SECONDS
+        while True:
+            try:
+                return dial(address, self.spec.token, hello, seconds=DIAL_SECONDS)
+            except TimeoutError:
+                if time.monotonic() > until:
+                    raise
+                self._serve(0)
+                self._door.keep_time()
 
     def _admit(self, hello: Message, sock: socket.socket) -> bool:
         """A sender is there; not one of another attempt, nor a second one of a channel."""
@@ -286,6 +307,11 @@ class Worker:
         self._control.finish(5.0)
         for connection in [*self._senders.values(), *(incoming.connection for incoming in self._incoming)]:
             connection.close()
+        self._close_idle()
+
+    def _close_idle(self) -> None:
+        """What a worker has before it has met anybody."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
         self._door.close()
         self._selector.close()
         self._wakeup.close()
