@@ -97,13 +97,17 @@ def test_what_an_abort_unblocks_goes_on_while_another_input_has_no_barrier(tmp_p
 # -- what the journal writes of it --------------------------------------------------------------------------------
 
 
+ATTEMPT = "a" * 32
+
+
 @pytest.fixture
 def journal() -> tuple[Storage, Topology, Journal]:
     storage, topology = MemoryStorage(), word_count()
     create(storage, topology.job)
     attempt = AttemptFacts(
         attempt=1, kind="run", generation=1, parent=0, first_epoch=1, policy="aligned",
-        topology_sha256=put_topology(storage, topology), directory="/", started=now(), **header(AttemptFacts),
+        topology_sha256=put_topology(storage, topology), directory="/", started=now(), id=ATTEMPT,
+        **header(AttemptFacts),
     )  # fmt: skip
     put_attempt(storage, attempt)
     return storage, topology, Journal(storage, topology, attempt, keep=None, directory_hint="job.yaml")
@@ -115,7 +119,7 @@ def ack_all(storage: Storage, topology: Topology, epoch: int) -> None:
             part = PartFacts(
                 epoch=epoch, attempt=1, task=task_name(op.id, i), state=(), rows=0, logs=(), sent={}, received={},
                 positions=None, round_robin={}, connector=None, sink=(), finished=False, alignment=0.0, sync=0.0,
-                async_=0.0, **header(PartFacts),
+                async_=0.0, attempt_id=ATTEMPT, **header(PartFacts),
             )  # fmt: skip
             put_part(storage, part)
 

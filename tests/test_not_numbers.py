@@ -15,6 +15,7 @@ from abscli.engine import sources
 from abscli.engine.errors import JobFailed
 from abscli.engine.job import run_job
 from abscli.engine.sinks import JsonLinesSink
+from formats.native.sink import staged_path
 from formats.predicate import BadPredicate, filtered, may_hold, parse_predicate
 from formats.topology import Aggregate, Edge, Kind, Operator, Partition, Topology
 from tests.jobs import inline, operator, output_rows
@@ -159,14 +160,14 @@ def test_text_that_is_the_name_of_a_number_stays_text(tmp_path: Path) -> None:
 
 
 def test_within_lists_and_structs_they_are_named_too(tmp_path: Path) -> None:
-    sink = JsonLinesSink(operator("out", Kind.SINK, connector={"type": "jsonl", "path": "out"}), 0, str(tmp_path))
+    out = operator("out", Kind.SINK, connector={"type": "jsonl", "path": "out"})
+    sink = JsonLinesSink(out, 0, str(tmp_path), "a" * 32)
     kind = pa.struct([("x", pa.float32()), ("l", pa.list_(pa.float64()))])
     rows = [{"s": {"x": math.inf, "l": [math.nan, None, 2.0]}, "y": -math.inf}, {"s": None, "y": None}]
     sink.write(pa.record_batch([pa.array([r["s"] for r in rows], kind), pa.array([r["y"] for r in rows])], ["s", "y"]))
     parts, stage = sink.cut(1)
     stage()
-    sink.commit(1)
-    lines = (tmp_path / "out" / parts[0].name).read_text().splitlines()
+    lines = (tmp_path / "out" / staged_path("a" * 32, parts[0].name)).read_text().splitlines()
     assert [json.loads(line, parse_constant=pytest.fail) for line in lines] == [
         {"s": {"x": "Infinity", "l": ["NaN", None, 2.0]}, "y": "-Infinity"}, {"s": None, "y": None},
     ]  # fmt: skip
