@@ -330,7 +330,7 @@ from tests.jobs import inline, last_counts, word_count
 made = door.Door.__init__
 def noted(self, *args, **more):
     made(self, *args, **more)
-    os.write(2, f"{self.address[1]}\n".encode())  # in one piece: workers are threads
+    os.write(2, f"{self.address[1]}\\n".encode())  # in one piece: workers are threads
     sys.stdin.readline()  # the crowd stands before it
 door.Door.__init__ = noted
 folder = Path(sys.argv[1])
