@@ -14,6 +14,7 @@ from abscli.check.diff_rows import Compared, compare
 from formats.keys import NTH, key_arrays, last_of_each, numbered, plain_column
 from formats.native.hashing import key_groups
 from formats.query import HIDDEN
+from formats.scratch import scratch
 
 BUCKETS = 64
 MEMORY = 96 << 20
@@ -77,7 +78,7 @@ def compare_any(
 
     Without key columns whole rows are keys, and may be there several times. Both sides have the same key columns.
     """
-    with tempfile.TemporaryDirectory(prefix="abs-diff-") as folder:
+    with tempfile.TemporaryDirectory(prefix="diff-", dir=scratch()) as folder:
         sides = []
         for name, batches in (("left", left), ("right", right)):
             (Path(folder) / name).mkdir()

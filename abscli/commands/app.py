@@ -11,6 +11,10 @@ from typer.core import TyperCommand, TyperGroup
 from abscli.commands.coercion import lighten
 from abscli.commands.options import Quiet, Verbose
 from abscli.commands.overview import COMMANDS, overview, width
+from abscli.commands.results import keep_stdout
+
+RUN_OTHERS_CODE = frozenset({"run", "restore", "demo", "topology", "state", "validate"})
+"""Commands in which functions of a job, Spark or Java may run, and print."""
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
@@ -30,6 +34,12 @@ class AbsCommand(TyperCommand):
             if isinstance(param.envvar, str):  # ABS_RUN_MASTER is closer than ABS_MASTER
                 own = f"ABS_{name}_{param.name}".upper().replace("-", "_")
                 param.envvar = [own, param.envvar]
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs it; stdout is for its results alone."""
+        if self.name in RUN_OTHERS_CODE:
+            keep_stdout()
+        return super().invoke(ctx)
 
     def get_help_option(self, ctx: Any) -> Any:
         """As Typer makes it, with the light coercion."""

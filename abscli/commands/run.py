@@ -100,7 +100,12 @@ def run(
     A sink belongs to one store at a time, and no two jobs write it at once. Before the job starts, the parts of the
     output that the kept epochs name are looked for; where one is gone the run is refused.
 
-    SIGTERM and SIGINT take a last epoch, commit it and leave; a second signal leaves at once.
+    Where stderr is no terminal, a line an epoch says when it was complete, how long it took, and how many records were
+    read and bytes written. What functions of the job print goes there too: stdout has the result alone. When several
+    epochs in a row exceed --epoch-timeout, a warning names the tasks that are slow.
+
+    SIGTERM and SIGINT take a last epoch, commit it and leave; a second signal leaves at once (the same one within half
+    a second counts once, as 'timeout' sends it twice).
     """
     from abscli.commands.running import (
         again_json,
@@ -136,7 +141,7 @@ def run(
         accept_missing=accept_missing_parts,
     )
     with job_progress(topology.job) as show:
-        outcome = run_job(topology, store, options, show)
+        outcome = run_job(topology, store, options, show, on_news=show.news)
     how = "finished" if outcome.finished else "stopped"
     result = {
         "schema": "abs.run", "version": "1.0", "job": topology.job, "store": store, "epoch": outcome.epoch,
