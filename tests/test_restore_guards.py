@@ -1,0 +1,116 @@
+"""What `abs restore` refuses: paths that a store chooses, files that are not its own, a job that has run since."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from abscli.engine.errors import EngineError
+from abscli.engine.job import run_job
+from abscli.engine.sinks import STAGED
+from abscli.recovery.planning import plan_recovery
+from abscli.recovery.restore import check_plan, restore
+from formats.errors import StalePlan
+from formats.native.reader import NativeStore
+from formats.plan import encode
+from formats.storage import LocalStorage
+from tests.hostile import change_tasks
+from tests.jobs import inline, last_counts, word_count, write_words
+from tests.test_cli_jobs import JOB, abs_, fingerprint
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    write_words(folder)
+    (folder / "job.yaml").write_text(JOB)
+    run_job(word_count(), str(folder / "store"), inline(folder, keep=None))
+    return folder
+
+
+@pytest.fixture
+def job(finished: Path, tmp_path: Path) -> Path:
+    shutil.copytree(finished, tmp_path / "job")
+    return tmp_path / "job"
+
+
+def opened(job: Path) -> NativeStore:
+    return NativeStore(LocalStorage(job / "store"))
+
+
+def test_a_plan_of_a_native_store_needs_the_job_file(job: Path) -> None:
+    """Also where no code is needed: else the store would say which files are read and which folders are written."""
+    (job / "plan.json").write_bytes(encode(plan_recovery(opened(job))))
+    before = fingerprint(job)
+    for more in (("--yes",), ("--dry-run",)):
+        done = abs_("restore", job / "plan.json", "--engine", "inline", *more)
+        assert done.returncode == 2
+        assert "--job" in done.stderr
+    assert fingerprint(job) == before
+
+
+def test_only_what_a_sink_staged_is_deleted_from_its_staging_folder(job: Path) -> None:
+    staged = job / "out" / STAGED
+    staged.mkdir(exist_ok=True)
+    ours = ["part-00000-0000000099.jsonl", ".open-00001-0123abcd"]
+    others = ["notes.txt", "part-1.jsonl", ".open-00001-0123abcd.bak", "part-00000-0000000099.jsonl.gz"]
+    for name in (*ours, *others):
+        (staged / name).write_text("x")
+    (staged / "kept").mkdir()
+    run_job(word_count(), str(job / "store"), inline(job, keep=None, from_epoch=opened(job).latest()))
+    assert sorted(path.name for path in staged.iterdir()) == sorted([*others, "kept"])
+
+
+@pytest.mark.parametrize("split", ["../secret.txt", "{absolute}", "in/../../secret.txt", "job.yaml"])
+def test_a_store_does_not_choose_which_files_a_source_reads(job: Path, split: str) -> None:
+    secret = job.parent / "secret.txt"
+    secret.write_text("the secret\n")
+    named = split.format(absolute=secret)
+
+    def point_elsewhere(parts: list[dict[str, Any]]) -> None:
+        source = next(part for part in parts if part["task"] == "lines/0")
+        source["finished"] = False
+        source["positions"].append({"split": named, "offset": 0, "records": 0})
+
+    epoch = opened(job).latest()
+    assert epoch is not None
+    change_tasks(job / "store", epoch, point_elsewhere)
+    before = last_counts(job)
+    with pytest.raises(EngineError, match="does not name it") as refused:
+        run_job(word_count(), str(job / "store"), inline(job, keep=None, from_epoch=epoch))
+    assert refused.value.exit_code == 3
+    assert last_counts(job) == before
+
+
+def test_a_plan_holds_until_the_job_runs_again_and_says_that_it_has(job: Path) -> None:
+    """Every file that the plan lists is still there and whole: it is the new attempt alone that makes it stale."""
+    store = opened(job)
+    plan = plan_recovery(store)
+    check_plan(plan, store, word_count())
+    run_job(word_count(), str(job / "store"), inline(job, keep=None, from_epoch=plan.epoch))
+    with pytest.raises(StalePlan, match=r"the job has run since: there is attempts/000002\.json"):
+        check_plan(plan, opened(job), word_count())
+
+
+def test_a_plan_that_lists_too_little_of_its_epoch_is_refused(job: Path) -> None:
+    import msgspec
+
+    store = opened(job)
+    plan = plan_recovery(store)
+    state = next(item for item in plan.inputs if item.path.endswith(".parquet"))
+    fewer = msgspec.structs.replace(plan, inputs=tuple(item for item in plan.inputs if item != state))
+    with pytest.raises(StalePlan, match="does not list every file"):
+        check_plan(fewer, store, word_count())
+
+
+def test_a_job_that_runs_between_the_check_and_the_restore_is_noticed_under_the_lock(job: Path) -> None:
+    """The command checks before it asks; only what holds once the store is held counts."""
+    plan = plan_recovery(opened(job))
+    run_job(word_count(), str(job / "store"), inline(job, keep=None, from_epoch=plan.epoch))
+    before = fingerprint(job)
+    with pytest.raises(StalePlan, match="the job has run since"):
+        restore(plan, word_count(), inline(job, keep=None))
+    assert fingerprint(job) == before
