@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from formats.native import layout
 from formats.native.facts import SEAL, digest
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def sealed(facts: dict[str, Any]) -> bytes:
@@ -51,3 +57,53 @@ def change_graph(store: Path, changes: Callable[[dict[str, Any]], object]) -> st
         if "topology_sha256" in json.loads(file.read_bytes()):
             change(file, lambda facts: facts.update(topology_sha256=new))
     return new
+
+
+def replace_file(store: Path, epoch: int, suffix: str, data: bytes, rows: int) -> str:
+    """Put other bytes in place of the first file that an epoch wrote and whose name ends so; its facts agree."""
+    named = {"bytes": len(data), "rows": rows, "sha256": digest(data)}
+    paths: list[str] = []
+
+    def point(parts: list[dict[str, Any]]) -> None:
+        for part in parts:
+            for file in (*part["state"], *(log["file"] for log in part["logs"])):
+                if not paths and file["path"].endswith(suffix) and layout.epoch_of(file["path"]) == epoch:
+                    paths.append(file["path"])
+                    file.update(named)
+
+    change_tasks(store, epoch, point)
+    (store / paths[0]).write_bytes(data)
+    return paths[0]
+
+
+MEASURE = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[2:])
+with open(sys.argv[1], "w") as peak:
+    peak.write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
+sys.exit(code)
+"""
+"""Stands between: a process counts as its own what the one that it was forked from had in memory."""
+
+
+class Ran(NamedTuple):
+    """A command that has ended. peak: bytes that it had in memory at most."""
+
+    code: int
+    out: str
+    err: str
+    peak: int
+
+
+def measured(*arguments: object, timeout: float = 300, stdin: int | None = subprocess.DEVNULL) -> Ran:
+    """Run `abs` in a process of its own, and see how much memory it takes."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("ABS_")} | {"PYTHONPATH": str(ROOT)}
+    with tempfile.NamedTemporaryFile("r") as peak:
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", MEASURE, peak.name, sys.executable, "-m", "abscli.commands.main",
+             *map(str, arguments)],
+            capture_output=True, text=True, timeout=timeout, stdin=stdin, env=environment,
+        )  # fmt: skip
+        ran = Ran(done.returncode, done.stdout, done.stderr, int(peak.read()) * 1024)
+    assert "Traceback" not in ran.err + ran.out, ran.err[-3000:]
+    return ran

@@ -13,6 +13,10 @@ from abscli.commands.overview import COMMANDS, overview, width
 WITH_FUNCTIONS = frozenset({"run", "restore", "demo"})
 """Commands that run functions of a job, which may multiply matrices."""
 
+UNBOUNDED = WITH_FUNCTIONS | {"simulate"}
+"""Commands that may take as much memory as there is: the state of a job, the worlds of a search. What others read was
+often written by somebody else."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `abs` with `argv` (default: the process's own) and returns its exit code. Never raises."""
@@ -21,6 +25,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _print_overview()
     if args[0] not in WITH_FUNCTIONS:  # the threads of numpy's BLAS cost 0.1 s to start, and nothing here needs them
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if argv is None and next((word for word in args if word in COMMANDS), None) not in UNBOUNDED:
+        from formats.bounds import bound_memory
+
+        bound_memory()
     from abscli.commands import output
 
     output.voice.quiet, output.voice.verbose = False, 0
@@ -95,6 +103,10 @@ def _message(error: BaseException, code: int) -> tuple[str, str | None]:
     if isinstance(error, OSError) and code != 1:
         hint = "run it as a user who may, such as the job's own" if isinstance(error, PermissionError) else None
         return error.strerror or str(error), getattr(error, "hint", hint)
+    if isinstance(error, MemoryError):
+        from formats.bounds import too_much
+
+        return too_much(), "`abs validate` says which file it is, where one is damaged or was made to be so"
     if code == 1 and not hasattr(error, "exit_code"):
         text = " ".join(str(error).split())
         return (

@@ -23,7 +23,7 @@ from abscli.engine.wire import JobSpec
 from abscli.protocol.coordinator import Coordinator, Until
 from formats.native import lock
 from formats.storage import LocalStorage
-from formats.topology import Kind, Topology, task_name
+from formats.topology import MAX_CHANNELS, MAX_TASKS, Kind, Topology, size_of, task_name
 from formats.view import Repeat
 
 RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
@@ -76,7 +76,11 @@ class Outcome:
 
 
 def check_runnable(topology: Topology) -> None:
-    """UsageError for operators that cannot be run, and marks that the engine does not keep."""
+    """UsageError for operators that cannot be run, marks that the engine does not keep, more than a store can hold."""
+    for size, most, word in zip(size_of(topology), (MAX_TASKS, MAX_CHANNELS), ("tasks", "channels"), strict=True):
+        if size > most:
+            said = f"the job has {size:,} {word}, a store holds at most {most:,}"
+            raise UsageError(said, hint="lower its parallelism")
     for op in topology.operators:
         if op.kind not in RUNNABLE:
             raise UsageError(f"operator {op.id} is {op.kind}: it can be inspected and planned for, not run")
