@@ -89,7 +89,7 @@ def check_json(data: bytes, path: str, *, kind: type[FormatError] = Damaged) -> 
         )
 
 
-def read_user_file(path: str | os.PathLike[str], limit: int = USER_FILE) -> bytes:
+def read_user_file(path: str | os.PathLike[str], limit: int = USER_FILE, *, hint: str | None = None) -> bytes:
     """The bytes of a file that the user named, a pipe (`<(...)`) included; FormatError if it cannot be read or does not
     end: a device, or more than `limit` bytes."""
     name = os.fspath(path)
@@ -97,13 +97,13 @@ def read_user_file(path: str | os.PathLike[str], limit: int = USER_FILE) -> byte
         with open(name, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)) and not _is_empty_device(name):
-                raise FormatError("is no plain file", path=name)
+                raise FormatError("is no plain file", path=name, hint=hint)
             data = file.read(limit + 1)
     except (OSError, ValueError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-        raise FormatError(f"cannot be read: {reason.lower()}", path=name) from None
+        raise FormatError(f"cannot be read: {reason.lower()}", path=name, hint=hint) from None
     if len(data) > limit:
-        raise FormatError(f"has more than {limit} bytes, which is the most that is read", path=name)
+        raise FormatError(f"has more than {limit} bytes, which is the most that is read", path=name, hint=hint)
     return data
 
 

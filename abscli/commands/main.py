@@ -75,7 +75,7 @@ def _report(error: BaseException, args: list[str]) -> int:
         }
         if findings := _findings(error):
             told["errors"] = findings
-        output.say(json.dumps(told))
+        output.say(json.dumps(told).replace("\x7f", "\\u007f"))
         return known.code
     bold, plain = ("\x1b[1;31m", "\x1b[0m") if output.colour(sys.stderr) else ("", "")
     if path and path not in message:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -88,11 +87,13 @@ def restore(
     from abscli.planner.repeats import total
     from abscli.recovery import restore as recovery
     from abscli.recovery.flink_plan import is_flink_plan
+    from formats.bounds import check_json, read_user_file
     from formats.open import open_native
-    from formats.plan import decode, schema_of
+    from formats.plan import BadPlan, decode, schema_of
     from formats.topology_file import parse_topology
 
-    data = _read(plan)
+    data = read_user_file(plan)
+    check_json(data, plan, kind=BadPlan)
     if schema_of(data) == "abs.spark-plan":
         from abscli.commands.spark_recovery import restore_checkpoint
 
@@ -157,13 +158,6 @@ def restore(
     if not done.finished or until is Until.DRAINED:
         where = shlex.quote(os.path.relpath(done.store) if not os.path.isabs(done.store) else done.store)
         note(f"next: abs run {shlex.quote(job)}{inline} --store {where} --resume")
-
-
-def _read(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise typer.BadParameter(f"cannot read {path}: {error.strerror}", param_hint="'PLAN'") from None
 
 
 def _ask(planned: Plan, path: str) -> None:

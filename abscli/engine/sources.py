@@ -20,6 +20,10 @@ CHUNK = 1 << 20
 """Bytes read at a time; a batch holds the whole lines among them."""
 
 
+MAX_LINE = 256 << 20
+"""Bytes of a line, which has to fit into memory several times over."""
+
+
 class Source(Protocol):
     """One source task. positions: per split, offset in bytes and records so far; connector: what else to keep."""
 
@@ -91,6 +95,11 @@ class LineFiles:
                 file.seek(offset)
                 data = file.read(CHUNK)
                 while data and not data.endswith(b"\n"):
+                    if len(data) > MAX_LINE:
+                        raise JobFailed(
+                            f"task {self._task}: {path} has a line of more than {MAX_LINE} bytes, at byte {offset}",
+                            hint="is it a file of lines?",
+                        )
                     more = file.read(CHUNK)
                     if not more:
                         return data
