@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
+from collections.abc import Iterator
 
 from formats.errors import Damaged, FormatError
 
@@ -27,18 +29,31 @@ DECODED = 512 << 20
 
 EXPANSION = 200
 
+VARIABLE = "ABS_MEMORY"
+"""The environment's word for another bound than MEMORY: `4G`, `512M`, `0` for none."""
+
 _bound: int | None = None
+_own_process = False
 
 
-def bound_memory(bytes: int | None = None) -> None:
-    """From now on this process can have so much memory for data (MEMORY by default) and no more: MemoryError beyond.
+def own_process() -> None:
+    """This process is a command's own: it may be bounded. (A notebook, or a test, that calls one is not.)"""
+    global _own_process
+    _own_process = True
 
-    Nothing where the system knows no such limit, or a lower one stands already.
+
+def bound_memory() -> None:
+    """From now on this process can have so much memory for data (MEMORY, or ABS_MEMORY), and a MemoryError beyond.
+
+    Nothing where the process is not a command's own, the system knows no such limit, or a lower one stands already.
+    FormatError for a size in the environment that is none.
     """
     global _bound
     import resource
 
-    bytes = MEMORY if bytes is None else bytes
+    bytes = _wanted(os.environ.get(VARIABLE, ""))
+    if not _own_process or not bytes:
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = bytes + _stacks()
     if any(limit != resource.RLIM_INFINITY and limit <= wanted for limit in (soft, hard)):
@@ -46,6 +61,13 @@ def bound_memory(bytes: int | None = None) -> None:
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
         _bound = bytes
+
+
+def _wanted(text: str) -> int:
+    found = re.fullmatch(r"([0-9]{1,9})([kKmMgGtT]?)(i?[bB])?", text or f"{MEMORY >> 20}M")
+    if found is None:
+        raise FormatError(f"{VARIABLE} is {text[:40]!r}, which is no size", hint=f"{VARIABLE}=4G, or 0 for no bound")
+    return int(found[1]) << " kmgt".index(found[2].lower() or " ") * 10
 
 
 def lift_bound() -> None:
@@ -72,7 +94,19 @@ def too_much() -> str:
     """What a MemoryError means here, in words."""
     if _bound is None:
         return "takes more memory than there is"
-    return f"takes more than {_bound >> 20} MiB of memory, which is as much as a command that only reads may take"
+    return (
+        f"takes more than {_bound >> 20} MiB of memory, which is as much as a command that only reads may take "
+        f"({VARIABLE} raises it)"
+    )
+
+
+@contextlib.contextmanager
+def decoding(path: str | None) -> Iterator[None]:
+    """What takes too much memory within is Damaged at `path`: a file that was made so, or one for a larger bound."""
+    try:
+        yield
+    except MemoryError:
+        raise Damaged(too_much(), path=path) from None
 
 
 def check_json(data: bytes, path: str, *, kind: type[FormatError] = Damaged) -> None:

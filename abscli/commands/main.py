@@ -25,17 +25,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _print_overview()
     if args[0] not in WITH_FUNCTIONS:  # the threads of numpy's BLAS cost 0.1 s to start, and nothing here needs them
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if argv is None and next((word for word in args if word in COMMANDS), None) not in UNBOUNDED:
-        from formats.bounds import bound_memory
-
-        bound_memory()
     from abscli.commands import output
+    from formats import bounds
 
     output.voice.quiet, output.voice.verbose = False, 0
     try:
         try:
             from abscli.commands.app import app
 
+            if argv is None:
+                bounds.own_process()
+            if next((word for word in args if word in COMMANDS), None) not in UNBOUNDED:
+                bounds.bound_memory()
             code = app(args, prog_name="abs", standalone_mode=False)
         except SystemExit as leaving:
             code = leaving.code
@@ -106,7 +107,7 @@ def _message(error: BaseException, code: int) -> tuple[str, str | None]:
     if isinstance(error, MemoryError):
         from formats.bounds import too_much
 
-        return too_much(), "`abs validate` says which file it is, where one is damaged or was made to be so"
+        return too_much(), "`abs validate` names a file that was made to be so; ABS_MEMORY=4G allows more"
     if code == 1 and not hasattr(error, "exit_code"):
         text = " ".join(str(error).split())
         return (

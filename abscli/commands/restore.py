@@ -87,7 +87,7 @@ def restore(
     from abscli.planner.repeats import total
     from abscli.recovery import restore as recovery
     from abscli.recovery.flink_plan import is_flink_plan
-    from formats.bounds import check_json, read_user_file
+    from formats.bounds import bound_memory, check_json, read_user_file
     from formats.open import open_native
     from formats.plan import BadPlan, decode, schema_of
     from formats.topology_file import parse_topology
@@ -95,6 +95,7 @@ def restore(
     data = read_user_file(plan)
     check_json(data, plan, kind=BadPlan)
     if schema_of(data) == "abs.spark-plan":
+        bound_memory()  # what follows only reads; a job's state may be of any size
         from abscli.commands.spark_recovery import restore_checkpoint
 
         if job is not None:
@@ -102,6 +103,7 @@ def restore(
         restore_checkpoint(data, plan, to, dry_run=dry_run, form=output)
         return
     if is_flink_plan(data):
+        bound_memory()
         from abscli.commands import flink_recovery
 
         flink_recovery.restore(data, plan, to, output, dry_run=dry_run)
