@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +15,7 @@ import pytest
 
 from abscli.engine.errors import EngineError
 from abscli.engine.job import run_job
+from abscli.engine.service import Service
 from abscli.engine.sinks import STAGED
 from abscli.recovery.planning import plan_recovery
 from abscli.recovery.restore import check_plan, restore
@@ -17,7 +23,7 @@ from formats.errors import StalePlan
 from formats.native.reader import NativeStore
 from formats.plan import encode
 from formats.storage import LocalStorage
-from tests.hostile import change_tasks
+from tests.hostile import ROOT, change_tasks
 from tests.jobs import inline, last_counts, word_count, write_words
 from tests.test_cli_jobs import JOB, abs_, fingerprint
 
@@ -114,3 +120,98 @@ def test_a_job_that_runs_between_the_check_and_the_restore_is_noticed_under_the_
     with pytest.raises(StalePlan, match="the job has run since"):
         restore(plan, word_count(), inline(job, keep=None))
     assert fingerprint(job) == before
+
+
+# -- a restore that was broken off --------------------------------------------------------------------------
+
+
+def killed(job: Path, when: str, *more: object) -> None:
+    """A restore of the plan whose process is killed with SIGKILL: when it has recorded its attempt, or when it has
+    completed an epoch."""
+    place = '(job, "settle")' if when == "attempt" else '(journal, "complete")'
+    code = (
+        "import os, signal, sys\n"
+        "import abscli.engine.job as job\n"
+        "import abscli.engine.journal as journal\n"
+        f"place = {place}\n"
+        "inner = getattr(*place)\n"
+        "def last(*given, **named):\n"
+        "    done = inner(*given, **named)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "setattr(*place, last)\n"
+        "from abscli.commands.main import main\n"
+        "main(sys.argv[1:])\n"
+    )
+    words = ["restore", job / "plan.json", "--job", job / "job.yaml", "--engine", "inline", "--yes", *more]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("ABS_")} | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code, *map(str, words)], env=environment, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+
+
+def restored(job: Path, *more: object) -> subprocess.CompletedProcess[str]:
+    return abs_("restore", job / "plan.json", "--job", job / "job.yaml", "--engine", "inline", "--yes", *more)
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> tuple[Path, Counter[str]]:
+    """A job that was stopped half-way, and a plan for it."""
+    counts = write_words(tmp_path, files=4, lines=4000)
+    (tmp_path / "job.yaml").write_text(JOB)
+    stopped = inline(tmp_path, keep=None, interval=0.05)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("abscli.engine.sources.CHUNK", 4096)
+        run_job(
+            word_count(), str(tmp_path / "store"), stopped,
+            on_progress=lambda progress: ask_to_stop() if progress.epochs >= 2 else None,
+            on_service=running.append,
+        )  # fmt: skip
+    (tmp_path / "plan.json").write_bytes(encode(plan_recovery(opened(tmp_path))))
+    return tmp_path, counts
+
+
+running: list[Service] = []
+
+
+def ask_to_stop() -> None:
+    running[-1].request_stop()
+
+
+@pytest.mark.parametrize("where", ["the same store", "a copy"])
+@pytest.mark.parametrize("when", ["attempt", "epoch"])
+def test_a_restore_that_was_killed_goes_on_with_the_same_plan(
+    planned: tuple[Path, Counter[str]], when: str, where: str
+) -> None:
+    job, counts = planned
+    more = () if where == "the same store" else ("--to", job / "copy")
+    store = job / ("store" if where == "the same store" else "copy")
+    for _ in range(2):
+        killed(job, when, *more)
+    done = restored(job, *more)
+    assert done.returncode == 0, done.stderr
+    done = abs_("run", job / "job.yaml", "--store", store, "--engine", "inline", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert last_counts(job) == counts
+    done = restored(job, *more)
+    assert (done.returncode, "the job has run since" in done.stderr) == ((2, False) if more else (5, True))
+
+
+def test_a_restore_of_another_plan_makes_this_one_stale(planned: tuple[Path, Counter[str]]) -> None:
+    job, _ = planned
+    first = opened(job).epoch_numbers()[0]
+    mine = (job / "plan.json").read_bytes()
+    (job / "plan.json").write_bytes(encode(plan_recovery(opened(job), epoch=first)))
+    killed(job, "attempt")
+    (job / "plan.json").write_bytes(mine)
+    done = restored(job)
+    assert done.returncode == 5
+    assert "the job has run since: there is attempts/000002.json" in done.stderr
+
+
+def test_a_copy_is_whole_or_not_there(planned: tuple[Path, Counter[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    job, _ = planned
+    plan = plan_recovery(opened(job))
+    monkeypatch.setattr("abscli.recovery.restore.put_store", lambda *given: 1 / 0)
+    before = sorted(path.name for path in job.iterdir())
+    with pytest.raises(ZeroDivisionError):
+        restore(plan, word_count(), inline(job, keep=None), to=str(job / "copy"))
+    assert sorted(path.name for path in job.iterdir()) == before

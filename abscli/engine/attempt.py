@@ -27,13 +27,15 @@ from formats.view import Repeat
 @dataclass(frozen=True, slots=True)
 class Request:
     """What an attempt is asked to do. directory: of the job file, absolute; from_epoch: None to require a store
-    without epochs; policy: None to go on as the job ran last; kind: `run` or `restore`."""
+    without epochs; policy: None to go on as the job ran last; kind: `run` or `restore`; plan: digest of the plan
+    that a restore carries out."""
 
     topology: Topology
     directory: str
     from_epoch: int | None
     policy: str | None
     kind: str
+    plan: str | None = None
 
 
 class Parent(NamedTuple):
@@ -113,6 +115,7 @@ def begin(storage: LocalStorage, request: Request, outputs: Outputs) -> Start:
         directory=request.directory,
         started=now(),
         id=new_id(),
+        plan=request.plan,
         **header(AttemptFacts),
     )
     try:

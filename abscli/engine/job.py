@@ -35,7 +35,7 @@ class JobOptions:
     """How to run. directory: of the job file; from_epoch: None to require an empty store, otherwise the epoch to go
     on from (0: the start); policy None: that of the job's last attempt, `aligned` for a new job; interval None: no
     periodic epochs; take_over: also sinks that another store has written since; accept_missing: also where parts of
-    the output are gone; context: a SparkContext to use."""
+    the output are gone; plan: digest of the plan that a restore carries out; context: a SparkContext to use."""
 
     directory: str
     job_hint: str
@@ -52,6 +52,7 @@ class JobOptions:
     kind: str = "run"
     take_over: bool = False
     accept_missing: bool = False
+    plan: str | None = None
     context: Any = None
 
 
@@ -120,7 +121,7 @@ def run_job(
     with _signals() as signals, lock.exclusive(storage), contextlib.ExitStack() as stack:
         verify()
         request = Request(
-            topology, os.path.abspath(options.directory), options.from_epoch, options.policy, options.kind
+            topology, os.path.abspath(options.directory), options.from_epoch, options.policy, options.kind, options.plan
         )
         look(storage, request)
         launcher = stack.enter_context(_launcher(options))

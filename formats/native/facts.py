@@ -43,7 +43,8 @@ class AttemptFacts(msgspec.Struct, frozen=True):
 
     kind: `run` or `restore`. first_epoch: every epoch that this attempt triggers is at or above it. directory: of the
     job file, against which its paths are relative. id: 128 random bits in hex, since copies of a store go on with the
-    same numbers; stores of version 1 have none in the file, see `identity`.
+    same numbers; stores of version 1 have none in the file, see `identity`. plan: digest of the
+    plan that a restore carries out, so that the same plan can be gone on with after a crash.
     """
 
     schema: str
@@ -58,6 +59,7 @@ class AttemptFacts(msgspec.Struct, frozen=True):
     directory: str
     started: str
     id: str = ""
+    plan: str | None = None
 
 
 class TriggerFacts(msgspec.Struct, frozen=True):
