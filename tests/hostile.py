@@ -30,18 +30,30 @@ def change(file: Path, changes: Callable[[dict[str, Any]], object]) -> None:
     file.write_bytes(sealed(facts))
 
 
+def tasks_file(store: Path, epoch: int) -> Path:
+    """That of a complete epoch."""
+    (found,) = (store / layout.epoch_dir(epoch)).glob("*/tasks.json")
+    return found
+
+
+def ack(store: Path, epoch: int, task: str) -> Path:
+    """That of a task of an epoch that is not complete."""
+    (found,) = (store / layout.epoch_dir(epoch)).glob(f"*/parts/{task}/ack.json")
+    return found
+
+
 def change_tasks(store: Path, epoch: int, changes: Callable[[list[dict[str, Any]]], object]) -> None:
     """Change the parts of a complete epoch; its manifest names the tasks file that this makes."""
-    tasks = store / layout.tasks_file(epoch)
+    tasks = tasks_file(store, epoch)
     change(tasks, lambda facts: changes(facts["parts"]))
     point_at_tasks(store, epoch)
 
 
 def point_at_tasks(store: Path, epoch: int) -> None:
     """Let the manifest name the tasks file as it is now."""
-    data = (store / layout.tasks_file(epoch)).read_bytes()
+    data = tasks_file(store, epoch).read_bytes()
     named = {"bytes": len(data), "sha256": digest(data)}
-    change(store / layout.manifest(epoch), lambda facts: facts["tasks_file"].update(named))
+    change(store / layout.outcome(epoch), lambda facts: facts["tasks_file"].update(named))
 
 
 def change_graph(store: Path, changes: Callable[[dict[str, Any]], object]) -> str:
@@ -53,10 +65,16 @@ def change_graph(store: Path, changes: Callable[[dict[str, Any]], object]) -> st
     new = digest(data)
     (store / layout.topology(new)).write_bytes(data)
     old.unlink()
-    for file in (*store.glob("attempts/*.json"), *store.glob("epochs/*/*.json")):
-        if "topology_sha256" in json.loads(file.read_bytes()):
-            change(file, lambda facts: facts.update(topology_sha256=new))
+    for pattern in ("attempts/*.json", "epochs/*/*.json", "epochs/*/*/trigger.json"):
+        for file in store.glob(pattern):
+            name_graph(file, new)
     return new
+
+
+def name_graph(file: Path, sha256: str) -> None:
+    """Let a fact file that names a job graph name this one."""
+    if "topology_sha256" in json.loads(file.read_bytes()):
+        change(file, lambda facts: facts.update(topology_sha256=sha256))
 
 
 def replace_file(store: Path, epoch: int, suffix: str, data: bytes, rows: int) -> str:

@@ -18,7 +18,17 @@ from formats.native.facts import digest
 from formats.native.reader import NativeStore
 from formats.native.tables import KEY_GROUP, decode_log, decode_state
 from formats.storage import LocalStorage
-from tests.hostile import Ran, change, change_graph, change_tasks, measured, point_at_tasks, replace_file
+from tests.hostile import (
+    Ran,
+    ack,
+    change,
+    change_graph,
+    change_tasks,
+    measured,
+    point_at_tasks,
+    replace_file,
+    tasks_file,
+)
 from tests.stores import make_store
 
 GB = 1_000_000_000
@@ -45,6 +55,7 @@ BAD_PARTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "sink part with a line break": lambda part: part["sink"].append({**SINK, "name": SINK["name"] + "\n"}),
     "sink part without digest": lambda part: part["sink"].append({**SINK, "sha256": ".."}),
     "task above": lambda part: part.update(task="../../seen/0"),
+    "attempt that is a path": lambda part: part.update(attempt_id="../../.."),
     "task without number": lambda part: part.update(task="seen"),
     "state file above": lambda part: part["state"][0].update(path="../../x"),
     "state file at the root": lambda part: part["state"][0].update(path="/etc/passwd"),
@@ -85,18 +96,17 @@ def test_a_part_with_a_number_that_cannot_be_is_refused_when_it_is_read(store: P
 
 @pytest.mark.parametrize("what", BAD_PARTS)
 def test_an_ack_is_checked_as_a_tasks_file_is(store: Path, what: str) -> None:
-    ack = store / layout.ack(5, "seen/0")
-    change(ack, BAD_PARTS[what])
+    change(ack(store, 5, "seen/0"), BAD_PARTS[what])
     with pytest.raises((UnsafePath, Damaged)):
         opened(store).part(5, "seen/0")
 
 
 def test_the_ack_of_another_task_or_epoch_is_none(store: Path) -> None:
-    ack = store / layout.ack(5, "seen/0")
-    before = ack.read_bytes()
+    file = ack(store, 5, "seen/0")
+    before = file.read_bytes()
     for change_to in ({"task": "lines/0"}, {"epoch": 4}):
-        ack.write_bytes(before)
-        change(ack, lambda part: part.update(change_to))  # noqa: B023 - called at once
+        file.write_bytes(before)
+        change(file, lambda part: part.update(change_to))  # noqa: B023 - called at once
         with pytest.raises(Damaged, match="is the ack of"):
             opened(store).part(5, "seen/0")
 
@@ -110,15 +120,25 @@ def test_an_operator_whose_id_is_no_name_is_refused(store: Path, name: str) -> N
 
 @pytest.mark.parametrize("digest_", ["../../../etc/passwd", "", "0" * 63, "G" * 64, "0" * 64 + "/.."])
 def test_the_digest_of_a_job_graph_is_no_path(store: Path, digest_: str) -> None:
-    change(store / layout.manifest(EPOCH), lambda facts: facts.update(topology_sha256=digest_))
+    change(store / layout.outcome(EPOCH), lambda facts: facts.update(topology_sha256=digest_))
     with pytest.raises(UnsafePath):
         opened(store).topology(EPOCH)
 
 
 def test_a_tasks_file_elsewhere_is_refused(store: Path) -> None:
-    change(store / layout.manifest(EPOCH), lambda facts: facts["tasks_file"].update(path="../../tasks.json"))
+    change(store / layout.outcome(EPOCH), lambda facts: facts["tasks_file"].update(path="../../tasks.json"))
     with pytest.raises(UnsafePath):
         opened(store).parts(EPOCH)
+
+
+@pytest.mark.parametrize("id", ["../../loot", "0" * 31, "0" * 32 + "/..", "G" * 32])
+def test_the_id_of_an_attempt_is_no_path(store: Path, id: str) -> None:
+    change(store / layout.attempt(1), lambda facts: facts.update(id=id))
+    with pytest.raises(UnsafePath, match="is no id of an attempt"):
+        opened(store).attempts()
+    change(store / layout.outcome(EPOCH), lambda facts: facts.update(attempt_id=id))
+    with pytest.raises(UnsafePath, match="is no id of an attempt"):
+        opened(store).manifest(EPOCH)
 
 
 @pytest.mark.parametrize("first", [-1, 10**10, 10**19, 2**63])
@@ -197,7 +217,7 @@ def test_a_tasks_file_whose_values_fill_the_memory_is_refused_with_the_bound(
 ) -> None:
     from formats.native.facts import SEAL
 
-    tasks = store / layout.tasks_file(EPOCH)
+    tasks = tasks_file(store, EPOCH)
     facts = json.loads(tasks.read_bytes())
     part = seen(facts["parts"])
     name = {"names": "connector", "numbers": "sent", "objects": "state"}[kind]
@@ -212,10 +232,10 @@ def test_a_tasks_file_whose_values_fill_the_memory_is_refused_with_the_bound(
 
 
 def test_a_tasks_file_of_any_length_is_refused_with_the_bound(store: Path) -> None:
-    tasks = store / layout.tasks_file(EPOCH)
+    tasks = tasks_file(store, EPOCH)
     with tasks.open("r+b") as file:
         file.truncate(5 << 30)
-    change(store / layout.manifest(EPOCH), lambda facts: facts["tasks_file"].update(bytes=5 << 30))
+    change(store / layout.outcome(EPOCH), lambda facts: facts["tasks_file"].update(bytes=5 << 30))
     for command in (["inspect", f"{store}@{EPOCH}", "-o", "json"], ["state", f"{store}@{EPOCH}", "seen"]):
         done = measured(*command)
         refused(done, "a fact file has at most 268435456")

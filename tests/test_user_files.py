@@ -130,7 +130,7 @@ def test_lines_for_a_terminal_keep_their_colours_and_nothing_else() -> None:
 def test_what_a_store_says_steers_no_terminal(tmp_path: Path, form: str) -> None:
     store = tmp_path / "store"
     make_store(store)
-    change(store / layout.aborted(3), lambda facts: facts.update(reason=HOSTILE))
+    change(store / layout.outcome(3), lambda facts: facts.update(reason=HOSTILE))
     change(store / layout.STORE, lambda facts: facts.update(job=HOSTILE))
     change(store / layout.attempt(1), lambda facts: facts.update(policy=HOSTILE))
     commands: list[list[object]] = [

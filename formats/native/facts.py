@@ -38,7 +38,7 @@ class StoreFacts(msgspec.Struct, frozen=True):
     created: str
 
 
-class AttemptFacts(msgspec.Struct, frozen=True):
+class AttemptFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """`attempts/<n>.json`: one life of the job.
 
     kind: `run` or `restore`. first_epoch: every epoch that this attempt triggers is at or above it. directory: of the
