@@ -19,11 +19,12 @@ from abscli.engine.service import Service
 from abscli.engine.sinks import STAGED
 from abscli.recovery.planning import plan_recovery
 from abscli.recovery.restore import check_plan, restore
-from formats.errors import StalePlan
+from formats.errors import Damaged, StalePlan
+from formats.native import layout
 from formats.native.reader import NativeStore
 from formats.plan import encode
 from formats.storage import LocalStorage
-from tests.hostile import ROOT, change_tasks
+from tests.hostile import ROOT, change, change_tasks
 from tests.jobs import inline, last_counts, word_count, write_words
 from tests.test_cli_jobs import JOB, abs_, fingerprint
 
@@ -122,6 +123,14 @@ def test_a_job_that_runs_between_the_check_and_the_restore_is_noticed_under_the_
     with pytest.raises(StalePlan, match="the job has run since"):
         restore(plan, word_count(), inline(job, keep=None))
     assert fingerprint(job) == before
+
+
+def test_a_record_that_claims_a_thousand_million_epochs_does_not_have_them_fenced_one_by_one(job: Path) -> None:
+    change(job / "store" / layout.attempt(1), lambda facts: facts.update(first_epoch=10**9))
+    before = fingerprint(job)
+    with pytest.raises(Damaged, match="were begun, and none from"):
+        run_job(word_count(), str(job / "store"), inline(job, keep=None, from_epoch=opened(job).latest()))
+    assert not {name for name in fingerprint(job) if name not in before and "attempts" in name}
 
 
 # -- a restore that was broken off --------------------------------------------------------------------------
