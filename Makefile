@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test setup lint docs bench clean
+.PHONY: demo test setup lint docs bench lock clean
 
 demo: setup  ## two jobs: run, killed, restored, compared
 	$(BIN)/abs demo
@@ -12,7 +12,7 @@ test: setup lint  ## everything that has to hold
 
 setup: .venv/.ready
 
-.venv/.ready: pyproject.toml .ci/setup
+.venv/.ready: pyproject.toml .ci/setup .ci/build.txt .ci/requirements.txt .ci/java.txt
 	@PYTHON="$(PYTHON)" .ci/setup
 
 lint: setup
@@ -21,6 +21,9 @@ lint: setup
 
 docs: setup  ## completions/ and man/ from the command line itself
 	$(BIN)/python -m abscli.commands.generate
+
+lock:  ## versions and hashes of what the set-up installs, renewed; needs uv
+	@.ci/lock
 
 bench: setup
 	@for file in tests/bench/bench_*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done

@@ -157,7 +157,7 @@ complete -c abs -n '__abs_is plan-recovery' -s h -l help -d 'Show this message a
 
 # abs restore
 complete -c abs -n '__abs_is restore' -F
-complete -c abs -n '__abs_is restore' -l job -r -F -d 'Topology file with the job\'s code; needed unless all of its functions are built in'
+complete -c abs -n '__abs_is restore' -l job -r -F -d 'Topology file of the job: its code, and where its sources and sinks are. A plan of a store of abs needs it'
 complete -c abs -n '__abs_is restore' -l to -r -f -a '(__fish_complete_directories)' -d 'Store that the restored epoch goes to; default: the plan\'s own. Of Flink and Spark: a new directory'
 complete -c abs -n '__abs_is restore' -l engine -r -f -a 'spark inline' -d 'spark: worker processes; inline: this process alone, no JVM'
 complete -c abs -n '__abs_is restore' -l master -r -f -d 'Spark master: local[*], local[N], spark://HOST:PORT, yarn or k8s://'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from formats.errors import FormatError
+from formats.storage import UNFINISHED
 from formats.values import plain
 
 ENDINGS = (".parquet", ".arrow", ".jsonl", ".csv")
@@ -41,7 +42,9 @@ class RowsFile:
         self._stack = ExitStack()
 
     def __enter__(self) -> RowsFile:
-        fd, self._temporary = tempfile.mkstemp(prefix=".tmp-", dir=os.path.dirname(os.path.abspath(self._path)))
+        folder = os.path.dirname(os.path.abspath(self._path))
+        self._temporary = os.path.join(folder, UNFINISHED + secrets.token_hex(8))
+        fd = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)  # less umask
         try:
             raw = self._stack.enter_context(open(fd, "wb"))
             with self._told():
@@ -63,7 +66,6 @@ class RowsFile:
             with self._told():
                 self._stack.close()
             if kind is None:
-                os.chmod(self._temporary, 0o666 & ~_umask())
                 os.replace(self._temporary, self._path)
         finally:
             self._discard()
@@ -109,9 +111,3 @@ def _writer(ending: str, schema: pa.Schema, raw: Any, stack: ExitStack) -> Calla
             raw.write(json.dumps(plain(row), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
 
     return lines
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask

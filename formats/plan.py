@@ -17,7 +17,9 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, field
 
+from formats.bounds import check_json
 from formats.errors import FormatError, UnsafePath, UnsupportedVersion
+from formats.plain_text import plain_json
 from formats.storage import check_path
 from formats.view import Repeat
 
@@ -154,7 +156,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def encode(plan: msgspec.Struct) -> bytes:
     """The bytes of the plan file, the same ones for the same plan; FormatError if a path in it is not UTF-8."""
     try:
-        encoded = msgspec.json.encode(plan)
+        encoded = plain_json(msgspec.json.encode(plan))
     except UnicodeEncodeError as error:
         raise FormatError(
             f"{error.object.encode('utf-8', 'backslashreplace').decode()} is not UTF-8, which a plan file has to be",
@@ -192,6 +194,7 @@ def _seal(digest: str) -> bytes:
 
 def _members(data: bytes, name: str) -> dict[str, Any]:
     """The members of the outermost object, once no object in it names a member twice (msgspec would take the last)."""
+    check_json(data, name, kind=BadPlan)
     try:
         document = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_refuse)
     except UnicodeDecodeError as error:

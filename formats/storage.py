@@ -12,8 +12,8 @@ import errno
 import io
 import os
 import re
+import secrets
 import stat
-import tempfile
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -125,12 +125,12 @@ class LocalStorage:
         full = self.local_path(path)
         folder = os.path.dirname(full)
         self._make(folder)
-        fd, temporary = tempfile.mkstemp(prefix=UNFINISHED, dir=folder)
+        temporary = os.path.join(folder, UNFINISHED + secrets.token_hex(8))
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)  # less the umask
         try:
             with open(fd, "wb") as f:
                 f.write(data)
                 f.flush()
-                os.fchmod(f.fileno(), 0o644)
                 os.fsync(f.fileno())
             if replace:
                 os.replace(temporary, full)

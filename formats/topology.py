@@ -108,6 +108,20 @@ class Topology(msgspec.Struct, frozen=True):
         raise KeyError(id)
 
 
+MAX_TASKS, MAX_CHANNELS = 200_000, 2_000_000
+"""Of a job whose snapshots are kept in a store: every one of them stands in the facts of every epoch, and has to fit
+into memory when these are read. (Planning from a graph alone has no such bound.)"""
+
+
+def size_of(topology: Topology) -> tuple[int, int]:
+    """How many tasks and how many channels a job graph has."""
+    width = {op.id: op.parallelism for op in topology.operators}
+    channels = sum(
+        width[e.source] * (1 if e.partition is Partition.FORWARD else width[e.target]) for e in topology.edges
+    )
+    return sum(width.values()), channels
+
+
 def canonical(topology: Topology) -> bytes:
     """The bytes that stand for a topology wherever it is stored or digested: JSON, keys sorted, no spaces."""
     return msgspec.json.encode(topology, order="sorted")

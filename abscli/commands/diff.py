@@ -239,20 +239,20 @@ def _owners(
     ref: str, file: str, looking: Looking, format: StoreFormat | None, output: Output, exit_code: bool
 ) -> None:
     """A snapshot of Flink against the operators of a job."""
-    from pathlib import Path
-
     from abscli.check import owners
     from abscli.render import owners as render
+    from formats.bounds import read_user_file
     from formats.errors import OtherFormat
     from formats.flink.plan_json import is_plan, read_plan
     from formats.flink.store import FlinkStore
     from formats.open import only_epoch, open_store, parse_reference, resolve_epoch
+    from formats.topology_file import MAX_BYTES
 
     path, named = parse_reference(ref)
     store = open_store(path, format, looking)
     if not isinstance(store, FlinkStore):
         raise OtherFormat(f"--uids is about Flink's state; this store is of format {store.format}", path=path)
-    data = Path(file).read_bytes()
+    data = read_user_file(file, MAX_BYTES)
     wanted = owners.of_plan(read_plan(data, file)) if is_plan(data) else owners.of_uids(owners.read_uids(data))
     epoch = resolve_epoch(store, only_epoch(store) if named is None else named)
     metadata = store.metadata(epoch)

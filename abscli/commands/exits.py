@@ -67,6 +67,7 @@ TABLE: tuple[tuple[type[BaseException], Fault], ...] = (
     (NotADirectoryError, Fault(USAGE, "no-such-file")),
     (IsADirectoryError, Fault(USAGE, "not-a-file")),
     (PermissionError, Fault(USAGE, "permission-denied")),
+    (MemoryError, Fault(STOPPED, "memory")),
     (KeyboardInterrupt, Fault(INTERRUPTED, "interrupted")),
 )
 """The first class that fits decides."""

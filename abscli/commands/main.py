@@ -14,6 +14,10 @@ from abscli.commands.results import give_back_stdout, open_standard_streams
 WITH_FUNCTIONS = frozenset({"run", "restore", "demo"})
 """Commands that run functions of a job, which may multiply matrices."""
 
+UNBOUNDED = WITH_FUNCTIONS | {"simulate"}
+"""Commands that may take as much memory as there is: the state of a job, the worlds of a search. What others read was
+often written by somebody else."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `abs` with `argv` (default: the process's own) and returns its exit code. Never raises.
@@ -28,12 +32,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args[0] not in WITH_FUNCTIONS:  # the threads of numpy's BLAS cost 0.1 s to start, and nothing here needs them
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from abscli.commands import output
+    from formats import bounds
 
     output.voice.quiet, output.voice.verbose = False, 0
     try:
         try:
             from abscli.commands.app import app
 
+            if argv is None:
+                bounds.own_process()
+            if next((word for word in args if word in COMMANDS), None) not in UNBOUNDED:
+                bounds.bound_memory()
             code = app(args, prog_name="abs", standalone_mode=False)
         except SystemExit as leaving:
             code = leaving.code
@@ -75,7 +84,7 @@ def _report(error: BaseException, args: list[str]) -> int:
         }
         if findings := _findings(error):
             told["errors"] = findings
-        output.say(json.dumps(told))
+        output.say(json.dumps(told).replace("\x7f", "\\u007f"))
         return known.code
     bold, plain = ("\x1b[1;31m", "\x1b[0m") if output.colour(sys.stderr) else ("", "")
     if path and path not in message:
@@ -103,6 +112,10 @@ def _message(error: BaseException, code: int) -> tuple[str, str | None]:
     if isinstance(error, OSError) and code != 1:
         hint = "run it as a user who may, such as the job's own" if isinstance(error, PermissionError) else None
         return error.strerror or str(error), getattr(error, "hint", hint)
+    if isinstance(error, MemoryError):
+        from formats.bounds import too_much
+
+        return too_much(), "`abs validate` names a file that was made to be so; ABS_MEMORY=4G allows more"
     if code == 1 and not hasattr(error, "exit_code"):
         text = " ".join(str(error).split())
         return (

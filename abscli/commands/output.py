@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from abscli.commands.overview import width as width
 from abscli.commands.results import stdout
+from formats.plain_text import plain_json, plain_lines
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -63,7 +64,7 @@ def emit_line(item: Mapping[str, Any]) -> None:
 def emit_text(text: str) -> None:
     """Text for people, ending in one newline; what stdout's encoding lacks is escaped."""
     encoding = getattr(stdout(), "encoding", None) or "utf-8"
-    _write((text.rstrip("\n") + "\n").encode(encoding, "backslashreplace"))
+    _write((plain_lines(text).rstrip("\n") + "\n").encode(encoding, "backslashreplace"))
 
 
 def plain_ascii() -> bool:
@@ -101,6 +102,7 @@ def warn(text: str) -> None:
 
 def say(text: str) -> None:
     """A line on stderr, above a progress line if there is one; nobody may be reading it."""
+    text = plain_lines(text)
     if any(line.above(text) for line in _shown):
         return
     with contextlib.suppress(OSError, ValueError):
@@ -183,13 +185,13 @@ def _dumped(result: Mapping[str, Any], indent: int | None = None) -> bytes:
         import msgspec
 
         with contextlib.suppress(UnicodeEncodeError):
-            data = msgspec.json.encode(result)
+            data = plain_json(msgspec.json.encode(result))
             return msgspec.json.format(data, indent=indent) if indent and len(data) < LARGE else data
         result = msgspec.to_builtins(result)
     try:
-        return json.dumps(result, indent=indent, ensure_ascii=False, allow_nan=False).encode()
+        return plain_json(json.dumps(result, indent=indent, ensure_ascii=False, allow_nan=False).encode())
     except UnicodeEncodeError:
-        return json.dumps(result, indent=indent, allow_nan=False).encode()
+        return plain_json(json.dumps(result, indent=indent, allow_nan=False).encode())
 
 
 def _write(*chunks: bytes) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,9 +12,7 @@ from abscli.commands.options import Engine, EngineChoice, Master, OutputForm, Po
 from abscli.commands.output import Output, note, say, width
 
 if TYPE_CHECKING:
-    from formats.native.reader import NativeStore
     from formats.plan import Plan
-    from formats.topology import Topology
 
 EXAMPLES = (
     ("abs restore plan.json --job job.yaml", "Restores, and asks before it changes the store."),
@@ -45,7 +42,8 @@ def restore(
     job: Annotated[
         str | None,
         typer.Option("--job", metavar="JOB",
-                     help="Topology file with the job's code; needed unless all of its functions are built in."),
+                     help="Topology file of the job: its code, and where its sources and sinks are. A plan of a store "
+                     "of abs needs it."),
     ] = None,
     to: Annotated[
         str | None,
@@ -72,7 +70,7 @@ def restore(
 
     State is restored, the logs become the heads of their channels and are replayed, and a new complete epoch ends it;
     'abs run --resume' goes on from there. A plan whose inputs have changed is refused. The code that
-    runs is that of --job, never something from the store.
+    runs and the paths of sources and sinks are those of --job, never something from the store.
 
     A plan of a Spark checkpoint needs --to alone: a checked copy appears there in one step, without a JVM and without
     a question, since nothing that was there is touched. The query goes on from it when it is started with that folder
@@ -89,11 +87,15 @@ def restore(
     from abscli.planner.repeats import total
     from abscli.recovery import restore as recovery
     from abscli.recovery.flink_plan import is_flink_plan
+    from formats.bounds import bound_memory, check_json, read_user_file
     from formats.open import open_native
-    from formats.plan import decode, schema_of
+    from formats.plan import BadPlan, decode, schema_of
+    from formats.topology_file import parse_topology
 
-    data = _read(plan)
+    data = read_user_file(plan)
+    check_json(data, plan, kind=BadPlan)
     if schema_of(data) == "abs.spark-plan":
+        bound_memory()  # what follows only reads; a job's state may be of any size
         from abscli.commands.spark_recovery import restore_checkpoint
 
         if job is not None:
@@ -101,6 +103,7 @@ def restore(
         restore_checkpoint(data, plan, to, dry_run=dry_run, form=output)
         return
     if is_flink_plan(data):
+        bound_memory()
         from abscli.commands import flink_recovery
 
         flink_recovery.restore(data, plan, to, output, dry_run=dry_run)
@@ -109,14 +112,19 @@ def restore(
     if planned.store is None or planned.epoch is None:
         raise typer.BadParameter("the plan is from a graph alone, without a store: there is nothing to restore from",
                                  param_hint="'PLAN'")  # fmt: skip
+    if job is None:
+        raise typer.BadParameter(
+            f"name the topology file of {planned.job!r}: code, and paths of sources and sinks, come from there, never "
+            "from the store", param_hint="'--job'",
+        )  # fmt: skip
+    topology, directory = parse_topology(job), os.path.dirname(os.path.abspath(job))
     store = open_native(planned.store, purpose="`abs restore`")
-    topology, directory = _job(planned, store, job)
     recovery.check_plan(planned, store, topology)
     if dry_run:
         from abscli.commands.plans import show_plan
         from abscli.render.plan import items, plan_text
 
-        word = shlex.quote(job or "JOB")
+        word = shlex.quote(job)
         show_plan(data, output, lambda: plan_text(planned, width=width(), plan_file=plan, job=word), items)
         note("the plan holds; nothing was changed (--dry-run)")
         return
@@ -124,7 +132,7 @@ def restore(
         _ask(planned, plan)
     options = JobOptions(
         directory=directory,
-        job_hint=shlex.quote(job or "JOB") + (" --engine inline" if engine is Engine.INLINE else ""),
+        job_hint=shlex.quote(job) + (" --engine inline" if engine is Engine.INLINE else ""),
         engine=engine,
         master=master,
         policy=policy,
@@ -151,31 +159,7 @@ def restore(
     inline = " --engine inline" if engine is Engine.INLINE else ""
     if not done.finished or until is Until.DRAINED:
         where = shlex.quote(os.path.relpath(done.store) if not os.path.isabs(done.store) else done.store)
-        note(f"next: abs run {shlex.quote(job or 'JOB')}{inline} --store {where} --resume")
-
-
-def _job(planned: Plan, store: NativeStore, job: str | None) -> tuple[Topology, str]:
-    """The job's topology and directory: from --job, or, when no code is needed, as the store has them."""
-    import os
-
-    from formats.topology_file import parse_topology
-
-    if job is not None:
-        return parse_topology(job), os.path.dirname(os.path.abspath(job))
-    assert planned.epoch is not None
-    topology = store.topology(planned.epoch)
-    named = [op.function for op in topology.operators if op.function and ":" in op.function]
-    if named:
-        raise typer.BadParameter(f"the job has functions of its own ({named[0]}): name its file with --job",
-                                 param_hint="'--job'")  # fmt: skip
-    return topology, store.attempts()[-1].directory
-
-
-def _read(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise typer.BadParameter(f"cannot read {path}: {error.strerror}", param_hint="'PLAN'") from None
+        note(f"next: abs run {shlex.quote(job)}{inline} --store {where} --resume")
 
 
 def _ask(planned: Plan, path: str) -> None:

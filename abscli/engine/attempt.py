@@ -13,7 +13,7 @@ from abscli.engine.errors import UsageError
 from abscli.engine.outputs import Outputs
 from abscli.planner.repeats import may_repeat
 from abscli.protocol.policy import Policy
-from formats.errors import NotFound, OtherJob, StoreInUse
+from formats.errors import Damaged, NotFound, OtherJob, StoreInUse
 from formats.native import layout
 from formats.native.channels import Channels, by_operator
 from formats.native.facts import AttemptFacts, PartFacts, header, new_id
@@ -23,17 +23,22 @@ from formats.storage import LocalStorage
 from formats.topology import Topology
 from formats.view import Repeat
 
+MAX_FENCES = 10_000
+"""Numbers without an outcome that an attempt fences one by one: there are as many as attempts died at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """What an attempt is asked to do. directory: of the job file, absolute; from_epoch: None to require a store
-    without epochs; policy: None to go on as the job ran last; kind: `run` or `restore`."""
+    without epochs; policy: None to go on as the job ran last; kind: `run` or `restore`; plan: digest of the plan
+    that a restore carries out."""
 
     topology: Topology
     directory: str
     from_epoch: int | None
     policy: str | None
     kind: str
+    plan: str | None = None
 
 
 class Parent(NamedTuple):
@@ -102,6 +107,12 @@ def begin(storage: LocalStorage, request: Request, outputs: Outputs) -> Start:
     attempts = store.attempts()
     # Where there was an attempt it may live on without its lock: the number below the first epoch is the fence.
     highest = store.highest_number()
+    if highest - undecided > MAX_FENCES:
+        raise Damaged(
+            f"an attempt says that epochs up to {highest} were begun, and none from {undecided} on has an outcome",
+            path=f"{storage.root}/{layout.ATTEMPTS}",
+            hint="`abs validate` says which records are damaged; an epoch of a copy of the store can be restored",
+        )
     attempt = AttemptFacts(
         attempt=max((a.attempt for a in attempts), default=0) + 1,
         kind=request.kind,
@@ -113,6 +124,7 @@ def begin(storage: LocalStorage, request: Request, outputs: Outputs) -> Start:
         directory=request.directory,
         started=now(),
         id=new_id(),
+        plan=request.plan,
         **header(AttemptFacts),
     )
     try:

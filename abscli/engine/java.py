@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from abscli.engine.errors import UsageError
+from formats.bounds import lift_bound
 
 LEAST = 17
 """The oldest major version that Spark 4 runs on."""
@@ -45,6 +46,7 @@ def use_java() -> JavaHome:
     java = find_java()
     if java is None:
         raise _missing()
+    lift_bound()
     if has_vectors(java.path):
         os.environ["JAVA_HOME"] = java.path
     else:

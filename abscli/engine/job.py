@@ -24,7 +24,7 @@ from abscli.engine.wire import JobSpec
 from abscli.protocol.coordinator import Coordinator, Until
 from formats.native import lock
 from formats.storage import LocalStorage
-from formats.topology import Kind, Topology, task_name
+from formats.topology import MAX_CHANNELS, MAX_TASKS, Kind, Topology, size_of, task_name
 from formats.view import Repeat
 
 RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
@@ -36,7 +36,7 @@ class JobOptions:
     """How to run. directory: of the job file; from_epoch: None to require an empty store, otherwise the epoch to go
     on from (0: the start); policy None: that of the job's last attempt, `aligned` for a new job; interval None: no
     periodic epochs; take_over: also sinks that another store has written since; accept_missing: also where parts of
-    the output are gone; context: a SparkContext to use."""
+    the output are gone; plan: digest of the plan that a restore carries out; context: a SparkContext to use."""
 
     directory: str
     job_hint: str
@@ -53,6 +53,7 @@ class JobOptions:
     kind: str = "run"
     take_over: bool = False
     accept_missing: bool = False
+    plan: str | None = None
     context: Any = None
 
 
@@ -77,7 +78,11 @@ class Outcome:
 
 
 def check_runnable(topology: Topology) -> None:
-    """UsageError for operators that cannot be run, and marks that the engine does not keep."""
+    """UsageError for operators that cannot be run, marks that the engine does not keep, more than a store can hold."""
+    for size, most, word in zip(size_of(topology), (MAX_TASKS, MAX_CHANNELS), ("tasks", "channels"), strict=True):
+        if size > most:
+            said = f"the job has {size:,} {word}, a store holds at most {most:,}"
+            raise UsageError(said, hint="lower its parallelism")
     for op in topology.operators:
         if op.kind not in RUNNABLE:
             raise UsageError(f"operator {op.id} is {op.kind}: it can be inspected and planned for, not run")
@@ -118,7 +123,7 @@ def run_job(
     with _signals(on_news) as signals, lock.exclusive(storage), contextlib.ExitStack() as stack:
         verify()
         request = Request(
-            topology, os.path.abspath(options.directory), options.from_epoch, options.policy, options.kind
+            topology, os.path.abspath(options.directory), options.from_epoch, options.policy, options.kind, options.plan
         )
         look(storage, request)
         launcher = stack.enter_context(_launcher(options))

@@ -15,11 +15,16 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from abscli.engine.errors import JobFailed, UsageError
+from formats.errors import UnsafePath
 from formats.topology import Operator
 from formats.view import Position
 
 CHUNK = 1 << 20
 """Bytes read at a time; a batch holds the whole lines among them."""
+
+
+MAX_LINE = 256 << 20
+"""Bytes of a line, which has to fit into memory several times over."""
 
 
 class Source(Protocol):
@@ -93,6 +98,11 @@ class LineFiles:
                 file.seek(offset)
                 data = file.read(CHUNK)
                 while data and not data.endswith(b"\n"):
+                    if len(data) > MAX_LINE:
+                        raise JobFailed(
+                            f"task {self._task}: {path} has a line of more than {MAX_LINE} bytes, at byte {offset}",
+                            hint="is it a file of lines?",
+                        )
                     more = file.read(CHUNK)
                     if not more:
                         return data
@@ -256,6 +266,22 @@ def find_splits(operator: Operator, directory: str) -> list[str]:
     return found
 
 
+def _refuse_strangers(operator: Operator, directory: str, positions: Iterable[Position]) -> None:
+    """UnsafePath for a split that a store names and the job's source does not: a store must not choose what is read."""
+    assert operator.connector is not None
+    pattern = operator.connector["path"]
+    own = set(glob.glob(pattern, root_dir=directory, recursive=True))
+    for position in positions:
+        path = os.path.join(directory, position.split)
+        if position.split not in own and os.path.lexists(path):  # a file that is gone is told when it is opened
+            raise UnsafePath(
+                f"the epoch has a position in it, and the source {operator.id} of the job file, {pattern!r}, does not "
+                "name it",
+                path=path,
+                hint="give the source the path that it had; if it has not changed, do not trust this store",
+            )
+
+
 def make_source(
     operator: Operator,
     index: int,
@@ -268,6 +294,9 @@ def make_source(
     kind, task = operator.connector["type"], f"{operator.id}/{index}"
     if kind not in ("text", "jsonl"):
         raise UsageError(f"operator {operator.id}: no source type {kind!r}", hint="text or jsonl")
+    if positions is not None:
+        positions = tuple(positions)
+        _refuse_strangers(operator, directory, positions)
     splits: list[str] = []
     if positions is None or (kind == "jsonl" and connector is None):
         splits = find_splits(operator, directory)

@@ -14,6 +14,7 @@ import msgspec
 from abscli.recovery.flink import FlinkPlan, FlinkRestored
 from formats.errors import UnsupportedVersion
 from formats.open import Looking
+from formats.plain_text import plain_json
 from formats.plan import BadPlan
 
 SCHEMA = "abs.flink-plan"
@@ -31,7 +32,8 @@ def is_flink_plan(data: bytes) -> bool:
 
 def encode(plan: FlinkPlan, looking: Looking) -> bytes:
     """The file. looking: the options that the plan was made with."""
-    return json.dumps(to_json(plan, looking), indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+    text = json.dumps(to_json(plan, looking), indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    return plain_json(text) + b"\n"
 
 
 def to_json(plan: FlinkPlan, looking: Looking) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from formats.native import layout
 from formats.native.facts import digest
 from formats.native.reader import NativeStore, files_of
 from formats.native.writer import now
-from formats.plan import Input, Plan
+from formats.plan import Input, Plan, encode
 from formats.storage import walk
 from formats.view import EpochDetail
 
@@ -159,16 +159,44 @@ def _differs(store: NativeStore, item: Input) -> str | None:
     return None
 
 
-def what_changed(store: NativeStore, plan: Plan) -> str | None:
-    """What a plan relies on and is no longer so, or None: the plan holds."""
+def what_changed(store: NativeStore, plan: Plan, *, copied: bool = False) -> str | None:
+    """What a plan relies on and is no longer so, or None: the plan holds, also where its own restore was broken off.
+
+    copied: the store is the copy that a restore of this plan made, whose own fact file is another one.
+    """
     for item in plan.inputs:
-        problem = _differs(store, item)
+        problem = None if copied and item.path == layout.STORE else _differs(store, item)
         if problem is not None:
             return problem
-    newest = [entry.name for entry in walk(store.storage, layout.ATTEMPTS)][-1:]
-    if newest and newest[0] not in {item.path for item in plan.inputs}:
-        return f"the job has run since: there is {newest[0]}"
+    for path in _later_attempts(store, plan):
+        attempt = store.attempt(path)
+        if attempt.kind != "restore" or attempt.plan != plan_digest(plan):
+            return f"the job has run since: there is {path}"
     return None
+
+
+def plan_digest(plan: Plan) -> str:
+    """What an attempt records of the plan that it carries out."""
+    return digest(encode(plan))
+
+
+def _later_attempts(store: NativeStore, plan: Plan) -> list[str]:
+    """The attempts that are newer than the newest one that the plan lists."""
+    known = max((item.path for item in plan.inputs if item.path.startswith(f"{layout.ATTEMPTS}/")), default="")
+    return [entry.name for entry in walk(store.storage, layout.ATTEMPTS) if entry.name > known]
+
+
+def carried_to(store: NativeStore, plan: Plan) -> int:
+    """The epoch that carrying out a plan goes on from: the plan's own, or the newest whole one that a restore of this
+    very plan made before it was broken off. The plan holds (see `what_changed`)."""
+    assert plan.epoch is not None
+    begun = {store.attempt(path).attempt for path in _later_attempts(store, plan)}
+    for epoch in reversed(store.epoch_numbers()) if begun else ():
+        if epoch <= plan.epoch:
+            break
+        if store.has_manifest(epoch) and why_not(store, epoch) is None and store.manifest(epoch).attempt in begun:
+            return epoch
+    return plan.epoch
 
 
 def _later(store: NativeStore, epoch: int) -> EpochDetail | None:

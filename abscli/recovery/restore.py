@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import secrets
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from abscli.engine.job import JobOptions, Outcome, run_job
 from abscli.engine.news import News
 from abscli.engine.service import Progress
-from abscli.recovery.planning import inputs, what_changed
+from abscli.recovery.planning import carried_to, inputs, plan_digest, what_changed
 from formats.errors import NoRecovery, OtherJob, StalePlan
-from formats.native import layout, lock
+from formats.native import layout
 from formats.native.facts import digest
-from formats.native.reader import NativeStore
+from formats.native.reader import NativeStore, is_native
 from formats.native.writer import put_store
-from formats.plan import Plan, PlanKind
-from formats.storage import LocalStorage
+from formats.plan import Input, Plan, PlanKind
+from formats.storage import UNFINISHED, LocalStorage
 from formats.topology import Topology, canonical
 from formats.view import Repeat
 
@@ -57,10 +59,15 @@ def check_plan(plan: Plan, store: NativeStore, topology: Topology) -> None:
         )
     assert plan.epoch is not None
     problem = what_changed(store, plan)
-    if problem is None and not set(inputs(store, plan.epoch)) <= set(plan.inputs):
+    if problem is None and not _of_epoch(inputs(store, plan.epoch)) <= _of_epoch(plan.inputs):
         problem = f"it does not list every file of epoch {plan.epoch}"
     if problem is not None:
         raise StalePlan(f"the plan no longer holds: {problem}", path=store.path, hint="make a new plan and look at it")
+
+
+def _of_epoch(items: Sequence[Input]) -> set[Input]:
+    """Those that are no attempts: which of these may be there, `what_changed` says."""
+    return {item for item in items if not item.path.startswith(f"{layout.ATTEMPTS}/")}
 
 
 def restore(
@@ -72,22 +79,36 @@ def restore(
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_news: Callable[[News], None] = lambda news: None,
 ) -> Restored:
-    """Run the job from the plan's epoch in its store, or in a copy of what it needs at `to`. See `check_plan`."""
+    """Run the job from the plan's epoch in its store, or in a copy of what it needs at `to`. See `check_plan`.
+
+    A restore of this very plan that was broken off is gone on with: from the newest whole epoch that it made.
+    """
     assert plan.store is not None
     assert plan.epoch is not None
     started = time.monotonic()
     store = NativeStore(LocalStorage(plan.store))
     target = plan.store
-    if to is not None and os.path.abspath(to) != os.path.abspath(plan.store):
+    copied = to is not None and os.path.abspath(to) != os.path.abspath(plan.store)
+    if to is not None and copied:
         check_plan(plan, store, topology)
-        copy_epoch(store, plan.epoch, to)
+        if not _is_copy_of(plan, to):
+            copy_epoch(store, plan.epoch, to)
         target = to
+
+    def verify() -> None:
+        check_plan(plan, store, topology)
+        if copied and (problem := what_changed(NativeStore(LocalStorage(target)), plan, copied=True)) is not None:
+            raise StalePlan(f"the plan no longer holds: {problem}", path=target, hint="give --to a new directory")
+
+    start = carried_to(NativeStore(LocalStorage(target)), plan)
     outcome: Outcome = run_job(
         topology,
         target,
-        dataclasses.replace(options, from_epoch=plan.epoch, kind="restore", take_over=True),
+        dataclasses.replace(
+            options, from_epoch=start, kind="restore", take_over=True, plan=plan_digest(plan)
+        ),
         on_progress,
-        verify=lambda: check_plan(plan, store, topology),
+        verify=verify,
         on_news=on_news,
     )
     manifest = NativeStore(LocalStorage(target)).manifest(outcome.epoch)
@@ -107,11 +128,16 @@ def restore(
     )
 
 
-def copy_epoch(store: NativeStore, epoch: int, to: str) -> None:
-    """Make a new store at `to` that holds one epoch and all files that it refers to; OtherJob if something is there."""
-    os.makedirs(to, exist_ok=True)
+def _is_copy_of(plan: Plan, to: str) -> bool:
+    """Whether a restore of this plan has made a store at `to`, and nothing else has run on it."""
     target = LocalStorage(to)
-    if target.list(""):
+    return is_native(target) and what_changed(NativeStore(target), plan, copied=True) is None
+
+
+def copy_epoch(store: NativeStore, epoch: int, to: str) -> None:
+    """Make a new store at `to` that holds one epoch and all files that it refers to, in one step; OtherJob if something
+    is there."""
+    if os.path.isdir(to) and os.listdir(to):
         raise OtherJob("is not empty", path=to, hint="give --to a new directory")
     manifest = store.manifest(epoch)
     paths = {f.path for part in store.parts(epoch) for f in part.state}
@@ -121,7 +147,15 @@ def copy_epoch(store: NativeStore, epoch: int, to: str) -> None:
         if store.attempt(path).first_epoch <= epoch:
             paths.add(path)
     paths |= {manifest.tasks_file.path, layout.topology(manifest.topology_sha256)}
-    with lock.exclusive(target):
+    folder, name = os.path.split(os.path.abspath(to))
+    beside = os.path.join(folder, f".{name}{UNFINISHED}{secrets.token_hex(8)}")  # a copy is whole, or not there
+    os.makedirs(beside)
+    try:
+        target = LocalStorage(beside)
         for path in [*sorted(paths), store.outcome_path(epoch) or layout.outcome(epoch)]:
             target.put(path, store.storage.read(path))
         put_store(target, store.job)
+        os.rename(beside, to)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise

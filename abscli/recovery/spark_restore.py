@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -76,9 +76,9 @@ def restore_spark(
     check_target(to, storage)
     _same_batches(plan, storage)
     os.makedirs(os.path.dirname(to), exist_ok=True)
-    folder = tempfile.mkdtemp(prefix=UNFINISHED, dir=os.path.dirname(to))
+    folder = os.path.join(os.path.dirname(to), UNFINISHED + secrets.token_hex(8))
+    os.mkdir(folder)
     try:
-        os.chmod(folder, 0o755)
         total = _copy(plan, storage, folder, to, progress)
         report = _checked(plan, folder, to)
         _sync(folder)

@@ -7,11 +7,25 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from formats.errors import FormatError
+
 SWEEPS, PATIENCE = 16, 6  # at most; without a gain
 WORK = 400_000
 """Nodes that all sweeps together may visit: a huge graph gets fewer sweeps, not more time."""
+MAX_POINTS = 200_000
+"""Places that edges go through, in all: a drawing of more is a black square of a gigabyte."""
 DENSE = 500
 """Pairs of edges at two neighbours from which on their crossings do not count for an exchange."""
+
+
+class TooDense(FormatError):
+    """So many long edges that a drawing would show nothing."""
+
+    def __init__(self, points: int) -> None:
+        super().__init__(
+            f"the graph is too dense to be drawn: its edges pass {points:,} rows, a drawing has at most {MAX_POINTS:,}",
+            hint="-o dot, -o mermaid and -o json write every edge",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +68,12 @@ def arrange(count: int, edges: Sequence[tuple[int, int]], outer: Collection[int]
     """Rows in which edges point downwards and cross little. edges: (from, to) without a cycle.
 
     outer: nodes that something at the right side is attached to; they are drawn to the right end of their row.
-    The result depends on nothing but the arguments.
+    The result depends on nothing but the arguments. TooDense if nobody could see anything in it.
     """
     row = [2 * layer for layer in layers(count, edges)]
+    points_needed = sum(row[target] - row[source] - 1 for source, target in edges)
+    if points_needed > MAX_POINTS:
+        raise TooDense(points_needed)
     chains = []
     for source, target in edges:
         points = range(len(row), len(row) + row[target] - row[source] - 1)

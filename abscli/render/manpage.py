@@ -9,6 +9,7 @@ from abscli.render.pages import Argument, Option, Page
 
 _ENVIRONMENT = (
     ("ABS_OUTPUT", "Form of the result, for all commands."),
+    ("ABS_MEMORY", "Memory that a command which only reads may take, such as 4G; 832M if not given, 0 for no bound."),
     ("ABS_MASTER", "Spark master, for all commands that start Spark."),
     ("NO_COLOR", "When it is not empty, nothing is coloured."),
     ("FORCE_COLOR", "When it is not empty, colours are used though the output is no terminal."),

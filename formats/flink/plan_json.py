@@ -156,11 +156,8 @@ def _max_parallelism(parallelism: int) -> int:
 
 def parse_job(path: str) -> Topology:
     """The job graph in a file: a plan of Flink's, or a topology file; raises what reading either raises."""
-    from formats.topology_file import MAX_BYTES, parse_topology
+    from formats.bounds import read_user_file
+    from formats.topology_file import MAX_BYTES, parse_topology_bytes
 
-    try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError):
-        data = b""
-    return topology(read_plan(data, path)) if len(data) <= MAX_BYTES and is_plan(data) else parse_topology(path)
+    data = read_user_file(path, MAX_BYTES, hint="give a topology file, YAML or JSON")
+    return topology(read_plan(data, path)) if is_plan(data) else parse_topology_bytes(data, path)

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from formats.bounds import decoding
 from formats.errors import Damaged
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ def _block(data: bytes, at: int, path: str | None, most: int = _MOST) -> bytes:
     if size > most:
         _fail(f"a snappy block of {size} plain bytes", at, path)
     try:
-        plain: bytes = pa.Codec("snappy").decompress(data, decompressed_size=size, asbytes=True)
+        with decoding(path):
+            plain: bytes = pa.Codec("snappy").decompress(data, decompressed_size=size, asbytes=True)
     except (pa.ArrowException, OSError) as error:
         _fail(f"a snappy block that cannot be unpacked: {error}", at, path)
     if len(plain) != size:

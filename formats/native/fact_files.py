@@ -1,5 +1,5 @@
 """The facts of a native store as they were written, file by file: each is checked against its own digest when it is
-read, and every path in it stays inside the store."""
+read, and its names and numbers are (see `formats.native.names`): every path in it stays inside the store."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 
 import msgspec
 
+from formats.bounds import check_json
 from formats.errors import Damaged, FormatError, NotFound, UnsafePath
 from formats.native import layout, lock
 from formats.native.facts import (
@@ -27,13 +28,13 @@ from formats.native.facts import (
     outcome_kind,
     unseal,
 )
+from formats.native.names import check_facts, check_graph
 from formats.storage import LocalStorage, Storage, check_path
 from formats.topology import Topology, task_name
 from formats.view import FileFacts
 
 MAX_FACTS = 256 << 20
-"""Bytes beyond which a fact file is not read: none that abs writes comes near, so it is garbage (tasks files, whose
-size the manifest tells, apart)."""
+"""Bytes beyond which a fact file is not read: none that abs writes comes near, so it is garbage."""
 
 
 class FactFiles:
@@ -55,7 +56,10 @@ class FactFiles:
             raise NotFound("no store here: it has no abs-store.json", path=storage.root) from None
 
     def _unseal(self, path: str, kind: type[F]) -> F:
-        return unseal(self._read_facts(path), kind, f"{self.storage.root}/{path}")
+        where = f"{self.storage.root}/{path}"
+        facts = unseal(self._read_facts(path), kind, where)
+        check_facts(facts, where)
+        return facts
 
     def _read_facts(self, path: str) -> bytes:
         if (size := self.storage.size(path) or 0) > MAX_FACTS:
@@ -144,7 +148,6 @@ class FactFiles:
         facts = self._unseal(path, ManifestFacts)
         if facts.epoch != epoch:
             raise Damaged(f"is the manifest of epoch {facts.epoch}, not of {epoch}", path=f"{self.storage.root}/{path}")
-        check_path(facts.tasks_file.path)
         return facts
 
     def fence(self, epoch: int) -> FenceFacts:
@@ -183,33 +186,32 @@ class FactFiles:
                 raise Damaged(
                     f"has {size} bytes, the manifest says {file.bytes}", path=f"{self.storage.root}/{file.path}"
                 )
-            data = self.storage.read(file.path)
+            data = self._read_facts(file.path)
             if digest(data) != file.sha256:
                 raise Damaged(
                     f"has SHA-256 {digest(data)[:12]}…, the manifest says {(file.sha256 or '')[:12]}…",
                     path=f"{self.storage.root}/{file.path}",
                 )
-            parts = decode_facts(data, TasksFacts, f"{self.storage.root}/{file.path}").parts
-        else:
-            parts = tuple(part for task in self.task_names(epoch) if (part := self.part(epoch, task)) is not None)
-        for part in parts:
-            for file in part.state:
-                check_path(file.path)
-            for log in part.logs:
-                if log.file is not None:
-                    check_path(log.file.path)
-        return parts
+            tasks = decode_facts(data, TasksFacts, f"{self.storage.root}/{file.path}")
+            check_facts(tasks, f"{self.storage.root}/{file.path}")
+            return tasks.parts
+        return tuple(part for task in self.task_names(epoch) if (part := self.part(epoch, task)) is not None)
 
     def part(self, epoch: int, task: str, attempt: str | None = None) -> PartFacts | None:
         """One task's ack of an epoch that is not complete, by the attempt of that id or the one whose work the epoch
-        is; None if it has not acked."""
+        is; None if it has not acked; Damaged if it is another's."""
         home = self.home(epoch) if attempt is None else attempt
         if home is None:
             return None
+        path = layout.ack(epoch, task, home)
         try:
-            return self._unseal(layout.ack(epoch, task, home), PartFacts)
+            facts = self._unseal(path, PartFacts)
         except NotFound:
             return None
+        if (facts.task, facts.epoch) != (task, epoch):
+            message = f"is the ack of {facts.task} for epoch {facts.epoch}, not of {task} for {epoch}"
+            raise Damaged(message, path=f"{self.storage.root}/{path}")
+        return facts
 
     def attempts(self) -> list[AttemptFacts]:
         """All lives of the job, ascending."""
@@ -219,6 +221,7 @@ class FactFiles:
         """One life of the job; Damaged if the file is not what was written, or is another's."""
         data = self._read_facts(path)
         facts = unseal(data, AttemptFacts, f"{self.storage.root}/{path}")
+        check_facts(facts, f"{self.storage.root}/{path}")
         if path != layout.attempt(facts.attempt):
             raise Damaged(f"is the file of attempt {facts.attempt}", path=f"{self.storage.root}/{path}")
         return identity(facts, data)
@@ -243,10 +246,13 @@ class FactFiles:
         where = f"{self.storage.root}/{path}"
         if digest(data) != sha256:
             raise Damaged(f"has SHA-256 {digest(data)[:12]}…, its name says {sha256[:12]}…", path=where)
+        check_json(data, where)
         try:
-            return msgspec.json.decode(data, type=Topology)
+            topology = msgspec.json.decode(data, type=Topology)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise Damaged(f"is no job graph: {error}", path=where) from None
+        check_graph(topology, where)
+        return topology
 
     def no_epoch(self, epoch: int) -> NotFound:
         """The error for an epoch that is not there; says which are."""

@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
+from msgspec import Meta
 
+from formats.bounds import check_json
 from formats.errors import Damaged, UnsupportedVersion
 from formats.view import FileFacts, Position
 
 FORMAT_VERSION = "2.0"
+EpochNumber = Annotated[int, Meta(ge=0, le=10**10 - 1)]
+"""As many digits as the name of an epoch's folder has."""
+
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
 SEAL = b',"sha256":"'
 ID_LENGTH = 32
 """Hex digits of an attempt's id."""
@@ -31,26 +38,28 @@ class StoreFacts(msgspec.Struct, frozen=True):
     created: str
 
 
-class AttemptFacts(msgspec.Struct, frozen=True):
+class AttemptFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """`attempts/<n>.json`: one life of the job.
 
     kind: `run` or `restore`. first_epoch: every epoch that this attempt triggers is at or above it. directory: of the
     job file, against which its paths are relative. id: 128 random bits in hex, since copies of a store go on with the
-    same numbers; stores of version 1 have none in the file, see `identity`.
+    same numbers; stores of version 1 have none in the file, see `identity`. plan: digest of the
+    plan that a restore carries out, so that the same plan can be gone on with after a crash.
     """
 
     schema: str
     version: str
-    attempt: int
+    attempt: Count
     kind: str
-    generation: int
-    parent: int
-    first_epoch: int
+    generation: Count
+    parent: EpochNumber
+    first_epoch: EpochNumber
     policy: str
     topology_sha256: str
     directory: str
     started: str
     id: str = ""
+    plan: str | None = None
 
 
 class TriggerFacts(msgspec.Struct, frozen=True):
@@ -58,10 +67,10 @@ class TriggerFacts(msgspec.Struct, frozen=True):
 
     schema: str
     version: str
-    epoch: int
-    parent: int
-    attempt: int
-    generation: int
+    epoch: EpochNumber
+    parent: EpochNumber
+    attempt: Count
+    generation: Count
     policy: str
     topology_sha256: str
     triggered: str
@@ -72,7 +81,7 @@ class LogFacts(msgspec.Struct, frozen=True):
     """The records of one channel that belong to the cut; file None when there are none."""
 
     channel: str
-    records: int
+    records: Count
     file: FileFacts | None
 
 
@@ -81,8 +90,8 @@ class SinkFile(msgspec.Struct, frozen=True):
 
     directory: str
     name: str
-    bytes: int
-    rows: int
+    bytes: Count
+    rows: Count
     sha256: str
 
 
@@ -98,16 +107,16 @@ class PartFacts(msgspec.Struct, frozen=True):
 
     schema: str
     version: str
-    epoch: int
-    attempt: int
+    epoch: EpochNumber
+    attempt: Count
     task: str
     state: tuple[FileFacts, ...]
-    rows: int
+    rows: Count
     logs: tuple[LogFacts, ...]
-    sent: dict[str, tuple[int, ...]]
-    received: dict[str, tuple[int, ...]]
+    sent: dict[str, tuple[Count, ...]]
+    received: dict[str, tuple[Count, ...]]
     positions: tuple[Position, ...] | None
-    round_robin: dict[str, int]
+    round_robin: dict[str, Count]
     connector: dict[str, str] | None
     sink: tuple[SinkFile, ...]
     finished: bool
@@ -122,7 +131,7 @@ class TasksFacts(msgspec.Struct, frozen=True):
 
     schema: str
     version: str
-    epoch: int
+    epoch: EpochNumber
     parts: tuple[PartFacts, ...]
 
 
@@ -136,20 +145,20 @@ class ManifestFacts(msgspec.Struct, frozen=True):
     schema: str
     version: str
     job: str
-    epoch: int
-    parent: int
-    attempt: int
-    generation: int
+    epoch: EpochNumber
+    parent: EpochNumber
+    attempt: Count
+    generation: Count
     policy: str
     topology_sha256: str
     triggered: str
     completed: str
     duration: float
-    tasks: int
-    bytes: int
-    state_bytes: int
-    state_rows: int
-    log_records: int
+    tasks: Count
+    bytes: Count
+    state_bytes: Count
+    state_rows: Count
+    log_records: Count
     idle: bool
     tasks_file: FileFacts
     attempt_id: str = ""
@@ -160,8 +169,8 @@ class AbortFacts(msgspec.Struct, frozen=True):
 
     schema: str
     version: str
-    epoch: int
-    attempt: int
+    epoch: EpochNumber
+    attempt: Count
     reason: str
     aborted: str
     attempt_id: str = ""
@@ -176,8 +185,8 @@ class FenceFacts(msgspec.Struct, frozen=True):
 
     schema: str
     version: str
-    epoch: int
-    attempt: int
+    epoch: EpochNumber
+    attempt: Count
     attempt_id: str
     fenced: str
 
@@ -268,6 +277,7 @@ def unseal(data: bytes, kind: type[F], path: str, schema: str | None = None) -> 
 def decode_facts(data: bytes, kind: type[F], path: str, schema: str | None = None) -> F:
     """The facts in a file whose digest is known to hold; raises as `unseal`."""
     schema = schema or SCHEMAS[kind]
+    check_json(data, path)
     try:
         facts = msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, RecursionError) as error:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import socket
+import stat
 import time
 from collections.abc import Iterator
 
-from formats.errors import StoreInUse
+from formats.errors import Damaged, StoreInUse
 from formats.native import layout
 from formats.storage import LocalStorage
 
@@ -21,8 +23,15 @@ LOOKS, LOOK_SECONDS = 25, 0.01
 def exclusive(storage: LocalStorage) -> Iterator[None]:
     """Hold the store; StoreInUse, naming the holder, if somebody else does."""
     path = storage.local_path(layout.LOCK)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise _no_lock(path) from None
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise _no_lock(path)
         if not _locked(fd):
             raise StoreInUse(
                 f"in use by {_holder(fd)}", path=storage.root, hint="wait for it, or stop it with SIGTERM"
@@ -32,6 +41,11 @@ def exclusive(storage: LocalStorage) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+def _no_lock(path: str) -> Damaged:
+    """The error for what is no file that can be locked, such as a pipe, a link or a folder."""
+    return Damaged("is no plain file", path=path, hint="remove it: abs makes a new one, when no job runs on the store")
 
 
 def _locked(fd: int) -> bool:

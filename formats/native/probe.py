@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from formats.bounds import too_much
 from formats.errors import FormatError
 from formats.storage import Storage, StoredFile
 from formats.view import FileFacts
@@ -131,7 +132,10 @@ class Prober:
             return _log(source), None, None
         import pyarrow.parquet as pq
 
+        from formats.native.guards import check_row_groups
+
         file = pq.ParquetFile(source)
+        check_row_groups(file.metadata, path)
         rows, key_groups = _state(file)
         return rows, key_groups, _strays(file, width) if width is not None and rows else None
 
@@ -182,5 +186,7 @@ def _log(source: pa.NativeFile) -> int:
 
 def _reason(error: Exception) -> str:
     """One line: Arrow's messages go on for pages."""
+    if isinstance(error, MemoryError):
+        return too_much()
     said = error.message if isinstance(error, FormatError) else str(error)
     return (said.splitlines() or [""])[0][:200] or type(error).__name__

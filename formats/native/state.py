@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from formats.errors import Damaged
 from formats.keys import key_arrays, last_of_each
+from formats.native.guards import check_row_groups
 from formats.native.hashing import key_groups
 from formats.native.tables import KEY_GROUP, as_written, first_line, key_columns
 from formats.predicate import (
@@ -34,6 +35,10 @@ from formats.view import FileFacts
 
 CHUNK_ROWS = 262_144
 """Rows that are read at a time, unless a single key group has more."""
+
+
+PIECES = 65_536
+"""Into which the key groups of a task are cut at most."""
 
 
 class RowGroup(NamedTuple):
@@ -60,6 +65,7 @@ class StateFile:
         self._local = threading.local()
         self._local.reader = opened = self._tried(self._open)
         self._metadata = opened.metadata
+        check_row_groups(self._metadata, self.path)
         self._stored: pa.Schema = opened.schema_arrow
         self.schema = self._tried(lambda: as_written(self._stored.empty_table()).schema)
         self.key = tuple(self._tried(lambda: key_columns(self.schema)))
@@ -179,16 +185,17 @@ def split(own: range, files: Sequence[StateFile], rows: int) -> list[range]:
     """Consecutive ranges of key groups with about `rows` rows of all files together; at least one key group each."""
     if sum(file.facts.rows or 0 for file in files) <= rows:
         return [own]
-    weight = np.zeros(len(own) + 1)
+    step = -(-len(own) // PIECES)  # there may be as many key groups as there are numbers
+    weight = np.zeros(-(-len(own) // step))
     for group in (group for file in files for group in file.row_groups):
-        first, last = max(group.first, own.start), min(group.last, own.stop - 1)
+        first, last = max(group.first, own.start) - own.start, min(group.last, own.stop - 1) - own.start
         if first <= last:
-            weight[first - own.start : last - own.start + 1] += group.rows / (last - first + 1)
+            weight[first // step : last // step + 1] += group.rows / (last // step - first // step + 1)
     ranges, start, held = [], own.start, 0.0
-    for i, more in enumerate(weight[:-1].tolist()):
+    for i, more in enumerate(weight.tolist()):
         if held and held + more > rows:
-            ranges.append(range(start, own.start + i))
-            start, held = own.start + i, 0.0
+            ranges.append(range(start, own.start + i * step))
+            start, held = own.start + i * step, 0.0
         held += more
     return [*ranges, range(start, own.stop)]
 

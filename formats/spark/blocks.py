@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from formats.bounds import decoding
 from formats.errors import Damaged
 from formats.spark import lzf
 from formats.spark.checksums import ChecksumMismatch
@@ -37,6 +38,11 @@ def unpack(data: bytes, path: str, *, vouched: bool = False) -> Unpacked:
 
     vouched: a checksum holds for all of the bytes, so that those of lz4's blocks need not be made again.
     """
+    with decoding(path):
+        return _unpack(data, path, vouched)
+
+
+def _unpack(data: bytes, path: str, vouched: bool) -> Unpacked:
     if data[:8] == LZ4:
         return Unpacked(_lz4(data, path, vouched), "lz4", True)
     if data[:4] == ZSTD:

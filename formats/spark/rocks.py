@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from formats.bounds import decoding
 from formats.errors import Damaged
 from formats.spark import logs
 
@@ -80,7 +81,7 @@ def read_zip(data: bytes, path: str) -> dict[str, bytes]:
     if not data:
         raise logs.EmptyLog("is empty", path=path)
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        with decoding(path), zipfile.ZipFile(io.BytesIO(data)) as archive:
             infos = archive.infolist()
             if sum(info.file_size for info in infos) > LARGEST:
                 raise Damaged(f"unpacks to more than {LARGEST} bytes", path=path)

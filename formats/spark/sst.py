@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from formats.bounds import decoding
 from formats.errors import Damaged, UnsupportedVersion
 from formats.spark.blocks import LARGEST, xxhash32
 from formats.spark.checksums import ChecksumMismatch, crc32c
@@ -157,7 +158,8 @@ class _Table:
             raise Damaged(f"its block at byte {handle.offset} would unpack to {size} bytes", path=self.path)
         name = {1: "snappy", 4: "lz4_raw", 5: "lz4_raw", 7: "zstd"}[kind]
         try:
-            return bytes(pa.Codec(name).decompress(body[0 if kind == 1 else at :], size, asbytes=True))
+            with decoding(self.path):
+                return bytes(pa.Codec(name).decompress(body[0 if kind == 1 else at :], size, asbytes=True))
         except (OSError, ValueError):
             raise Damaged(f"its block at byte {handle.offset} does not unpack", path=self.path) from None
 

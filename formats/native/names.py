@@ -1,0 +1,142 @@
+"""Names in the facts of a store, checked in one place when a fact file is read, so that nothing behind has to doubt
+them: a path stays in the store, a name is one name, a job graph is of a size that fits into memory.
+
+Every fact file passes `check_facts`, every job graph `check_graph`; the bounds of numbers stand in their types.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from formats.errors import Damaged, UnsafePath
+from formats.native.facts import ID_LENGTH, ManifestFacts, PartFacts, SinkFile, TasksFacts
+from formats.storage import check_path
+from formats.topology import MAX_CHANNELS, MAX_TASKS, Topology, size_of
+from formats.view import FileFacts
+
+_ID = r"[A-Za-z][A-Za-z0-9_.-]*"
+_TASK = rf"{_ID}/(?:0|[1-9][0-9]{{0,9}})"
+_OPERATOR = re.compile(_ID)
+_TASK_NAME = re.compile(_TASK)
+_TASK_NAMES = re.compile(rf"(?:{_TASK}\n)*")
+_CHANNEL = re.compile(rf"{_TASK}->{_TASK}")
+_ATTEMPT = re.compile(rf"(?:[0-9a-f]{{{ID_LENGTH}}})?")
+"""Its id, part of paths; empty in a store of version 1."""
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_SINK_PART = re.compile(r"part-[0-9]{5,10}-[0-9]{10}\.jsonl")
+_HEX = frozenset("0123456789abcdef")
+_DOUBTFUL = ("\\", "\0", "//", "/.", "\n.", "\n/", "/\n", "\n\n")
+"""What no plain path has, when paths stand one a line."""
+
+
+def check_facts(facts: msgspec.Struct, where: str) -> None:
+    """Raise UnsafePath for a path or name that could lead elsewhere, or that no store of abs has. where: the fact file,
+    for messages."""
+    if (sha256 := getattr(facts, "topology_sha256", None)) is not None:
+        _name(sha256, _DIGEST, "digest of a job graph", where)
+    for field in ("id", "attempt_id"):
+        _name(getattr(facts, field, ""), _ATTEMPT, "id of an attempt", where)
+    match facts:
+        case ManifestFacts():
+            _file(facts.tasks_file, where)
+        case PartFacts():
+            _check_part(facts, where)
+        case TasksFacts():
+            plain = _all_plain(facts.parts)
+            for part in facts.parts:
+                if not plain or part.sink or part.positions:
+                    _check_part(part, where)
+
+
+def _all_plain(parts: Sequence[PartFacts]) -> bool:
+    """Whether no task, channel, operator or file in these parts needs a closer look: a column at a time, since there
+    may be a hundred thousand."""
+    operators: set[str] = set()
+    for part in parts:
+        operators.update(part.sent, part.received, part.round_robin)
+    files = [file for part in parts for file in part.state]
+    files += [log.file for part in parts if part.logs for log in part.logs if log.file is not None]
+    lines = "".join(["\n" + file.path for file in files]) + "\n"
+    digests = [file.sha256 or "" for file in files]
+    return (
+        _TASK_NAMES.fullmatch("".join([part.task + "\n" for part in parts])) is not None
+        and all(_OPERATOR.fullmatch(id) for id in operators)
+        and (not files or not any(sign in lines for sign in _DOUBTFUL))
+        and set(map(len, digests)) <= {64}
+        and _HEX.issuperset("".join(digests))
+        and all(_ATTEMPT.fullmatch(id) for id in {part.attempt_id for part in parts})
+        and min([file.bytes or 0 for file in files], default=0) >= 0
+        and min([file.rows or 0 for file in files], default=0) >= 0
+        and all(_CHANNEL.fullmatch(log.channel) for part in parts if part.logs for log in part.logs)
+    )
+
+
+def _check_part(part: PartFacts, where: str) -> None:
+    _name(part.task, _TASK_NAME, "task", where)
+    _name(part.attempt_id, _ATTEMPT, "id of an attempt", where)
+    for file in part.state:
+        _file(file, where)
+    for log in part.logs:
+        _name(log.channel, _CHANNEL, "channel", where)
+        if log.file is not None:
+            _file(log.file, where)
+    for operator in (*part.sent, *part.received, *part.round_robin):
+        _name(operator, _OPERATOR, "operator", where)
+    for position in part.positions or ():
+        _not_negative(position.offset, f"offset of {position.split!r}", where)
+        _not_negative(position.records, f"number of records of {position.split!r}", where)
+    for shown in part.sink:
+        _sink_file(shown, where)
+
+
+def _file(file: FileFacts, where: str) -> None:
+    check_path(file.path)
+    _name(file.sha256 or "", _DIGEST, f"digest of {file.path}", where)
+    _not_negative(file.bytes, f"size of {file.path}", where)
+    _not_negative(file.rows, f"number of rows of {file.path}", where)
+
+
+def _sink_file(file: SinkFile, where: str) -> None:
+    """A part is moved by its name, inside of the folder that the job file names."""
+    _name(file.name, _SINK_PART, "part of a sink", where)
+    _name(file.sha256, _DIGEST, f"digest of {file.name}", where)
+
+
+def _not_negative(number: int | None, what: str, where: str) -> None:
+    if number is not None and number < 0:
+        raise Damaged(f"{number} is no {what}", path=where)
+
+
+def _name(value: str, pattern: re.Pattern[str], what: str, where: str) -> None:
+    if not pattern.fullmatch(value):
+        shown = repr(value if len(value) <= 60 else value[:57] + "...")
+        raise UnsafePath(
+            f"{shown} is no {what}", path=where, hint="this file was not written by abs; do not trust this store"
+        )
+
+
+def check_graph(topology: Topology, where: str) -> None:
+    """Raise UnsafePath for an id that is no name, Damaged for a graph that does not hold or is too large for a store:
+    what is made of a graph is as large as its tasks and channels are many."""
+    for op in topology.operators:
+        _name(op.id, _OPERATOR, "operator", where)
+    for problem in _graph_problems(topology):
+        raise Damaged(problem, path=where)
+    for number, most, what in zip(size_of(topology), (MAX_TASKS, MAX_CHANNELS), ("tasks", "channels"), strict=True):
+        if number > most:
+            raise Damaged(f"has {number} {what}, the job graph of a store has at most {most}", path=where)
+
+
+def _graph_problems(topology: Topology) -> Iterator[str]:
+    ids = {op.id for op in topology.operators}
+    if len(ids) < len(topology.operators):
+        yield "names an operator twice"
+    for op in topology.operators:
+        if not 1 <= op.parallelism <= op.max_parallelism <= 2**31 - 1:
+            yield f"operator {op.id[:60]} has parallelism {op.parallelism}, of {op.max_parallelism} at most"
+    for edge in topology.edges:
+        if edge.source not in ids or edge.target not in ids:
+            yield f"has an edge {f'{edge.source}->{edge.target}'[:120]!r} between operators that it does not have"
