@@ -279,7 +279,9 @@ plain_keyed: st.SearchStrategy[KeyedHandle] = st.one_of(
     ),
 )
 of_changes = st.one_of(
-    st.none(), st.builds(FileHandle, words, sizes, st.just(True)), st.builds(RelativeHandle, words, sizes, st.just(True))
+    st.none(),
+    st.builds(FileHandle, words, sizes, st.just(True)),
+    st.builds(RelativeHandle, words, sizes, st.just(True)),
 )
 parts = st.lists(st.builds(ChangeStream, sizes, of_changes), max_size=3).map(tuple)
 file_changes = st.one_of(

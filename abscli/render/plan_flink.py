@@ -25,7 +25,7 @@ def plan_text(plan: FlinkPlan, *, width: int = 80, plan_file: str | None = None)
             for epoch, reason in plan.skipped[:ROWS]
             for line in wrapped(f"{epoch}: {reason}", width, "    ", "  ")
         ],
-        wrapped(f"{number(plan.files)} files, {size(plan.bytes)}", width, "  ", "A copy: ") if not plan.not_read else [],
+        [] if plan.not_read else wrapped(f"{number(plan.files)} files, {size(plan.bytes)}", width, "  ", "A copy: "),
     ]
     if sections[1]:
         sections[1].insert(0, "Flink cannot restore it where it lies; a copy sets right")

@@ -103,8 +103,9 @@ class NotLookedAt(NotFound):
 class FolderStreams:
     """The streams of one snapshot (`formats.flink.streams.Streams`). home: directory of its `_metadata` in folder 0."""
 
-    def __init__(self, home: str, folders: Sequence[Folder], maps: Sequence[PathMap] = ()) -> None:
+    def __init__(self, home: str, folders: Sequence[Folder], maps: Sequence[PathMap] = (), kryo: int = 5) -> None:
         self.home = home
+        self.kryo = kryo
         self.folders = tuple(folders)
         self.maps = tuple(maps)
         self._places: dict[FileLike, Place | None] = {}

@@ -17,7 +17,7 @@ from formats.flink import channels, facts, layout
 from formats.flink.folders import Folder, FolderStreams
 from formats.flink.handles import Metadata, OperatorState
 from formats.flink.layout import Kind, find, number
-from formats.flink.metadata import FILE, parse
+from formats.flink.metadata import FILE, kryo_of, parse
 from formats.flink.murmur import proved
 from formats.flink.resolve import FileLike, How, PathMap, file_size, fits
 from formats.storage import LocalStorage, Storage, open_storage
@@ -164,7 +164,12 @@ class FlinkStore:
     def streams(self, epoch: int) -> FolderStreams:
         """The streams that the epoch refers to."""
         if epoch not in self._streams:
-            self._streams[epoch] = FolderStreams(self.home(epoch), self.folders, self.maps)
+            home = self.home(epoch)
+            try:
+                kryo = kryo_of(self.metadata(epoch))
+            except FormatError:  # whoever wants to read what it refers to is told so then
+                kryo = 5
+            self._streams[epoch] = FolderStreams(home, self.folders, self.maps, kryo)
         return self._streams[epoch]
 
     def modified(self, epoch: int) -> str | None:

@@ -105,8 +105,8 @@ def _operator(task: str, handle: OperatorStateHandle, streams: Streams) -> Strea
         for rows in read_operator_state(handle, streams):
             if rows.problem is not None:
                 problems.append(Problem("unreadable", task, None, rows.problem.path, rows.problem.message))
-            elif rows.value.hides is not None:
-                unchecked.append(("unreadable", f"values of {rows.value.hides} in state {rows.name!r} were not read"))
+            elif rows.hidden is not None:
+                unchecked.append(("unreadable", f"values of {rows.hidden} in state {rows.name!r} were not read"))
     except FormatError as error:
         problems.append(Problem("unreadable", task, None, error.path, error.message))
     return StreamResult(tuple(problems), tuple(unchecked))
