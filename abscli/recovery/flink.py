@@ -80,11 +80,18 @@ def run_line(directory: str) -> str:
     return f"flink run -s {shlex.quote(uri)} JOB.jar"
 
 
-def plan_flink(store: FlinkStore, *, epoch: int | None = None, checks: tuple[StreamCheck, ...] = ()) -> FlinkPlan:
+def plan_flink(
+    store: FlinkStore,
+    *,
+    epoch: int | None = None,
+    checks: tuple[StreamCheck, ...] = (),
+    progress: Callable[[int], None] | None = None,
+) -> FlinkPlan:
     """The newest whole checkpoint, or `epoch`.
 
     Whole: every byte that it refers to is in a directory that was named, be it elsewhere than Flink looks. checks: what
-    reads the streams to the end; without, presence and sizes alone. Raises NoRecovery, NotFound.
+    reads the streams to the end; without, presence and sizes alone. progress: told the bytes of every read. Raises
+    NoRecovery, NotFound.
     """
     numbers = [epoch] if epoch is not None else sorted(store.epoch_numbers(), reverse=True)
     if epoch is not None:
@@ -92,6 +99,7 @@ def plan_flink(store: FlinkStore, *, epoch: int | None = None, checks: tuple[Str
     skipped: list[tuple[int, str]] = []
     searchable = False
     for number in numbers:
+        store.streams(number).on_read = progress
         evidence = gather(store, number, checks=checks)
         reason = beyond_repair(evidence) or _out_of_reach(evidence)
         if reason is None:

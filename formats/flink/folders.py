@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from formats.errors import Damaged, NotFound, UnsafePath
 from formats.flink.handles import (
@@ -108,6 +108,8 @@ class FolderStreams:
         self.kryo = kryo
         self.folders = tuple(folders)
         self.maps = tuple(maps)
+        self.on_read: Callable[[int], None] | None = None
+        """Told the bytes of each read, for who waits."""
         self._places: dict[FileLike, Place | None] = {}
         self._outside: dict[FileLike, tuple[bool, int | None]] = {}
 
@@ -166,6 +168,8 @@ class FolderStreams:
         wanted = there if length is None else min(length, there)  # a length from a file may be any number
         if offset < 0 or wanted <= 0:
             return b""
+        if self.on_read is not None:
+            self.on_read(wanted)
         return self.folders[place.folder].storage.read(place.path, start + offset, wanted)
 
     def size(self, handle: StreamHandle) -> int | None:

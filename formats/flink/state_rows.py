@@ -235,7 +235,11 @@ def batches(
     """
     chosen = _known(operator, streams, name)
     if chosen is None:
-        named = [row for row in summaries(operator, streams, types=types) if row.name is not None]
+        all_rows = summaries(operator, streams, types=types)
+        unread = next((row.problem for row in all_rows if row.name is None and row.problem is not None), None)
+        named = [row for row in all_rows if row.name is not None]
+        if unread is not None and name not in {row.name for row in named}:
+            raise unread  # what cannot be read may well have it
         chosen = _choose(named, name, operator, path)
     subtasks = sorted(operator.subtasks, key=lambda subtask: subtask.index)
     if chosen.keyed:
