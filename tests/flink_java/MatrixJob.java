@@ -77,7 +77,8 @@ public class MatrixJob {
     public void processElement(Long x, Context c, Collector<Long> out) throws Exception {
       long k = x % KEYS;
       int round = rounds.value() == null ? 0 : rounds.value();
-      if (round == 2) {
+      if (round == 2) { // of a job that was restored, too
+        done.add(c.getCurrentKey());
         return;
       }
       rounds.update(round + 1);
