@@ -10,6 +10,8 @@ from formats.flink.streams import Streams
 class Inline:
     """Opens inline handles alone."""
 
+    kryo = 5
+
     def read(self, handle: StreamHandle, offset: int = 0, length: int | None = None) -> bytes:
         if not isinstance(handle, InlineHandle):
             raise NotFound("is not there", path=self.name(handle))

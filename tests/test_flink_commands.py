@@ -170,10 +170,12 @@ def test_a_path_map_finds_what_was_moved_apart(capsys: pytest.CaptureFixture[str
     own, there = Path(shutil.copytree(latest(ROCKSDB), tmp_path / "moved")), tmp_path / "elsewhere"
     fill(own, own, there)
     told = result(capsys, "validate", own, "--quick", code=3)
-    assert {f["code"] for f in told["epochs"][0]["findings"]} == {"missing-file"}
-    hint = told["epochs"][0]["findings"][0]["message"]
-    old = hint.partition("--search ")[2].strip()
+    assert told["epochs"][0]["findings"] == [], "nobody said where its files are: that is no loss"
+    assert (told["epochs"][0]["verdict"], told["latest_restorable"]) == ("complete", None)
+    assert {"missing-file", "size-mismatch"} <= set(told["epochs"][0]["unchecked"])
+    old = told["epochs"][0]["why_unchecked"]["missing-file"].partition("--path-map ")[2].partition("=")[0]
     told = result(capsys, "validate", own, "--quick", "--path-map", f"{old}={there}")
+    assert told["latest_restorable"] is not None
     assert told["epochs"][0]["verdict"] == "complete"
     assert "--path-map" in told["epochs"][0]["notes"][0]
     code, _, err = run(capsys, "validate", own, "--path-map", "nonsense")

@@ -278,7 +278,12 @@ plain_keyed: st.SearchStrategy[KeyedHandle] = st.one_of(
         words,
     ),
 )
-parts = st.lists(st.builds(ChangeStream, sizes, streams), max_size=3).map(tuple)
+of_changes = st.one_of(
+    st.none(),
+    st.builds(FileHandle, words, sizes, st.just(True)),
+    st.builds(RelativeHandle, words, sizes, st.just(True)),
+)
+parts = st.lists(st.builds(ChangeStream, sizes, of_changes), max_size=3).map(tuple)
 file_changes = st.one_of(
     st.builds(FileChangelogHandle, st.just(10), firsts, firsts, parts, sizes, signed, words),
     st.builds(FileChangelogHandle, st.just(13), firsts, firsts, parts, sizes, signed, words, words),

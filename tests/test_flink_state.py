@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
-from formats.flink import keyed_canonical, keyed_heap
+from formats.flink import keyed_canonical, keyed_heap, rocksdb
 from formats.flink.bytes import Reader
 from formats.flink.codecs import codec
 from formats.flink.columns import keyed_batches
@@ -501,6 +501,52 @@ def test_lists_of_rocksdb_are_refused_where_the_options_have_lost_the_merge_oper
     problems = {block.table.name: block.problem for block in blocks if block.problem is not None}
     assert set(problems) == {"l"}
     assert "merge operator" in str(problems["l"])
+
+
+def test_paths_and_options_of_the_old_machine_do_not_reach_rocksdb(tmp_path: Path) -> None:
+    pytest.importorskip("rocksdict", reason="needs the package rocksdict")
+    handle, store, epoch = rocksdb_handle()
+    options = next(file for file in handle.private if file.name.startswith("OPTIONS-"))
+    assert options.stream is not None
+    text = store.streams(epoch).read(options.stream)
+    due = [(block.group, block.keys, block.values) for block in read_blocks(handle, store.streams(epoch), 300)]
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "LOG.old.1").write_text("another's")
+    for line in (
+        b"  wal_dir=/mnt/gone/db",
+        b"  db_log_dir=" + str(logs).encode(),
+        b"  wal_dir=" + str(logs).encode(),
+        b"  an_option_of_the_future=1",
+        b"  keep_log_file_num=1",
+    ):
+        assert b"[DBOptions]\n" in text
+        other = with_file(handle, "OPTIONS-", text.replace(b"[DBOptions]\n", b"[DBOptions]\n" + line + b"\n"))
+        blocks = list(read_blocks(other, store.streams(epoch), 300))
+        assert [(block.group, block.keys, block.values) for block in blocks] == due
+    assert [path.name for path in logs.iterdir()] == ["LOG.old.1"]
+
+
+def test_a_current_that_names_no_manifest_of_the_instance_is_refused() -> None:
+    handle, store, epoch = rocksdb_handle()
+    for data in (b"", b"../../etc/passwd\n", b"MANIFEST-999999\n", b"/dev/zero\n"):
+        with pytest.raises(Damaged, match="CURRENT"):
+            list(read_blocks(with_file(handle, "CURRENT", data), store.streams(epoch), 300))
+
+
+@pytest.mark.parametrize(
+    ("message", "damage"),
+    [
+        ("Corruption: block checksum mismatch", True),
+        ("IO error: No such file or directory: While open a file for random read: 000025.sst", True),
+        ("Invalid argument: wal_dir not found: /mnt/gone", False),
+        ("IO error: No such file or directory: /mnt/gone/db", False),
+        ("Not implemented: compression type 99", False),
+        ("Corruption: Unknown Footer version. Maybe this file was created with newer version of RocksDB?", False),
+    ],
+)
+def test_only_what_rocksdb_says_of_the_bytes_is_damage(message: str, damage: bool) -> None:
+    assert isinstance(rocksdb._refused(message, "instance"), Damaged) is damage
 
 
 def test_a_manifest_that_has_lost_a_file_is_refused() -> None:

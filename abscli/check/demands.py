@@ -28,6 +28,8 @@ def unmet(
         said += [f"epoch {r.epoch} is damaged" for r in report.epochs if r.verdict == "damaged"]
         if report.latest_restorable is None:
             said.append("no epoch can be restored")
+    if epoch is not None and not said:
+        said += [f"epoch {r.epoch}: {r.reason}" for r in report.epochs if r.epoch not in report.restorable and r.reason]
     if report.damaged and not said:
         said.append("the store's own files are damaged")
     if strict and report.all_findings and not said:

@@ -82,7 +82,7 @@ def check_epoch(
         why.pop(Code.CONSERVATION)
         if laws.why is not None:
             why[Code.CONSERVATION] = laws.why
-    return _report(evidence, verdict, findings, why), why, holds
+    return _report(evidence, verdict, findings, why, _not_known(evidence)), why, holds
 
 
 def check_store(
@@ -99,11 +99,14 @@ def check_store(
     why: dict[int, dict[Code, str]] = {}
     notes: dict[int, tuple[str, ...]] = {}
     known: set[str] = set()
+    unknown: set[int] = set()
     open_homes: list[str] = []
     sure = True
     for evidence in epochs:
         reports[evidence.epoch], why[evidence.epoch], holds = check_epoch(evidence, tallies)
         notes[evidence.epoch] = (*_notes(evidence), *(f"conservation holds: {said}" for said in holds))
+        if _not_known(evidence) is not None:
+            unknown.add(evidence.epoch)
         known.add(evidence.path)
         known.update(file.path for file in evidence.files)
         if evidence.status in (Status.IN_PROGRESS, Status.INCOMPLETE):
@@ -123,19 +126,20 @@ def check_store(
         unchecked: tuple[Code, ...] = ()
     else:
         unchecked = (Code.UNREFERENCED_FILE,)
-    restorable = tuple(n for n, report in reports.items() if report.whole)
+    restorable = tuple(n for n, report in reports.items() if report.whole and n not in unknown)
     return FlinkReport(StoreReport(tuple(reports.values()), tuple(findings), unchecked, restorable), why, notes)
 
 
 def beyond_repair(evidence: EpochEvidence) -> str | None:
-    """Why not even a rewritten copy could be restored, in words; None if one can: every byte is there somewhere."""
+    """Why not even a rewritten copy could be restored, or is not known to be, in words; None if one can: every byte is
+    there somewhere."""
     if evidence.metadata is None:
         return evidence.problem or "it has no _metadata: it was never completed"
-    lost = [finding for file in evidence.files if not file.fits and (finding := _file(file)) is not None]
+    lost = [finding for file in evidence.files if file.lost and (finding := _file(file)) is not None]
     lost += [Finding(Code(p.code), p.task, p.channel, p.path, p.message) for p in evidence.problems]
     lost += _key_groups(evidence)
     if not lost:
-        return None
+        return _not_known(evidence)
     first = lost[0]
     more = len({(finding.task, finding.path) for finding in lost}) - 1
     of = f" of {first.task}" if first.task else ""
@@ -170,6 +174,14 @@ def _report(
     return EpochReport(evidence.epoch, verdict, tuple(findings), unchecked, evidence.modified, reason)
 
 
+def _not_known(evidence: EpochEvidence) -> str | None:
+    """Why it is not known whether all files of a checkpoint are there, in words; None if it is."""
+    count = len({file.written for file in evidence.files if not file.looked})
+    if not count:
+        return None
+    return f"whether it is whole is not known: {count} files were not looked at ({evidence.unchecked['missing-file']})"
+
+
 def _properties(evidence: EpochEvidence) -> Iterator[Finding]:
     metadata = evidence.metadata
     if metadata is not None and metadata.problem is not None:
@@ -192,6 +204,8 @@ def _file(file: FileEvidence) -> Finding | None:
     if file.states:
         more = len(file.states) - NAMED
         what += f" ({', '.join(file.states[:NAMED])}{f' and {more} more' if more > 0 else ''})"
+    if not file.looked:
+        return None
     if file.found is None:
         return Finding(Code.MISSING_FILE, file.task, None, file.path, f"is not there; it holds {what}; {file.hint}")
     if not file.fits:
@@ -233,7 +247,7 @@ def _notes(evidence: EpochEvidence) -> Iterator[str]:
                 f"{len(files)} files {said}: Flink looks for {min(files)} and will not find it;"
                 " `abs restore` makes a copy that it can read"
             )
-    if metadata is not None and (lost := {file.task for file in evidence.files if not file.fits}):
+    if metadata is not None and (lost := {file.task for file in evidence.files if file.lost}):
         hurt = {task.rpartition("/")[0] for task in lost}
         whole = [name for operator in metadata.operators if (name := evidence.names[operator.id]) not in hurt]
         yield (

@@ -49,9 +49,13 @@ def _counted(store: FlinkStore, numbers: list[int]) -> dict[int, Tally]:
 
 def _evidence(store: FlinkStore, numbers: list[int], quick: bool, progress: Progress) -> Iterator[EpochEvidence]:
     checks = stream_checks()
-    seen: dict[str, int] = {}
+    done = 0
+
+    def more(count: int) -> None:
+        nonlocal done
+        done += count
+        progress(done, None)
+
     for number in numbers:
-        evidence = gather(store, number, quick=quick, checks=checks)
-        seen.update((file.path, file.found or 0) for file in evidence.files)
-        progress(sum(seen.values()), None)
-        yield evidence
+        store.streams(number).on_read = more
+        yield gather(store, number, quick=quick, checks=checks)

@@ -15,6 +15,7 @@ def plan(path: str, epoch: int | str | None, looking: Looking, form: Output, out
     from abscli.commands.plans import write_plan
     from abscli.recovery.flink import plan_flink
     from abscli.recovery.flink_plan import encode
+    from abscli.render.columns import size
     from abscli.render.plan_flink import plan_text
     from formats.flink.checks import stream_checks
     from formats.flink.store import FlinkStore
@@ -23,7 +24,15 @@ def plan(path: str, epoch: int | str | None, looking: Looking, form: Output, out
     store = open_store(path, "flink", looking)
     assert isinstance(store, FlinkStore)
     number = epoch if isinstance(epoch, int) else store.only
-    made = plan_flink(store, epoch=number, checks=stream_checks())
+    done = 0
+    with progress() as show:
+
+        def more(count: int) -> None:
+            nonlocal done
+            done += count
+            show(f"read {size(done)}")
+
+        made = plan_flink(store, epoch=number, checks=stream_checks(), progress=more)
     write_plan(encode(made, looking), form, out, lambda: plan_text(made, width=width(), plan_file=out))
 
 

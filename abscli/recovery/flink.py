@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -20,7 +21,7 @@ from formats.flink.evidence import EpochEvidence, StreamCheck, gather
 from formats.flink.facts import file_handles, kind
 from formats.flink.handles import OperatorStateHandle, SegmentHandle, handles
 from formats.flink.metadata import FILE, encode, parse
-from formats.flink.resolve import FileLike, How, Place
+from formats.flink.resolve import FileLike, How, Place, directory_of
 from formats.flink.rewrite import Copy, copies, rewritten
 from formats.flink.store import FlinkStore
 from formats.storage import LocalStorage
@@ -28,12 +29,20 @@ from formats.storage import LocalStorage
 _CHUNK = 8 << 20
 
 
+class NotRead(msgspec.Struct, frozen=True):
+    """A directory that nobody named, with files of the snapshot that were therefore not read."""
+
+    directory: str
+    files: int
+
+
 class FlinkPlan(msgspec.Struct, frozen=True):
     """How to get a snapshot of Flink that can be restored.
 
     store: as the user wrote it; epoch, kind: the one that was chosen; skipped: newer ones, and why not they;
     in_place: Flink can restore it where it is; repairs: what a copy sets right, in words; files, bytes: to be copied;
-    sha256: of the `_metadata` that the plan was made of.
+    sha256: of the `_metadata` that the plan was made of; not_read: what lies outside of the directories that were
+    named.
     """
 
     store: str
@@ -46,6 +55,7 @@ class FlinkPlan(msgspec.Struct, frozen=True):
     files: int
     bytes: int
     sha256: str
+    not_read: tuple[NotRead, ...] = ()
 
     @property
     def command(self) -> str | None:
@@ -70,11 +80,18 @@ def run_line(directory: str) -> str:
     return f"flink run -s {shlex.quote(uri)} JOB.jar"
 
 
-def plan_flink(store: FlinkStore, *, epoch: int | None = None, checks: tuple[StreamCheck, ...] = ()) -> FlinkPlan:
+def plan_flink(
+    store: FlinkStore,
+    *,
+    epoch: int | None = None,
+    checks: tuple[StreamCheck, ...] = (),
+    progress: Callable[[int], None] | None = None,
+) -> FlinkPlan:
     """The newest whole checkpoint, or `epoch`.
 
     Whole: every byte that it refers to is in a directory that was named, be it elsewhere than Flink looks. checks: what
-    reads the streams to the end; without, presence and sizes alone. Raises NoRecovery, NotFound.
+    reads the streams to the end; without, presence and sizes alone. progress: told the bytes of every read. Raises
+    NoRecovery, NotFound.
     """
     numbers = [epoch] if epoch is not None else sorted(store.epoch_numbers(), reverse=True)
     if epoch is not None:
@@ -82,12 +99,13 @@ def plan_flink(store: FlinkStore, *, epoch: int | None = None, checks: tuple[Str
     skipped: list[tuple[int, str]] = []
     searchable = False
     for number in numbers:
+        store.streams(number).on_read = progress
         evidence = gather(store, number, checks=checks)
-        reason = beyond_repair(evidence)
+        reason = beyond_repair(evidence) or _out_of_reach(evidence)
         if reason is None:
             return _plan(store, evidence, tuple(skipped))
         skipped.append((number, reason))
-        searchable |= any(file.found is None for file in evidence.files)
+        searchable |= any(file.lost or file.closed for file in evidence.files)
     said = f"the newest, checkpoint {skipped[0][0]}: {skipped[0][1]}" if skipped else "there is none"
     if len(skipped) > 1:
         said += "; nor is " + ", ".join(str(number) for number, _ in skipped[1:6]) + (" ..." if skipped[6:] else "")
@@ -99,10 +117,26 @@ def plan_flink(store: FlinkStore, *, epoch: int | None = None, checks: tuple[Str
     )
 
 
+def closed_folders(evidence: EpochEvidence) -> dict[str, int]:
+    """Directories outside of those that were named -> how many files of the checkpoint lie there, unread."""
+    files = {file.written for file in evidence.files if file.closed}
+    return dict(sorted(Counter(directory_of(written) for written in files).items()))
+
+
+def _out_of_reach(evidence: EpochEvidence) -> str | None:
+    """Why a snapshot that only a copy could restore cannot be copied: some of its files may not be read."""
+    closed = closed_folders(evidence)
+    if not closed or not any(_repairs(evidence)):
+        return None
+    folder, number = next(iter(closed.items()))
+    return f"it needs a copy, and {number} of its files lie in {folder}, which was not named: --search {folder}"
+
+
 def _plan(store: FlinkStore, evidence: EpochEvidence, skipped: tuple[tuple[int, str], ...]) -> FlinkPlan:
     metadata = evidence.metadata
     assert metadata is not None  # beyond_repair says so of those without
-    wanted = copies(_places(store, evidence.epoch))
+    closed = closed_folders(evidence)
+    wanted = copies(_places(store, evidence.epoch, whole=not closed))
     runs = {copy.target: copy.length for copy in wanted.values()}
     repairs = tuple(_repairs(evidence))
     return FlinkPlan(
@@ -116,6 +150,7 @@ def _plan(store: FlinkStore, evidence: EpochEvidence, skipped: tuple[tuple[int, 
         files=len(runs),
         bytes=sum(runs.values()),
         sha256=_digest(store, evidence.epoch),
+        not_read=tuple(NotRead(folder, number) for folder, number in closed.items()),
     )
 
 
@@ -196,14 +231,18 @@ def _converted(store: FlinkStore, epoch: int) -> Iterator[str]:
         yield f"{len(segments)} segments of merged files are files of their own in the copy"
 
 
-def _places(store: FlinkStore, epoch: int) -> dict[FileLike, Place]:
+def _places(store: FlinkStore, epoch: int, *, whole: bool = True) -> dict[FileLike, Place]:
+    """Where every file of a checkpoint lies. whole: NoRecovery if one lies nowhere that was named; else without it."""
     at = store.streams(epoch)
     found: dict[FileLike, Place] = {}
     for _, _, handle in file_handles(store.metadata(epoch)):
         place = at.place(handle)
-        if place is None:
-            raise NoRecovery(f"{at.name(handle)} is not there", path=store.path, hint=at.hint(handle))
-        found[handle] = place
+        if place is not None:
+            found[handle] = place
+        elif whole:
+            looked, size = at.outside(handle)
+            said = "is not there" if looked and size is None else "lies outside of the directories that were named"
+            raise NoRecovery(f"{at.name(handle)} {said}", path=store.path, hint=at.hint(handle))
     return found
 
 

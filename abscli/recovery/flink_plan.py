@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-from abscli.recovery.flink import FlinkPlan, FlinkRestored
+from abscli.recovery.flink import FlinkPlan, FlinkRestored, NotRead
 from formats.errors import UnsupportedVersion
 from formats.open import Looking
 from formats.plain_text import plain_json
 from formats.plan import BadPlan
 
 SCHEMA = "abs.flink-plan"
-VERSION = "1.0"
+VERSION = "1.1"
 
 
 def is_flink_plan(data: bytes) -> bool:
@@ -76,6 +76,7 @@ class _File(msgspec.Struct, frozen=True):
     sha256: str
     search: tuple[str, ...]
     path_map: tuple[str, ...]
+    not_read: tuple[NotRead, ...] = ()
 
 
 def decode(data: bytes, path: str) -> tuple[FlinkPlan, Looking]:
@@ -97,6 +98,7 @@ def decode(data: bytes, path: str) -> tuple[FlinkPlan, Looking]:
         files=found.files,
         bytes=found.bytes,
         sha256=found.sha256,
+        not_read=found.not_read,
     )
     return plan, Looking(search=found.search, path_map=found.path_map)
 

@@ -17,9 +17,10 @@ _I64 = struct.Struct(">q")
 
 
 class Reader:
-    """A cursor over bytes. path: what messages call the file; place: where in it we are, in words."""
+    """A cursor over bytes. path: what messages call the file; place: where in it we are, in words; kryo: the major
+    version of the Kryo that wrote values which the bytes describe, for nothing in them says it."""
 
-    __slots__ = ("data", "end", "path", "place", "pos")
+    __slots__ = ("data", "end", "kryo", "path", "place", "pos")
 
     def __init__(self, data: bytes, path: str | None = None, pos: int = 0, end: int | None = None) -> None:
         self.data = data
@@ -27,6 +28,7 @@ class Reader:
         self.end = len(data) if end is None else min(end, len(data))
         self.path = path
         self.place: list[str] = []
+        self.kryo = 5
 
     @property
     def left(self) -> int:

@@ -40,7 +40,7 @@ class Described(NamedTuple):
     lost: str | None
 
 
-def describe(found: list[Change]) -> Described:
+def describe(found: list[Change], kryo: int = 5) -> Described:
     """Read the metadata among changes. lost: an unknown serializer, behind which a state's number cannot be found."""
     infos: dict[int, StateInfo] = {}
     lost = None
@@ -48,6 +48,7 @@ def describe(found: list[Change]) -> Described:
         if not change.data or change.data[0] != METADATA:
             continue
         r = Reader(change.data, change.path, 1)
+        r.kryo = kryo
         r.place.append("description of a state")
         r.i32("format")
         info, hidden = read_info(r)
@@ -157,6 +158,7 @@ def read(
     groups: range | None,
     types: Types | None,
     key: Callable[[Codec], Codec] | None,
+    kryo: int,
 ) -> Iterator[Block]:
     """State by state, each by key group, after the last change.
 
@@ -165,7 +167,7 @@ def read(
     """
     if groups is not None:
         found = [change for change in found if change.group in groups or change.group < 0]
-    described = describe(found)
+    described = describe(found, kryo)
     infos = dict(described.infos)
     snapshot = _key_snapshot(metas, infos)
     known = codec(snapshot) if snapshot is not None else guess_key(found, infos, max_parallelism)

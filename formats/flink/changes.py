@@ -2,8 +2,9 @@
 
 A change is `u8 operation | i16 state | key | namespace | operand` in a key group (timers: `u8 | i16 | operand`), or,
 in group -1, `u8 8 | i32 7 | info | [u8, Java-serialised TTL] [u8, default value] | i16 state | u8 kind`, which
-describes a state. Files of changes begin with a byte that says whether the rest is a snappy stream; at each offset (of
-the plain bytes behind it) stands one set: i32 n x (i32 m, i32 key group, m x (i32 length, change)).
+describes a state. Files of changes begin with a byte that says whether the rest is a snappy stream; neither sizes nor
+offsets in handles count it, and both are of plain bytes. At each offset stands one set: i32 n x (i32 m, i32 key group,
+m x (i32 length, change)).
 
 Source: `StateChangeOperation`, `StateChangeFormat`.
 """
@@ -25,6 +26,7 @@ from formats.flink.handles import (
     StreamHandle,
 )
 from formats.flink.keyed_tables import Table
+from formats.flink.resolve import of_changes
 from formats.flink.streams import Streams
 
 CLEAR, SET, SET_INTERNAL, ADD, MERGE, ADD_ELEMENT, PUT_ELEMENT, REMOVE, METADATA = range(9)
@@ -65,6 +67,9 @@ def _set_of(stream: StreamHandle, offset: int, streams: Streams) -> Iterator[Cha
     rest = data[1:]
     if data[0]:
         rest = b"".join(part for _, part in snappy.streams(rest, path, 1))
+    due = stream.size if of_changes(stream) else len(rest)
+    if len(rest) != due:
+        raise Damaged(f"a file of changes with {len(rest)} plain bytes, {due} were written", path=path)
     r = Reader(rest, path, max(offset, 0))
     for _ in range(r.count(8, "key groups of changes")):
         n, group = r.i32("changes"), r.i32("key group")

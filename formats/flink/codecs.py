@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from formats.flink import operator_codecs
 from formats.flink.composites import fields, list_codec, map_codec, members, struct_codec, timer_codec
+from formats.flink.kryo import kryo
 from formats.flink.logical_types import LogicalType
 from formats.flink.pojo import pojo
 from formats.flink.rows import (
@@ -257,6 +258,7 @@ _KINDS: Final[dict[str, Callable[[Snapshot], Codec]]] = {
     "maskedrow": _row,
     "enum": _enum,
     "pojo": lambda snapshot: pojo(snapshot, codec),
+    "kryo": kryo,
     "ttl": _ttl,
     "timer": _timer,
     "timewindow": _time_window,

@@ -13,7 +13,7 @@ import msgspec
 
 from formats.errors import FormatError
 from formats.flink import channels
-from formats.flink.facts import fits, states, wanted
+from formats.flink.facts import states
 from formats.flink.handles import (
     ChannelHandle,
     FileHandle,
@@ -29,7 +29,7 @@ from formats.flink.handles import (
     streams,
 )
 from formats.flink.metadata import FILE
-from formats.flink.resolve import FileLike, How
+from formats.flink.resolve import FileLike, How, directory_of, file_size, fits
 from formats.flink.store import FlinkStore
 from formats.flink.streams import Streams
 from formats.view import Status
@@ -47,7 +47,8 @@ FIELDS: Final = {
 class FileEvidence(msgspec.Struct, frozen=True):
     """One reference to a file. task, field: whose it is; written: where Flink looks; wanted: bytes (of a segment: at
     least); found: None if it is not there; how: how it was found; hint: what can be done where it is not; states: of a
-    file that is lost, the names of the states in it, as far as they are known."""
+    file that is lost, the names of the states in it, as far as they are known; looked: False if it lies outside of the
+    directories that were named, where it could not be looked for."""
 
     task: str
     field: str
@@ -59,6 +60,17 @@ class FileEvidence(msgspec.Struct, frozen=True):
     how: How | None
     hint: str
     states: tuple[str, ...] = ()
+    looked: bool = True
+
+    @property
+    def lost(self) -> bool:
+        """It is not there, or not as it was written."""
+        return self.looked and not self.fits
+
+    @property
+    def closed(self) -> bool:
+        """It lies outside of the directories that were named, so that it is not read."""
+        return not self.looked or self.how is How.OUTSIDE
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -130,11 +142,13 @@ def gather(
     named: dict[str, tuple[str, ...]] = {}
     for task, operator, subtask, field, handle in every_handle(metadata, names):
         mine = [_file(store, epoch, task, field, stream) for stream in _files(handle)]
-        if any(file.found is None or not file.fits for file in mine):
+        if any(file.lost for file in mine):
             held = _states(operator, handle, at, named)
-            files += [file if file.fits else msgspec.structs.replace(file, states=held) for file in mine]
+            files += [msgspec.structs.replace(file, states=held) if file.lost else file for file in mine]
             continue
         files += mine
+        if any(file.closed for file in mine):
+            continue
         problems += _offsets(task, field, handle, at)
         if not quick:
             for check in checks:
@@ -142,9 +156,14 @@ def gather(
                 problems += result.problems
                 for code, said in result.unchecked:
                     reasons.setdefault(code, {})[said] = None
+    for code, said in _not_looked_at(files, quick):
+        reasons.setdefault(code, {})[said] = None
     unchecked = {code: _joined(list(said)) for code, said in reasons.items()}
     if not quick and channels.has_channels(metadata):
-        problems += _in_flight(metadata, at, names, unchecked)
+        if any(file.closed for file in files if file.field in ("input_channels", "output_channels")):
+            unchecked["conservation"] = "in-flight data lies outside of the directories that were named"
+        else:
+            problems += _in_flight(metadata, at, names, unchecked)
     return EpochEvidence(
         epoch=epoch,
         home=home,
@@ -158,6 +177,23 @@ def gather(
         unchecked=unchecked,
         read=bool(checks) and not quick,
     )
+
+
+def _not_looked_at(files: list[FileEvidence], quick: bool) -> Iterator[tuple[str, str]]:
+    """(code, why) of the files outside of the directories that were named: by directory, with what would look there."""
+    for codes, mine, what in (
+        (("missing-file", "size-mismatch"), [file for file in files if not file.looked], "were not looked at"),
+        (("unreadable", "misplaced-key"), [file for file in files if file.closed], "were not read"),
+    ):
+        if what == "were not read" and quick:
+            continue
+        by_folder: dict[str, set[str]] = {}
+        for file in mine:
+            by_folder.setdefault(directory_of(file.written), set()).add(file.written)
+        for folder, names in sorted(by_folder.items()):
+            said = f"{len(names)} files in {folder} {what}: --search {folder}, or --path-map {folder}=NEW"
+            for code in codes:
+                yield code, said
 
 
 def _joined(reasons: list[str]) -> str:
@@ -184,17 +220,19 @@ def _files(handle: Handle) -> Iterator[FileLike]:
 def _file(store: FlinkStore, epoch: int, task: str, field: str, handle: FileLike) -> FileEvidence:
     at = store.streams(epoch)
     place = at.place(handle)
+    looked, size = (True, None) if place is not None else at.outside(handle)
     relative = isinstance(handle, RelativeHandle) and at.home
     return FileEvidence(
         task=task,
         field=field,
         path=at.name(handle),
         written=f"{at.home}/{handle.path}" if relative else handle.path,
-        wanted=wanted(handle),
-        fits=place is not None and fits(handle, place.bytes),
-        found=place.bytes if place is not None else None,
-        how=place.how if place is not None else None,
+        wanted=file_size(handle),
+        fits=at.fits(handle, place) if place is not None else size is not None and fits(handle, size),
+        found=place.bytes if place is not None else size,
+        how=place.how if place is not None else How.OUTSIDE if size is not None else None,
         hint=at.hint(handle) if place is None else "",
+        looked=looked,
     )
 
 

@@ -55,22 +55,12 @@ from formats.flink.handles import (
 )
 from formats.flink.handles import streams as below
 from formats.flink.metadata import WRITTEN_BY
-from formats.flink.resolve import FileLike, file_size
+from formats.flink.resolve import FileLike
 from formats.flink.streams import Streams
 
 UNREAD = ("rows", "bytes", "opaque")
 SAMPLE = 16
 """Subtasks of an operator whose state files are asked for the names of its states."""
-
-
-def wanted(handle: FileLike) -> int:
-    """Bytes that the file of a handle must have; of a segment: at least."""
-    return file_size(handle)
-
-
-def fits(handle: FileLike, size: int) -> bool:
-    """Whether a file of this size can be the handle's."""
-    return size >= file_size(handle) if isinstance(handle, SegmentHandle) else size == file_size(handle)
 
 
 # -- sizes ------------------------------------------------------------------------------------------------

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import stat
+from collections.abc import Callable, Sequence
 
-from formats.errors import Damaged, UnsafePath
+from formats.errors import Damaged, NotFound, UnsafePath
 from formats.flink.handles import (
     EmptySegmentHandle,
     InlineHandle,
     KeyGroupsHandle,
+    RelativeHandle,
     SegmentHandle,
     StreamHandle,
 )
-from formats.flink.resolve import FileLike, PathMap, Place, plain, resolve
+from formats.flink.resolve import (
+    FileLike,
+    PathMap,
+    Place,
+    covers,
+    directory_of,
+    file_size,
+    fits,
+    of_changes,
+    plain,
+    resolve,
+)
 from formats.storage import LocalStorage, Storage
 
 
@@ -47,11 +60,11 @@ class Folder:
 
     def size(self, path: str) -> int | None:
         folder, _, name = path.rpartition("/")
-        if folder and self._listed.get(folder) is None and not self._is_folder(folder):
+        if folder and self._listed.get(folder) is None and not self.has_folder(folder):
             return None
         return self.names(folder).get(name)
 
-    def _is_folder(self, path: str) -> bool:
+    def has_folder(self, path: str) -> bool:
         """Whether a directory is there, by its parents' lists, so that nothing is asked of what is not."""
         at = ""
         for part in path.split("/"):
@@ -83,21 +96,57 @@ class Folder:
         return self._names.get(name, ())
 
 
+class NotLookedAt(NotFound):
+    """A file outside of the directories that the user named: whether it is there is not known."""
+
+
 class FolderStreams:
     """The streams of one snapshot (`formats.flink.streams.Streams`). home: directory of its `_metadata` in folder 0."""
 
-    def __init__(self, home: str, folders: Sequence[Folder], maps: Sequence[PathMap] = ()) -> None:
+    def __init__(self, home: str, folders: Sequence[Folder], maps: Sequence[PathMap] = (), kryo: int = 5) -> None:
         self.home = home
+        self.kryo = kryo
         self.folders = tuple(folders)
         self.maps = tuple(maps)
-        self._places: dict[tuple[str, int], Place | None] = {}
+        self.on_read: Callable[[int], None] | None = None
+        """Told the bytes of each read, for who waits."""
+        self._places: dict[FileLike, Place | None] = {}
+        self._outside: dict[FileLike, tuple[bool, int | None]] = {}
 
     def place(self, handle: FileLike) -> Place | None:
         """Where the handle's file lies; None if nowhere."""
-        key = (handle.path, handle.size)
-        if key not in self._places:
-            self._places[key] = resolve(handle, self.home, self.folders, self.maps)
-        return self._places[key]
+        if handle not in self._places:
+            self._places[handle] = resolve(handle, self.home, self.folders, self.maps)
+        return self._places[handle]
+
+    def outside(self, handle: FileLike) -> tuple[bool, int | None]:
+        """Of a file that has no place: whether it was looked for where it would be, and its bytes if it is there.
+
+        A path of this machine that leads out of the directories that were named is looked at by its name alone, and
+        never opened; one that needs another machine, or a mount that is not here, is not looked at.
+        """
+        if handle not in self._outside:
+            self._outside[handle] = self._look(handle)
+        return self._outside[handle]
+
+    def _look(self, handle: FileLike) -> tuple[bool, int | None]:
+        if isinstance(handle, RelativeHandle) or covers(handle.path, self.folders, self.maps):
+            return True, None
+        path = plain(handle.path)
+        if not path.startswith("/") or "\0" in path or not isinstance(self.folders[0].storage, LocalStorage):
+            return False, None
+        try:
+            there = os.stat(path)
+        except (OSError, ValueError):
+            return os.path.isdir(os.path.dirname(path)), None
+        return True, there.st_size if stat.S_ISREG(there.st_mode) else None
+
+    def fits(self, handle: FileLike, place: Place) -> bool:
+        """Whether the file at a place has the size that the handle says. One of changes says by its first byte whether
+        it is compressed, and then its size says nothing."""
+        if not fits(handle, place.bytes) or not of_changes(handle) or place.bytes == file_size(handle):
+            return fits(handle, place.bytes)
+        return self.folders[place.folder].storage.read(place.path, 0, 1) != b"\0"
 
     def read(self, handle: StreamHandle, offset: int = 0, length: int | None = None) -> bytes:
         if isinstance(handle, InlineHandle):
@@ -108,12 +157,19 @@ class FolderStreams:
             return self.read(handle.stream, offset, length) if handle.stream is not None else b""
         place = self.place(handle)
         if place is None:
-            raise Damaged("is not there", path=self.name(handle), hint=self.hint(handle))
+            looked, there_is = self.outside(handle)
+            if looked and there_is is None:
+                raise Damaged("is not there", path=self.name(handle), hint=self.hint(handle))
+            said = "was not opened: it lies outside of the directories that were named"
+            raise NotLookedAt(said, path=self.name(handle), hint=self.hint(handle))
         start = handle.start if isinstance(handle, SegmentHandle) else 0
-        there = min(place.bytes - start, handle.size) - offset  # what a file has grown by was not written by Flink
+        whole = place.bytes if of_changes(handle) else handle.size
+        there = min(place.bytes - start, whole) - offset  # what a file has grown by was not written by Flink
         wanted = there if length is None else min(length, there)  # a length from a file may be any number
         if offset < 0 or wanted <= 0:
             return b""
+        if self.on_read is not None:
+            self.on_read(wanted)
         return self.folders[place.folder].storage.read(place.path, start + offset, wanted)
 
     def size(self, handle: StreamHandle) -> int | None:
@@ -149,6 +205,6 @@ class FolderStreams:
         if ":" in handle.path or handle.path.startswith("/"):
             return (
                 f"{handle.path} is not in a directory that was named; if it lies elsewhere now: --path-map OLD=NEW,"
-                f" or --search {plain(handle.path).rpartition('/')[0] or '/'}"
+                f" or --search {directory_of(handle.path)}"
             )
         return "if a copy lies in another checkpoint or savepoint: --search DIR"

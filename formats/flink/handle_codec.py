@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
+
 from formats.errors import FormatError
 from formats.flink.bytes import Reader, Writer
 from formats.flink.handles import (
@@ -149,11 +151,17 @@ def read_keyed(r: Reader, field: str, depth: int = 0) -> KeyedHandle | None:
         return InMemoryChangelogHandle(first, count, start, end, inline, r.utf(field))
     if tag in (13, 10):
         first, count = _groups(r, field)
-        parts = tuple(ChangeStream(r.size(field), read_stream(r, field, depth + 1)) for _ in range(r.count(9, field)))
+        parts = tuple(ChangeStream(r.size(field), _read_changes(r, field, depth)) for _ in range(r.count(9, field)))
         size, checkpointed, ident = r.size(field), r.i64(field), r.utf(field)
         storage = r.utf(field) if tag == 13 else None
         return FileChangelogHandle(tag, first, count, parts, size, checkpointed, ident, storage)
     raise r.error(f"a keyed state handle of unknown type {tag}", field, at)
+
+
+def _read_changes(r: Reader, field: str, depth: int) -> StreamHandle | None:
+    """A stream handle that is known to be of changes: nothing in its own bytes says so."""
+    stream = read_stream(r, field, depth + 1)
+    return replace(stream, changes=True) if isinstance(stream, FileHandle | RelativeHandle) else stream
 
 
 def _read_incremental(r: Reader, field: str, tag: int, depth: int) -> IncrementalHandle:

@@ -36,17 +36,22 @@ class InlineHandle(_Value, frozen=True, gc=False):
 
 
 class FileHandle(_Value, frozen=True, gc=False):
-    """Tag 2: a whole file. path: an absolute URI (`file:/...`, `s3://...`), as Flink wrote it."""
+    """Tag 2: a whole file. path: an absolute URI (`file:/...`, `s3://...`), as Flink wrote it.
+
+    changes: it is a file of changes, whose `size` counts neither its first byte nor what compression saves.
+    """
 
     path: str
     size: int
+    changes: bool = False
 
 
 class RelativeHandle(_Value, frozen=True, gc=False):
-    """Tag 6: a whole file. path: relative to the directory of `_metadata`."""
+    """Tag 6: a whole file. path: relative to the directory of `_metadata`; changes: as for a FileHandle."""
 
     path: str
     size: int
+    changes: bool = False
 
 
 class SegmentHandle(_Value, frozen=True, gc=False):
@@ -161,7 +166,8 @@ class InMemoryChangelogHandle(_Value, frozen=True, gc=False):
 
 
 class ChangeStream(_Value, frozen=True, gc=False):
-    """A stream of changes and the offset where this handle's part of it begins."""
+    """A stream of changes and the offset where this handle's part of it begins, in the plain bytes behind the first
+    byte of the file."""
 
     offset: int
     stream: StreamHandle | None

@@ -31,7 +31,9 @@ def _described(stream: StreamHandle | None, streams: Streams, length: int | None
     """The prefix of a stream, and what messages call the stream."""
     data = read_stream(streams, stream, 0, length)
     path = streams.name(stream) if stream is not None else ""
-    return read_keyed_meta(Reader(data, path)), path
+    reader = Reader(data, path)
+    reader.kryo = streams.kryo
+    return read_keyed_meta(reader), path
 
 
 def _first_offset(handle: KeyGroupsHandle) -> int | None:
@@ -105,7 +107,7 @@ def _blocks(
                     part, streams, max_parallelism, states=states, groups=groups, types=types, key=key
                 )
             )
-            yield from changelog.read(blocks, metas, found, max_parallelism, states, groups, types, key)
+            yield from changelog.read(blocks, metas, found, max_parallelism, states, groups, types, key, streams.kryo)
 
 
 def _state(

@@ -8,8 +8,10 @@ the end of the state).
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Collection, Iterator
+from itertools import accumulate
 from typing import Any, Final
 
 from formats.errors import FormatError
@@ -22,9 +24,11 @@ from formats.flink.values import Hidden as HiddenValue
 
 _I16: Final = struct.Struct(">h").unpack_from
 _I32: Final = struct.Struct(">i").unpack_from
-_PATIENCE: Final = 1 << 16
-"""Bytes that may be tried in a key group to find states again behind hidden ones, and eight times its own; a trial
-counts as 256 at least, a look at its first entry as 8."""
+_PATIENCE: Final = 1 << 11
+"""Bytes that may be tried in a key group to find states again behind hidden ones, and three times its own; a look at a
+place counts as 8."""
+_MOST: Final = 1 << 26
+"""Bytes that may be tried so in all key groups of a handle, some ten seconds' work."""
 _OPEN_ENDED: Final = 3
 """Keys of the right key group that are due where the last state is hidden again, and no last byte can prove it."""
 
@@ -45,6 +49,7 @@ def read(
     groups: range | None,
 ) -> Iterator[Block]:
     """Blocks of every key group, each state in the order of the file."""
+    state.patience = _MOST
     for group, begin, end in spans(handle):
         if groups is not None and group not in groups:
             continue
@@ -73,8 +78,7 @@ def _group(data: bytes, group: int, begin: int, state: KeyedState) -> list[Block
     if said != group:
         state.fail(f"key group {said} where {group} is due", begin)
     if not state.meta.compressed:
-        state.patience = state.verifier().patience = _PATIENCE + 8 * len(data)
-        return _states(data, 4, begin, group, state)
+        return _uncompressed(data, begin, group, state)
     found: list[Block] = []
     todo = {table.index for table in state.tables}
     for at, plain in snappy.streams(data[4:], state.path, begin + 4):
@@ -85,6 +89,16 @@ def _group(data: bytes, group: int, begin: int, state: KeyedState) -> list[Block
             _add(found, state, group).problem = state.damaged(said, begin + 4 + at)
     if todo and not any(block.problem is not None for block in found):
         _without(found, state, group, todo, begin + len(data))
+    return found
+
+
+def _uncompressed(data: bytes, begin: int, group: int, state: KeyedState) -> list[Block]:
+    """The states of a key group, with so much patience as its size and what is left of the handle's allow."""
+    verifier = state.verifier()
+    verifier.group, verifier.found_again = group, {}
+    given = verifier.patience = min(_PATIENCE + 3 * len(data), state.patience)
+    found = _states(data, 4, begin, group, state)
+    state.patience -= given - verifier.patience
     return found
 
 
@@ -148,6 +162,7 @@ def _run(data: bytes, pos: int, begin: int, group: int, state: KeyedState, todo:
                     at, rest = again
                     block.hidden = Hidden(hidden.name, n - cursor[0], at - cursor[1], (), resumed=True)
                     found += rest
+                    todo.clear()  # all of them came, or the place would not have been believed
             return found
         except BROKEN as error:
             said = f"key group {group}, state {table.name!r}, entry {cursor[0] + 1} of {n}: {error or 'ends too early'}"
@@ -220,39 +235,60 @@ def resume(
     """
     if state.key.kind == "opaque":
         return None
-    verifier = state.verifier()
+    place = _place(data, start, begin, group, state.verifier() if state.group < 0 else state, todo)
+    return None if place is None else (place, run(data, place, begin, group, state, set(todo)))
+
+
+def _place(data: bytes, start: int, begin: int, group: int, verifier: KeyedState, todo: set[int]) -> int | None:
+    """Where the states of `todo` begin, at `start` or behind it.
+
+    The search is linear: what was found for the same states from further ahead is kept (each of the places that are
+    tried looks for the states behind the next hidden value), and the work is paid for by `patience`.
+    """
+    wanted = frozenset(todo)
+    before = verifier.found_again.get(wanted)
+    if before is not None and before[0] <= start and (before[1] is None or start <= before[1]):
+        return before[1]
     found: int | None = None
-    for at in _candidates(data, start, todo):
-        if state.patience <= 0:
-            return None
-        state.patience -= 8
-        if not _begins(data, at, group, verifier, todo):
+    proof = -1
+    headers: set[int] = set()
+    for match in _pattern(verifier, wanted).finditer(data, start):
+        at = match.start()
+        if at in headers:
+            continue  # a state of the place that was found: those before it do not come again
+        if verifier.patience <= 0:
+            return None  # not kept: it says nothing of other places
+        verifier.patience -= 8
+        if not _begins(data, at, verifier, todo):
             continue
         blocks = run(data, at, begin, group, verifier, left := set(todo))
-        state.patience -= max(256, sum(block.bytes for block in blocks))
-        if left or not _believable(blocks, group):
+        verifier.patience -= sum(block.bytes or 16 * len(block.keys) for block in blocks)
+        keys = sum(key is not None for block in blocks for key in block.keys)
+        if left or keys < proof or not _believable(blocks, keys):
             continue
-        if found is not None:
-            return None
-        found = at
-    if found is None:
-        return None
-    return found, run(data, found, begin, group, state, set(todo))
+        # a place within a hidden value may pass for an empty or a hidden state: the most keys in their group decide
+        found = at if keys > proof else None
+        proof = keys
+        headers = set(accumulate((block.bytes for block in blocks), initial=at))
+    verifier.found_again[wanted] = (start, found)
+    return found
 
 
-def _candidates(data: bytes, start: int, todo: set[int]) -> list[int]:
-    """Places that look like `i16 state | i32 n` with less than 2**24 entries."""
+def _pattern(verifier: KeyedState, wanted: frozenset[int]) -> re.Pattern[bytes]:
+    """Places that look like `i16 state | i32 n` with less than 2**24 entries, and the first one's namespace if that is
+    the void one; or like one without entries and the beginning of the next, or the end."""
+    follow = b"(?:" + b"|".join(re.escape(index.to_bytes(2, "big") + b"\0") for index in sorted(wanted)) + rb"|\Z)"
     places = []
-    for index in todo:
-        mark = index.to_bytes(2, "big") + b"\0"
-        at = data.find(mark, start)
-        while at >= 0:
-            places.append(at)
-            at = data.find(mark, at + 1)
-    return sorted(places)
+    for index in sorted(wanted):
+        table = verifier.tables[index]
+        void = not table.timers and table.namespace.kind == "voidnamespace"
+        first = rb"\0" if void else b"."
+        mark = re.escape(index.to_bytes(2, "big") + b"\0")
+        places.append(mark + rb"(?:\0\0\0" + follow + rb"|(?!\0\0\0)..." + first + b")")
+    return re.compile(b"(?=" + b"|".join(places) + b")", re.DOTALL)
 
 
-def _begins(data: bytes, at: int, group: int, verifier: KeyedState, todo: set[int]) -> bool:
+def _begins(data: bytes, at: int, verifier: KeyedState, todo: set[int]) -> bool:
     """Whether a state may begin here: its first entry has a key of this group, or it is empty and another follows."""
     if at + 6 > len(data):
         return False
@@ -264,19 +300,16 @@ def _begins(data: bytes, at: int, group: int, verifier: KeyedState, todo: set[in
         return False
     try:
         if table.timers:
-            key = table.value.read(data, at + 6)[0][1]
+            table.value.read(data, at + 6)
         else:
-            key = table.key.read(data, table.namespace.read(data, at + 6)[1])[0]
+            table.key.read(data, table.namespace.read(data, at + 6)[1])
     except (HiddenValue, *BROKEN):
         return False
-    return key is None or key == group
+    return True
 
 
-def _believable(blocks: list[Block], group: int) -> bool:
-    """Whether blocks of a verifier hold keys of this group alone and nothing stopped them but what they hide again."""
+def _believable(blocks: list[Block], keys: int) -> bool:
+    """Whether nothing stopped blocks of a verifier, with so many keys of its group, but what they hide again."""
     if any(block.problem is not None for block in blocks):
         return False
-    keys = [key for block in blocks for key in block.keys if key is not None]
-    if any(block.hidden is not None and not block.hidden.resumed for block in blocks) and len(keys) < _OPEN_ENDED:
-        return False
-    return all(key == group for key in keys)
+    return keys >= _OPEN_ENDED or not any(block.hidden and not block.hidden.resumed for block in blocks)

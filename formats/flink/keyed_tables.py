@@ -100,6 +100,9 @@ class KeyedState:
 
     max_parallelism: of the operator, which decides how wide the key group stands in RocksDB's keys. types: codecs that
     the user named for states whose values Flink does not describe. path: what messages call the stream.
+
+    patience, group, found_again: of the search for states behind hidden ones (`keyed_heap.resume`): the work that may
+    still be spent, the key group that a verifier reads, and what was found in it.
     """
 
     def __init__(
@@ -115,6 +118,8 @@ class KeyedState:
         self.prefix = 1 if max_parallelism <= 128 else 2
         self.max_parallelism = max_parallelism
         self.patience = 0
+        self.group = -1
+        self.found_again: dict[frozenset[int], tuple[int, int | None]] = {}
         self._verifier: KeyedState | None = None
         own = codec(meta.key) if meta.key is not None else opaque(meta.unknown_key or "?")
         self.key = key or own
@@ -131,11 +136,20 @@ class KeyedState:
         table.value = timer_codec(key, table.namespace)
 
     def verifier(self) -> KeyedState:
-        """The same state, reading key groups where keys are."""
+        """The same state, reading key groups where keys are; a key of another group than `group` is broken."""
         if self._verifier is None:
             own = codec(self.meta.key) if self.meta.key is not None else opaque(self.meta.unknown_key or "?")
             check = GroupOf(self.max_parallelism)(own)
-            self._verifier = KeyedState(self.meta, self.path, self.max_parallelism, None, check)
+            inner = check.read
+
+            def read(buf: bytes, pos: int) -> tuple[Any, int]:
+                group, end = inner(buf, pos)
+                if group is not None and group != verifier.group:
+                    raise ValueError(f"a key of key group {group}")
+                return group, end
+
+            check.read = read
+            verifier = self._verifier = KeyedState(self.meta, self.path, self.max_parallelism, None, check)
         return self._verifier
 
     def fail(self, said: str, at: int | None = None) -> NoReturn:

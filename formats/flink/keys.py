@@ -13,6 +13,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
+from formats.flink.time_keys import date_hash, date_time_hash, instant_hash, millis_hash, time_hash, uuid_hash
 from formats.flink.values import Codec, Read
 
 _M32: Final = 0xFFFFFFFF
@@ -123,7 +124,10 @@ def _fields(codec: Codec) -> list[Callable[[Any], int]] | None:
 
 def value_hash(codec: Codec) -> Callable[[Any], int] | None:
     """`hashCode` of a decoded value; None where the class is not known to have one that stays the same."""
-    simple = _SIMPLE.get(codec.kind)
+    kind = codec.kind
+    if kind == "kryo" and codec.snapshot is not None:
+        kind = _KRYO.get(codec.snapshot.about or "", kind)
+    simple = _SIMPLE.get(kind)
     if simple is not None:
         return lambda value: 0 if value is None else simple(value)
     if codec.kind == "tuple" and codec.snapshot is not None and (codec.snapshot.about or "").startswith(_TUPLE):
@@ -171,7 +175,25 @@ _SIMPLE: Final[dict[str, Callable[[Any], int]]] = {
     "float": float_hash,
     "bigint": lambda value: bigint_hash(int(Decimal(value))),
     "bigdec": bigdec_hash,
+    "uuid": uuid_hash,
+    "localdate": date_hash,
+    "localtime": time_hash,
+    "localdatetime": date_time_hash,
+    "instant": instant_hash,
+    "date": millis_hash,
 }
+
+_KRYO: Final = {
+    "java.math.BigInteger": "bigint",
+    "java.math.BigDecimal": "bigdec",
+    "java.time.Instant": "instant",
+    "java.time.LocalDate": "localdate",
+    "java.time.LocalDateTime": "localdatetime",
+    "java.time.LocalTime": "localtime",
+    "java.util.Date": "date",
+    "java.util.UUID": "uuid",
+}
+"""Classes that Kryo wrote, as the kind that is shown, and hashes, the same."""
 
 
 def hash_of(codec: Codec) -> Hash | None:

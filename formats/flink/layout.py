@@ -14,7 +14,7 @@ from formats.storage import LocalStorage, Storage, open_storage
 
 CHECKPOINT = re.compile(r"chk-([0-9]{1,18})")
 JOB_ID = re.compile(r"[0-9a-f]{32}")
-OF_A_JOB = ("shared", "taskowned")
+OF_A_JOB = ("shared", "taskowned", "dstl")
 
 
 class Kind(StrEnum):

@@ -46,6 +46,11 @@ WRITTEN_BY: Final = {
 """Which Flink can have written a version of the file."""
 
 
+def kryo_of(metadata: Metadata) -> int:
+    """The major version of Kryo of the Flink that wrote the file: 2 in Flink 1.x, 5 in Flink 2.x."""
+    return 2 if metadata.version <= 4 else 5
+
+
 def parse(data: bytes, path: str | None = None) -> Metadata:
     """The whole file.
 

@@ -18,6 +18,7 @@ from formats.flink import snappy
 from formats.flink.bytes import Reader
 from formats.flink.codecs import codec
 from formats.flink.handles import Mode, OperatorPart, OperatorStateHandle
+from formats.flink.kryo import MAY_HIDE
 from formats.flink.state_meta import OperatorMeta, StateInfo, read_operator_meta
 from formats.flink.streams import Streams, read_stream
 from formats.flink.values import BROKEN, Codec, Hidden, Opaque, opaque
@@ -37,6 +38,12 @@ class OperatorRows:
     values: list[Any] = field(default_factory=list)
     problem: FormatError | None = None
 
+    @property
+    def hidden(self) -> str | None:
+        """A class among the values that only the job can read; None if there is none."""
+        met = next((value.name for value in (*self.values, *(self.keys or ())) if isinstance(value, Opaque)), None)
+        return met or (self.value.hides if self.value.hides != MAY_HIDE else None)
+
 
 def operator_meta(handle: OperatorStateHandle, streams: Streams) -> OperatorMeta | None:
     """The states that a handle describes; None if there are none."""
@@ -44,7 +51,12 @@ def operator_meta(handle: OperatorStateHandle, streams: Streams) -> OperatorMeta
         return None
     offsets = [offset for part in handle.states for offset in part.offsets]
     data = read_stream(streams, handle.stream, 0, min(offsets, default=None))
-    return read_operator_meta(Reader(data, streams.name(handle.stream)))
+    return _described(Reader(data, streams.name(handle.stream)), streams)
+
+
+def _described(reader: Reader, streams: Streams) -> OperatorMeta:
+    reader.kryo = streams.kryo
+    return read_operator_meta(reader)
 
 
 def read_operator_state(
@@ -60,7 +72,7 @@ def read_operator_state(
     data = read_stream(streams, handle.stream)
     path = streams.name(handle.stream)
     first = min((offset for part in handle.states for offset in part.offsets), default=len(data))
-    meta = read_operator_meta(Reader(data, path, 0, first))
+    meta = _described(Reader(data, path, 0, first), streams)
     if meta.size is not None and meta.size != first and not (meta.compressed and _header(data, meta.size, first)):
         raise Damaged(f"the first element is at {first}, the description ends at {meta.size}", path=path)
     infos = {info.name: info for info in (*meta.states, *meta.broadcast)}

@@ -1,7 +1,8 @@
 """Where the file of a handle lies now: as written, moved with its job, mapped by the user, or found by its name.
 
 Pure over listings. A path taken from a file is only ever looked up in the directories that the user named; it never
-opens another one. In order:
+opens another one. What lies nowhere in them is lost only where they are the place that the path means (`covers`);
+elsewhere it was not looked at. In order:
 
 1. a relative path below the directory of `_metadata`; an absolute one where it says, if that is in such a directory;
 2. an absolute path by `--path-map OLD=NEW`;
@@ -14,11 +15,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
-from formats.flink.handles import FileHandle, RelativeHandle, SegmentHandle
+from formats.flink.handles import FileHandle, RelativeHandle, SegmentHandle, StreamHandle
 
 
 class Listing(Protocol):
@@ -34,6 +35,9 @@ class Listing(Protocol):
     def named(self, name: str) -> Sequence[tuple[str, int]]:
         """Files of this name at any depth: (path, bytes)."""
 
+    def has_folder(self, path: str) -> bool:
+        """Whether a directory is there, by its path from the root."""
+
 
 class How(StrEnum):
     """How a file was found."""
@@ -42,6 +46,8 @@ class How(StrEnum):
     MAPPED = "path map"
     MOVED = "moved"
     FOUND = "by name and size"
+    OUTSIDE = "by name alone"
+    """Where Flink looks, outside of the directories that were named: there with its size, and never opened."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -88,9 +94,29 @@ def parse_path_map(text: str) -> PathMap:
     return PathMap(plain(old), plain(new))
 
 
+JOB_ID: Final = re.compile(r"[0-9a-f]{32}")
+
+FRAMED: Final = 11
+"""Bytes that a compressed file of changes has at least: the byte that says so, and the beginning of a snappy stream."""
+
+
+def of_changes(handle: StreamHandle) -> bool:
+    """Whether the handle's file is one of changes, which begins with a byte of its own and may be compressed."""
+    return isinstance(handle, FileHandle | RelativeHandle) and handle.changes
+
+
 def file_size(handle: FileLike) -> int:
-    """Bytes that the handle's file must have; of a segment: at least."""
-    return handle.start + handle.size if isinstance(handle, SegmentHandle) else handle.size
+    """Bytes that the handle's file must have; of a segment: at least; of a file of changes: unless it is compressed."""
+    if isinstance(handle, SegmentHandle):
+        return handle.start + handle.size
+    return handle.size + handle.changes
+
+
+def fits(handle: FileLike, size: int) -> bool:
+    """Whether a file of this size can be the handle's. One of changes may be compressed: its first byte says more."""
+    if isinstance(handle, SegmentHandle):
+        return size >= file_size(handle)
+    return size == file_size(handle) or (handle.changes and size >= FRAMED)
 
 
 def is_plain(path: str) -> bool:
@@ -129,8 +155,34 @@ def resolve(
     return _by_name(handle, folders)
 
 
-def _fits(handle: FileLike, size: int) -> bool:
-    return size >= file_size(handle) if isinstance(handle, SegmentHandle) else size == file_size(handle)
+def covers(path: str, folders: Sequence[Listing], maps: Sequence[PathMap] = ()) -> bool:
+    """Whether these directories are where a file of this absolute path would be, so that it is lost if it is not there.
+
+    They are if the path lies in one of them as it is written, or mapped, or if they have the directory that it ends
+    with (`shared`, `chk-7`), as a job that was moved has; but not if they are another job's (a job that took over a
+    snapshot refers to files of the one before).
+    """
+    written = plain(path)
+    mapped = [m.new + written[len(m.old) :] for m in maps if written.startswith(m.old + "/")]
+    if any(where.startswith(root + "/") for where in (written, *mapped) for folder in folders for root in folder.roots):
+        return True
+    parts = written.split("/")[:-1]
+    jobs = [i for i, part in enumerate(parts) if JOB_ID.fullmatch(part)]
+    below = next(iter(parts[jobs[-1] + 1 :] if jobs else parts[-1:]), "")
+    for folder in folders:
+        names = {root.rpartition("/")[2] for root in folder.roots}
+        other = jobs and any(JOB_ID.fullmatch(name) for name in names) and parts[jobs[-1]] not in names
+        if not other and is_plain(below) and folder.has_folder(below):
+            return True
+    return False
+
+
+def directory_of(path: str) -> str:
+    """The directory that a user would name to have a file of this absolute path looked at: that of its job where the
+    path has one (`<job id>/shared`, whatever lies between), else its own."""
+    parts = plain(path).split("/")[:-1]
+    jobs = [i for i, part in enumerate(parts) if JOB_ID.fullmatch(part)]
+    return "/".join(parts[: jobs[-1] + 2] if jobs else parts) or "/"
 
 
 def _at(folder: int, path: str, folders: Sequence[Listing], how: How) -> Place | None:
@@ -159,7 +211,7 @@ def _moved(path: str, handle: FileLike, folders: Sequence[Listing]) -> Place | N
             continue
         for i in range(len(folders)):
             place = _at(i, tail, folders, How.MOVED)
-            if place is not None and _fits(handle, place.bytes):
+            if place is not None and fits(handle, place.bytes):
                 return place
             if place is not None and other is None and start < len(parts) - 1:
                 other = place
@@ -170,6 +222,6 @@ def _by_name(handle: FileLike, folders: Sequence[Listing]) -> Place | None:
     name = handle.path.rsplit("/", 1)[-1]
     for i, folder in enumerate(folders):
         for path, size in folder.named(name):
-            if _fits(handle, size):
+            if fits(handle, size):
                 return Place(i, path, size, How.FOUND)
     return None

@@ -34,7 +34,7 @@ from formats.flink.handles import (
     Subtask,
 )
 from formats.flink.metadata import FILE
-from formats.flink.resolve import FileLike, Place
+from formats.flink.resolve import FileLike, Place, of_changes
 
 replace = msgspec.structs.replace
 
@@ -57,14 +57,15 @@ def copies(handles: dict[FileLike, Place]) -> dict[FileLike, Copy]:
     found: dict[FileLike, Copy] = {}
     for handle, place in handles.items():
         start = handle.start if isinstance(handle, SegmentHandle) else 0
-        run = (place.folder, place.path, start, handle.size)
+        length = place.bytes if of_changes(handle) else handle.size
+        run = (place.folder, place.path, start, length)
         name = handle.logical_file if isinstance(handle, SegmentHandle) else handle.path.rsplit("/", 1)[-1]
         target = stem = _safe(name)
         number = 1
         while taken.setdefault(target, run) != run:
             number += 1
             target = f"{stem}-{number}"
-        found[handle] = Copy(place, start, handle.size, target)
+        found[handle] = Copy(place, start, length, target)
     return found
 
 
@@ -78,7 +79,7 @@ def rewritten(metadata: Metadata, copied: dict[FileLike, Copy], directory: str =
     """The metadata of the copy. directory: the snapshot's own name, to tell its kind where its properties are lost."""
 
     def relative(handle: FileLike) -> StreamHandle:
-        return RelativeHandle(copied[handle].target, copied[handle].length)
+        return RelativeHandle(copied[handle].target, handle.size, of_changes(handle))
 
     operators = tuple(
         replace(operator, subtasks=tuple(_subtask(subtask, relative) for subtask in operator.subtasks))

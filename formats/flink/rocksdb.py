@@ -1,8 +1,8 @@
 """Keyed state of RocksDB: the files of a handle, opened by `rocksdict` on a private copy.
 
-Every file is copied under the name that it had in the instance; the copy is opened read-only with the options of its
-OPTIONS file (list state is written with merge operands: with other options it would read as empty) and is removed
-afterwards. A column family is a state. Nothing of the store itself is written to.
+Every file is copied under the name that it had in the instance; the copy is opened read-only with those options of its
+OPTIONS file that reading needs (`rocksdb_options`) and is removed afterwards. A column family is a state. Nothing of
+the store itself is written to.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from formats.errors import Damaged, FormatError, NotFound, UnsafePath
+from formats.flink import rocksdb_options
 from formats.flink.handles import IncrementalHandle, StreamHandle
 from formats.flink.keyed_tables import Block, KeyedState, Table
 from formats.flink.pairs import PairReader
@@ -27,7 +28,11 @@ _ROWS: Final = 16384
 HINT: Final = "pip install 'abscli[flink]' (rocksdict)"
 
 
-class Missing(FormatError):
+class NotOpened(FormatError):
+    """RocksDB does not open an instance for a reason that is no damage: it says nothing of the bytes."""
+
+
+class Missing(NotOpened):
     """The package that reads RocksDB is not installed."""
 
 
@@ -44,7 +49,7 @@ def read(
     tables = [table for table in state.tables if states is None or table.name in states]
     with tempfile.TemporaryDirectory(prefix="rocksdb-", dir=scratch()) as folder:
         copy_files(handle, streams, folder)
-        merging = _merging(folder)
+        merging = rocksdb_options.prepare(folder, state.path)
         with _opened(folder, state.path) as families:
             for table in tables:
                 if table.name not in families:
@@ -61,18 +66,9 @@ def _lost(table: Table, groups: range, state: KeyedState, said: str) -> Block:
     return block
 
 
-def _merging(folder: str) -> set[str]:
-    """Column families whose options name Flink's merge operator; without it RocksDB reads lists as empty, silently."""
-    name = max(name for name in os.listdir(folder) if name.startswith("OPTIONS-"))
-    with open(os.path.join(folder, name), "rb") as file:
-        text = file.read().decode("utf-8", "replace")
-    sections = re.split(r'^\[CFOptions "(.*)"\]\s*$', text, flags=re.MULTILINE)[1:]
-    found = zip(sections[::2], sections[1::2], strict=True)
-    return {family for family, options in found if re.search(r"^\s*merge_operator=.*StringAppendTEST", options, re.M)}
-
-
 def copy_files(handle: IncrementalHandle, streams: Streams, folder: str) -> None:
-    """Every file of the handle under the name that it had; NotFound, Damaged (shorter than it should be)."""
+    """Every file of the handle under the name that it had; NotFound, Damaged (shorter than it should be, or CURRENT
+    names no file of it)."""
     seen = set()
     for file in (*handle.shared, *handle.private):
         if os.path.basename(file.name) != file.name or file.name in ("", ".", "..") or "\0" in file.name:
@@ -85,10 +81,22 @@ def copy_files(handle: IncrementalHandle, streams: Streams, folder: str) -> None
         with open(os.path.join(folder, file.name), "xb") as target:
             for piece in _pieces(file.stream, streams, file.name):
                 target.write(piece)
+    _check_current(folder, handle.backend)
     if not any(name.startswith("OPTIONS-") for name in seen):
         raise NotFound(
             "no OPTIONS file among the files of RocksDB: without it list state would read as empty", path=handle.backend
         )
+
+
+def _check_current(folder: str, path: str) -> None:
+    """Damaged if CURRENT names a manifest that is not in the copy: RocksDB would open whatever path stands there."""
+    current = os.path.join(folder, "CURRENT")
+    if not os.path.exists(current):
+        return
+    with open(current, "rb") as file:
+        manifest = file.read(256).rstrip(b"\n").decode("utf-8", "backslashreplace")
+    if not (re.fullmatch(r"MANIFEST-\d+", manifest) and os.path.exists(os.path.join(folder, manifest))):
+        raise Damaged(f"CURRENT of RocksDB names {manifest!r}, which is not among its files", path=path)
 
 
 def _pieces(stream: StreamHandle, streams: Streams, name: str) -> Iterator[bytes]:
@@ -104,7 +112,7 @@ def _pieces(stream: StreamHandle, streams: Streams, name: str) -> Iterator[bytes
 
 @contextlib.contextmanager
 def _opened(folder: str, path: str) -> Iterator[dict[str, Any]]:
-    """The column families of a copy, by name; Damaged if RocksDB cannot open it."""
+    """The column families of a copy, by name; Damaged, NotOpened."""
     try:
         from rocksdict import AccessType, Options, Rdict
     except ImportError:
@@ -113,7 +121,7 @@ def _opened(folder: str, path: str) -> Iterator[dict[str, Any]]:
         options, families = Options.load_latest(folder)
         database = Rdict(folder, options, column_families=families, access_type=AccessType.read_only())
     except Exception as error:
-        raise Damaged(f"RocksDB does not open it: {_said(error, folder)}", path=path) from None
+        raise _refused(_said(error, folder), path) from None
     opened: dict[str, Any] = {}
     try:
         live = {str(file["name"]).lstrip("/") for file in database.live_files()}
@@ -129,6 +137,16 @@ def _opened(folder: str, path: str) -> Iterator[dict[str, Any]]:
             if name != "default":
                 family.close()
         database.close()
+
+
+def _refused(message: str, path: str) -> FormatError:
+    """What RocksDB's refusal means: only what it says of the files' own bytes is damage. An option or a format that it
+    does not know, or a file of the old machine that it misses, is not."""
+    lost = message.startswith("IO error") and "No such file" in message and not re.search(r": /", message)
+    if (message.startswith("Corruption") and "newer version" not in message) or lost:
+        return Damaged(f"RocksDB does not open it: {message}", path=path)
+    hint = "a canonical savepoint, or a newer rocksdict, can be read"
+    return NotOpened(f"RocksDB does not open it, which need not be damage: {message}", path=path, hint=hint)
 
 
 def _said(error: Exception, folder: str) -> str:

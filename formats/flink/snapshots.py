@@ -257,6 +257,7 @@ def _inner(reader: Reader, data: bytes | None, depth: int) -> Snapshot | None:
     if data is None:
         return None
     inside = Reader(data, reader.path)
+    inside.kryo = reader.kryo
     inside.place = [*reader.place, "in a frame"]
     try:
         found = read_versioned(inside, depth + 1)
@@ -284,10 +285,29 @@ def _pojo(reader: Reader, name: str, version: int, depth: int) -> Snapshot:
 
 
 def _kryo(reader: Reader, name: str, version: int, depth: int) -> Snapshot:
+    """number: the version of Kryo; names: the classes that were registered, in order; others: those with a serializer
+    of the job's own."""
     about = reader.utf("class of the values")
-    for what in ("Kryo registrations", "default Kryo serializers", "default Kryo serializer classes"):
-        _optional_map(reader, what)
-    return Snapshot("opaque", name, version, about)
+    registered = _optional_map(reader, "Kryo registrations")
+    custom = [cls for cls, value in registered if value is None or not _plainly(value, reader)]
+    for what in ("default Kryo serializers", "default Kryo serializer classes"):
+        custom += [cls for cls, _ in _optional_map(reader, what)]
+    return Snapshot(
+        "kryo",
+        name,
+        version,
+        about,
+        names=tuple(cls for cls, _ in registered),
+        others=tuple((cls, None) for cls in custom),
+        number=reader.kryo,
+    )
+
+
+def _plainly(value: bytes, reader: Reader) -> bool:
+    """Whether a class was registered without a serializer: `UTF class | i32 0`."""
+    inside = Reader(value, reader.path)
+    inside.utf("registered class")
+    return inside.i32("kind of registration") == 0
 
 
 def _avro(reader: Reader, name: str, version: int, depth: int) -> Snapshot:

@@ -16,6 +16,7 @@ from formats.flink.columns import keyed_batches, keyed_columns, operator_batch
 from formats.flink.handles import ChangelogHandle, KeyedHandle, Mode, OperatorState, key_groups, state_size
 from formats.flink.keyed import keyed_meta, read_blocks
 from formats.flink.keyed_tables import Hidden, KeyedState, Table, Types
+from formats.flink.kryo import MAY_HIDE
 from formats.flink.operator_state import OperatorRows, operator_meta, read_operator_state
 from formats.flink.snapshots import Snapshot, describe
 from formats.flink.state_meta import KeyedMeta, StateInfo
@@ -132,7 +133,7 @@ def _static(table: Table) -> str | None:
     if table.info.unknown is not None:
         return f"serializer {table.info.unknown} is not known"
     for part, codec in (("keys", table.key), ("namespaces", table.namespace), ("values", table.value)):
-        if codec.hides is not None:
+        if codec.hides is not None and codec.hides != MAY_HIDE:
             every = "" if codec.kind == "opaque" else "some "
             return f"{every}{part} are of {codec.hides}, which only its class can read"
     return None
@@ -207,8 +208,8 @@ def _operator(
                 row.problem = row.problem or rows.problem
                 if rows.keys is not None:
                     row.rows = (row.rows or 0) + len(rows.keys)
-                if rows.value.hides is not None and row.opaque is None:
-                    row.opaque = f"values are of {rows.value.hides}, which only its class can read"
+                if rows.hidden is not None and row.opaque is None:
+                    row.opaque = f"values are of {rows.hidden}, which only its class can read"
     except FormatError as error:
         for part in handle.states:
             row = found[False, part.name]
@@ -234,7 +235,11 @@ def batches(
     """
     chosen = _known(operator, streams, name)
     if chosen is None:
-        named = [row for row in summaries(operator, streams, types=types) if row.name is not None]
+        all_rows = summaries(operator, streams, types=types)
+        unread = next((row.problem for row in all_rows if row.name is None and row.problem is not None), None)
+        named = [row for row in all_rows if row.name is not None]
+        if unread is not None and name not in {row.name for row in named}:
+            raise unread  # what cannot be read may well have it
         chosen = _choose(named, name, operator, path)
     subtasks = sorted(operator.subtasks, key=lambda subtask: subtask.index)
     if chosen.keyed:

@@ -17,9 +17,9 @@ from formats.flink import channels, facts, layout
 from formats.flink.folders import Folder, FolderStreams
 from formats.flink.handles import Metadata, OperatorState
 from formats.flink.layout import Kind, find, number
-from formats.flink.metadata import FILE, parse
+from formats.flink.metadata import FILE, kryo_of, parse
 from formats.flink.murmur import proved
-from formats.flink.resolve import FileLike, How, PathMap
+from formats.flink.resolve import FileLike, How, PathMap, file_size, fits
 from formats.storage import LocalStorage, Storage, open_storage
 from formats.view import EpochDetail, EpochFacts, StateFacts, Status
 
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 MOST = 1 << 30
 """Bytes beyond which a `_metadata` is not read: none that Flink writes comes near."""
+
+
+def _wrong_size(name: str, handle: FileLike, size: int) -> str:
+    return f"{name} has {size} bytes, {file_size(handle)} were written"
 
 
 class FlinkStore:
@@ -160,7 +164,12 @@ class FlinkStore:
     def streams(self, epoch: int) -> FolderStreams:
         """The streams that the epoch refers to."""
         if epoch not in self._streams:
-            self._streams[epoch] = FolderStreams(self.home(epoch), self.folders, self.maps)
+            home = self.home(epoch)
+            try:
+                kryo = kryo_of(self.metadata(epoch))
+            except FormatError:  # whoever wants to read what it refers to is told so then
+                kryo = 5
+            self._streams[epoch] = FolderStreams(home, self.folders, self.maps, kryo)
         return self._streams[epoch]
 
     def modified(self, epoch: int) -> str | None:
@@ -240,11 +249,13 @@ class FlinkStore:
         for name, handle in self.files(epoch):
             place = at.place(handle)
             if place is None:
-                yield f"{name} is not there"
+                looked, size = at.outside(handle)
+                if looked and (size is None or not fits(handle, size)):
+                    yield f"{name} is not there" if size is None else _wrong_size(name, handle, size)
             elif place.how is How.FOUND:
                 yield f"{name} is not where Flink looks for it"
-            elif not facts.fits(handle, place.bytes):
-                yield f"{name} has {place.bytes} bytes, {facts.wanted(handle)} were written"
+            elif not at.fits(handle, place):
+                yield _wrong_size(name, handle, place.bytes)
 
     def files(self, epoch: int) -> list[tuple[str, FileLike]]:
         """Every file that the epoch refers to, once, with what messages call it; segments one by one."""

@@ -25,7 +25,7 @@ from formats.flink.handles import (
 from formats.flink.keyed import read_blocks
 from formats.flink.keys import GroupOf
 from formats.flink.operator_state import read_operator_state
-from formats.flink.rocksdb import Missing
+from formats.flink.rocksdb import Missing, NotOpened
 from formats.flink.streams import Streams
 
 _MOST: Final = 5
@@ -64,8 +64,10 @@ def _keyed(task: str, operator: OperatorState, subtask: Subtask, handle: KeyedHa
             for group in block.keys:
                 if isinstance(group, int) and group != block.group:
                     misplaced[block.table.name, block.group, group] += 1
-    except Missing as error:
+    except NotOpened as error:
         unchecked.append(("misplaced-key", f"{error.message}: {error.hint}"))
+        if not isinstance(error, Missing):
+            unchecked.append(("unreadable", error.message))
     except FormatError as error:
         problems.append(Problem("unreadable", task, None, error.path, error.message))
     for (state, where, due), n in misplaced.most_common(_MOST):
@@ -103,8 +105,8 @@ def _operator(task: str, handle: OperatorStateHandle, streams: Streams) -> Strea
         for rows in read_operator_state(handle, streams):
             if rows.problem is not None:
                 problems.append(Problem("unreadable", task, None, rows.problem.path, rows.problem.message))
-            elif rows.value.hides is not None:
-                unchecked.append(("unreadable", f"values of {rows.value.hides} in state {rows.name!r} were not read"))
+            elif rows.hidden is not None:
+                unchecked.append(("unreadable", f"values of {rows.hidden} in state {rows.name!r} were not read"))
     except FormatError as error:
         problems.append(Problem("unreadable", task, None, error.path, error.message))
     return StreamResult(tuple(problems), tuple(unchecked))

@@ -12,8 +12,12 @@ class Streams(Protocol):
     """The bytes of a checkpoint's streams, wherever its files lie.
 
     Offsets are within the stream: of a segment, from its start. Nothing outside the directories that the user named is
-    opened. `name` is what messages call the stream.
+    opened. `name` is what messages call the stream; `kryo` the major version of Kryo of the Flink that wrote them.
     """
+
+    @property
+    def kryo(self) -> int:
+        """2 (Flink 1.x) or 5 (Flink 2.x)."""
 
     def read(self, handle: StreamHandle, offset: int = 0, length: int | None = None) -> bytes:
         """The bytes of a stream, or a slice of them, as far as they are there (check the length).
