@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -74,15 +73,25 @@ def reach(parallelism: int = 2) -> Topology:
     )
 
 
+TURNING = "turning"
+"""The key of a record that goes round a loop until the gate is open, and is no part of the result."""
+
 REACHING = """
 import json
+import time
 from pathlib import Path
 import pyarrow as pa
 NEXT = json.loads((Path({folder!r}) / "next.json").read_text())
+OPEN = Path({folder!r}) / "open"
 
 def steps(batch):
     starts, nodes = [], []
     for row in batch.to_pylist():
+        if row["start"] == {turning!r}:
+            time.sleep(0.001)
+            if not OPEN.exists():
+                starts.append(row["start"])
+                nodes.append(str(int(row["node"]) + 1))
         for node in NEXT.get(row["node"], ()):
             starts.append(row["start"])
             nodes.append(node)
@@ -90,16 +99,21 @@ def steps(batch):
 """
 
 
-def write_graph(folder: Path, *, nodes: int = 60, degree: int = 2, seed: int = 1) -> set[tuple[str, str]]:
-    """A random graph's edges as input, the step function beside it, and all pairs (start, node reached)."""
+def write_graph(
+    folder: Path, *, nodes: int = 60, degree: int = 2, seed: int = 1, turning: bool = False
+) -> set[tuple[str, str]]:
+    """A random graph's edges as input, the step function beside it, and all pairs (start, node reached). turning: the
+    job does not end before `open_gate`; the pairs that keep it going are none of these."""
     rng = random.Random(seed)
     following: dict[str, set[str]] = defaultdict(set)
     for i in range(nodes):
         following[f"n{i}"] = {f"n{rng.randrange(nodes)}" for _ in range(degree)}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "next.json").write_text(json.dumps({k: sorted(v) for k, v in following.items()}))
-    (folder / "reaching.py").write_text(REACHING.format(folder=str(folder)))
+    (folder / "reaching.py").write_text(REACHING.format(folder=str(folder), turning=TURNING))
     with (folder / "edges.jsonl").open("w") as f:
+        if turning:
+            f.write(json.dumps({"start": TURNING, "node": "0"}) + "\n")
         for start, targets in following.items():
             for node in sorted(targets):
                 f.write(json.dumps({"start": start, "node": node}) + "\n")
@@ -116,55 +130,138 @@ def write_graph(folder: Path, *, nodes: int = 60, degree: int = 2, seed: int = 1
 
 SKEW = """
 import time
+from pathlib import Path
+
 import pyarrow.compute as pc
 from abscli.engine.functions import words as split
+from formats.native.reader import NativeStore
+from formats.storage import LocalStorage
+from formats.view import Status
+
+FOLDER = Path({folder!r})
+STORE = NativeStore(LocalStorage(FOLDER / "store"))
+QUICK_BATCHES = 8
+PATIENCE = 120.0
+
+def is_open():
+    return (FOLDER / "open").exists()
+
+def under_way():
+    return [row for row in STORE.epochs() if row.status in (Status.IN_PROGRESS, Status.INCOMPLETE)]
+
+def wait(fact, seconds):
+    end = time.monotonic() + seconds
+    while not (found := fact()) and time.monotonic() < end:
+        time.sleep(0.01)
+    return found
+
+class Turns:
+    # Its worker takes barriers and acks epochs between two calls only, so a wait that is no fact's ends: a bit later
+    # each time, so that neither the input nor the time of the quick case is used up.
+    def __init__(self):
+        self.calls = 0
+
+    def wait(self, fact):
+        self.calls += 1
+        return wait(fact, 0.02 * self.calls)
+
+class Quick:
+    # words/0 counts its batches behind its copy of each epoch under way.
+    def __init__(self):
+        self.turns, self.batches = Turns(), {{}}
+
+    def next(self):
+        for row in self.turns.wait(lambda: [row for row in under_way() if "words/0" not in row.missing]):
+            self.batches[row.epoch] = self.batches.get(row.epoch, 0) + 1
+            if self.batches[row.epoch] == QUICK_BATCHES:
+                (FOLDER / f"ahead-{{row.epoch}}").touch()
+
+class Slow:
+    # words/1 waits, from before an epoch is begun, until the other is ahead in it; when that epoch is complete, for
+    # the test: no epoch after it can be, since its worker acks none.
+    def __init__(self):
+        self.turns, self.behind = Turns(), None
+
+    def next(self):
+        if self.behind is None:
+            begun = max(STORE.epoch_numbers(), default=0)
+            def ahead():
+                rows = [row.epoch for row in under_way() if row.epoch > begun]
+                return max((epoch for epoch in rows if (FOLDER / f"ahead-{{epoch}}").exists()), default=None)
+            if self.turns.wait(lambda: ahead() or not under_way()):
+                self.behind = wait(ahead, PATIENCE)
+        elif self.turns.wait(lambda: (STORE.latest() or 0) >= self.behind):
+            (FOLDER / "held").write_text(str(STORE.latest()))
+            wait(is_open, PATIENCE)
+
+quick, slow = Quick(), Slow()
 
 def words(batch):
-    slow = pc.sum(pc.starts_with(batch.column("line"), "slow")).as_py() or 0
-    time.sleep(0.002 * slow + 0.0002 * (batch.num_rows - slow))
+    if not is_open():
+        (slow if pc.any(pc.starts_with(batch["line"], "slow")).as_py() else quick).next()
     return split(batch)
 """
 
 
 def skewed() -> Topology:
-    """The word count over a slow input: `words/1` has lines that take long, so what it sends to `counts` comes late."""
+    """The word count over an input of which one half is slow: what `words/1` sends to `counts` comes late."""
     topology = word_count()
-    slow = msgspec.structs.replace(topology.operators[1], function="skew:words")
-    return msgspec.structs.replace(topology, operators=(topology.operators[0], slow, *topology.operators[2:]))
+    lines, words, *others = topology.operators
+    connector = {"type": "jsonl", "path": "in/*.jsonl", "schema": {"line": "string"}}
+    operators = (
+        msgspec.structs.replace(lines, connector=connector),
+        msgspec.structs.replace(words, function="skew:words"),
+        *others,
+    )
+    return msgspec.structs.replace(topology, operators=operators)
 
 
-def write_skewed(folder: Path, *, files: int = 240, lines: int = 20, seed: int = 1) -> Counter[str]:
-    """Its input and function, and the counts of its words. Files go to the two sources in turn: those of `lines/0`
-    are quick, of `lines/1` one in eight is there, and takes ten times as long, so that both last about equally long. A
-    batch is one file's, and a few of them fill a channel, which makes the source wait: so there is back pressure, and a
-    middle in which a job can be killed, also in processes whose constants no test can reach."""
+def write_skewed(folder: Path, *, batches: int = 120, lines: int = 5, seed: int = 1) -> Counter[str]:
+    """Its input and function, and the counts of its words. The job comes to a middle that lasts until `open_gate`: an
+    epoch is complete at whose cut `words/0` was ahead of `words/1`, the next is under way and cannot end, and the file
+    `held` has the number of the first (`held_at`)."""
     rng = random.Random(seed)
     (folder / "in").mkdir(parents=True)
-    (folder / "skew.py").write_text(SKEW)
+    (folder / "skew.py").write_text(SKEW.format(folder=str(folder)))
     counts: Counter[str] = Counter()
-    for task, start, every, padding in ((0, "quick", 1, 12_000), (1, "slow", 8, 50_000)):
-        words = [[start, *(f"w{rng.randrange(300)}" for _ in range(8))] for _ in range(lines)]
-        (folder / start).write_text("".join(" ".join(line) + "." * padding + "\n" for line in words))
-        for i in range(files):
-            path = folder / "in" / f"{i:04d}-{task}.txt"
-            if i % every:
-                path.touch()
-            else:
-                os.link(folder / start, path)
-                counts.update(word for line in words for word in line)
+    for i in range(batches):  # a file is a batch, and files go to the two sources in turn
+        for task, kind in enumerate(("quick", "slow")):
+            with (folder / "in" / f"{i:04d}-{task}.jsonl").open("w") as f:
+                for _ in range(lines):
+                    words = [kind, *(f"w{rng.randrange(300)}" for _ in range(8))]
+                    counts.update(words)
+                    f.write(json.dumps({"line": " ".join(words)}) + "\n")
     return counts
+
+
+def held_at(folder: Path) -> int | None:
+    """The newest complete epoch of a job of `skewed` that has come to its middle."""
+    held = folder / "held"
+    return int(held.read_text() or 0) or None if held.exists() else None
+
+
+def open_gate(folder: Path) -> None:
+    """From now on the job goes on to its end."""
+    (folder / "open").touch()
 
 
 COUNTDOWN = """
 import time
+from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
+OPEN = Path({folder!r}) / "open"
 
 def step(batch):
-    going = batch.filter(pc.greater(batch.column("left"), 0))
+    turning = pc.equal(batch["id"], {turning!r})
+    if pc.any(turning).as_py():
+        time.sleep(0.001)
+        if OPEN.exists():
+            batch = batch.filter(pc.invert(turning))
+    going = batch.filter(pc.greater(batch["left"], 0))
     time.sleep(0.00005 * going.num_rows)
-    left = pc.subtract(going.column("left"), 1)
-    return pa.record_batch([going.column("id"), left], names=["id", "left"])
+    left = pc.subtract(going["left"], pc.if_else(pc.equal(going["id"], {turning!r}), 0, 1))
+    return pa.record_batch([going["id"], left], names=["id", "left"])
 """
 
 
@@ -192,11 +289,16 @@ def countdown(parallelism: int = 2) -> Topology:
     )
 
 
-def write_countdown(folder: Path, *, files: int = 40, rows: int = 100, rounds: int = 20) -> Counter[str]:
-    """Its input and function, and how often each id goes past."""
+def write_countdown(
+    folder: Path, *, files: int = 40, rows: int = 100, rounds: int = 20, turning: bool = False
+) -> Counter[str]:
+    """Its input and function, and how often each id goes past. turning: the job does not end before `open_gate`, and
+    at no cut is its loop empty, once a complete epoch has a log (from the first epoch on that found it reading)."""
     (folder / "in").mkdir(parents=True)
-    (folder / "countdown.py").write_text(COUNTDOWN)
+    (folder / "countdown.py").write_text(COUNTDOWN.format(folder=str(folder), turning=TURNING))
     counts: Counter[str] = Counter()
+    if turning:
+        (folder / "in" / "0.jsonl").write_text(json.dumps({"id": TURNING, "left": 1}) + "\n")
     for i in range(files):
         with (folder / "in" / f"{i:03d}.jsonl").open("w") as f:
             for j in range(rows):
@@ -212,6 +314,12 @@ def output_rows(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for part in parts for line in part.read_text().splitlines()]
 
 
+def output_pairs(folder: Path) -> list[tuple[str, str]]:
+    """Visible pairs of a job of `reach`."""
+    rows = output_rows(folder)
+    return [(str(row["start"]), str(row["node"])) for row in rows if row["start"] != TURNING]
+
+
 def last_counts(folder: Path, key: str = "word") -> dict[str, int]:
     """The last visible count of each word; asserts that a count never goes down across epochs."""
     last: dict[str, int] = {}
@@ -219,6 +327,7 @@ def last_counts(folder: Path, key: str = "word") -> dict[str, int]:
         word, n = str(row[key]), int(str(row["n"]))
         assert n > last.get(word, 0)
         last[word] = n
+    last.pop(TURNING, None)
     return last
 
 

@@ -68,7 +68,7 @@ def go_on(session: Any, source: Path, checkpoint: Path) -> dict[str, int]:
 def killed(source: Path, checkpoint: Path, conf: dict[str, str], when: str, batch: int) -> None:
     """Run the query in a process of its own until it is killed in a batch."""
     command = [sys.executable, "-m", "tests.spark_words", str(source), str(checkpoint), json.dumps(conf), when]
-    done = subprocess.run([*command, str(batch)], cwd=Path(__file__).parent.parent, capture_output=True, timeout=180)
+    done = subprocess.run([*command, str(batch)], cwd=Path(__file__).parent.parent, capture_output=True, timeout=600)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
 
 

@@ -50,7 +50,7 @@ def job(tmp_path: Path) -> str:
 def process(*arguments: str, code: str = "", **options: Any) -> subprocess.CompletedProcess[str]:
     """`abs` in a process of its own; code: what runs before it."""
     start = f"import sys\n{code}\nfrom abscli.commands.main import main\nsys.exit(main())"
-    options = {"capture_output": True, "text": True, "timeout": 60} | options
+    options = {"capture_output": True, "text": True, "timeout": 300} | options
     return subprocess.run([sys.executable, "-c", start, *arguments], **options)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -21,7 +22,18 @@ from formats.native.reader import NativeStore, files_of
 from formats.storage import LocalStorage
 from formats.topology import Aggregate, Edge, Kind, Partition, Topology
 from formats.view import Status
-from tests.jobs import inline, last_counts, operator, output_rows, reach, word_count, write_graph, write_words
+from tests.jobs import (
+    inline,
+    last_counts,
+    open_gate,
+    operator,
+    output_pairs,
+    output_rows,
+    reach,
+    word_count,
+    write_graph,
+    write_words,
+)
 
 STORE = "store"
 
@@ -41,10 +53,26 @@ def stop_after(epochs: int) -> tuple[dict[str, object], list[Service]]:
     return {"on_progress": progress, "on_service": services.append}, services
 
 
+class Middle:
+    """Of a job with small batches: it lasts until the store has seen so many complete epochs."""
+
+    epochs = 4
+
+
 @pytest.fixture
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sources read little at a time, so that a job has a middle in which it can be stopped."""
-    monkeypatch.setattr(sources, "CHUNK", 2048)
+def small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Middle:
+    """Sources read little at a time, and slowly while the job is in its middle: a worker acks between two reads."""
+    middle = Middle()
+    monkeypatch.setattr(sources, "CHUNK", 1024)
+    read = sources.LineFiles.next_lines
+
+    def slowly(files: sources.LineFiles) -> tuple[str, bytes] | None:
+        if (store(tmp_path).latest() or 0) < middle.epochs:
+            time.sleep(0.05)
+        return read(files)
+
+    monkeypatch.setattr(sources.LineFiles, "next_lines", slowly)
+    return middle
 
 
 def store(folder: Path) -> NativeStore:
@@ -117,8 +145,8 @@ def test_sums_minima_and_maxima_follow_sql(tmp_path: Path) -> None:
     }
 
 
-def test_a_stopped_job_goes_on_to_the_same_output(tmp_path: Path, small_batches: None) -> None:
-    counts = write_words(tmp_path, lines=20_000)
+def test_a_stopped_job_goes_on_to_the_same_output(tmp_path: Path, small_batches: Middle) -> None:
+    counts = write_words(tmp_path, lines=4_000)
     callbacks, _ = stop_after(1)
     stopped = run_job(word_count(), str(tmp_path / STORE), inline(tmp_path, interval=0.02), **callbacks)  # type: ignore[arg-type]
     assert not stopped.finished
@@ -131,21 +159,26 @@ def test_a_stopped_job_goes_on_to_the_same_output(tmp_path: Path, small_batches:
 
 def epoch_with_logs(folder: Path) -> int:
     """Run the loop to its end, and pick an epoch at whose cut records were going round."""
-    run(reach(), folder, interval=0.02, keep=None)
+
+    def progress(now: Progress) -> None:
+        if now.epochs and store(folder).manifest(now.epoch).log_records:
+            open_gate(folder)
+
+    run_job(reach(), str(folder / STORE), inline(folder, interval=0.02, keep=None), progress)
     s = store(folder)
     return max(epoch for epoch in s.epoch_numbers() if s.has_manifest(epoch) and s.manifest(epoch).log_records)
 
 
 def test_a_loop_goes_on_from_its_logs(tmp_path: Path) -> None:
-    pairs = write_graph(tmp_path, nodes=400, degree=3)
+    pairs = write_graph(tmp_path, nodes=400, degree=3, turning=True)
     run(reach(), tmp_path, from_epoch=epoch_with_logs(tmp_path))
-    rows = [(str(r["start"]), str(r["node"])) for r in output_rows(tmp_path)]
+    rows = output_pairs(tmp_path)
     assert len(rows) == len(set(rows))
     assert set(rows) == pairs
 
 
 def test_draining_replays_logs_without_reading_sources(tmp_path: Path) -> None:
-    pairs = write_graph(tmp_path, nodes=400, degree=3)
+    pairs = write_graph(tmp_path, nodes=400, degree=3, turning=True)
     epoch = epoch_with_logs(tmp_path)
     drained = run_job(
         reach(), str(tmp_path / STORE), inline(tmp_path, from_epoch=epoch, until="drained", kind="restore")
@@ -153,13 +186,15 @@ def test_draining_replays_logs_without_reading_sources(tmp_path: Path) -> None:
     assert drained.records == 0
     assert store(tmp_path).manifest(drained.epoch).log_records == 0
     run(reach(), tmp_path, from_epoch=drained.epoch)
-    rows = [(str(r["start"]), str(r["node"])) for r in output_rows(tmp_path)]
+    rows = output_pairs(tmp_path)
     assert len(rows) == len(set(rows))
     assert set(rows) == pairs
 
 
-def test_only_what_changed_is_written_and_kept_epochs_can_all_be_restored(tmp_path: Path, small_batches: None) -> None:
-    counts = write_words(tmp_path, lines=20_000)
+def test_only_what_changed_is_written_and_kept_epochs_can_all_be_restored(
+    tmp_path: Path, small_batches: Middle
+) -> None:
+    counts = write_words(tmp_path, lines=4_000)
     run(word_count(), tmp_path, interval=0.02, keep=3)
     s = store(tmp_path)
     kept = [row for row in s.epochs() if row.status is Status.COMPLETE]
@@ -175,8 +210,8 @@ def test_only_what_changed_is_written_and_kept_epochs_can_all_be_restored(tmp_pa
     assert total == sum(counts.values())
 
 
-def test_going_back_on_purpose_moves_newer_output_aside(tmp_path: Path, small_batches: None) -> None:
-    counts = write_words(tmp_path, lines=20_000)
+def test_going_back_on_purpose_moves_newer_output_aside(tmp_path: Path, small_batches: Middle) -> None:
+    counts = write_words(tmp_path, lines=4_000)
     run(word_count(), tmp_path, interval=0.02, keep=None)
     first = store(tmp_path).epoch_numbers()[0]
     run(word_count(), tmp_path, from_epoch=first)
@@ -184,8 +219,8 @@ def test_going_back_on_purpose_moves_newer_output_aside(tmp_path: Path, small_ba
     assert any((tmp_path / "out" / "superseded").iterdir())
 
 
-def test_branches_keep_their_own_output(tmp_path: Path, small_batches: None) -> None:
-    counts = write_words(tmp_path, lines=20_000)
+def test_branches_keep_their_own_output(tmp_path: Path, small_batches: Middle) -> None:
+    counts = write_words(tmp_path, lines=4_000)
     run(word_count(), tmp_path, interval=0.02, keep=None)
     first, second = store(tmp_path).epoch_numbers()[:2]
     run(word_count(), tmp_path, from_epoch=first, keep=None)
@@ -197,9 +232,9 @@ def test_branches_keep_their_own_output(tmp_path: Path, small_batches: None) -> 
 
 
 def test_an_attempt_that_ended_before_its_first_epoch_does_not_bring_its_output_back(
-    tmp_path: Path, small_batches: None
+    tmp_path: Path, small_batches: Middle
 ) -> None:
-    counts = write_words(tmp_path, lines=20_000)
+    counts = write_words(tmp_path, lines=4_000)
     topology = word_count(emit="record")
     run(topology, tmp_path, interval=0.02, keep=None)
     epochs = store(tmp_path).epoch_numbers()
@@ -217,8 +252,8 @@ def test_an_attempt_that_ended_before_its_first_epoch_does_not_bring_its_output_
     assert len(output_rows(tmp_path)) == counts.total()
 
 
-def test_a_part_that_is_gone_is_not_passed_over(tmp_path: Path, small_batches: None) -> None:
-    write_words(tmp_path, lines=20_000)
+def test_a_part_that_is_gone_is_not_passed_over(tmp_path: Path, small_batches: Middle) -> None:
+    write_words(tmp_path, lines=4_000)
     callbacks, _ = stop_after(1)
     stopped = run_job(word_count(), str(tmp_path / STORE), inline(tmp_path, interval=0.02), **callbacks)  # type: ignore[arg-type]
     for path in (tmp_path / "out").glob(f"*-{stopped.epoch:010d}.jsonl"):
@@ -255,9 +290,10 @@ def test_keys_of_every_unit_of_time_survive_a_restore(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keep", [1, 2])
 def test_few_kept_epochs_and_several_in_flight_can_always_be_restored(
-    tmp_path: Path, small_batches: None, keep: int
+    tmp_path: Path, small_batches: Middle, keep: int
 ) -> None:
-    counts = write_words(tmp_path, lines=20_000)
+    small_batches.epochs = 30
+    counts = write_words(tmp_path, lines=8_000)
     callbacks, _ = stop_after(25)
     chosen = inline(tmp_path, interval=0.005, keep=keep, max_concurrent=3)
     run_job(word_count(), str(tmp_path / STORE), chosen, **callbacks)  # type: ignore[arg-type]
@@ -380,8 +416,8 @@ def test_a_directory_that_is_no_store_is_refused(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / STORE).iterdir() if p.name != "lock"] == ["precious.txt"]
 
 
-def test_a_changed_graph_is_refused_and_a_reordered_one_is_not(tmp_path: Path, small_batches: None) -> None:
-    counts = write_words(tmp_path, lines=5000)
+def test_a_changed_graph_is_refused_and_a_reordered_one_is_not(tmp_path: Path, small_batches: Middle) -> None:
+    counts = write_words(tmp_path, lines=4_000)
     callbacks, _ = stop_after(1)
     stopped = run_job(word_count(), str(tmp_path / STORE), inline(tmp_path, interval=0.02), **callbacks)  # type: ignore[arg-type]
     with pytest.raises(OtherJob, match=r"operator lines has changed .*parallelism was 2, is 4"):
@@ -407,8 +443,8 @@ def test_output_of_somebody_else_is_not_mixed_with(tmp_path: Path) -> None:
         run(word_count(), tmp_path)
 
 
-def test_two_stores_do_not_take_turns_at_one_sink(tmp_path: Path, small_batches: None) -> None:
-    counts = write_words(tmp_path, lines=20_000)
+def test_two_stores_do_not_take_turns_at_one_sink(tmp_path: Path, small_batches: Middle) -> None:
+    counts = write_words(tmp_path, lines=4_000)
     callbacks, _ = stop_after(1)
     run_job(word_count(), str(tmp_path / STORE), inline(tmp_path, interval=0.02), **callbacks)  # type: ignore[arg-type]
     plan = plan_recovery(store(tmp_path))
@@ -453,8 +489,8 @@ def test_a_damaged_state_file_stops_the_restore_and_is_named(tmp_path: Path) -> 
         run(word_count(), tmp_path, from_epoch=latest)
 
 
-def test_a_source_that_shrank_is_an_error(tmp_path: Path, small_batches: None) -> None:
-    write_words(tmp_path, lines=20_000)
+def test_a_source_that_shrank_is_an_error(tmp_path: Path, small_batches: Middle) -> None:
+    write_words(tmp_path, lines=4_000)
     callbacks, _ = stop_after(1)
     stopped = run_job(word_count(), str(tmp_path / STORE), inline(tmp_path, interval=0.02), **callbacks)  # type: ignore[arg-type]
     for path in (tmp_path / "in").iterdir():
@@ -481,7 +517,7 @@ def test_dictionary_encoded_columns_cross_the_network_and_key_state_as_their_val
     assert last_counts(tmp_path) == counts
 
 
-def test_filter_map_union_rebalance_and_broadcast_together(tmp_path: Path, small_batches: None) -> None:
+def test_filter_map_union_rebalance_and_broadcast_together(tmp_path: Path, small_batches: Middle) -> None:
     rows = [{"n": n} for n in range(3000)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "steps_of_all.py").write_text(

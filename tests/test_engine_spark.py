@@ -21,7 +21,18 @@ from formats.native.reader import NativeStore
 from formats.storage import LocalStorage
 from formats.topology import Topology
 from formats.view import Status
-from tests.jobs import last_counts, output_rows, reach, word_count, write_graph, write_words
+from tests.jobs import (
+    held_at,
+    last_counts,
+    open_gate,
+    output_pairs,
+    reach,
+    skewed,
+    word_count,
+    write_graph,
+    write_skewed,
+    write_words,
+)
 
 STORE = "store"
 
@@ -55,9 +66,9 @@ class Killer:
 
 
 def run_and_kill(
-    topology: Topology, folder: Path, context: Any, due: Callable[[Progress], bool], **more: object
+    topology: Topology, folder: Path, context: Any, due: Callable[[Progress], bool], worker: int = 1, **more: object
 ) -> EngineStopped:
-    killer = Killer(due)
+    killer = Killer(due, worker)
     with pytest.raises(EngineStopped) as caught:
         run_job(topology, str(folder / STORE), options(folder, context, **more), killer.progress, killer.meet)
     assert f"process {killer.pid}" in caught.value.message
@@ -68,6 +79,11 @@ def in_an_epoch(progress: Progress) -> bool:
     return progress.epochs >= 1 and bool(progress.open_epochs)
 
 
+def held_in_an_epoch(folder: Path) -> Callable[[Progress], bool]:
+    """True when a job of `skewed` stands in its middle, and the next epoch has been begun."""
+    return lambda progress: held_at(folder) is not None and bool(progress.open_epochs)
+
+
 def test_word_count_is_exact(tmp_path: Path, spark: Any) -> None:
     counts = write_words(tmp_path)
     outcome = run_job(word_count(), str(tmp_path / STORE), options(tmp_path, spark))
@@ -76,33 +92,33 @@ def test_word_count_is_exact(tmp_path: Path, spark: Any) -> None:
 
 
 def test_a_worker_killed_in_an_epoch_costs_nothing_but_time(tmp_path: Path, spark: Any) -> None:
-    counts = write_words(tmp_path, files=8, lines=60_000)
-    error = run_and_kill(word_count(), tmp_path, spark, in_an_epoch)
+    counts = write_skewed(tmp_path)
+    error = run_and_kill(skewed(), tmp_path, spark, held_in_an_epoch(tmp_path))
     assert "--resume" in (error.hint or "")
-    s = store(tmp_path)
-    latest = s.latest()
-    assert latest is not None
+    latest = store(tmp_path).latest()
+    assert latest == held_at(tmp_path)
     assert f"the last complete epoch is {latest}" in (error.hint or "")
-    resumed = run_job(word_count(), str(tmp_path / STORE), options(tmp_path, spark, from_epoch=latest))
+    open_gate(tmp_path)
+    resumed = run_job(skewed(), str(tmp_path / STORE), options(tmp_path, spark, from_epoch=latest))
     assert resumed.finished
     assert last_counts(tmp_path) == counts
 
 
 def test_an_open_epoch_still_says_who_has_acked(tmp_path: Path, spark: Any) -> None:
-    write_graph(tmp_path, nodes=500, degree=3)
-    run_and_kill(reach(), tmp_path, spark, in_an_epoch, interval=0.05)
-    s = store(tmp_path)
-    newest = s.epochs()[-1]
+    write_skewed(tmp_path)
+    run_and_kill(skewed(), tmp_path, spark, held_in_an_epoch(tmp_path))
+    newest = store(tmp_path).epochs()[-1]
     assert newest.status is Status.INCOMPLETE
     assert newest.acked is not None
-    assert newest.expected == 7
+    assert newest.expected == 8
     assert len(newest.missing) == newest.expected - newest.acked
-    assert newest.missing
+    assert "words/1" in newest.missing  # its worker stood still
 
 
 def test_a_killed_loop_is_planned_restored_and_resumed_to_every_pair_once(tmp_path: Path, spark: Any) -> None:
-    pairs = write_graph(tmp_path, nodes=500, degree=3)
+    pairs = write_graph(tmp_path, nodes=500, degree=3, turning=True)
     run_and_kill(reach(), tmp_path, spark, in_an_epoch, interval=0.05)
+    open_gate(tmp_path)
     plan = plan_recovery(store(tmp_path))
     done = restore(plan, reach(), options(tmp_path, spark, until="drained", keep=None))
     assert done.parent == plan.epoch
@@ -110,36 +126,28 @@ def test_a_killed_loop_is_planned_restored_and_resumed_to_every_pair_once(tmp_pa
     with pytest.raises(StalePlan):
         restore(plan, reach(), options(tmp_path, spark, until="drained", keep=None))
     run_job(reach(), str(tmp_path / STORE), options(tmp_path, spark, from_epoch=done.epoch))
-    rows = [(str(r["start"]), str(r["node"])) for r in output_rows(tmp_path)]
+    rows = output_pairs(tmp_path)
     assert len(rows) == len(set(rows))
     assert set(rows) == pairs
 
 
 @pytest.mark.parametrize("kills", [3])
 def test_killed_again_and_again(tmp_path: Path, spark: Any, kills: int) -> None:
-    pairs = write_graph(tmp_path, nodes=600, degree=3)
+    pairs = write_graph(tmp_path, nodes=600, degree=3, turning=True)
     for _ in range(kills):
         latest = store(tmp_path).latest() if (tmp_path / STORE).exists() else None
-        killer = Killer(in_an_epoch, worker=0)
-        try:
-            run_job(
-                reach(),
-                str(tmp_path / STORE),
-                options(tmp_path, spark, interval=0.05, from_epoch=latest),
-                killer.progress,
-                killer.meet,
-            )
-        except EngineStopped:
-            assert killer.pid
+        run_and_kill(reach(), tmp_path, spark, in_an_epoch, worker=0, interval=0.05, from_epoch=latest)
+    open_gate(tmp_path)
     run_job(reach(), str(tmp_path / STORE), options(tmp_path, spark, from_epoch=store(tmp_path).latest()))
-    rows = [(str(r["start"]), str(r["node"])) for r in output_rows(tmp_path)]
+    rows = output_pairs(tmp_path)
     assert len(rows) == len(set(rows))
     assert set(rows) == pairs
 
 
 def test_a_restore_into_another_store_leaves_the_first_alone(tmp_path: Path, spark: Any) -> None:
-    pairs = write_graph(tmp_path, nodes=500, degree=3)
+    pairs = write_graph(tmp_path, nodes=500, degree=3, turning=True)
     run_and_kill(reach(), tmp_path, spark, in_an_epoch, interval=0.05)
+    open_gate(tmp_path)
     before = sorted((p.relative_to(tmp_path), p.stat().st_size) for p in (tmp_path / STORE).rglob("*") if p.is_file())
     plan = plan_recovery(store(tmp_path))
     copy = tmp_path / "copy"
@@ -147,7 +155,7 @@ def test_a_restore_into_another_store_leaves_the_first_alone(tmp_path: Path, spa
     after = sorted((p.relative_to(tmp_path), p.stat().st_size) for p in (tmp_path / STORE).rglob("*") if p.is_file())
     assert before == after
     assert NativeStore(LocalStorage(copy)).manifest(done.epoch).idle
-    rows = [(str(r["start"]), str(r["node"])) for r in output_rows(tmp_path)]
+    rows = output_pairs(tmp_path)
     assert set(rows) == pairs
     assert len(rows) == len(pairs)
 

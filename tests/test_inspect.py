@@ -347,6 +347,6 @@ def test_watching_ends_when_nobody_reads(store: Path) -> None:
             assert watch.stdout is not None
             assert watch.stdout.read(1) == b"{"
             watch.stdout.close()
-            assert watch.wait(timeout=20) == 0
+            assert watch.wait(timeout=120) == 0
         finally:
             watch.kill()

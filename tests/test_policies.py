@@ -31,9 +31,11 @@ from formats.topology import Topology, channel_name
 from formats.view import ChannelFacts, Status
 from tests.jobs import (
     countdown,
+    held_at,
     inline,
     last_counts,
-    output_rows,
+    open_gate,
+    output_pairs,
     reach,
     skewed,
     write_countdown,
@@ -42,7 +44,7 @@ from tests.jobs import (
     write_words,
 )
 from tests.test_cli_jobs import ABS, ROOT, abs_, result
-from tests.test_engine_spark import options, run_and_kill
+from tests.test_engine_spark import held_in_an_epoch, options, run_and_kill
 
 POLICIES = ["aligned", "unaligned", "at-least-once"]
 STORE = "store"
@@ -83,8 +85,14 @@ def ends(channel: str) -> tuple[str, str]:
 
 
 def run(topology: Topology, folder: Path, policy: str | None, **more: object) -> Any:
+    """Run to the end; a job of `skewed` through its middle."""
+
+    def progress(now: Progress) -> None:
+        if held_at(folder) is not None:
+            open_gate(folder)
+
     chosen = inline(folder, policy=policy, **{"interval": 0.05, "keep": None, **more})
-    return run_job(topology, str(folder / STORE), chosen)
+    return run_job(topology, str(folder / STORE), chosen, progress)
 
 
 def complete(folder: Path) -> list[int]:
@@ -125,16 +133,15 @@ def test_a_loop_ends_by_itself_with_every_pair_once(tmp_path: Path, policy: str)
     pairs = write_graph(tmp_path, nodes=300, degree=3)
     outcome = run(reach(), tmp_path, policy, interval=0.01, max_concurrent=3)
     assert outcome.finished
-    rows = [(str(row["start"]), str(row["node"])) for row in output_rows(tmp_path)]
-    assert Counter(rows) == Counter(pairs)
+    assert Counter(output_pairs(tmp_path)) == Counter(pairs)
 
 
 def test_no_time_of_a_late_barrier_is_taken_for_alignment(tmp_path: Path) -> None:
     write_skewed(tmp_path)
     run(skewed(), tmp_path, "unaligned")
-    waits = [part.alignment for epoch in complete(tmp_path) for part in store(tmp_path).parts(epoch)]
-    assert max(waits) < 0.2  # the slow input's barrier is far later than that
-    assert max(store(tmp_path).manifest(epoch).duration for epoch in complete(tmp_path)) > 0.2
+    epoch = held_at(tmp_path) or 0  # of which the slow input's barrier came long after the other's
+    wait = max(part.alignment for part in store(tmp_path).parts(epoch))
+    assert wait < store(tmp_path).manifest(epoch).duration / 4
 
 
 def test_back_pressure_and_a_loop_that_is_never_empty_starve_no_barrier(tmp_path: Path, monkeypatch: Any) -> None:
@@ -144,10 +151,15 @@ def test_back_pressure_and_a_loop_that_is_never_empty_starve_no_barrier(tmp_path
     monkeypatch.setattr(worker, "CIRCULATING_BYTES", 1 << 12)
     for policy in POLICIES:
         folder = tmp_path / policy
-        counts = write_countdown(folder, files=20, rounds=ROUNDS)
-        assert run(countdown(), folder, policy, interval=0.01, max_concurrent=3).finished
+        counts = write_countdown(folder, files=20, rounds=ROUNDS, turning=True)
+
+        def progress(now: Progress, folder: Path = folder) -> None:
+            if now.epochs > 2:
+                open_gate(folder)
+
+        chosen = inline(folder, policy=policy, interval=0.01, max_concurrent=3)
+        assert run_job(countdown(), str(folder / STORE), chosen, progress).finished
         assert last_counts(folder, "id") == counts
-        assert len(complete(folder)) > 2
 
 
 # -- two lives --------------------------------------------------------------------------------------------
@@ -221,8 +233,14 @@ def test_a_plan_and_a_restore_say_what_will_come_again(tmp_path: Path) -> None:
     ("policy", "then"), [("aligned", "at-least-once"), ("unaligned", "aligned"), ("at-least-once", "unaligned")]
 )
 def test_a_loop_goes_on_from_its_logs_under_any_policy(tmp_path: Path, policy: str, then: str) -> None:
-    counts = write_countdown(tmp_path, files=20, rounds=ROUNDS)
-    run(countdown(), tmp_path, policy)
+    counts = write_countdown(tmp_path, files=20, rounds=ROUNDS, turning=True)
+
+    def progress(now: Progress) -> None:
+        if now.epochs and log_records(tmp_path, now.epoch) > 0:
+            open_gate(tmp_path)
+
+    chosen = inline(tmp_path, policy=policy, interval=0.05, keep=None)
+    run_job(countdown(), str(tmp_path / STORE), chosen, progress)
     epoch = most(tmp_path, log_records)
     assert run(countdown(), tmp_path, then, from_epoch=epoch).finished
     lost, surplus = lost_and_surplus(counts, last_counts(tmp_path, "id"))
@@ -259,26 +277,20 @@ def test_no_two_channels_share_a_log_file() -> None:
 # -- killed workers ---------------------------------------------------------------------------------------
 
 
-def once(folder: Path, what: Callable[[Path, int], int]) -> Callable[[Progress], bool]:
-    """True in the middle of an epoch, when the newest complete one has some of it."""
-    return lambda progress: bool(progress.open_epochs and progress.epochs) and what(folder, progress.epoch) > 0
-
-
-WHAT: dict[str, Callable[[Path, int], int]] = {
-    "aligned": lambda folder, epoch: 1,
-    "unaligned": log_records,
-    "at-least-once": repeats,
-}
+def turning_in_an_epoch(folder: Path) -> Callable[[Progress], bool]:
+    """True in the middle of an epoch, when the newest complete one has a log of the loop: later ones have one, too."""
+    return lambda progress: bool(progress.open_epochs and progress.epochs) and log_records(folder, progress.epoch) > 0
 
 
 @EveryPolicy
 def test_a_worker_killed_under_skew(tmp_path: Path, spark: Any, policy: str) -> None:
     counts = write_skewed(tmp_path)
-    run_and_kill(
-        skewed(), tmp_path, spark, once(tmp_path, WHAT[policy]), policy=policy, interval=0.05, keep=None
-    )
-    latest = store(tmp_path).latest() or 0
+    run_and_kill(skewed(), tmp_path, spark, held_in_an_epoch(tmp_path), policy=policy, interval=0.05, keep=None)
+    latest = held_at(tmp_path) or 0
+    assert latest == store(tmp_path).latest()
     assert checked(tmp_path, latest).findings == ()
+    assert (log_records(tmp_path, latest) > 0) == (policy == "unaligned")
+    open_gate(tmp_path)
     outcome = run_job(skewed(), str(tmp_path / STORE), options(tmp_path, spark, from_epoch=latest, keep=None))
     assert (outcome.finished, outcome.policy) == (True, policy)
     expected = repeats(tmp_path, latest)
@@ -288,9 +300,11 @@ def test_a_worker_killed_under_skew(tmp_path: Path, spark: Any, policy: str) -> 
 
 @EveryPolicy
 def test_a_worker_killed_in_a_loop(tmp_path: Path, spark: Any, policy: str) -> None:
-    counts = write_countdown(tmp_path, rounds=ROUNDS)
-    run_and_kill(countdown(), tmp_path, spark, once(tmp_path, log_records), policy=policy, interval=0.05, keep=None)
+    counts = write_countdown(tmp_path, rounds=ROUNDS, turning=True)
+    run_and_kill(countdown(), tmp_path, spark, turning_in_an_epoch(tmp_path), policy=policy, interval=0.05, keep=None)
+    open_gate(tmp_path)
     latest = store(tmp_path).latest() or 0
+    assert log_records(tmp_path, latest) > 0
     assert checked(tmp_path, latest).findings == ()
     chosen = options(tmp_path, spark, from_epoch=latest, keep=None, policy="aligned")
     assert run_job(countdown(), str(tmp_path / STORE), chosen).finished
@@ -306,7 +320,7 @@ job: words
 parallelism: 2
 operators:
   lines:
-    source: {type: text, path: in/*.txt}
+    source: {type: jsonl, path: in/*.jsonl, schema: {line: string}}
   words:
     from: lines
     flat_map: skew:words
@@ -320,22 +334,21 @@ operators:
 
 
 def killed(folder: Path, policy: str) -> int:
-    """`abs run` in one process, killed once the newest complete epoch has what the policy leaves; that epoch."""
+    """`abs run` in one process, killed in its middle: its newest complete epoch has what the policy leaves there."""
     (folder / "job.yaml").write_text(JOB)
     command = [*ABS, "run", "job.yaml", "--store", STORE, "--engine", "inline", "--workers", "2", "--interval", "50ms"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([*command, "--policy", policy], cwd=folder, env=environment, stderr=subprocess.DEVNULL)
     try:
-        while process.poll() is None:
-            latest = store(folder).latest() if (folder / STORE / "abs-store.json").exists() else None
-            if latest is not None and WHAT[policy](folder, latest) > 0:
-                break
+        while (latest := held_at(folder)) is None:
+            assert process.poll() is None, "it ended before it could be killed"
             time.sleep(0.01)
-        assert process.poll() is None, "it ended before it could be killed"
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    return store(folder).latest() or 0
+    open_gate(folder)
+    assert latest == store(folder).latest()
+    return latest
 
 
 @EveryPolicy

@@ -2,23 +2,65 @@
 
     PYTHONPATH=. python tests/bench/bench_skew.py [--rounds 5] [--files 480]
 
-The job is that of the tests: the word count, of which `words/1` takes 40 ms for a batch and `words/0` 4 ms, both under
-back pressure. Policies alternate; medians over rounds; of epochs, medians over a run's epochs but the last.
+The job is the word count, of which `words/1` takes 40 ms for a batch and `words/0` 4 ms, both under back pressure.
+Policies alternate; medians over rounds; of epochs, medians over a run's epochs but the last.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import random
 import shutil
 import statistics
 import tempfile
 from pathlib import Path
 
+import msgspec
+
 from abscli.engine.job import run_job
 from abscli.protocol.policy import Policy
 from formats.native.reader import NativeStore
 from formats.storage import LocalStorage
-from tests.jobs import inline, skewed, write_skewed
+from formats.topology import Topology
+from tests.jobs import inline, word_count
+
+SKEW = """
+import time
+import pyarrow.compute as pc
+from abscli.engine.functions import words as split
+
+def words(batch):
+    slow = pc.sum(pc.starts_with(batch.column("line"), "slow")).as_py() or 0
+    time.sleep(0.002 * slow + 0.0002 * (batch.num_rows - slow))
+    return split(batch)
+"""
+
+
+def skewed() -> Topology:
+    """The word count over a slow input: `words/1` has lines that take long, so what it sends to `counts` comes late."""
+    topology = word_count()
+    slow = msgspec.structs.replace(topology.operators[1], function="skew:words")
+    return msgspec.structs.replace(topology, operators=(topology.operators[0], slow, *topology.operators[2:]))
+
+
+def write_skewed(folder: Path, *, files: int = 240, lines: int = 20, seed: int = 1) -> None:
+    """Its input and function. Files go to the two sources in turn: those of `lines/0` are quick, of `lines/1` one in
+    eight is there, and takes ten times as long, so that both last about equally long. A batch is one file's, and a few
+    of them fill a channel, which makes the source wait: so there is back pressure."""
+    rng = random.Random(seed)
+    (folder / "in").mkdir(parents=True)
+    (folder / "skew.py").write_text(SKEW)
+    for task, start, every, padding in ((0, "quick", 1, 12_000), (1, "slow", 8, 50_000)):
+        words = [[start, *(f"w{rng.randrange(300)}" for _ in range(8))] for _ in range(lines)]
+        (folder / start).write_text("".join(" ".join(line) + "." * padding + "\n" for line in words))
+        for i in range(files):
+            path = folder / "in" / f"{i:04d}-{task}.txt"
+            if i % every:
+                path.touch()
+            else:
+                os.link(folder / start, path)
+
 
 FIGURES = ("epochs", "epoch, s", "to copy, s", "logged", "can repeat", "job, s")
 
