@@ -5,10 +5,12 @@ BIN := .venv/bin
 .PHONY: demo test setup lint docs bench lock clean
 
 demo: setup  ## two jobs: run, killed, restored, compared
-	$(BIN)/abs demo
+	@$(BIN)/abs demo
+	@echo 'abs is $(BIN)/abs here; with `. $(BIN)/activate` it is on PATH. README.md has a session, and what a job file is.'
 
 test: setup lint  ## everything that has to hold
-	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile
+	@$(BIN)/python -m tests.estimate
+	@$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile
 
 setup: .venv/.ready
 

@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+LAST_TIME = Path(__file__).resolve().parent.parent / ".pytest_cache" / "seconds"
+"""What the whole suite took when it passed last, for `tests.estimate`."""
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[_BEGAN] = time.monotonic()
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    config = session.config
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
+    if whole and exitstatus == 0 and not hasattr(config, "workerinput"):
+        LAST_TIME.parent.mkdir(exist_ok=True)
+        LAST_TIME.write_text(f"{time.monotonic() - config.stash[_BEGAN]:.0f}")
+
+
+_BEGAN = pytest.StashKey[float]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -6,6 +6,7 @@ import json
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,10 +14,12 @@ import pytest
 from abscli.engine import sources
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.job import JobOptions, run_job
+from abscli.engine.journal import Journal
 from abscli.engine.service import Progress, Service
 from abscli.recovery.planning import own_line, plan_recovery
 from abscli.recovery.restore import restore
-from formats.errors import Damaged, NotFound, OtherJob, StoreInUse
+from formats.errors import Damaged, FormatError, NotFound, OtherJob, StoreInUse
+from formats.native import layout
 from formats.native.lock import exclusive
 from formats.native.reader import NativeStore, files_of
 from formats.storage import LocalStorage
@@ -487,6 +490,23 @@ def test_a_damaged_state_file_stops_the_restore_and_is_named(tmp_path: Path) -> 
     file.write_bytes(data)
     with pytest.raises((Damaged, EngineStopped, Exception), match="SHA-256"):
         run(word_count(), tmp_path, from_epoch=latest)
+
+
+def test_no_manifest_names_a_file_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_words(tmp_path)
+    complete = Journal.complete
+    lost: list[Path] = []
+
+    def lose_one_first(journal: Journal, epoch: int, *arguments: Any, **more: Any) -> None:
+        lost.append(next((tmp_path / STORE / layout.epoch_dir(epoch)).rglob("*.parquet")))
+        lost[0].unlink()
+        complete(journal, epoch, *arguments, **more)
+
+    monkeypatch.setattr(Journal, "complete", lose_one_first)
+    with pytest.raises((FormatError, EngineStopped), match="gone"):
+        run(word_count(), tmp_path)
+    assert lost[0].parent.exists()
+    assert store(tmp_path).latest() is None
 
 
 def test_a_source_that_shrank_is_an_error(tmp_path: Path, small_batches: Middle) -> None:

@@ -44,7 +44,7 @@ from formats.open import BadReference, Reference, open_store, parse_reference, r
 from formats.storage import LocalStorage, MemoryStorage, walk
 from formats.view import FileFacts, Status
 from tests.schemas import FOLDER, checked
-from tests.stores import FIRST, in_memory, make_store, take_over
+from tests.stores import FIRST, Build, in_memory, loop_job, make_store, take_over
 
 DATA = Path(__file__).parent / "data"
 GOLDEN = DATA / "golden-store-2"
@@ -134,6 +134,53 @@ def test_an_incomplete_epoch_names_the_tasks_that_are_missing(store: NativeStore
     assert last.missing == ("seen/1", "out/0")
     assert (last.expected, last.acked) == (5, 3)
     assert store.epochs()[2].reason == "timed out, waiting for out/0"
+
+
+class PowerCut(Exception):
+    """What a `Dying` storage raises."""
+
+
+class Dying(MemoryStorage):
+    """Makes so many changes, and then none."""
+
+    changes = 1_000_000
+
+    def _change(self) -> None:
+        if not self.changes:
+            raise PowerCut
+        self.changes -= 1
+
+    def put(self, path: str, data: bytes | memoryview, *, replace: bool = False) -> None:
+        self._change()
+        super().put(path, data, replace=replace)
+
+    def delete(self, path: str) -> None:
+        self._change()
+        super().delete(path)
+
+
+def test_a_power_cut_at_any_change_leaves_an_epoch_complete_or_with_all_its_acks() -> None:
+    found, whole = [], False
+    while not whole:
+        storage = Dying()
+        build = Build(storage, loop_job())
+        build.begin()
+        build.complete(1, 0)
+        storage.changes = len(found)
+        try:
+            build.complete(2, 1)
+            whole = True
+        except PowerCut:
+            pass
+        storage.changes = Dying.changes
+        rows = NativeStore(storage).epochs()
+        assert [row.status for row in rows[:1]] == [Status.COMPLETE]
+        newest = rows[-1]
+        found.append((newest.epoch, newest.status is Status.COMPLETE, newest.acked))
+    assert found == sorted(found)
+    assert {(2, False, acked) for acked in range(6)} <= set(found)
+    assert found[-1] == (2, True, 5)
+    assert found.count((2, True, 5)) > 1  # the manifest is not the last change: there are acks to clear away
 
 
 def test_an_epoch_is_in_progress_while_its_attempt_holds_the_store(tmp_path: Path) -> None:

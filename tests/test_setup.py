@@ -180,6 +180,17 @@ def test_setup_refuses_a_python_that_is_too_old(tmp_path: Path) -> None:
     assert "needs Python 3.11 or later" in done.stderr
 
 
+def test_setup_has_no_package_built_the_old_way_of_which_pip_warns(tmp_path: Path) -> None:
+    root = tree(tmp_path)
+    python = root / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\ncase "$*" in *"pip install"*) env >> {tmp_path}/environment;; esac\n')
+    python.chmod(0o755)
+    done = run_setup(root, PYTHON=sys.executable)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "PIP_USE_PEP517=1" in (tmp_path / "environment").read_text().splitlines()
+
+
 def test_setup_says_what_to_install_where_there_is_no_python(tmp_path: Path) -> None:
     done = run_setup(tree(tmp_path), PYTHON="python-that-is-not-there")
     assert done.returncode == 1

@@ -45,6 +45,36 @@ def test_put_never_overwrites_unless_asked(storage: Storage) -> None:
     assert storage.read("a") == b"new"
 
 
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_file_is_durable_before_it_is_visible_and_its_name_before_put_returns(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch, replace: bool
+) -> None:
+    """The order of system calls: a power cut after `put` must not take back the file, its name or its folders."""
+    calls: list[tuple[str, str]] = []
+    fsync, mkdir, link, rename = os.fsync, os.mkdir, os.link, os.replace
+
+    def noted(name: str, path: str) -> None:
+        calls.append((name, os.path.relpath(path, local.root)))
+
+    monkeypatch.setattr(os, "fsync", lambda fd: (noted("fsync", os.readlink(f"/proc/self/fd/{fd}")), fsync(fd)))
+    monkeypatch.setattr(os, "mkdir", lambda path, *mode: (noted("mkdir", path), mkdir(path, *mode)))
+    monkeypatch.setattr(os, "link", lambda source, target: (noted("name", target), link(source, target)))
+    monkeypatch.setattr(os, "replace", lambda source, target: (noted("name", target), rename(source, target)))
+    local.put("a/b/c", b"12", replace=replace)
+    temporary = next(path for name, path in calls if name == "fsync" and os.path.basename(path).startswith(".tmp-"))
+    named = calls.index(("name", "a/b/c"))
+    assert calls.index(("fsync", temporary)) < named
+    assert ("fsync", "a/b") in calls[named:]
+    for folder, parent in (("a", "."), ("a/b", "a")):
+        assert ("fsync", parent) in calls[calls.index(("mkdir", folder)) : named]
+    calls.clear()
+    local.put("a/b/d", b"12", replace=replace)
+    assert [call for call in calls if not os.path.basename(call[1]).startswith(".tmp-")] == [
+        ("name", "a/b/d"),
+        ("fsync", "a/b"),
+    ]
+
+
 def test_a_file_that_is_not_there_is_not_found(storage: Storage) -> None:
     with pytest.raises(NotFound):
         storage.read("a/b")

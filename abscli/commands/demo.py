@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -59,8 +60,7 @@ def demo(
     holds = all(story.holds for story in stories)
     if output is Output.TABLE:
         emit_text("\n\n".join(_text(story) for story in stories))
-        if directory is not None:
-            note(f"next: abs inspect {Path(directory) / 'wordcount' / 'killed' / 'store'}")
+        note(f"\nnext: {_next(directory)}")
     else:
         import msgspec
 
@@ -72,6 +72,17 @@ def demo(
             emit_ndjson(header, ({"type": "job", **item} for item in items))
     if not holds:
         raise typer.Exit(exits.FINDING)
+
+
+def _next(directory: str | None) -> str:
+    """What to type now, to look on."""
+    if directory is None:
+        return "`abs demo DIR` keeps jobs, stores and output in DIR, to look at"
+    job = Path(directory) / "wordcount" / "killed"
+    return (
+        f"abs inspect {quote(str(job / 'store'))}\n"
+        f"      abs topology {quote(str(job / 'wordcount.yaml'))}, and write a job of your own beside it"
+    )
 
 
 def _tell(folder: Path, master: str) -> list[Story]:
