@@ -438,6 +438,39 @@ def test_a_store_in_use_is_refused_and_names_the_holder(tmp_path: Path) -> None:
         run(word_count(), tmp_path)
 
 
+def test_the_store_is_held_from_the_first_look_to_the_last_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_words(tmp_path)
+    looks: list[str] = []
+
+    def look(when: str) -> None:
+        with pytest.raises(StoreInUse), exclusive(LocalStorage(tmp_path / STORE)):
+            pass
+        looks.append(when)
+
+    complete = Journal.complete
+
+    def look_and_complete(journal: Journal, epoch: int, *arguments: Any, **more: Any) -> Any:
+        look("manifest")
+        return complete(journal, epoch, *arguments, **more)
+
+    monkeypatch.setattr(Journal, "complete", look_and_complete)
+    outcome = run_job(
+        word_count(),
+        str(tmp_path / STORE),
+        inline(tmp_path),
+        on_progress=lambda progress: look("progress"),
+        on_service=lambda service: look("service"),
+        verify=lambda: look("verify"),
+    )
+    assert outcome.finished
+    assert looks[:2] == ["verify", "service"]
+    assert {"progress", "manifest"} <= set(looks)
+    with exclusive(LocalStorage(tmp_path / STORE)):  # and let go at the end
+        pass
+
+
 def test_output_of_somebody_else_is_not_mixed_with(tmp_path: Path) -> None:
     write_words(tmp_path)
     (tmp_path / "out").mkdir()
