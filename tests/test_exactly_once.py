@@ -211,6 +211,19 @@ def test_what_was_staged_for_an_epoch_that_did_not_complete_is_not_shown(lines: 
     assert staged.keys() <= lines.sink.superseded().keys()
 
 
+def test_what_an_attempt_was_writing_when_it_was_killed_is_dropped_and_nobody_elses(lines: Lines) -> None:
+    lines.run(epochs=3)
+    ours, theirs = lines.store().attempts()[0].id, f"{7:032x}"
+    half = {id: lines.folder / "out" / staged_path(id, ".open-00000-0000abcd") for id in ("", ours, theirs)}
+    for path in half.values():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('{"line": "ha')
+    assert {id for id, _ in lines.sink.unfinished()} == set(half)
+    lines.resume()
+    assert {id for id, path in half.items() if path.exists()} == {theirs}
+    assert lines.wrong() == {}
+
+
 def test_going_back_keeps_what_a_complete_epoch_of_another_branch_has_not_shown_yet(lines: Lines) -> None:
     killed(lines, "reveal", 6)
     unshown = lines.sink.staged()
