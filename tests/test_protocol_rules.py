@@ -201,6 +201,20 @@ def test_a_lost_source_runs_again_and_the_others_are_as_they_were() -> None:
     assert after_the_loss_of_s("t").draining
 
 
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_lost_source_is_waited_for_unless_it_had_ended_at_the_epoch_that_it_restarts_from(finished: bool) -> None:
+    machine = coordinator()
+    machine.on(e.TriggerDue())
+    machine.on(e.Acked("s", 1, 1, finished=finished))
+    machine.on(e.SourceEnded("s"))
+    assert machine.on(e.Acked("a", 1, 1, logged=1)) == [e.Store(1, False)]
+    machine.on(e.Stored(1))
+    assert machine.draining
+    machine.on(e.TasksLost(frozenset({"s"})))
+    assert e.Restart(2, frozenset({"s"}), 1) in machine.on(e.Stopped("a", 2))
+    assert machine.draining is finished  # an ended source is not told twice that it has ended
+
+
 @pytest.mark.parametrize(
     ("tasks", "said"),
     [(5, "a0, a1, a2, a3, a4"), (6, "a0, a1, a2, a3, a4 and 1 more"), (7, "a0, a1, a2, a3, a4 and 2 more")],

@@ -30,8 +30,9 @@ from typing import Any, NamedTuple
 from tests.mutants.mutate import Mutant, count, mutant
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LIBRARIES = ("pytest", "pyarrow.compute", "pyarrow.parquet", "pyarrow.json", "numpy", "msgspec", "yaml",
-             "rich.console", "typer", "jsonschema")  # fmt: skip
+LIBRARIES = ("pytest", "hypothesis.strategies", "pyarrow.compute", "pyarrow.parquet", "pyarrow.json", "numpy",
+             "msgspec", "yaml", "rich.console", "typer", "jsonschema")  # fmt: skip
+OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 
 
 class Verdict(NamedTuple):
@@ -154,7 +155,7 @@ def _run(tree: Path, tests: list[str], limit: float) -> str:
         try:
             import pytest
 
-            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+            code = int(pytest.main([*OPTIONS, *tests]))
         finally:
             os._exit(code)
     ended = time.monotonic() + limit
