@@ -77,6 +77,26 @@ def test_an_incomplete_epoch_has_a_finding_for_each_task_that_did_not_ack(build:
     assert report.findings[0].path == layout.ack(5, "seen/1", FIRST)
 
 
+def test_an_ack_that_cannot_be_read_is_not_missing_as_well() -> None:
+    storage = MemoryStorage()
+    build = make_store(storage)
+    storage.files[layout.ack(5, "seen/0", FIRST)] = b"garbage"
+    assert sorted(codes(evidence(build, 5))) == [
+        ("missing-ack", "out/0"), ("missing-ack", "seen/1"), ("unreadable", "seen/0"),
+    ]
+
+
+def test_what_may_repeat_is_said_where_it_is_known(build: Build, whole: EpochEvidence) -> None:
+    assert check_epoch(whole).repeats == ()
+    assert whole.head is not None
+    weak = replace(whole, parts=moved(whole.parts or (), SEEN, "lines", 3))
+    weak = replace(weak, manifest=replace(whole.manifest, policy="at-least-once"))
+    assert check_epoch(weak).repeats == (Repeat("lines/0->seen/0", 3),)
+    for unknown in ("topology", "parts", "manifest"):
+        lacking = replace(weak, **{unknown: None, **({"trigger": None} if unknown == "manifest" else {})})
+        assert check_epoch(lacking).repeats is None
+
+
 def test_an_aborted_epoch_stays_aborted_and_says_why(build: Build) -> None:
     report = check_epoch(evidence(build, 3))
     assert (report.verdict, report.reason) == (Status.ABORTED, "timed out, waiting for out/0")
@@ -222,6 +242,15 @@ def test_a_regular_channel_may_repeat_only_under_at_least_once_and_never_lose(
 ) -> None:
     for by, count in ((1, received_more), (-1, received_less)):
         assert len(broken(build, moved(whole.parts or (), SEEN, "lines", by), policy)) == count
+
+
+@pytest.mark.parametrize(("policy", "law"), [("aligned", "0, what is logged"), ("at-least-once", "at most 0")])
+def test_what_is_lost_is_said_with_the_law_that_it_breaks(
+    build: Build, whole: EpochEvidence, policy: str, law: str
+) -> None:
+    parts = moved(whole.parts or (), SEEN, "lines", -1)
+    (found,) = check_conservation(build.topology, parts, policy)
+    assert found.message == f"sent 40 - received 39 = 1, not {law}"
 
 
 @pytest.mark.parametrize(("policy", "findings"), [("aligned", 1), ("unaligned", 0), ("at-least-once", 1)])

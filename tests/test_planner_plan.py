@@ -9,6 +9,7 @@ from pathlib import Path
 import jsonschema
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from abscli.planner.plan import plan_full, plan_partial
 from formats.errors import NoRecovery, UnknownTask
@@ -170,6 +171,13 @@ def test_a_position_below_the_epoch_is_not_how_far_the_job_had_come() -> None:
     assert full(later=later).cost.source_records is None
 
 
+def test_progress_is_unknown_where_a_later_position_counts_no_records() -> None:
+    later = epoch(
+        8, task("lines/0", at("a.txt", 150, None), at("b.txt", 200, 20)), task("lines/1", at("c.txt", 300, 30))
+    )
+    assert full(later=later).cost.source_records is None
+
+
 def test_unknown_facts_stay_unknown() -> None:
     names = ("lines/0", "lines/1", "counts/0", "counts/1", "out/0")
     detail = epoch(7, *(task(name, logged=None) for name in names), size=None)
@@ -192,6 +200,9 @@ def test_no_plan_goes_back_to_an_epoch_that_is_not_complete(status: Status) -> N
         full(epoch(7, status=status))
     with pytest.raises(NoRecovery, match=f"epoch 7 is {status}"):
         partial(["out/0"], epoch(7, status=status))
+    given_up = replace(SEVEN, facts=replace(SEVEN.facts, status=status, reason="timed out"))
+    with pytest.raises(NoRecovery, match=f"epoch 7 is {status}: timed out; tasks can only"):
+        full(given_up)
 
 
 def test_a_plan_from_the_graph_alone_knows_no_store_and_no_costs() -> None:

@@ -232,6 +232,16 @@ def test_what_a_nondeterministic_sender_put_out_is_lost_over_a_replayable_edge_t
     assert found.restart[1].why == "receives from a/1, whose output is not replay-deterministic"
 
 
+def test_what_is_not_deterministic_spreads_along_every_edge() -> None:
+    chain = job(
+        op("a", Kind.SOURCE), op("b", Kind.SOURCE, deterministic=False),
+        *(op(id, Kind.MAP) for id in ("c", "d", "e", "f")),
+        Edge("b", "c", Partition.FORWARD), Edge("c", "d", Partition.FORWARD), Edge("d", "e", Partition.FORWARD),
+        Edge("a", "f", Partition.FORWARD),
+    )  # fmt: skip
+    assert replay_deterministic(Adjacency.of(chain)) == {"a", "f"}
+
+
 def test_a_connector_may_say_that_its_source_is_not_deterministic() -> None:
     queue = job(
         op("a", Kind.SOURCE, connector={"type": "queue", "deterministic": False}), op("b", Kind.SINK),
