@@ -122,6 +122,11 @@ def test_parts_are_exactly_those_of_the_job_graph(whole: EpochEvidence) -> None:
     assert codes(replace(whole, manifest=replace(manifest, tasks=4))) == [("unreadable", None)]
 
 
+def test_two_logs_of_one_channel_are_a_finding(whole: EpochEvidence) -> None:
+    twice = with_part(whole, SEEN, lambda part: replace(part, logs=(*part.logs, part.logs[0])))
+    assert ("unreadable", SEEN) in codes(twice)
+
+
 def test_a_part_of_another_epoch_is_a_finding(whole: EpochEvidence) -> None:
     assert codes(with_part(whole, OUT, lambda part: replace(part, epoch=2))) == [("unreadable", OUT)]
 

@@ -146,6 +146,14 @@ def test_orphans_are_named_and_go_when_they_are_old(store: Path, capsys: pytest.
     assert not new.exists()
 
 
+def test_beside_an_epoch_that_cannot_be_read_no_orphan_goes(store: Path) -> None:
+    for epoch in (1, 2, 4):
+        (store / layout.epoch_dir(epoch) / "forgotten.parquet").write_bytes(b"x")
+    assert len(plan_removal(NativeStore(LocalStorage(store)), 1, min_age=0).orphans) == 1
+    (store / layout.tasks_file(2, FIRST)).write_bytes(b"garbage")
+    assert plan_removal(NativeStore(LocalStorage(store)), 1, min_age=0).orphans == ()
+
+
 def test_epochs_go_only_when_they_are_old_enough(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [e["epoch"] for e in result(capsys, store, "--keep", "1", "--older-than", "1d")["epochs"]] == [1, 2, 3]
     native = NativeStore(LocalStorage(store))
