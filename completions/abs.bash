@@ -56,7 +56,7 @@ _abs() {
             esac
             ;;
         topology)
-            options='-o --output -q --quiet -v --verbose -h --help'
+            options='-o --output --check -q --quiet -v --verbose -h --help'
             case $prev in
                 -o|--output) kind=option-choice choices='table json ndjson dot mermaid svg' ;;
                 *)

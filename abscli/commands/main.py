@@ -76,9 +76,9 @@ def _report(error: BaseException, args: list[str]) -> int:
         message = f"{path or 'input'} does not hold: {message.count(chr(10)) + 1} errors\n{message}"
     first, *rest = (clean(line) for line in message.split("\n"))  # it may quote what a damaged file says
     output.say("\n".join([f"{bold}abs: error:{plain} {first}", *rest]))
-    for finding in _findings(error):
-        if finding["hint"] and not hint:
-            output.say(f"hint: line {finding['line']}: {finding['hint']}")
+    hints = [f"hint: line {found['line']}: {found['hint']}" for found in _findings(error) if found["hint"] and not hint]
+    for line in dict.fromkeys(hints):
+        output.say(line)
     if hint:
         output.say(f"hint: {clean(hint)}")
     return known.code

@@ -108,20 +108,28 @@ def run(
         emit_result,
         job_progress,
         note_taken_over,
+        user_code,
         warn_of_repeats,
     )
     from abscli.engine.job import JobOptions, run_job
+    from abscli.engine.runnable import all_faults, graph_faults
     from formats.topology_file import parse_topology
 
     if resume and from_epoch is not None:
         raise typer.BadParameter("--resume and --from-epoch exclude each other", param_hint="'--resume'")
-    topology = parse_topology(job)
+    directory = os.path.dirname(os.path.abspath(job))
+    here = engine is Engine.INLINE or master.startswith("local")  # else workers may have what this machine lacks
+    from_start = not resume and not from_epoch
+    with user_code():
+        topology = parse_topology(
+            job, lambda graph: all_faults(graph, directory, from_start=from_start) if here else graph_faults(graph)
+        )
     if resume:
         from_epoch = _newest(store)
     if from_epoch:
         warn_of_repeats(store, from_epoch)
     options = JobOptions(
-        directory=os.path.dirname(os.path.abspath(job)),
+        directory=directory,
         job_hint=_again(job, engine),
         engine=engine,
         master=master,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
 
     from abscli.engine.service import Progress
     from formats.view import Repeat
+
+
+@contextlib.contextmanager
+def user_code() -> Iterator[None]:
+    """Modules of the job are imported in here: what they print is no result of ours, and goes to stderr."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
 
 
 @contextlib.contextmanager

@@ -17,17 +17,14 @@ from abscli.engine.errors import EngineError, EngineStopped, UsageError
 from abscli.engine.inline import InlineWorkers
 from abscli.engine.journal import Journal
 from abscli.engine.outputs import Outputs
+from abscli.engine.runnable import check_runnable
 from abscli.engine.service import Progress, Service
-from abscli.engine.sinks import check_sinks
 from abscli.engine.wire import JobSpec
 from abscli.protocol.coordinator import Coordinator, Until
 from formats.native import lock
 from formats.storage import LocalStorage
 from formats.topology import Kind, Topology, task_name
 from formats.view import Repeat
-
-RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
-                      Kind.SINK})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +70,6 @@ class Outcome:
     policy: str
     repeats: tuple[Repeat, ...] | None
     taken_over: dict[str, str]
-
-
-def check_runnable(topology: Topology) -> None:
-    """UsageError for operators that cannot be run, and marks that the engine does not keep."""
-    for op in topology.operators:
-        if op.kind not in RUNNABLE:
-            raise UsageError(f"operator {op.id} is {op.kind}: it can be inspected and planned for, not run")
-    for edge in topology.edges:
-        if edge.replayable:
-            raise UsageError(
-                f"edge {edge.source}->{edge.target} is marked replayable, and the engine keeps no such log",
-                hint="remove the mark to run the job",
-            )
-    check_sinks(topology)
 
 
 def run_job(

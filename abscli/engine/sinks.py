@@ -12,10 +12,9 @@ from typing import IO, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from abscli.engine.errors import UsageError
 from formats.native.facts import SinkFile
 from formats.native.sink import STAGED, part_name, staged_path
-from formats.topology import Kind, Operator, Topology
+from formats.topology import Operator
 
 
 class Pending(NamedTuple):
@@ -117,15 +116,3 @@ def sync_folder(folder: str) -> None:
         os.close(fd)
 
 
-def check_sinks(topology: Topology) -> None:
-    """UsageError if a sink is of no known type, or two share a directory."""
-    seen: dict[str, str] = {}
-    for op in topology.operators:
-        if op.kind is not Kind.SINK or op.connector is None:
-            continue
-        if op.connector["type"] != "jsonl":
-            raise UsageError(f"operator {op.id}: no sink type {op.connector['type']!r}", hint="jsonl")
-        path = os.path.normpath(op.connector["path"])
-        if path in seen:
-            raise UsageError(f"sinks {seen[path]} and {op.id} both write to {path!r}", hint="give each its own path")
-        seen[path] = op.id

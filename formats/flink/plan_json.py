@@ -156,11 +156,24 @@ def _max_parallelism(parallelism: int) -> int:
 
 def parse_job(path: str) -> Topology:
     """The job graph in a file: a plan of Flink's, or a topology file; raises what reading either raises."""
-    from formats.topology_file import MAX_BYTES, parse_topology
+    from formats.topology_file import parse_topology
+
+    data = _start(path)
+    return topology(read_plan(data, path)) if is_plan(data) else parse_topology(path)
+
+
+def is_plan_file(path: str) -> bool:
+    """Whether the file at this path looks like a plan of Flink's; no file does not."""
+    return is_plan(_start(path))
+
+
+def _start(path: str) -> bytes:
+    """The bytes of a file that may be a plan; none of one that is too large, or cannot be read."""
+    from formats.topology_file import MAX_BYTES
 
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError):
-        data = b""
-    return topology(read_plan(data, path)) if len(data) <= MAX_BYTES and is_plan(data) else parse_topology(path)
+        return b""
+    return data if len(data) <= MAX_BYTES else b""
