@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from formats.disk import writing
 from formats.errors import FormatError
 from formats.values import plain
 
@@ -41,7 +42,9 @@ class RowsFile:
         self._stack = ExitStack()
 
     def __enter__(self) -> RowsFile:
-        fd, self._temporary = tempfile.mkstemp(prefix=".tmp-", dir=os.path.dirname(os.path.abspath(self._path)))
+        with writing(self._path):
+            folder = os.path.dirname(os.path.abspath(self._path))
+            fd, self._temporary = tempfile.mkstemp(prefix=".tmp-", dir=folder)
         try:
             raw = self._stack.enter_context(open(fd, "wb"))
             with self._told():
@@ -75,7 +78,8 @@ class RowsFile:
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
         try:
-            yield
+            with writing(self._path):
+                yield
         except pa.ArrowException as error:
             said = f"cannot be written as {self._ending[1:]}: {str(error).splitlines()[0]}"
             raise BadExport(said, path=self._path) from None

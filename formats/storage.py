@@ -17,6 +17,7 @@ import tempfile
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from formats.disk import writing
 from formats.errors import Damaged, NotFound, Unreachable, UnsafePath
 
 if TYPE_CHECKING:
@@ -123,6 +124,10 @@ class LocalStorage:
 
     def put(self, path: str, data: bytes | memoryview, *, replace: bool = False) -> None:
         full = self.local_path(path)
+        with writing(full, memoryview(data).nbytes):
+            self._put(full, data, replace=replace)
+
+    def _put(self, full: str, data: bytes | memoryview, *, replace: bool) -> None:
         folder = os.path.dirname(full)
         self._make(folder)
         fd, temporary = tempfile.mkstemp(prefix=UNFINISHED, dir=folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -58,7 +59,7 @@ def demo(
     if output is Output.TABLE:
         emit_text("\n\n".join(_text(story) for story in stories))
         if directory is not None:
-            note(f"next: abs inspect {Path(directory) / 'wordcount' / 'killed' / 'store'}")
+            note(f"next: abs inspect {shlex.quote(str(Path(directory) / 'wordcount' / 'killed' / 'store'))}")
     else:
         import msgspec
 

@@ -93,8 +93,7 @@ def _message(error: BaseException, code: int) -> tuple[str, str | None]:
     if isinstance(error, TyperException):
         return _sentence(error.format_message()), _usage_hint(error)
     if isinstance(error, OSError) and code != 1:
-        hint = "run it as a user who may, such as the job's own" if isinstance(error, PermissionError) else None
-        return error.strerror or str(error), getattr(error, "hint", hint)
+        return error.strerror or str(error), getattr(error, "hint", _system_hint(error))
     if code == 1 and not hasattr(error, "exit_code"):
         text = " ".join(str(error).split())
         return (
@@ -102,6 +101,20 @@ def _message(error: BaseException, code: int) -> tuple[str, str | None]:
             "this is a bug; run with -vv for the traceback",
         )
     return str(error), getattr(error, "hint", None)
+
+
+def _system_hint(error: OSError) -> str | None:
+    """What to do about an error of the system, where its kind tells."""
+    from abscli.commands import exits
+
+    if isinstance(error, PermissionError):
+        return "run it as a user who may, such as the job's own"
+    folder = os.path.dirname(os.path.abspath(path)) if (path := _path(error)) else ""
+    if isinstance(error, FileNotFoundError) and folder and not os.path.isdir(folder):
+        return f"there is no directory {folder}: make it, or name a file elsewhere"
+    if exits.fault(error).code == exits.STOPPED and folder:
+        return f"make room where {path} lies, then run the same command again"
+    return None
 
 
 def _findings(error: BaseException) -> list[dict[str, Any]]:

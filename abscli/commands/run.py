@@ -105,6 +105,7 @@ def run(
     from abscli.commands.running import (
         again_json,
         again_text,
+        check_directory,
         emit_result,
         job_progress,
         note_taken_over,
@@ -117,6 +118,7 @@ def run(
 
     if resume and from_epoch is not None:
         raise typer.BadParameter("--resume and --from-epoch exclude each other", param_hint="'--resume'")
+    check_directory(store, "--store")
     directory = os.path.dirname(os.path.abspath(job))
     here = engine is Engine.INLINE or master.startswith("local")  # else workers may have what this machine lacks
     from_start = not resume and not from_epoch

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from abscli.commands import output
 from abscli.commands.output import Output
@@ -23,6 +26,21 @@ def user_code() -> Iterator[None]:
     """Modules of the job are imported in here: what they print is no result of ours, and goes to stderr."""
     with contextlib.redirect_stdout(sys.stderr):
         yield
+
+
+def check_directory(path: str, option: str) -> None:
+    """A usage error where neither a directory is nor one can be made: there, or on the way there, is a file."""
+    from formats.storage import local_name
+
+    place = os.path.abspath(local_name(path))
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    if "://" not in path and not os.path.isdir(place):
+        at = "it" if place == os.path.abspath(path) else place
+        raise typer.BadParameter(
+            f"{path} cannot be a directory, {at} is a file: name a directory, or a path where nothing is yet",
+            param_hint=f"'{option}'",
+        )
 
 
 @contextlib.contextmanager

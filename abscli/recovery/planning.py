@@ -68,7 +68,7 @@ def newest_whole(
     distrusted = below if below is not None else next((n for n in numbers if store.has_manifest(n)), None)
     for number in numbers:
         if below is not None and number > below:
-            skipped.append((number, f"newer than epoch {below}, which the plan is for"))
+            skipped.append((number, f"is newer than epoch {below}, which the plan is for"))
             continue
         reason = why_not(store, number, distrust if number == distrusted else ())
         if reason is None:
@@ -76,7 +76,7 @@ def newest_whole(
         skipped.append((number, reason))
     if epoch is not None:
         raise _not_that_one(store, epoch, skipped[0][1])
-    said = "; ".join(f"epoch {number}: {reason}" for number, reason in skipped[:3])
+    said = "; ".join(f"epoch {number} {reason}" for number, reason in skipped[:3])
     raise NoRecovery(
         f"no epoch is whole ({said or 'there is none'})",
         path=store.path,
@@ -100,11 +100,11 @@ def _not_that_one(store: NativeStore, epoch: int, reason: str) -> NoRecovery:
         hint = f"epoch {other} is the newest whole one: abs plan-recovery {shlex.quote(f'{store.path}@{other}')}"
     except NoRecovery:
         hint = "no other epoch is whole; `abs validate` says what is damaged"
-    return NoRecovery(f"epoch {epoch} cannot be restored: {reason}", path=store.path, hint=hint)
+    return NoRecovery(f"epoch {epoch} cannot be restored: it {reason}", path=store.path, hint=hint)
 
 
 def why_not(store: NativeStore, epoch: int, distrust: Sequence[str] = ()) -> str | None:
-    """Why a job cannot go back to this epoch, or None."""
+    """Why a job cannot go back to this epoch, as what is said of it (`is incomplete: ...`), or None."""
     if not store.has_manifest(epoch):
         aborted = store.aborted(epoch)
         if aborted is not None:
@@ -118,11 +118,11 @@ def why_not(store: NativeStore, epoch: int, distrust: Sequence[str] = ()) -> str
             if task not in known:
                 raise UnknownTask(f"epoch {epoch} has no task {task!r}", path=store.path)
         if distrust:
-            return f"the part of {', '.join(distrust)} is not to be used"
+            return f"holds the part of {', '.join(distrust)}, which is not to be used"
         for item in inputs(store, epoch):
             problem = _differs(store, item)
             if problem is not None:
-                return problem
+                return f"is damaged: {problem}"
     except UnknownTask:
         raise
     except FormatError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from abscli.protocol.policy import Policy
-from abscli.render.columns import UNKNOWN, columns, marked, moment, number, seconds, size, some, wrapped
+from abscli.render.columns import UNKNOWN, columns, marked, moment, not_shown, number, seconds, size, some, wrapped
 from abscli.render.inspect_epoch import ROWS as ROWS
 from abscli.render.inspect_epoch import WIDE
 from abscli.render.inspect_epoch import epoch_text as epoch_text
@@ -53,6 +53,7 @@ def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
             lines += wrapped(some(epoch.missing, MISSING), width, " " * 16, "       missing: ")
         if epoch.reason:
             lines += wrapped(epoch.reason, width, " " * 16, "       because: ")
+    lines += not_shown(header, rows, width, SPARE)
     lines += _policies(page, width)
     return "\n".join([*lines, "", *_latest(page, width)]) + "\n"
 
