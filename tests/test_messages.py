@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import resource
 import shutil
 import time
 from pathlib import Path
@@ -209,3 +210,51 @@ def test_a_plan_for_flink_says_of_every_checkpoint_why_not(tmp_path: Path) -> No
     assert "checkpoint 3: it has no _metadata" in told
     assert "checkpoint 2: " in told or "checkpoints 2, 1: " in told
     assert "its _metadata cannot be read" in told
+
+
+# -- what to do next --------------------------------------------------------------------------------------
+
+
+def hint_of(stderr: str) -> str:
+    (line,) = [line for line in stderr.splitlines() if line.startswith("hint: ")]
+    return line
+
+
+def test_a_hint_repeats_every_option_that_was_given(tmp_path: Path) -> None:
+    make_job(tmp_path)
+    job = tmp_path / "job.yaml"
+    (tmp_path / "mine.py").write_text("def split(batch):\n    raise ValueError('not today')\n")
+    job.write_text(job.read_text().replace("flat_map: words", "flat_map: mine:split"))
+    done = abs_("run", "--store", tmp_path / "a store", "--interval", "250ms", "--engine=inline", "--keep", 3, job)
+    assert done.returncode == 7
+    assert f"`abs run --interval 250ms --engine=inline --keep 3 {job} --store '{tmp_path / 'a store'}' --resume`" in (
+        hint_of(done.stderr)
+    )
+
+
+def test_an_error_that_needs_a_mend_says_so_before_the_command(tmp_path: Path) -> None:
+    make_job(tmp_path)
+    job = tmp_path / "job.yaml"
+    text = job.read_text()
+    (tmp_path / "mine.py").write_text("def split(batch):\n    raise ValueError('not today')\n")
+    job.write_text(text.replace("flat_map: words", "flat_map: mine:split"))
+    told = hint_of(run(tmp_path).stderr)
+    assert told.startswith("hint: mend the function or the input that is named, then `abs run ")
+    assert told.endswith("; no epoch was complete")
+    assert "start again" not in told
+    job.write_text(text)  # mended
+    (command,) = re.findall("`abs (run [^`]*)`", told)
+    assert abs_(*command.split()).returncode == 0
+
+
+def test_a_full_disk_says_what_to_do_before_the_command(tmp_path: Path) -> None:
+    make_job(tmp_path, files=6, lines=20_000)
+
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000))
+
+    done = run(tmp_path, "--interval", "50ms", preexec_fn=small_files)
+    assert done.returncode == 6
+    told = r"/[^:]+: File too large, [0-9,]+ bytes were to be written, [0-9,]+ bytes are free"
+    assert re.search(told, done.stderr), done.stderr
+    assert hint_of(done.stderr).startswith("hint: make room there")

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from abscli.commands.coercion import lighten
-from abscli.commands.options import Quiet, Verbose
+from abscli.commands.options import WORDS, Quiet, Verbose
 from abscli.commands.overview import COMMANDS, overview, width
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
@@ -30,6 +30,12 @@ class AbsCommand(TyperCommand):
             if isinstance(param.envvar, str):  # ABS_RUN_MASTER is closer than ABS_MASTER
                 own = f"ABS_{name}_{param.name}".upper().replace("-", "_")
                 param.envvar = [own, param.envvar]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As Typer does; the words stay with the context, for commands that say how they are to be given again."""
+        ctx.meta[WORDS] = tuple(args)
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
 
     def get_help_option(self, ctx: Any) -> Any:
         """As Typer makes it, with the light coercion."""

@@ -49,6 +49,7 @@ def _print_overview() -> int:
 def _report(error: BaseException, args: list[str]) -> int:
     """Says on stderr what went wrong, as one JSON object if that form was asked for; returns the exit code."""
     from abscli.commands import exits, output
+    from abscli.commands.ways_out import way_out
     from abscli.render.columns import clean
 
     known = exits.fault(error)
@@ -58,6 +59,7 @@ def _report(error: BaseException, args: list[str]) -> int:
         output.say("".join(traceback.format_exception(error)).rstrip())
     message, hint = _message(error, known.code)
     path = _path(error)
+    hint = way_out(error, path, args) or hint
     if wanted_form(args, os.environ) in ("json", "ndjson"):
         import json
 

@@ -18,6 +18,7 @@ from abscli.commands.options import (
     Quiet,
     Verbose,
     positive_duration,
+    words_again,
 )
 from abscli.commands.output import Output, note, warn
 
@@ -42,6 +43,7 @@ EXIT_STATUS = exits.status(
 
 
 def run(
+    context: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB", help="Topology file; functions are found beside it.")],
     store: Annotated[str, typer.Option("--store", metavar="PATH", help="Directory of the checkpoint store.")],
     interval: Annotated[
@@ -119,6 +121,7 @@ def run(
     if resume and from_epoch is not None:
         raise typer.BadParameter("--resume and --from-epoch exclude each other", param_hint="'--resume'")
     check_directory(store, "--store")
+    again = words_again(context, {"--store": 1, "--resume": 0, "--from-epoch": 1})
     directory = os.path.dirname(os.path.abspath(job))
     here = engine is Engine.INLINE or master.startswith("local")  # else workers may have what this machine lacks
     from_start = not resume and not from_epoch
@@ -132,7 +135,7 @@ def run(
         warn_of_repeats(store, from_epoch)
     options = JobOptions(
         directory=directory,
-        job_hint=_again(job, engine),
+        job_hint=again,
         engine=engine,
         master=master,
         workers=workers,
@@ -162,13 +165,9 @@ def run(
     emit_result(result, text, output)
     note_taken_over(outcome.taken_over)
     if not outcome.finished:
-        note(f"next: abs run {_again(job, engine)} --store {shlex.quote(store)} --resume")
+        note(f"next: abs run {again} --store {shlex.quote(store)} --resume")
     if outcome.signal is not None:
         raise typer.Exit(128 + outcome.signal)
-
-
-def _again(job: str, engine: Engine) -> str:
-    return shlex.quote(job) + (" --engine inline" if engine is Engine.INLINE else "")
 
 
 def _newest(store: str) -> int:
@@ -179,6 +178,7 @@ def _newest(store: str) -> int:
     from abscli.recovery.planning import newest_whole, own_line
     from formats.errors import NotFound
     from formats.native.lock import held
+    from formats.native.reader import is_native
     from formats.open import open_native
     from formats.storage import LocalStorage
 
@@ -186,6 +186,8 @@ def _newest(store: str) -> int:
         opened = open_native(store, purpose="`abs run`")
         latest = next((epoch for epoch in own_line(opened) if opened.has_manifest(epoch)), None)
     except NotFound:
+        if is_native(LocalStorage(store)):  # it has lost its own file: to start anew would write over what it holds
+            raise
         latest = None
     if latest is None and held(LocalStorage(store)):
         return 0  # nothing starts: that it is in use is said when it is locked

@@ -12,6 +12,7 @@ from typing import IO, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from formats.disk import writing
 from formats.native.facts import SinkFile
 from formats.native.sink import STAGED, part_name, staged_path
 from formats.topology import Operator
@@ -58,7 +59,8 @@ class JsonLinesSink:
         if self._open is None:
             name = f".open-{self._index:05d}-{secrets.token_hex(4)}"
             self._open = open(os.path.join(self._staged, name), "wb")  # noqa: SIM115 - `finish` closes it
-        self._open.write(data)
+        with writing(self._open.name, len(data)):
+            self._open.write(data)
         self._digest.update(data)
         self._rows += batch.num_rows
         self._bytes += len(data)
@@ -86,7 +88,7 @@ class JsonLinesSink:
 
     def _stage(self, file: IO[bytes], pending: Pending) -> None:
         try:
-            with file:
+            with file, writing(os.path.join(self._staged, pending.part.name), pending.part.bytes):
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(file.name, os.path.join(self._folder, staged_path(self._attempt, pending.part.name)))

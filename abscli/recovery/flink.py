@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from abscli.check.flink import beyond_repair
+from abscli.recovery.reasons import reasons
 from formats.errors import Damaged, FormatError, NoRecovery, StalePlan
 from formats.flink.evidence import EpochEvidence, StreamCheck, gather
 from formats.flink.facts import file_handles, kind
@@ -26,8 +27,6 @@ from formats.flink.store import FlinkStore
 from formats.storage import LocalStorage
 
 _CHUNK = 8 << 20
-_NAMED = 5
-"""Reasons, and checkpoints of one reason, that an error names."""
 
 
 class FlinkPlan(msgspec.Struct, frozen=True):
@@ -92,26 +91,11 @@ def plan_flink(store: FlinkStore, *, epoch: int | None = None, checks: tuple[Str
         searchable |= any(file.found is None for file in evidence.files)
     raise NoRecovery(
         f"checkpoint {epoch} cannot be restored: {skipped[0][1]}" if epoch is not None
-        else f"none is whole ({_reasons(skipped) or 'there is none'})",
+        else f"none is whole ({reasons('checkpoint', skipped) or 'there is none'})",
         path=store.path,
         hint=("--search DIR looks for lost files in other directories; " if searchable else "")
         + f"abs validate {shlex.quote(store.path)} names what is lost and what is still whole",
     )
-
-
-def _reasons(skipped: list[tuple[int, str]]) -> str:
-    """Why none of these will do, newest first, a reason once: the newest may be one that was still being taken, and
-    what is wrong with the others is what matters then."""
-    alike: dict[str, list[int]] = {}
-    for number, reason in skipped:
-        alike.setdefault(reason, []).append(number)
-    told = [
-        f"checkpoint{'s'[: len(numbers) != 1]} {', '.join(map(str, numbers[:_NAMED]))}"
-        + (f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else "") + f": {reason}"
-        for reason, numbers in list(alike.items())[:_NAMED]
-    ]
-    left = sum(map(len, list(alike.values())[_NAMED:]))
-    return "; ".join(told) + (f"; nor will {left} older ones do" if left else "")
 
 
 def _plan(store: FlinkStore, evidence: EpochEvidence, skipped: tuple[tuple[int, str], ...]) -> FlinkPlan:

@@ -1,0 +1,79 @@
+"""A store's bookkeeping, file by file: what can be read of it, and what cannot, and why. Nothing raises because of what
+a file holds, except UnsupportedVersion: a newer format is not damage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from formats.errors import FormatError, NotFound, UnsupportedVersion
+from formats.native import layout
+from formats.native.evidence import open_for_validation
+from formats.native.facts import AttemptFacts, ManifestFacts, StoreFacts, TriggerFacts
+from formats.native.reader import NativeStore
+from formats.storage import Storage
+
+T = TypeVar("T")
+
+
+class Books(NamedTuple):
+    """store: its own facts, None if they are lost or damaged; attempts: those that can be read, ascending; graphs: by
+    digest, those that are whole; heads: of the epochs that can be read, ascending; damaged: by path, why not."""
+
+    store: StoreFacts | None
+    attempts: tuple[AttemptFacts, ...]
+    graphs: frozenset[str]
+    heads: tuple[ManifestFacts | TriggerFacts, ...]
+    damaged: dict[str, str]
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.damaged: dict[str, str] = {}
+
+    def read(self, what: Callable[[], T], path: str) -> T | None:
+        """What a file says; None if it is not there, or cannot be read, which is noted."""
+        try:
+            return what()
+        except UnsupportedVersion:
+            raise
+        except NotFound:
+            return None
+        except FormatError as error:
+            self.damaged[path] = error.message
+        except OSError as error:
+            self.damaged[path] = error.strerror or str(error)
+        return None
+
+
+def read_books(storage: Storage) -> Books:
+    """The bookkeeping of the store that lies there; NotFound if none does, not even without its own file."""
+    notes = _Reader()
+    store, problems = open_for_validation(storage)
+    for problem in problems:
+        if storage.size(problem.path) is not None:
+            notes.damaged[problem.path] = problem.message
+    paths = [f"{layout.ATTEMPTS}/{entry.name}" for entry in storage.list(layout.ATTEMPTS)]
+    attempts = [life for path in paths if (life := notes.read(lambda path=path: store.attempt(path), path))]
+    graphs = set()
+    for entry in storage.list("topologies"):
+        path = f"topologies/{entry.name}"
+        sha256 = entry.name.removesuffix(".json")
+        if notes.read(lambda sha256=sha256: store.topology_by_digest(sha256), path) is not None:
+            graphs.add(sha256)
+    heads = [head for epoch in store.epoch_numbers() if (head := _head(store, epoch, notes)) is not None]
+    return Books(None if problems else store.facts, tuple(attempts), frozenset(graphs), tuple(heads), notes.damaged)
+
+
+def _head(store: NativeStore, epoch: int, notes: _Reader) -> ManifestFacts | TriggerFacts | None:
+    """What says of an epoch whose it is; acks of an open one are read as well, for what is damaged of them."""
+    if store.has_manifest(epoch):
+        return notes.read(lambda: store.manifest(epoch), layout.manifest(epoch))
+    trigger = notes.read(lambda: store.trigger(epoch), layout.trigger(epoch))
+    notes.read(lambda: store.aborted(epoch), layout.aborted(epoch))
+    names: list[str] = []
+    if trigger is not None:
+        names = notes.read(lambda: store.task_names(epoch), layout.topology(trigger.topology_sha256)) or []
+    for task in names:
+        notes.read(lambda task=task: store.part(epoch, task), layout.ack(epoch, task))
+    return trigger
