@@ -184,6 +184,17 @@ class LocalStorage:
                 self._checked.discard(folder)
                 folder = os.path.dirname(folder)
 
+    def move(self, path: str, to: str) -> None:
+        """Give what lies there, whatever it is, another name, durably; FileExistsError if something has that name."""
+        source, target = self.local_path(path), self.local_path(to)
+        with writing(target):
+            self._make(os.path.dirname(target))
+            if os.path.lexists(target):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+            os.rename(source, target)
+        _sync_folder(os.path.dirname(target))
+        _sync_folder(os.path.dirname(source))
+
     def _make(self, folder: str) -> None:
         if folder in self._made and os.path.isdir(folder):
             return

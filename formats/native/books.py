@@ -4,6 +4,7 @@ a file holds, except UnsupportedVersion: a newer format is not damage."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from formats.errors import FormatError, NotFound, UnsupportedVersion
@@ -54,12 +55,12 @@ def read_books(storage: Storage) -> Books:
         if storage.size(problem.path) is not None:
             notes.damaged[problem.path] = problem.message
     paths = [f"{layout.ATTEMPTS}/{entry.name}" for entry in storage.list(layout.ATTEMPTS)]
-    attempts = [life for path in paths if (life := notes.read(lambda path=path: store.attempt(path), path))]
+    attempts = [life for path in paths if (life := notes.read(partial(store.attempt, path), path))]
     graphs = set()
     for entry in storage.list("topologies"):
         path = f"topologies/{entry.name}"
         sha256 = entry.name.removesuffix(".json")
-        if notes.read(lambda sha256=sha256: store.topology_by_digest(sha256), path) is not None:
+        if notes.read(partial(store.topology_by_digest, sha256), path) is not None:
             graphs.add(sha256)
     heads = [head for epoch in store.epoch_numbers() if (head := _head(store, epoch, notes)) is not None]
     return Books(None if problems else store.facts, tuple(attempts), frozenset(graphs), tuple(heads), notes.damaged)
@@ -75,5 +76,5 @@ def _head(store: NativeStore, epoch: int, notes: _Reader) -> ManifestFacts | Tri
     if trigger is not None:
         names = notes.read(lambda: store.task_names(epoch), layout.topology(trigger.topology_sha256)) or []
     for task in names:
-        notes.read(lambda task=task: store.part(epoch, task), layout.ack(epoch, task))
+        notes.read(partial(store.part, epoch, task), layout.ack(epoch, task))
     return trigger
