@@ -65,6 +65,7 @@ complete -c abs -n '__abs_is run' -l resume -d 'Start from the newest whole epoc
 complete -c abs -n '__abs_is run' -l from-epoch -r -f -d 'Start from this epoch'
 complete -c abs -n '__abs_is run' -l take-over -d 'Write sinks that another store has written since; what is not of this one\'s line is set aside in superseded/'
 complete -c abs -n '__abs_is run' -l accept-missing-parts -d 'Go on although parts of the output that belong to it are gone'
+complete -c abs -n '__abs_is run' -l dry-run -d 'Check the job, the store and the sinks, say what would be done, and stop'
 complete -c abs -n '__abs_is run' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
 complete -c abs -n '__abs_is run' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is run' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from abscli.engine.runnable import all_faults
 from abscli.graph.restless import restless_loops
+from formats.native import lock
+from formats.storage import LocalStorage
 from formats.topology import Topology
 from formats.topology_file import TopologyErrors, parse_topology, parse_topology_bytes
-from tests.test_cli_jobs import abs_, make_job, result
+from tests.test_cli_jobs import abs_, fingerprint, make_job, result, run
 
 MODULE = """
 import sys
@@ -194,3 +199,65 @@ def test_records_are_counted_from_one_wherever_they_are_named(tmp_path: Path) ->
     assert "rows.jsonl, record 2:" in failing("int", "map: identity")
     (tmp_path / "rows.jsonl").write_text('{"id": "1"}\n{"id": "not a number"}\n')
     assert "task m/0, record 2 {" in failing("string", "map: own:f")
+
+
+# -- run --dry-run ----------------------------------------------------------------------------------------
+
+
+def dry(folder: Path, *more: object) -> subprocess.CompletedProcess[str]:
+    return run(folder, "--dry-run", *more)
+
+
+def test_a_dry_run_says_all_that_stands_in_the_way(bad: Path) -> None:
+    done = abs_("run", bad, "--store", bad.parent / "store", "--dry-run", "--master", "spark://nowhere:7077")
+    assert done.returncode == 2
+    for finding in EXPECTED:
+        assert f"{bad}:{finding}" in done.stderr
+
+
+def test_a_dry_run_changes_nothing_and_names_the_run(tmp_path: Path) -> None:
+    make_job(tmp_path)
+    before = fingerprint(tmp_path)
+    done = dry(tmp_path, "--interval", "50ms", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    would = result(done, "abs.rehearsal")
+    assert (would["new"], would["parent"], would["tasks"]) == (True, 0, 8)
+    (command,) = re.findall("next: abs (run .*)", done.stderr)
+    assert "--dry-run" not in command
+    assert "--interval 50ms" in command
+    assert fingerprint(tmp_path) == before
+    assert abs_(*shlex.split(command)).returncode == 0
+    before = fingerprint(tmp_path)
+    again = dry(tmp_path)
+    assert again.returncode == 2
+    assert "already" in again.stderr
+    would = result(dry(tmp_path, "--resume", "-o", "json"), "abs.rehearsal")
+    assert (would["new"], would["attempt"]) == (False, 2)
+    assert would["parent"] > 0
+    assert fingerprint(tmp_path) == before
+
+
+def test_a_dry_run_is_refused_for_what_a_run_is(tmp_path: Path) -> None:
+    make_job(tmp_path)
+    assert run(tmp_path).returncode == 0
+    job = tmp_path / "job.yaml"
+    text = job.read_text()
+    cases = {
+        "another job": (text.replace("job: words", "job: others"), ("--resume",)),
+        "another graph": (text.replace("flat_map: words", "flat_map: words\n    parallelism: 1"), ("--resume",)),
+        "no such epoch": (text, ("--from-epoch", 99)),
+        "epochs already": (text, ()),
+    }
+    for content, options in cases.values():
+        job.write_text(content)
+        rehearsed, real = dry(tmp_path, *options), run(tmp_path, *options)
+        assert rehearsed.returncode == real.returncode != 0
+        assert rehearsed.stderr.splitlines()[0] == real.stderr.splitlines()[0]
+    job.write_text(text)
+    rehearsed, real = (
+        abs_("run", job, "--store", tmp_path / "other", "--engine", "inline", *more) for more in (("--dry-run",), ())
+    )
+    assert rehearsed.returncode == real.returncode == 2  # the sink is another store's
+    assert rehearsed.stderr == real.stderr
+    with lock.exclusive(LocalStorage(tmp_path / "store")):
+        assert dry(tmp_path, "--resume").returncode == 11

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,9 +22,14 @@ from abscli.commands.options import (
 )
 from abscli.commands.output import Output, note, warn
 
+if TYPE_CHECKING:
+    from abscli.engine.job import JobOptions
+    from formats.topology import Topology
+
 EXAMPLES = (
     ("abs run job.yaml --store snapshots", "Runs the job on this machine's cores, with a snapshot every second."),
     ("abs run job.yaml --store snapshots --resume", "Goes on from the newest whole epoch."),
+    ("abs run job.yaml --store snapshots --dry-run", "Says what is in the way, or what would be done."),
     ("abs run job.yaml --store snapshots --engine inline --interval 10s", "In one process, without a JVM."),
 )
 EXIT_STATUS = exits.status(
@@ -85,6 +90,10 @@ def run(
         bool,
         typer.Option("--accept-missing-parts", help="Go on although parts of the output that belong to it are gone."),
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Check the job, the store and the sinks, say what would be done, and stop."),
+    ] = False,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
@@ -101,6 +110,9 @@ def run(
 
     A sink belongs to one store at a time, and no two jobs write it at once. Before the job starts, the parts of the
     output that the kept epochs name are looked for; where one is gone the run is refused.
+
+    --dry-run says all at once that a run would be refused for: functions that do not load, connectors and kinds of
+    operators that cannot be run, input and columns that are not there, a store or sinks of another job.
 
     SIGTERM and SIGINT take a last epoch, commit it and leave; a second signal leaves at once.
     """
@@ -121,9 +133,10 @@ def run(
     if resume and from_epoch is not None:
         raise typer.BadParameter("--resume and --from-epoch exclude each other", param_hint="'--resume'")
     check_directory(store, "--store")
-    again = words_again(context, {"--store": 1, "--resume": 0, "--from-epoch": 1})
+    again = words_again(context, {"--store": 1, "--resume": 0, "--from-epoch": 1, "--dry-run": 0})
     directory = os.path.dirname(os.path.abspath(job))
-    here = engine is Engine.INLINE or master.startswith("local")  # else workers may have what this machine lacks
+    # Workers of a cluster may have what this machine lacks: there a run finds out by itself.
+    here = dry_run or engine is Engine.INLINE or master.startswith("local")
     from_start = not resume and not from_epoch
     with user_code():
         topology = parse_topology(
@@ -148,6 +161,9 @@ def run(
         take_over=take_over,
         accept_missing=accept_missing_parts,
     )
+    if dry_run:
+        _rehearse(topology, store, options, words_again(context, {"--dry-run": 0}), output)
+        return
     with job_progress(topology.job) as show:
         outcome = run_job(topology, store, options, show)
     how = "finished" if outcome.finished else "stopped"
@@ -168,6 +184,29 @@ def run(
         note(f"next: abs run {again} --store {shlex.quote(store)} --resume")
     if outcome.signal is not None:
         raise typer.Exit(128 + outcome.signal)
+
+
+def _rehearse(topology: Topology, store: str, options: JobOptions, words: str, form: Output) -> None:
+    """What a run would do; raises what it would be refused for."""
+    from abscli.commands.running import emit_result
+    from abscli.engine.job import rehearse
+    from abscli.graph.expand import channels, tasks
+
+    would = rehearse(topology, store, options)
+    result = {
+        "schema": "abs.rehearsal", "version": "1.0", "job": topology.job, "store": store, "new": would.new,
+        "attempt": would.attempt, "parent": would.parent, "policy": would.policy, "tasks": tasks(topology),
+        "channels": channels(topology),
+    }  # fmt: skip
+    begins = f"goes on from epoch {would.parent}" if would.parent else "starts from the beginning"
+    made = f"{store} is made" if would.new else f"attempt {would.attempt} on {store}"
+    text = (
+        f"{topology.job} can run: {begins}, policy {would.policy}, {tasks(topology)} tasks, {channels(topology)} "
+        f"channels; {made}"
+    )
+    emit_result(result, text, form)
+    note("nothing was changed (--dry-run)")
+    note(f"next: abs run {words}")
 
 
 def _newest(store: str) -> int:

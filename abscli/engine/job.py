@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from abscli.engine.attempt import Request, Start, begin, look
+from abscli.engine.attempt import Request, Start, begin, look, policy_of
 from abscli.engine.errors import EngineError, EngineStopped, UsageError
 from abscli.engine.inline import InlineWorkers
 from abscli.engine.journal import Journal
@@ -21,7 +21,11 @@ from abscli.engine.runnable import check_runnable
 from abscli.engine.service import Progress, Service
 from abscli.engine.wire import JobSpec
 from abscli.protocol.coordinator import Coordinator, Until
+from abscli.protocol.policy import Policy
+from formats.errors import StoreInUse
 from formats.native import lock
+from formats.native.reader import NativeStore
+from formats.native.writer import check_store_of
 from formats.storage import LocalStorage
 from formats.topology import Kind, Topology, task_name
 from formats.view import Repeat
@@ -86,21 +90,15 @@ def run_job(
     JobFailed, and the errors of `formats` (StoreInUse, OtherJob, Damaged).
     """
     check_runnable(topology)
-    store_path = store_path.removeprefix("file://")
-    if "://" in store_path or not store_path:
-        raise UsageError(
-            f"cannot write to {store_path!r}: stores behind a URI are read-only", hint="give --store a local directory"
-        )
-    Path(store_path).mkdir(parents=True, exist_ok=True)
-    storage = LocalStorage(os.path.abspath(store_path))
+    path = _local(store_path)
+    Path(path).mkdir(parents=True, exist_ok=True)
+    storage = LocalStorage(path)
     outputs = Outputs(
         topology, options.directory, take_over=options.take_over, accept_missing=options.accept_missing
     )
     with _signals() as signals, lock.exclusive(storage), contextlib.ExitStack() as stack:
         verify()
-        request = Request(
-            topology, os.path.abspath(options.directory), options.from_epoch, options.policy, options.kind
-        )
+        request = _request(topology, options)
         look(storage, request)
         launcher = stack.enter_context(_launcher(options))
         slots = launcher.slots()
@@ -109,6 +107,50 @@ def run_job(
         stack.enter_context(outputs.hold())
         start = begin(storage, request, outputs)
         return _attempt(storage, topology, options, start, outputs, launcher, workers, on_progress, on_service, signals)
+
+
+class Rehearsal(NamedTuple):
+    """What an attempt would be. new: whether the store would be made; parent: the epoch that it goes on from, 0 for the
+    start."""
+
+    new: bool
+    attempt: int
+    parent: int
+    policy: Policy
+
+
+def rehearse(topology: Topology, store_path: str, options: JobOptions) -> Rehearsal:
+    """All that `run_job` checks of the job, the store and the sinks before it starts anything; nothing is changed.
+
+    Raises what `run_job` would raise.
+    """
+    check_runnable(topology)
+    storage = LocalStorage(_local(store_path))
+    if lock.held(storage):
+        raise StoreInUse("a job runs on it", path=store_path, hint="wait for it, or stop it with SIGTERM")
+    request = _request(topology, options)
+    parent = look(storage, request)
+    new = check_store_of(storage, topology.job)
+    store = None if new else NativeStore(storage)
+    outputs = Outputs(topology, options.directory, take_over=options.take_over, accept_missing=options.accept_missing)
+    outputs.examine(store, parent.epoch)
+    attempts = store.attempts() if store else []
+    number = max((life.attempt for life in attempts), default=0) + 1
+    return Rehearsal(new, number, parent.epoch, policy_of(request, attempts))
+
+
+def _request(topology: Topology, options: JobOptions) -> Request:
+    directory = os.path.abspath(options.directory)
+    return Request(topology, directory, options.from_epoch, options.policy, options.kind, options.job_hint)
+
+
+def _local(store_path: str) -> str:
+    path = store_path.removeprefix("file://")
+    if "://" in path or not path:
+        raise UsageError(
+            f"cannot write to {path!r}: stores behind a URI are read-only", hint="give --store a local directory"
+        )
+    return os.path.abspath(path)
 
 
 def _attempt(
