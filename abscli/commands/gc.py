@@ -64,7 +64,7 @@ def gc(
     if not isinstance(storage, LocalStorage):
         raise typer.BadParameter("stores behind a URI are read-only", param_hint="'PATH'")
     if not yes and lock.held(storage):
-        raise StoreInUse("a job runs on it, and removes epochs itself", path=path, hint="see `abs run --keep`")
+        raise StoreInUse("a job runs on it, and removes epochs itself: as many as its --keep says stay", path=path)
     with lock.exclusive(storage) if yes else contextlib.nullcontext(), progress() as show:
         store.held_by_us = yes
         show("looking for what nothing needs")

@@ -79,7 +79,7 @@ def _latest(page: StorePage, width: int) -> list[str]:
     unseen = sum(epoch.present is None and epoch.status is Status.COMPLETE for epoch in page.epochs)
     if page.format == "abs" and unseen:
         said = f"The files of {unseen} {'epoch' if unseen == 1 else 'epochs'} were not looked for, there are so many; "
-        lines += wrapped(f"{said}`abs validate --quick` does.", width)
+        lines += wrapped(f"{said}`abs validate {shlex.quote(page.path)} --quick` does.", width)
     return lines
 
 
