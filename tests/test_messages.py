@@ -21,8 +21,9 @@ from formats.disk import writing
 from formats.errors import NoRecovery
 from formats.flink.store import FlinkStore
 from formats.native import layout
+from formats.native.reader import NativeStore
 from formats.storage import LocalStorage
-from tests.stores import make_store
+from tests.stores import FIRST, make_store
 from tests.test_cli_jobs import abs_, make_job, run
 
 FLINK = Path(__file__).parent / "data" / "flink"
@@ -131,7 +132,7 @@ def test_the_next_command_about_leftovers_removes_them(
 
 
 def test_leftovers_that_gc_would_leave_have_no_gc_as_next(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ack = store / layout.ack(5, "lines/0")
+    ack = store / layout.ack(5, "lines/0", FIRST)
     ack.write_bytes(ack.read_bytes()[:-20])  # what epoch 5 needs is not known now, so nothing up to it may go
     stray = store / layout.EPOCHS / "0000000004" / "stray"
     stray.write_bytes(b"x")
@@ -151,9 +152,10 @@ def test_why_an_epoch_is_passed_over_is_a_sentence(tmp_path: Path) -> None:
     make_job(tmp_path)
     assert run(tmp_path).returncode == 0
     assert run(tmp_path, "--resume").returncode == 0
-    storage = LocalStorage(tmp_path / "store")
-    newest = max(layout.epoch_of(f"{layout.EPOCHS}/{e.name}/x") or 0 for e in storage.list(layout.EPOCHS))
-    (tmp_path / "store" / layout.tasks_file(newest)).unlink()
+    store = NativeStore(LocalStorage(tmp_path / "store"))
+    newest = store.latest()
+    assert newest is not None
+    (tmp_path / "store" / store.manifest(newest).tasks_file.path).unlink()
     done = run(tmp_path, "--resume")
     assert done.returncode == 0
     assert f"epoch {newest} cannot be used: it is damaged: " in done.stderr

@@ -68,6 +68,10 @@ def graphs(job: Path) -> Path:
     return job / "store" / "topologies"
 
 
+def tasks(job: Path) -> Path:
+    return job / "store" / NativeStore(LocalStorage(job / "store")).manifest(newest(job)).tasks_file.path
+
+
 def planned(job: Path) -> None:
     assert abs_("plan-recovery", "store", "--out", "plan.json", cwd=job).returncode == 0
 
@@ -85,7 +89,7 @@ def raising(job: Path) -> None:
 
 def no_manifest(job: Path) -> None:
     for epoch in NativeStore(LocalStorage(job / "store")).epoch_numbers():
-        lose(job / "store" / layout.manifest(epoch))
+        lose(job / "store" / layout.outcome(epoch))
 
 
 RESUME = "run job.yaml --store store --engine inline --resume"
@@ -114,13 +118,13 @@ REFUSALS = {
         lambda job: cut(next(graphs(job).iterdir())), "state store counts --limit 1", 3
     ),
     "the newest manifest is cut short: state": Refusal(
-        lambda job: cut(job / "store" / layout.manifest(newest(job))), "state store counts", 3, goal=RESUME
+        lambda job: cut(job / "store" / layout.outcome(newest(job))), "state store counts", 3, goal=RESUME
     ),
     "the newest tasks are lost: state": Refusal(
-        lambda job: lose(job / "store" / layout.tasks_file(newest(job))), "state store counts", 10, goal=RESUME
+        lambda job: lose(tasks(job)), "state store counts", 10, goal=RESUME
     ),
     "a damaged epoch is planned for": Refusal(
-        lambda job: cut(job / "store" / layout.tasks_file(newest(job))), "plan-recovery store@NEWEST", 4, goal=RESUME
+        lambda job: cut(tasks(job)), "plan-recovery store@NEWEST", 4, goal=RESUME
     ),
     "no epoch is complete": Refusal(no_manifest, "state store counts", 10, shows=True),
     "a plan that is stale": Refusal(stale, RESTORE, 5),

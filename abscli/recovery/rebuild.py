@@ -13,11 +13,25 @@ import msgspec
 
 from formats.native import layout
 from formats.native.books import Books
-from formats.native.facts import AttemptFacts, ManifestFacts, StoreFacts, TriggerFacts, digest, header, seal
+from formats.native.facts import (
+    ID_LENGTH,
+    AttemptFacts,
+    FenceFacts,
+    ManifestFacts,
+    StoreFacts,
+    TriggerFacts,
+    digest,
+    header,
+    seal,
+)
 from formats.storage import LocalStorage
 from formats.topology import Topology, canonical
 
 Head = ManifestFacts | TriggerFacts
+
+
+NOBODY = "0" * ID_LENGTH
+"""The id of no attempt: of fences that are set where an outcome was damaged."""
 
 
 class Offer(NamedTuple):
@@ -80,10 +94,13 @@ def decide(books: Books, offer: Offer | None, is_free: Callable[[str], bool], ti
     lives = _attempts(books, offer, made, lacking, notes)
     _graphs(books, lives, offer, made, lacking)
     aside = tuple(SetAside(path, _name(path, is_free), why) for path, why in sorted(books.damaged.items()))
-    for path in books.damaged:
+    for path in sorted(books.damaged):
         epoch = layout.epoch_of(path)
-        if epoch is not None and path == layout.manifest(epoch):
-            notes.append(f"epoch {epoch} is lost: nothing but its manifest said that it was complete, and what of")
+        if epoch is not None and path in (layout.outcome(epoch), layout.manifest_1(epoch)):
+            # The number must not be had again: an owner that has lost the store could complete it.
+            fence = FenceFacts(epoch=epoch, attempt=0, attempt_id=NOBODY, fenced=time, **header(FenceFacts))
+            made.append(Made(layout.outcome(epoch), "its number, which stays taken", seal(fence)))
+            notes.append(f"epoch {epoch} is lost, if it was complete: nothing but its manifest said so, and of what")
     return Rebuild(job, aside, tuple(made), tuple(lacking), tuple(notes))
 
 
@@ -115,7 +132,7 @@ def _attempts(
         taken.setdefault(head.attempt, []).append(head)
     for number in sorted(taken.keys() - lives.keys()):
         path = layout.attempt(number)
-        begun = _beginning(number, taken[number], books, lives.values())
+        begun = _beginning(taken[number], books, lives.values())
         directory = offer.directory if offer else next((life.directory for life in lives.values()), None)
         if begun is None:
             first = min(head.epoch for head in taken[number])
@@ -128,7 +145,8 @@ def _attempts(
             made.append(Made(path, _epochs(taken[number]), seal(lives[number])))
     for path in books.damaged:
         if path.startswith(f"{layout.ATTEMPTS}/") and not any(path == layout.attempt(number) for number in taken):
-            notes.append(f"{path} took no epoch that is here: the job goes on from the attempts before it")
+            what = "took no epoch that is here: the job goes on from the attempts before it"
+            notes.append(f"{path} {what}; where a sink shows what it made, `abs run` needs --take-over")
     return [lives[number] for number in sorted(lives)]
 
 
@@ -139,17 +157,18 @@ class Beginning(NamedTuple):
     parent: int
 
 
-def _beginning(
-    number: int, heads: Sequence[Head], books: Books, lives: Iterable[AttemptFacts]
-) -> Beginning | None:
-    """Told by its oldest epoch, if that is its first; None if epochs of its own before that are gone.
+def _beginning(heads: Sequence[Head], books: Books, lives: Iterable[AttemptFacts]) -> Beginning | None:
+    """Where it began, told by its fence, and by its oldest epoch if that is its first; None if epochs of its own before
+    that are gone, so that nothing says what the first one went on from.
 
-    All numbers above those of earlier lives are its own: so its fence lies right above these.
+    A life fences the numbers right below its own. Where no fence is left, as of a job's first life, all numbers above
+    those of earlier lives are its own.
     """
-    earlier = [head.epoch for head in books.heads if head.attempt < number]
-    earlier += [life.first_epoch - 1 for life in lives if life.attempt < number]
-    first = max(earlier, default=0) + 1
     oldest = min(heads, key=lambda head: head.epoch)
+    fences = [f.epoch for f in books.fences if (f.attempt, f.attempt_id) == (oldest.attempt, oldest.attempt_id)]
+    below = fences or [head.epoch for head in books.heads if head.attempt < oldest.attempt]
+    below += [life.first_epoch - 1 for life in lives if life.attempt < oldest.attempt and not fences]
+    first = max(below, default=0) + 1
     return Beginning(first, oldest.parent) if oldest.parent < first else None
 
 
@@ -165,6 +184,7 @@ def _life(number: int, heads: Sequence[Head], begun: Beginning, directory: str) 
         topology_sha256=oldest.topology_sha256,
         directory=directory,
         started=oldest.triggered,
+        id=oldest.attempt_id,
         **header(AttemptFacts),
     )
 

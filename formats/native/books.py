@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from formats.errors import FormatError, NotFound, UnsupportedVersion
 from formats.native import layout
 from formats.native.evidence import open_for_validation
-from formats.native.facts import AttemptFacts, ManifestFacts, StoreFacts, TriggerFacts
+from formats.native.facts import AttemptFacts, FenceFacts, ManifestFacts, StoreFacts, TriggerFacts
 from formats.native.reader import NativeStore
 from formats.storage import Storage
 
@@ -18,13 +18,14 @@ T = TypeVar("T")
 
 
 class Books(NamedTuple):
-    """store: its own facts, None if they are lost or damaged; attempts: those that can be read, ascending; graphs: by
-    digest, those that are whole; heads: of the epochs that can be read, ascending; damaged: by path, why not."""
+    """What can be read, each list ascending. store: its own facts, None if they are lost or damaged; graphs: digests of
+    those that are whole; heads: what says of an epoch whose it is; damaged: by path, why it cannot be read."""
 
     store: StoreFacts | None
     attempts: tuple[AttemptFacts, ...]
     graphs: frozenset[str]
     heads: tuple[ManifestFacts | TriggerFacts, ...]
+    fences: tuple[FenceFacts, ...]
     damaged: dict[str, str]
 
 
@@ -63,18 +64,25 @@ def read_books(storage: Storage) -> Books:
         if notes.read(partial(store.topology_by_digest, sha256), path) is not None:
             graphs.add(sha256)
     heads = [head for epoch in store.epoch_numbers() if (head := _head(store, epoch, notes)) is not None]
-    return Books(None if problems else store.facts, tuple(attempts), frozenset(graphs), tuple(heads), notes.damaged)
+    fences = [
+        fence for number in store.fences()
+        if (fence := notes.read(partial(store.fence, number), layout.outcome(number))) is not None
+    ]  # fmt: skip
+    facts = None if problems else store.facts
+    return Books(facts, tuple(attempts), frozenset(graphs), tuple(heads), tuple(fences), notes.damaged)
 
 
 def _head(store: NativeStore, epoch: int, notes: _Reader) -> ManifestFacts | TriggerFacts | None:
     """What says of an epoch whose it is; acks of an open one are read as well, for what is damaged of them."""
+    outcome = store.outcome_path(epoch) or layout.outcome(epoch)
     if store.has_manifest(epoch):
-        return notes.read(lambda: store.manifest(epoch), layout.manifest(epoch))
-    trigger = notes.read(lambda: store.trigger(epoch), layout.trigger(epoch))
-    notes.read(lambda: store.aborted(epoch), layout.aborted(epoch))
+        return notes.read(lambda: store.manifest(epoch), outcome)
+    home = store.home(epoch) or ""
+    trigger = notes.read(lambda: store.trigger(epoch), layout.trigger(epoch, home))
+    notes.read(lambda: store.aborted(epoch), outcome)
     names: list[str] = []
     if trigger is not None:
         names = notes.read(lambda: store.task_names(epoch), layout.topology(trigger.topology_sha256)) or []
     for task in names:
-        notes.read(partial(store.part, epoch, task), layout.ack(epoch, task))
+        notes.read(partial(store.part, epoch, task), layout.ack(epoch, task, home))
     return trigger
