@@ -66,6 +66,9 @@ def _file(path: str, said: str, width: int) -> list[str]:
 
 
 def _end(rebuild: Rebuild, store: str, job_file: str | None, done: bool) -> list[str]:
+    if rebuild.lacking and not job_file:
+        again = f"Next: abs rebuild {shlex.quote(store)} --job JOB"
+        return [again] if done else ["Nothing was changed.", again]
     if done:
         return [_next(store)]
     if not (rebuild.set_aside or rebuild.made):

@@ -239,15 +239,16 @@ def _findings(
         if len(same) > SAME:
             lines.append(f"  ... and {len(same) - SAME} more; -o json has them all")
         lines += wrapped(_meaning(code, shown.format), width, "    ", "    means: ")
-        lines += _next(code, epoch, shown)
+        lines += _next(code, epoch, shown, next((f.path for f in findings if f.code is code and f.path), None))
     return lines
 
 
-def _next(code: Code, epoch: EpochReport | None, shown: _Shown) -> list[str]:
-    """What to do about findings of a code."""
+def _next(code: Code, epoch: EpochReport | None, shown: _Shown, path: str | None) -> list[str]:
+    """What to do about findings of a code. path: that the first of them is about."""
     left = shown.leftovers
     if code is not Code.UNREFERENCED_FILE or left is None:
-        return [f"    next: {next_command(code, epoch, shown.report, shown.store, shown.format)}"]
+        command = next_command(code, epoch, shown.report, shown.store, shown.format, path=path)
+        return [f"    next: {command}"]
     stays = wrapped(left.why_not, shown.width, "    ", "    stays: ") if left.why_not else []
     return [*stays, f"    next: {left.next}"] if left.next else stays
 
@@ -289,7 +290,12 @@ def _meaning(code: Code, format: str) -> str:
 
 
 def next_command(
-    code: Code, epoch: EpochReport | None, report: StoreReport, store: str, format: str = "abs"
+    code: Code,
+    epoch: EpochReport | None,
+    report: StoreReport,
+    store: str,
+    format: str = "abs",
+    path: str | None = None,
 ) -> str:
     """What to type about a finding, to be copied as it is."""
     name = shlex.quote(store)
@@ -301,6 +307,9 @@ def next_command(
     if epoch is not None and epoch.verdict is Status.IN_PROGRESS:
         return f"abs inspect {name} --watch"
     newest = report.latest_restorable
+    books = path is not None and not path.startswith("epochs/")
+    if format == "abs" and (newest is None or books):
+        return f"abs rebuild {name} --job JOB"
     return f"abs plan-recovery {name}{'' if newest is None else f'@{newest}'} --out plan.json"
 
 
