@@ -13,6 +13,9 @@ from formats import arrow
 
 Rows = npt.NDArray[np.int64]
 
+NTH = "__nth"
+"""The column that numbers rows of one key, where there are several."""
+
 
 def key_arrays(table: pa.Table, key: Sequence[str]) -> list[pa.Array]:
     """The key columns of a table, each one array."""

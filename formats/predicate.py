@@ -236,6 +236,8 @@ def _mask(predicate: Predicate, table: Any) -> Any:
     if isinstance(predicate, Compare):
         path, kind = field_path(predicate.column, table.schema)
         value = literal(predicate.literal, kind, predicate.column)
+        if _is_nan(value):
+            return _mask_of_nan(predicate.op, field_of(table, path))
         return call(_FUNCTIONS[predicate.op], [field_of(table, path), value])
     join = "and_kleene" if isinstance(predicate, And) else "or_kleene"
     first, *rest = predicate.terms
@@ -243,6 +245,22 @@ def _mask(predicate: Predicate, table: Any) -> Any:
     for term in rest:
         found = call(join, [found, _mask(term, table)])
     return found
+
+
+def _is_nan(value: pa.Scalar) -> bool:
+    """Whether it is the float that is no number."""
+    plain = value.as_py()
+    return isinstance(plain, float) and plain != plain
+
+
+def _mask_of_nan(op: str, column: Any) -> Any:
+    """NaN is equal to itself, as it is one key; it is neither below nor above anything."""
+    from formats.arrow import call
+
+    nan = call("is_nan", [column])
+    if op in ("=", "<=", ">="):
+        return nan
+    return call("invert", [nan]) if op == "!=" else call("and", [nan, call("invert", [nan])])
 
 
 def check_columns(columns: Sequence[str], schema: pa.Schema) -> Sequence[str]:
@@ -294,7 +312,8 @@ def literal(text: str, kind: pa.DataType, column: str) -> pa.Scalar:
             return pa.scalar(Decimal(text), kind)
         return pa.scalar(text, kind) if types.is_string(kind) else pa.scalar(text, pa.string()).cast(kind)
     except (ValueError, KeyError, ArithmeticError, pa.ArrowException):
-        raise BadPredicate(f"column {column!r} is of type {kind}, and {text!r} is no {kind}") from None
+        hint = f'--where "{column} is null"' if text.lower() == "null" else None
+        raise BadPredicate(f"column {column!r} is of type {kind}, and {text!r} is no {kind}", hint=hint) from None
 
 
 # -- what can be left unread ----------------------------------------------------------------------------------
@@ -309,7 +328,10 @@ def may_hold(predicate: Predicate, bounds: Bounds, schema: pa.Schema) -> bool:
     if not isinstance(predicate, Compare) or predicate.column not in bounds or predicate.op == "!=":
         return True
     low, high = bounds[predicate.column]
-    value = literal(predicate.literal, schema.field(predicate.column).type, predicate.column).as_py()
+    scalar = literal(predicate.literal, schema.field(predicate.column).type, predicate.column)
+    if _is_nan(scalar):
+        return True  # bounds are those of numbers
+    value = scalar.as_py()
     try:
         below = low < value or (low == value and predicate.op in ("=", "<=", ">="))
         above = high > value or (high == value and predicate.op in ("=", "<=", ">="))

@@ -12,8 +12,8 @@ from formats.view import CheckpointStore, StateFacts
 if TYPE_CHECKING:
     import pyarrow as pa
 
-HIDDEN = "__"
-"""What the names of columns begin with that are the format's own, such as `__key_group`."""
+HIDDEN = frozenset({"__key_group", "__nth"})
+"""Columns that are made up here. Those of a query may begin with `__` too, as Spark's `__event_time` does."""
 
 
 @runtime_checkable
@@ -62,7 +62,7 @@ def rows(store: CheckpointStore, epoch: int, state: StateFacts, selection: Selec
     batches = _batches(store, epoch, state, selection)
     for batch in batches:
         if selection.columns is None:
-            yield batch.select([name for name in batch.schema.names if not name.startswith(HIDDEN)])
+            yield batch.select([name for name in batch.schema.names if name not in HIDDEN])
         else:
             yield batch.select(list(selection.columns))
 
@@ -77,7 +77,7 @@ def schema_of(store: CheckpointStore, epoch: int, state: StateFacts, selection: 
         else next((batch.schema for batch in store.state(epoch, state.operator, state.name)), pa.schema([]))
     )
     if selection.columns is None:
-        return pa.schema([field for field in whole if not field.name.startswith(HIDDEN)])
+        return pa.schema([field for field in whole if field.name not in HIDDEN])
     return pa.schema([whole.field(name) for name in check_columns(selection.columns, whole)])
 
 

@@ -18,7 +18,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from formats.disk import writing
-from formats.errors import Damaged, NotFound, Unreachable, UnsafePath
+from formats.errors import Damaged, FormatError, NotFound, Unreachable, UnsafePath
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -258,6 +258,19 @@ class MemoryStorage:
 
 
 REACH = "are the URI, the network and the credentials right?"
+SCHEMES = "s3://, gs://, abfs://, abfss://, hdfs://, file://"
+ALIASES = (
+    (re.compile(r"^s3[an]://"), "s3://"),
+    (re.compile(r"^wasb(s?)://([^@/]+)@([^/]+)\.blob\."), r"abfs\1://\2@\3.dfs."),
+)
+"""Hadoop's names of stores, as Spark and Flink write them, and what they are called here."""
+
+
+def common_name(uri: str) -> str:
+    """A URI under the name that a store has here, whatever Hadoop's client for it is called."""
+    for pattern, name in ALIASES:
+        uri = pattern.sub(name, uri)
+    return uri
 
 
 class ArrowStorage:
@@ -267,14 +280,24 @@ class ArrowStorage:
     """
 
     def __init__(self, uri: str) -> None:
+        import pyarrow as pa
         from pyarrow import fs
 
-        self._root = uri.rstrip("/")
+        self._root = uri if uri.endswith("://") else uri.rstrip("/")
         self._fs: Any
+        self._failures = (OSError, ValueError, pa.ArrowException)
         try:
-            self._fs, self._base = fs.FileSystem.from_uri(self._root)
-        except (OSError, ValueError) as error:
-            raise Unreachable(str(error).splitlines()[0], path=self._root, hint=REACH) from None
+            self._fs, self._base = fs.FileSystem.from_uri(common_name(self._root))
+        except self._failures as error:
+            if "Unrecognized filesystem type" in _first_line(error):
+                message = "is of no kind of store that is known here"
+                raise FormatError(message, path=self._root, hint=f"known are {SCHEMES}") from None
+            raise self._unreachable(error) from None
+        if not self._base:
+            raise FormatError("names no bucket", path=self._root, hint="give the bucket and the path in it")
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        return Unreachable(_first_line(error), path=self._root, hint=REACH)
 
     @property
     def root(self) -> str:
@@ -287,8 +310,8 @@ class ArrowStorage:
                 return bytes(f.read() if length is None else f.read(length))
         except FileNotFoundError:
             raise NotFound("no such file", path=f"{self._root}/{path}") from None
-        except OSError as error:
-            raise Unreachable(str(error).splitlines()[0], path=self._root, hint=REACH) from None
+        except self._failures as error:
+            raise self._unreachable(error) from None
 
     def put(self, path: str, data: bytes | memoryview, *, replace: bool = False) -> None:
         raise PermissionError(f"{self._root}: stores behind a URI are read-only")
@@ -299,18 +322,25 @@ class ArrowStorage:
         where = f"{self._base}/{check_path(path)}" if path else self._base
         try:
             infos = self._fs.get_file_info(fs.FileSelector(where, allow_not_found=True))
-        except OSError as error:
-            raise Unreachable(str(error).splitlines()[0], path=self._root, hint=REACH) from None
+        except self._failures as error:
+            raise self._unreachable(error) from None
         return sorted(Entry(i.base_name, i.size if i.type == fs.FileType.File else None) for i in infos)
 
     def size(self, path: str) -> int | None:
         from pyarrow import fs
 
-        info = self._fs.get_file_info(f"{self._base}/{check_path(path)}")
+        try:
+            info = self._fs.get_file_info(f"{self._base}/{check_path(path)}")
+        except self._failures as error:
+            raise self._unreachable(error) from None
         return int(info.size) if info.type == fs.FileType.File else None
 
     def delete(self, path: str) -> None:
         raise PermissionError(f"{self._root}: stores behind a URI are read-only")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def local_name(path: str) -> str:
@@ -324,8 +354,10 @@ def open_storage(path: str) -> LocalStorage | ArrowStorage:
     if "://" in path:
         return ArrowStorage(path)
     if not os.path.isdir(path):
-        known = "the directory of a store of abs, of a job or savepoint of Flink, or a checkpoint of Spark"
-        raise NotFound("no such store", path=path, hint=f"give {known}")
+        hint = "give the directory of a store of abs, of a job or savepoint of Flink, or a checkpoint of Spark"
+        if path.startswith("dbfs:/"):
+            hint = "on a Databricks machine dbfs:/x is the folder /dbfs/x"
+        raise NotFound("no such store", path=path, hint=hint)
     return LocalStorage(path)
 
 

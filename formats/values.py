@@ -1,4 +1,8 @@
-"""Values as JSON has them: times as RFC 3339, decimals as text, bytes in hex, what is no number (NaN) as its name."""
+"""Values as JSON has them: times as RFC 3339, decimals as text, bytes in hex.
+
+A float for which JSON has no number is its name as text, `"NaN"`, `"Infinity"` or `"-Infinity"` (as Spark and Protocol
+Buffers write them), and never null, which is another value and another key.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,17 @@ from decimal import Decimal
 from typing import Any
 
 
+def name_of(value: float) -> str:
+    """What stands for a float that is not finite."""
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
 def plain(value: Any) -> Any:
     """A value that `json` writes, from one of `to_pylist`'s."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
+        return value if math.isfinite(value) else name_of(value)
     if isinstance(value, bytes):
         return f"0x{value.hex()}"
     if isinstance(value, Mapping):

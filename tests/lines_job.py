@@ -119,12 +119,17 @@ class Lines:
     def sink(self) -> SinkFolder:
         return SinkFolder(str(self.folder / "out"))
 
-    def wrong(self) -> dict[str, int]:
-        """How much more or less often than once each line is visible, where it is not once."""
+    def shown(self) -> Counter[str]:
+        """How often each line is visible."""
         shown: Counter[str] = Counter()
         for name in self.sink.visible():
             rows = (self.folder / "out" / name).read_text().splitlines()
             shown.update(json.loads(row)["line"] for row in rows)
+        return shown
+
+    def wrong(self) -> dict[str, int]:
+        """How much more or less often than once each line is visible, where it is not once."""
+        shown = self.shown()
         due = Counter(line for file in (self.folder / "in").iterdir() for line in file.read_text().splitlines())
         return {line: shown[line] - due[line] for line in shown.keys() | due.keys() if shown[line] != due[line]}
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.archives import extract
+
 DATA = Path(__file__).parent / "data" / "spark"
 
 
@@ -39,8 +41,7 @@ def unpack(case: Case, folder: Path) -> Path:
     target = folder / case.name
     if not target.exists():
         with tarfile.open(DATA / f"{case.name}.tar.gz") as archive:
-            safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # not before Python 3.11.4
-            archive.extractall(target, **safe)  # type: ignore[arg-type]
+            extract(archive, target)
     return target / "checkpoint"
 
 

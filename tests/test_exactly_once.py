@@ -7,13 +7,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from abscli.check.native import check_all
+from abscli.check.findings import Code, StoreReport
+from abscli.check.native import check, check_all
+from abscli.check.outputs import with_output
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.journal import Journal
 from abscli.engine.sinks import JsonLinesSink
@@ -23,7 +26,8 @@ from formats.errors import Damaged, StoreInUse
 from formats.native import layout
 from formats.native.evidence import open_for_validation
 from formats.native.probe import Prober
-from formats.native.sink import staged_path
+from formats.native.sink import epoch_of_part, part_name, staged_path
+from tests.archives import extract
 from tests.lines_job import Gate, Lines, topology, write_lines
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -283,7 +287,7 @@ def test_an_owner_that_was_stopped_and_has_lost_its_locks_completes_and_shows_no
     lines.resume()
     assert lines.wrong() == {}
     store, problems = open_for_validation(lines.store().storage)
-    report = check_all(store, problems, Prober(store.storage))
+    report = with_output(store, check_all(store, problems, prober := Prober(store.storage)), prober, at_rest=True)
     assert not report.damaged
 
 
@@ -360,3 +364,122 @@ def test_a_reveal_that_was_cut_off_in_its_middle_is_ended(lines: Lines) -> None:
     lines.resume()
     assert lines.wrong() == {}
     assert not lines.sink.staged()
+
+
+# -- what validation says of output ---------------------------------------------------------------------------
+
+
+def validated(lines: Lines, *, quick: bool = False) -> StoreReport:
+    storage = lines.store().storage
+    return check(storage, None, quick=quick, progress=lambda read, total: None).report
+
+
+def output_findings(report: StoreReport) -> list[tuple[str, str]]:
+    """Code and file name of what is said of output."""
+    return [(f.code.value, os.path.basename(f.path or "")) for f in report.all_findings]
+
+
+def test_a_store_whose_output_is_whole_has_nothing_to_say_of_it(lines: Lines) -> None:
+    lines.run(epochs=4, keep=2)
+    lines.run(from_epoch=lines.complete()[-1], epochs=2, keep=2)
+    report = validated(lines)
+    assert output_findings(report) == []
+    assert all(Code.SINK_PART_MISSING not in row.unchecked for row in report.epochs)
+
+
+def test_a_part_that_is_gone_is_a_finding_of_the_epoch_that_named_it(lines: Lines) -> None:
+    lines.run(epochs=5)
+    victim = sorted(lines.sink.visible(), key=epoch_of_part)[4]
+    (lines.folder / "out" / victim).unlink()
+    for quick in (False, True):
+        report = validated(lines, quick=quick)
+        assert output_findings(report) == [("sink-part-missing", victim)]
+        assert (report.latest_restorable or 0) < epoch_of_part(victim)
+
+
+def test_a_flipped_byte_of_output_is_found_where_bytes_are_read(lines: Lines) -> None:
+    lines.run(epochs=3)
+    victim = lines.folder / "out" / sorted(lines.sink.visible())[1]
+    victim.write_bytes(victim.read_bytes().replace(b"line", b"lime", 1))
+    assert output_findings(validated(lines)) == [("sink-part-missing", victim.name)]
+    assert output_findings(validated(lines, quick=True)) == []
+
+
+def test_a_part_that_waits_to_be_shown_is_not_missing(lines: Lines) -> None:
+    killed(lines, "reveal", 3)
+    assert lines.sink.staged()
+    assert output_findings(validated(lines)) == []
+
+
+def test_a_visible_part_that_no_epoch_names_is_a_finding(lines: Lines) -> None:
+    lines.run(epochs=3)
+    newest = lines.complete()[-1]
+    stray = lines.folder / "out" / part_name(7, newest)
+    stray.write_text('{"line": "line 0 0"}\n')
+    assert output_findings(validated(lines)) == [("sink-part-unnamed", stray.name)]
+    lines.resume()
+    assert lines.wrong() == {}
+    assert output_findings(validated(lines)) == []
+
+
+def test_output_that_another_store_took_over_or_that_is_not_here_is_not_judged(lines: Lines) -> None:
+    lines.run(epochs=3)
+    shutil.copytree(lines.folder / "a", lines.folder / "b")
+    lines.resume("b", epochs=1)
+    report = validated(lines)
+    assert output_findings(report) == []
+    assert any(Code.SINK_PART_MISSING in row.unchecked for row in report.epochs)
+    shutil.rmtree(lines.folder / "out")
+    assert output_findings(validated(lines)) == []
+
+
+# -- a store of version 1, with what it left in its sink ------------------------------------------------------
+# Five epochs, two more from the third, and one whose parts of two epochs were never shown, as after a SIGKILL.
+
+
+@pytest.fixture
+def first_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lines:
+    with tarfile.open(ROOT / "tests" / "data" / "store-1-with-sink.tar.gz") as archive:
+        extract(archive, tmp_path / "job")
+    gate = Gate()
+    gate.install(monkeypatch.setattr)
+    return Lines(tmp_path / "job", gate)
+
+
+def test_a_resume_brings_a_store_of_version_1_up_and_shows_what_it_had_not_shown(first_version: Lines) -> None:
+    first_version.resume(epochs=1)
+    assert first_version.store().facts.version == "2.0"
+    assert not first_version.sink.staged()
+    first_version.resume()
+    assert first_version.wrong() == {}
+    assert output_findings(validated(first_version)) == []
+
+
+def test_the_other_branch_of_a_store_of_version_1_comes_back_from_where_it_was_set_aside(first_version: Lines) -> None:
+    first_version.run(from_epoch=6, epochs=1)
+    first_version.run(from_epoch=14, epochs=1)
+    first_version.run(from_epoch=5)
+    assert first_version.wrong() == {}
+
+
+def test_a_store_of_version_1_that_was_brought_up_and_then_killed_still_owns_its_sink(
+    first_version: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(*arguments: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("abscli.engine.attempt.put_attempt", kill)
+        with pytest.raises(Killed):
+            first_version.resume()
+    assert first_version.store().facts.version == "2.0"
+    first_version.resume()
+    assert first_version.wrong() == {}
+
+
+def test_another_store_does_not_write_the_sink_of_a_store_of_version_1(first_version: Lines) -> None:
+    with pytest.raises(UsageError, match="did not write"):
+        first_version.run("b")

@@ -38,6 +38,7 @@ from formats.native.facts import (
 )
 from formats.native.hashing import key_groups
 from formats.native.reader import NativeStore
+from formats.native.remove import remove_epoch
 from formats.native.writer import create, put_aborted, put_fence, put_file, seconds_between
 from formats.open import BadReference, Reference, open_store, parse_reference, resolve_epoch
 from formats.storage import LocalStorage, MemoryStorage, walk
@@ -372,6 +373,16 @@ def test_a_fence_is_no_epoch_and_leaves_what_it_ends_incomplete() -> None:
     with pytest.raises(FileExistsError):
         build.complete(5, 4)  # the older attempt comes back
     assert not store.has_manifest(5)
+
+
+def test_a_fence_outlives_what_it_ended() -> None:
+    build = make_store(MemoryStorage())
+    take_over(build)
+    remove_epoch(build.storage, 5, keep=())
+    store = NativeStore(build.storage)
+    assert store.epoch_numbers() == [1, 2, 3, 4]
+    assert store.fences() == [5, 6]
+    assert [name for name in build.storage.files if layout.epoch_of(name) == 5] == [layout.outcome(5)]  # type: ignore[attr-defined]
 
 
 def test_a_number_has_one_outcome() -> None:

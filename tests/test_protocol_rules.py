@@ -243,3 +243,17 @@ def test_policies_are_what_the_table_says() -> None:
     assert row(Policy.ALIGNED) == (True, True, False, False, True)
     assert row(Policy.UNALIGNED) == (False, False, True, True, True)
     assert row(Policy.AT_LEAST_ONCE) == (False, True, False, False, False)
+
+
+@pytest.mark.parametrize("policy", ORDERED)
+def test_an_epoch_that_another_input_has_gone_past_is_given_up_and_blocks_nothing(policy: Policy) -> None:
+    """R7, where the later barrier came first: with `a` waiting in 2 and `b` in 1 neither would ever go on."""
+    task = Task("t", ["a", "b"], ["o"], policy=policy)
+    task.on(e.BarrierArrived("a", 2))
+    assert task.on(e.BarrierArrived("b", 1)) == []
+    assert "b" not in task.blocked
+    assert task.on(e.RecordsArrived("b", 1, 3)) == [e.Process("b", 3, None, 0)]
+    actions = task.on(e.BarrierArrived("b", 2))
+    assert e.Copy(2) in actions
+    assert e.Persist(2) in actions
+    assert not task.blocked

@@ -124,7 +124,11 @@ DAMAGES: dict[str, tuple[str, bool, Damage, Code, str | None, str, list[int], in
     ),
     "a delta that its snapshot contradicts": (
         *("wc_hdfs", False, lambda root: shutil.copy(root / "state/0/0/3.delta", root / "state/0/0/4.delta")),
-        *(Code.ROW_MISMATCH, "0/0", "state/0/0/1.delta", [0, 1, 2, 3, 4, 5, 6], -1),
+        *(Code.ROW_MISMATCH, "0/0", "state/0/0/4.delta", [3], 6),
+    ),
+    "a delta of an earlier version beside a snapshot": (
+        *("wc_hdfs", False, lambda root: shutil.copy(root / "state/0/1/2.delta", root / "state/0/1/3.delta")),
+        *(Code.ROW_MISMATCH, "0/1", "state/0/1/3.delta", [2], 6),
     ),
     "bit flip in an SST file": (
         *("wc_rocks", False, flip_sst),

@@ -108,6 +108,20 @@ def test_two_batches_differ_by_keys_and_positions(folder: Path, told: Any) -> No
     assert diff["topology"] == []
 
 
+@pytest.mark.parametrize("options", [[], ["--rows"]])
+def test_a_query_may_name_a_column_as_formats_name_their_own(options: list[str], folder: Path, told: Any) -> None:
+    """Spark's joins of format 4 have `__event_time` in their keys."""
+    root = unpack(Case.of("kind_join_v4"), folder)
+    code, diff = told("diff", f"{root}@1", f"{root}@2", "--exit-code", *options)
+    assert code == 3
+    keys = {name for op in diff["operators"] for state in op.get("states", ()) for name in state["key"]}
+    assert "__event_time" in keys
+    assert told("diff", root, unpack(Case.of("wc_hdfs"), folder))[0] == 0
+    assert told("diff", unpack(Case.of("dedup_wm"), folder), root)[0] == 0
+    _, page = told("state", root, "0", "--state", "left-keyWithTsToValues", "--limit", "1")
+    assert "__event_time" in page["rows"][0]
+
+
 def test_two_checkpoints_differ_by_settings_and_by_what_a_restart_refuses(folder: Path, told: Any) -> None:
     words, rocks, ids = (unpack(Case.of(name), folder) for name in ("wc_hdfs", "wc_rocks", "ids_v2"))
     _, diff = told("diff", f"{words}@3", f"{rocks}@3")

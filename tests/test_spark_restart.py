@@ -32,7 +32,7 @@ def session(spark: Any) -> Iterator[Any]:
 def made(session: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A folder for each provider, with `input` and the `checkpoint` of a query that has read it."""
     found = {}
-    for name in ("hdfs", "ids"):
+    for name in ("hdfs", "ids", "changelog"):
         home = found[name] = tmp_path_factory.mktemp(name)
         add_files(home / "input", range(FILES))
         spark_cases.set_conf(session, CONFS[name])
@@ -100,6 +100,30 @@ def test_an_empty_log_file_and_a_lost_query_id(made: Any, own: Any, goes_on: Any
     source = original(home)
     plan = goes_on("ids", home, home / "input", "--query-id", said, "--path-map", f"{source}={home / 'input'}", at="@3")
     assert (plan["batch"], plan["query_id"]) == (3, said)
+
+
+def test_all_commits_lost(made: Any, own: Any, goes_on: Any) -> None:
+    """And the newest offsets are those of the batch before, so that the newest two batches are not relied on."""
+    home = own(made["hdfs"])
+    shutil.rmtree(home / "checkpoint/commits")
+    shutil.copyfile(home / f"checkpoint/offsets/{FILES - 2}", home / f"checkpoint/offsets/{FILES - 1}")
+    source = original(home)
+    plan = goes_on("hdfs", home, home / "input", "--path-map", f"{source}={home / 'input'}")
+    assert plan["batch"] == FILES - 3
+
+
+@pytest.mark.parametrize("partitions", [2, 5])
+def test_back_behind_a_repartition(
+    partitions: int, made: Any, own: Any, goes_on: Any, session: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = own(made["changelog"])
+    spark_cases.set_conf(session, CONFS["changelog"])
+    session._streamingCheckpointManager.repartition(str(home / "checkpoint"), partitions)
+    assert main(["validate", str(home / "checkpoint"), "-o", "json"]) == 0
+    assert checked(capsys.readouterr().out)["latest_restorable"] == FILES
+    source = original(home)
+    plan = goes_on("changelog", home, home / "input", "--path-map", f"{source}={home / 'input'}", at=f"@{FILES - 1}")
+    assert plan["batch"] == FILES - 1
 
 
 @pytest.mark.parametrize("options", [[], ["--keep-in-flight"]])

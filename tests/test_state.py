@@ -332,4 +332,4 @@ def test_values_are_such_that_json_can_hold_them() -> None:
     from decimal import Decimal
 
     odd = {"a": b"\x01", "b": [float("inf"), 1.5], "c": dt.date(2026, 1, 2), "d": Decimal("1.10"), "e": None}
-    assert plain(odd) == {"a": "0x01", "b": ["inf", 1.5], "c": "2026-01-02", "d": "1.10", "e": None}
+    assert plain(odd) == {"a": "0x01", "b": ["Infinity", 1.5], "c": "2026-01-02", "d": "1.10", "e": None}

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from abscli.commands.main import main
 from formats.errors import Damaged, NotFound, UnsafePath
 from formats.storage import ArrowStorage, LocalStorage, MemoryStorage, Storage, check_path, open_storage, walk
 
@@ -168,3 +169,32 @@ def test_a_pipe_in_place_of_a_file_is_refused_and_does_not_hang(tmp_path: Path) 
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(Damaged, match="no plain file"):
         LocalStorage(tmp_path).read("pipe")
+
+
+@pytest.mark.parametrize("uri", ["wasb://c@a/x", "dbfs://x/y", "oss://b/x", "http://h/x", "s3://", "gs://"])
+def test_a_uri_of_no_known_store_is_a_slip_of_the_pen(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", uri]) == 2
+    assert "hint: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("uri", ["abfss://c@a.dfs.core.windows.net/x", "abfs://c@a.dfs.core.windows.net/x", "s3a://b/x",
+                                 "wasbs://c@a.blob.core.windows.net/x", "hdfs://n:8020/x"])  # fmt: skip
+def test_whatever_arrow_raises_of_a_store_it_is_out_of_reach(
+    uri: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Azure's client raises errors that are no OSError; the names that Hadoop gives to stores are known."""
+    import pyarrow as pa
+    from pyarrow import fs
+
+    asked: list[str] = []
+
+    class Systems:
+        @staticmethod
+        def from_uri(uri: str) -> None:
+            asked.append(uri)
+            raise pa.ArrowException("Unknown error: no token\nmore")
+
+    monkeypatch.setattr(fs, "FileSystem", Systems)
+    assert main(["validate", uri]) == 6
+    assert asked[0].partition(":")[0] in ("abfs", "abfss", "s3", "hdfs")
+    assert f"{uri}: Unknown error: no token\n" in capsys.readouterr().err

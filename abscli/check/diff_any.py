@@ -11,8 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from abscli.check.diff_rows import Compared, compare
-from formats.keys import key_arrays, last_of_each, numbered, plain_column
+from formats.keys import NTH, key_arrays, last_of_each, numbered, plain_column
 from formats.native.hashing import key_groups
+from formats.query import HIDDEN
+from formats.scratch import scratch
 
 BUCKETS = 64
 MEMORY = 96 << 20
@@ -34,7 +36,7 @@ class Buckets:
 
     def _add(self, batch: pa.RecordBatch) -> None:
         table = pa.Table.from_batches([batch])
-        table = table.select([name for name in table.schema.names if not name.startswith("__")])
+        table = table.select([name for name in table.schema.names if name not in HIDDEN or name in self._key])
         self.schema = self.schema or table.schema
         if not table.num_rows:
             return
@@ -76,7 +78,7 @@ def compare_any(
 
     Without key columns whole rows are keys, and may be there several times. Both sides have the same key columns.
     """
-    with tempfile.TemporaryDirectory(prefix="abs-diff-") as folder:
+    with tempfile.TemporaryDirectory(prefix="diff-", dir=scratch()) as folder:
         sides = []
         for name, batches in (("left", left), ("right", right)):
             (Path(folder) / name).mkdir()
@@ -95,7 +97,7 @@ def _bucket(left: pa.Table, right: pa.Table, key: Sequence[str], *, rows: bool) 
     names = list(key or right.schema.names)
     if any(side.num_rows != len(last_of_each(key_arrays(side, names))) for side in (left, right) if side.num_rows):
         left, right = (
-            side.append_column("__nth", pa.array(numbered(key_arrays(side, names)))) for side in (left, right)
+            side.append_column(NTH, pa.array(numbered(key_arrays(side, names)))) for side in (left, right)
         )
-        names.append("__nth")
+        names.append(NTH)
     return compare(left, right, names, rows=rows)

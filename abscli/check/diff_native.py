@@ -18,6 +18,7 @@ from abscli.check.diff_rows import Compared, Counts, compare
 from formats.keys import is_any_of, key_arrays, matches
 from formats.native.facts import PartFacts
 from formats.native.state import TaskRows, latest, split
+from formats.query import HIDDEN
 from formats.view import FileFacts
 
 CHUNK_ROWS = 400_000
@@ -92,7 +93,7 @@ def shared_files(left: Sequence[FileFacts], right: Sequence[FileFacts]) -> int:
 def _whole(piece: Piece, groups: range, *, rows: bool) -> Compared:
     """Everything on both sides."""
     known = [one[1] for one in (piece.left, piece.right) if one]
-    names = [name for name in known[0].schema.names if not name.startswith("__")]
+    names = [name for name in known[0].schema.names if name not in HIDDEN]
     empty = known[0].schema.empty_table().select(names)
     tables = [one[1].read(groups, _columns(one[1])) if one else None for one in (piece.left, piece.right)]
     left, right = (empty if table is None else table for table in tables)
@@ -100,7 +101,7 @@ def _whole(piece: Piece, groups: range, *, rows: bool) -> Compared:
 
 
 def _columns(task: TaskRows) -> list[str]:
-    return [name for name in task.schema.names if not name.startswith("__")]
+    return [name for name in task.schema.names if name not in HIDDEN]
 
 
 def _on_top(

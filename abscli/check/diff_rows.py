@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from formats.keys import key_arrays, matches, one_array
+from formats.query import HIDDEN
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
@@ -64,12 +65,12 @@ def change_schema(left: pa.Schema, right: pa.Schema, key: Sequence[str]) -> pa.S
 
 def shown(key: Sequence[str]) -> list[str]:
     """The key columns that are not made up here."""
-    return [name for name in key if not name.startswith("__")]
+    return [name for name in key if name not in HIDDEN]
 
 
 def values_of(schema: pa.Schema, key: Sequence[str]) -> list[str]:
     """The columns that are neither key nor the format's own."""
-    return [name for name in schema.names if name not in key and not name.startswith("__")]
+    return [name for name in schema.names if name not in key and name not in HIDDEN]
 
 
 def _struct(schema: pa.Schema, names: Sequence[str]) -> pa.DataType:
@@ -115,6 +116,8 @@ def _unequal(a: pa.Array, b: pa.Array, at: tuple[Rows, Rows] | None) -> Mask:
     if at is not None:
         a, b = a.take(pa.array(at[0])), b.take(pa.array(at[1]))
     elif a.equals(b):
+        return np.zeros(len(a), dtype=bool)
+    if pa.types.is_null(kind):
         return np.zeros(len(a), dtype=bool)
     if pa.types.is_nested(kind) or pa.types.is_dictionary(kind) or isinstance(kind, pa.BaseExtensionType):
         pairs = zip(a.to_pylist(), b.to_pylist(), strict=True)

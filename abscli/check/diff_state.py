@@ -15,6 +15,7 @@ from abscli.check.diff_rows import Compared, Counts, change_schema, shown, value
 from formats.native.reader import NativeStore
 from formats.open import as_flink
 from formats.parallel import in_order
+from formats.query import HIDDEN
 from formats.view import CheckpointStore, StateFacts
 
 Sink = Callable[[str, str | None, pa.Table], None]
@@ -183,7 +184,7 @@ def _rows(side: Side, state: StateFacts) -> Iterator[pa.RecordBatch]:
 
 def _comparable(left: pa.Schema, right: pa.Schema, key: Sequence[str]) -> tuple[str | None, str | None]:
     """Why two states cannot be compared, and which columns are left out of a comparison."""
-    names = [name for name in (key or right.names) if not name.startswith("__")]
+    names = [name for name in (key or right.names) if name not in HIDDEN]
     for name in names:
         if name not in left.names or name not in right.names:
             return f"column {name} is on one side alone", None

@@ -20,12 +20,15 @@ class Code(StrEnum):
     UNREADABLE = "unreadable"
     UNREFERENCED_FILE = "unreferenced-file"
     MISSING_LOG = "missing-log"
+    LOG_MISMATCH = "log-mismatch"
     CONSERVATION = "conservation"
     POSITION_REGRESSED = "position-regressed"
     TOPOLOGY_MISSING = "topology-missing"
     MANIFEST_UNREADABLE = "manifest-unreadable"
     MISPLACED_KEY = "misplaced-key"
     STALE_PATH = "stale-path"
+    SINK_PART_MISSING = "sink-part-missing"
+    SINK_PART_UNNAMED = "sink-part-unnamed"
 
 
 HARMLESS = frozenset({Code.UNREFERENCED_FILE, Code.STALE_PATH})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abscli.check.epoch import cut_in
 from abscli.check.findings import StoreReport
 from abscli.check.formats import Checked, Progress
+from abscli.check.outputs import with_output
 from abscli.check.store import check_store
 from formats.errors import FormatError
 from formats.native.evidence import Problem, epoch_evidence, lasting_files, open_for_validation, store_evidence
@@ -29,8 +30,10 @@ def check(
 
     prober = Prober(storage, quick=quick, progress=more)
     if number is None:
-        return Checked(check_all(store, problems, prober), store.job or None, None)
-    return Checked(check_one(store, problems, number, prober), store.job or None, number)
+        report, at_rest = check_all(store, problems, prober), store.running_attempt() is None
+        return Checked(with_output(store, report, prober, at_rest=at_rest), store.job or None, None)
+    report = check_one(store, problems, number, prober)
+    return Checked(with_output(store, report, prober, at_rest=False), store.job or None, number)
 
 
 def _bytes(store: NativeStore, epoch: int | None) -> int | None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from abscli.check.findings import HARMLESS, Code, EpochReport, Finding, StoreReport
+from abscli.check.spark_commits import can_be_told
+from abscli.check.spark_logs import contradictions
 from formats.spark import layout, sources
 from formats.spark.evidence import FileEvidence, PartitionEvidence, Problem
 from formats.spark.gather import BatchEvidence, CheckpointEvidence
@@ -48,8 +50,9 @@ def judge(evidence: CheckpointEvidence) -> SparkVerdict:
     """All checks on a checkpoint.
 
     An epoch is restorable when its offsets, its commit, what its file sources have seen and the state of each of its
-    partitions are those that were written, as far as can be told: then the query goes on from it to exact results.
-    Spark also wants the offsets of the batch before, to start at all.
+    partitions are those that were written, as far as can be told, and its logs contradict no others: then the query
+    goes on from it to exact results. Spark also wants the offsets of the batch before, to start at all. A commit that
+    is lost takes nothing away where the batch after it says all that it said: a copy has it anew.
     A damaged snapshot that Spark notices and can do without (4.1 on) is told, and takes nothing away.
     """
     last = max((batch.batch for batch in evidence.batches), default=-1) + 1
@@ -60,10 +63,11 @@ def judge(evidence: CheckpointEvidence) -> SparkVerdict:
     reports: list[EpochReport] = []
     restorable: list[int] = []
     why: dict[int, dict[str, str]] = {}
-    before: BatchEvidence | None = None
+    against = contradictions(evidence)
     for batch in evidence.batches:
         state = _State()
-        findings = [*_logs(batch, evidence), *_source_logs(batch, evidence)]
+        before = evidence.before(batch.batch)
+        findings = [*_logs(batch, evidence), *against.get(batch.batch, ()), *_source_logs(batch, evidence)]
         findings += _state(batch, evidence, by_task, versions, state)
         regressed, compared = _positions(before, batch)
         findings += regressed
@@ -72,11 +76,8 @@ def judge(evidence: CheckpointEvidence) -> SparkVerdict:
             said = "some source's offsets are of a kind that is not known, or those of the batch before are not there"
             unchecked[Code.POSITION_REGRESSED] = said
         why[batch.batch] = {str(code): unchecked[code] for code in Code if code in unchecked}
-        verdict = _verdict(batch, evidence, findings)
-        exact = verdict is Status.COMPLETE or (
-            verdict is Status.DAMAGED and batch.committed and all(f in state.spared for f in findings)
-        )
-        if exact and not state.purged and _follows(before, batch):
+        verdict = _verdict(batch, findings)
+        if _exact(batch, evidence, findings, state) and not state.purged and _follows(before, batch):
             restorable.append(batch.batch)
         reports.append(
             EpochReport(
@@ -88,18 +89,31 @@ def judge(evidence: CheckpointEvidence) -> SparkVerdict:
                 reason="its state has been purged" if state.purged else None,
             )
         )
-        before = batch
     findings = [_finding(problem, None) for problem in evidence.problems]
     findings += [_finding(problem, None) for problem in dict.fromkeys(evidence.stale)]
     findings += [_orphan(path) for path in evidence.orphans]
     return SparkVerdict(StoreReport(tuple(reports), tuple(findings), (), tuple(restorable)), why)
 
 
+def _exact(batch: BatchEvidence, evidence: CheckpointEvidence, findings: list[Finding], state: _State) -> bool:
+    """Whether nothing was found that a copy of the checkpoint up to this batch would suffer from."""
+    if not evidence.ended(batch) or batch.offsets is None:
+        return False
+    lost = batch.commit is None
+    if lost and not can_be_told(evidence, batch.batch):
+        return False
+    own = layout.commits(batch.batch)
+    return all(one in state.spared or one.code in HARMLESS or (lost and one.path == own) for one in findings)
+
+
 def _follows(before: BatchEvidence | None, batch: BatchEvidence) -> bool:
-    """Whether the offsets of the batch before can be read; the first batch has none before it."""
+    """Whether Spark can read the offsets of the batch before; the first batch has none before it."""
     if batch.batch == 0:
         return True
-    return before is not None and before.batch == batch.batch - 1 and before.offsets is not None
+    if before is None or before.offsets is None or batch.offsets is None:
+        return False
+    was, now = before.offsets, batch.offsets
+    return was.version != 1 or now.version != 1 or len(was.sources) == len(now.sources)
 
 
 @dataclass(slots=True)
@@ -120,9 +134,13 @@ def _logs(batch: BatchEvidence, evidence: CheckpointEvidence) -> Iterator[Findin
     if not batch.begun:
         said = "is not there, and the batch was committed"
         yield Finding(Code.MISSING_FILE, None, None, layout.offsets(batch.batch), said)
-    if not batch.committed and batch.batch < evidence.newest_commit:
-        said = "is not there, and later batches were committed"
+    if not batch.committed and evidence.ended(batch) and not evidence.stateless:
+        later = "committed" if batch.batch < evidence.newest_commit else "begun"
+        said = f"is not there, and later batches were {later}"
         yield Finding(Code.MISSING_FILE, None, None, layout.commits(batch.batch), said)
+    if batch.batch == evidence.newest_begun > 0 and not evidence.sparse and evidence.before(batch.batch) is None:
+        said = f"is not there, and Spark does not start from batch {batch.batch} without"
+        yield Finding(Code.MISSING_FILE, None, None, layout.offsets(batch.batch - 1), said)
 
 
 def _source_logs(batch: BatchEvidence, evidence: CheckpointEvidence) -> Iterator[Finding]:
@@ -152,15 +170,14 @@ def _state(
     versions: dict[tuple[int, int, str], list[_Version]],
     state: _State,
 ) -> Iterator[Finding]:
-    """The state that a committed batch left, task by task."""
-    if not batch.committed:
+    """The state that a batch left, task by task."""
+    if not evidence.ended(batch):
         return
     if evidence.unread is not None:
         state.unread, state.vouched, state.shapes, state.places = evidence.unread, False, False, False
         return
     version = batch.batch + 1
-    said = batch.offsets.partitions if batch.offsets else None
-    tasks = evidence.expected.get(said) or next(iter(evidence.expected.values()), [])
+    tasks = evidence.tasks(batch)
     own = [
         (part, versions[part.operator, part.partition, part.store]) for task in tasks for part in by_task.get(task, ())
     ]
@@ -198,7 +215,7 @@ def _versions(part: PartitionEvidence, last: int) -> list[_Version]:
         at_whole, at_log = snapshots.get(version), logs.get(version)
         before = out[-1]
         if at_whole is not None and not at_whole.loud:
-            spare = tuple(at_log.problems) if at_log is not None else ()
+            spare = _blamed(at_log) if at_log is not None else ()
             out.append(_Version(_blamed(at_whole), spare, True, at_whole.vouched))
         elif at_log is not None and at_log.plain and at_whole is None and (before is _EXACT or before is _UNVOUCHED):
             out.append(before)
@@ -249,7 +266,7 @@ def _positions(before: BatchEvidence | None, batch: BatchEvidence) -> tuple[list
     """Whether a source went back since the batch before, and whether that could be told of all sources."""
     if batch.offsets is None:
         return [], False
-    if before is None or before.batch != batch.batch - 1 or before.offsets is None:
+    if before is None or before.offsets is None:
         return [], batch.batch == 0
     found, compared = [], True
     for name, offset in batch.offsets.sources.items():
@@ -278,12 +295,12 @@ def _unchecked(evidence: CheckpointEvidence, state: _State, batch: BatchEvidence
     if evidence.quick or not state.places:
         said = unread if not state.shapes else "which columns some state is partitioned by is not known"
         yield Code.MISPLACED_KEY, _QUICK if evidence.quick else said
-    if not batch.committed:
+    if not evidence.ended(batch):
         for code in (Code.MISSING_ACK, Code.MISSING_FILE):
             yield code, "the batch was not committed: what is not there may not have been written yet"
 
 
-def _verdict(batch: BatchEvidence, evidence: CheckpointEvidence, findings: list[Finding]) -> Status:
+def _verdict(batch: BatchEvidence, findings: list[Finding]) -> Status:
     if any(finding.code not in HARMLESS for finding in findings):
         return Status.DAMAGED
     return Status.COMPLETE if batch.committed else Status.IN_PROGRESS

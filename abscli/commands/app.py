@@ -11,6 +11,10 @@ from typer.core import TyperCommand, TyperGroup
 from abscli.commands.coercion import lighten
 from abscli.commands.options import WORDS, Quiet, Verbose
 from abscli.commands.overview import COMMANDS, overview, width
+from abscli.commands.results import keep_stdout
+
+RUN_OTHERS_CODE = frozenset({"run", "restore", "demo", "topology", "state", "validate"})
+"""Commands in which functions of a job, Spark or Java may run, and print."""
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
@@ -36,6 +40,11 @@ class AbsCommand(TyperCommand):
         ctx.meta[WORDS] = tuple(args)
         rest: list[str] = super().parse_args(ctx, args)
         return rest
+    def invoke(self, ctx: Any) -> Any:
+        """Runs it; stdout is for its results alone."""
+        if self.name in RUN_OTHERS_CODE:
+            keep_stdout()
+        return super().invoke(ctx)
 
     def get_help_option(self, ctx: Any) -> Any:
         """As Typer makes it, with the light coercion."""

@@ -49,7 +49,9 @@ def demo(
     """
     with contextlib.ExitStack() as stack:
         if directory is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="abs-demo-")))
+            from formats.scratch import scratch
+
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="demo-", dir=scratch())))
         else:
             folder = Path(directory)
             if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

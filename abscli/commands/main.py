@@ -9,13 +9,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from abscli.commands.overview import COMMANDS, overview, width
+from abscli.commands.results import give_back_stdout, open_standard_streams
 
 WITH_FUNCTIONS = frozenset({"run", "restore", "demo"})
 """Commands that run functions of a job, which may multiply matrices."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `abs` with `argv` (default: the process's own) and returns its exit code. Never raises."""
+    """Runs `abs` with `argv` (default: the process's own) and returns its exit code. Never raises.
+
+    The process's own stdout is given back to nobody: what functions leave to run at its end may print as well.
+    """
+    if argv is None:
+        open_standard_streams()
     args = list(sys.argv[1:] if argv is None else argv)
     if not args or args in (["--help"], ["-h"]):
         return _print_overview()
@@ -36,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BaseException as error:
         code = _report(error, args)
     output.flush()
+    if argv is not None:
+        give_back_stdout()
     return code if isinstance(code, int) else 0
 
 

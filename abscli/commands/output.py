@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
 from abscli.commands.overview import width as width
+from abscli.commands.results import stdout
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -68,14 +69,14 @@ def emit_marked(text: str) -> None:
 
 def emit_text(text: str) -> None:
     """Text for people, ending in one newline; what stdout's encoding lacks is escaped."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    encoding = getattr(stdout(), "encoding", None) or "utf-8"
     _write((text.rstrip("\n") + "\n").encode(encoding, "backslashreplace"))
 
 
 def plain_ascii() -> bool:
     """Whether stdout cannot show box-drawing characters, so that ASCII has to do."""
     try:
-        "│├└─▶".encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+        "│├└─▶".encode(getattr(stdout(), "encoding", None) or "utf-8")
     except (UnicodeEncodeError, LookupError):
         return True
     return False
@@ -176,7 +177,7 @@ def flush() -> None:
 
     What cannot be written has been told where it was written; it must not be told again by a traceback.
     """
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (stdout(), sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError):
@@ -200,16 +201,17 @@ def _dumped(result: Mapping[str, Any], indent: int | None = None) -> bytes:
 
 def _write(*chunks: bytes) -> None:
     """Bytes to stdout. When the reader has left (`| head`), the command goes on to its own exit code."""
+    stream = stdout()
     try:
-        sys.stdout.flush()
-        buffer = getattr(sys.stdout, "buffer", None)
+        stream.flush()
+        buffer = getattr(stream, "buffer", None)
         if buffer is None:
-            sys.stdout.write(b"".join(chunks).decode(errors="replace"))
+            stream.write(b"".join(chunks).decode(errors="replace"))
         else:
             buffer.writelines(chunks)
             buffer.flush()
     except BrokenPipeError:
-        _silence(sys.stdout)
+        _silence(stream)
     except OSError as error:
         error.filename = error.filename or "stdout"
         raise

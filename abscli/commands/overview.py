@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
+import contextlib
+import os
 import textwrap
+
+from abscli.commands.results import stdout
 
 COMMANDS: dict[str, str] = {
     "demo": "Run, kill, inspect, plan, restore and compare two real jobs.",
@@ -36,7 +39,13 @@ USAGE = "abs [OPTIONS] COMMAND [ARGS]..."
 
 def width() -> int:
     """Columns to fill: COLUMNS, else those of the terminal, else 80 (a pipe)."""
-    return max(shutil.get_terminal_size((80, 24)).columns, 40)
+    columns = 0
+    with contextlib.suppress(KeyError, ValueError):
+        columns = int(os.environ["COLUMNS"])
+    if columns <= 0:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            columns = os.get_terminal_size(stdout().fileno()).columns
+    return max(columns or 80, 40)
 
 
 def overview(columns: int) -> str:

@@ -132,7 +132,7 @@ def restore(
         until="drained" if until is Until.DRAINED else "end",
     )
     with job_progress(planned.job) as show:
-        done = recovery.restore(planned, topology, options, to=to, on_progress=show)
+        done = recovery.restore(planned, topology, options, to=to, on_progress=show, on_news=show.news)
     result = {
         "schema": "abs.restore", "version": "1.0", "store": done.store, "epoch": done.epoch, "parent": done.parent,
         "tasks": done.tasks, "state_rows": done.state_rows, "replayed": done.replayed,

@@ -114,7 +114,12 @@ def run(
     --dry-run says all at once that a run would be refused for: functions that do not load, connectors and kinds of
     operators that cannot be run, input and columns that are not there, a store or sinks of another job.
 
-    SIGTERM and SIGINT take a last epoch, commit it and leave; a second signal leaves at once.
+    Where stderr is no terminal, a line an epoch says when it was complete, how long it took, and how many records were
+    read and bytes written. What functions of the job print goes there too: stdout has the result alone. When several
+    epochs in a row exceed --epoch-timeout, a warning names the tasks that are slow.
+
+    SIGTERM and SIGINT take a last epoch, commit it and leave; a second signal leaves at once (the same one within half
+    a second counts once, as 'timeout' sends it twice).
     """
     from abscli.commands.running import (
         again_json,
@@ -123,7 +128,6 @@ def run(
         emit_result,
         job_progress,
         note_taken_over,
-        user_code,
         warn_of_repeats,
     )
     from abscli.engine.job import JobOptions, run_job
@@ -138,10 +142,9 @@ def run(
     # Workers of a cluster may have what this machine lacks: there a run finds out by itself.
     here = dry_run or engine is Engine.INLINE or master.startswith("local")
     from_start = not resume and not from_epoch
-    with user_code():
-        topology = parse_topology(
-            job, lambda graph: all_faults(graph, directory, from_start=from_start) if here else graph_faults(graph)
-        )
+    topology = parse_topology(
+        job, lambda graph: all_faults(graph, directory, from_start=from_start) if here else graph_faults(graph)
+    )
     if resume:
         from_epoch = _newest(store)
     if from_epoch:
@@ -165,7 +168,7 @@ def run(
         _rehearse(topology, store, options, words_again(context, {"--dry-run": 0}), output)
         return
     with job_progress(topology.job) as show:
-        outcome = run_job(topology, store, options, show)
+        outcome = run_job(topology, store, options, show, on_news=show.news)
     how = "finished" if outcome.finished else "stopped"
     result = {
         "schema": "abs.run", "version": "1.0", "job": topology.job, "store": store, "epoch": outcome.epoch,

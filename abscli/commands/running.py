@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
+import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -17,15 +18,9 @@ from abscli.commands.output import Output
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from abscli.engine.news import News
     from abscli.engine.service import Progress
     from formats.view import Repeat
-
-
-@contextlib.contextmanager
-def user_code() -> Iterator[None]:
-    """Modules of the job are imported in here: what they print is no result of ours, and goes to stderr."""
-    with contextlib.redirect_stdout(sys.stderr):
-        yield
 
 
 def check_directory(path: str, option: str) -> None:
@@ -43,23 +38,62 @@ def check_directory(path: str, option: str) -> None:
         )
 
 
-@contextlib.contextmanager
-def job_progress(job: str) -> Iterator[Callable[[Progress], None]]:
-    """A progress line on a terminal: newest complete epoch, records read, records a second."""
-    begun, seen = time.monotonic(), 0
-    with output.progress() as line:
+class Display:
+    """What is seen of a running job: on a terminal one line that changes (called with `Progress`), elsewhere a line an
+    epoch (`news`); everywhere what calls for attention."""
+
+    def __init__(self, job: str, line: output.Progress) -> None:
+        self._job = job
+        self._line = line
+        self._begun, self._seen = time.monotonic(), 0
         line(f"{job}: starting")
 
-        def show(progress: Progress) -> None:
-            nonlocal begun, seen
-            if not seen or progress.records < seen:  # nothing read yet, or another run has begun
-                begun = time.monotonic()
-            seen = progress.records
-            rate = seen / max(time.monotonic() - begun, 1.0)
-            circulating = f" · {progress.circulating:,} bytes circulating" if progress.circulating else ""
-            line(f"{job}: epoch {progress.epoch} · {progress.records:,} records · {rate:,.0f}/s{circulating}")
+    def __call__(self, progress: Progress) -> None:
+        """Newest complete epoch, records read, records a second."""
+        if not self._seen or progress.records < self._seen:  # nothing read yet, or another run has begun
+            self._begun = time.monotonic()
+        self._seen = progress.records
+        rate = self._seen / max(time.monotonic() - self._begun, 1.0)
+        circulating = f" · {progress.circulating:,} bytes circulating" if progress.circulating else ""
+        self._line(f"{self._job}: epoch {progress.epoch} · {progress.records:,} records · {rate:,.0f}/s{circulating}")
 
-        yield show
+    def news(self, news: News) -> None:
+        """What has just happened."""
+        from abscli.engine.news import EpochDone, EpochGivenUp, Late
+        from abscli.render.columns import size
+
+        match news:
+            case EpochDone(epoch, at, seconds, records, written):
+                what = f"complete in {seconds:.3f} s, {records:,} records, {size(written)}"
+                self._log(f"{_clock(at)} epoch {epoch} {what}")
+            case EpochGivenUp(epoch, at, reason):
+                self._log(f"{_clock(at)} epoch {epoch} given up: {reason}")
+            case Late(message, hint):
+                output.warn(message)
+                output.say(f"hint: {hint}")
+            case _:
+                name = signal.Signals(news.signal).name
+                when = "" if news.begun else " as soon as the job has started"
+                output.note(f"{name}: taking a last epoch{when}; a second signal leaves at once")
+
+    def _log(self, text: str) -> None:
+        """A line that says what a terminal's changing line says."""
+        if not output.progress_wanted():
+            output.note(text)
+        else:
+            output.detail(text)
+
+
+def _clock(at: float) -> str:
+    """RFC 3339 in UTC, to the millisecond."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@contextlib.contextmanager
+def job_progress(job: str) -> Iterator[Display]:
+    """Shows a job while the block runs."""
+    with output.progress() as line:
+        yield Display(job, line)
 
 
 def emit_result(result: dict[str, Any], text: str, form: Output) -> None:

@@ -111,8 +111,9 @@ def state(
     key columns decides which key groups and row groups are read.
 
     Values are shown as the epoch has them: the newest row of a key. Digests are not checked here; 'abs validate' does.
-    In JSON bytes are hex, times RFC 3339, decimals text. What only a class of the job's own can read is shown as
-    class, length and bytes; no class is loaded and nothing is unpickled.
+    In JSON bytes are hex, times RFC 3339, decimals text, and "NaN", "Infinity" and "-Infinity" text as well, since null
+    is another value; a condition can ask for them. What only a class of the job's own can read is shown as class,
+    length and bytes; no class is loaded and nothing is unpickled.
     """
     from msgspec.structs import replace
 

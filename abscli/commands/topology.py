@@ -100,7 +100,6 @@ def _checked(job: str) -> Topology:
     """The job graph of a file that `abs run` accepts; TopologyErrors with all that is in the way."""
     import os
 
-    from abscli.commands.running import user_code
     from abscli.engine.runnable import all_faults
     from formats.errors import OtherFormat
     from formats.flink.plan_json import is_plan_file
@@ -109,5 +108,4 @@ def _checked(job: str) -> Topology:
     if is_plan_file(job):
         raise OtherFormat("this is Flink's plan of a job, which Flink runs; --check is of a topology file", path=job)
     directory = os.path.dirname(os.path.abspath(job))
-    with user_code():
-        return parse_topology(job, lambda graph: all_faults(graph, directory, from_start=True))
+    return parse_topology(job, lambda graph: all_faults(graph, directory, from_start=True))

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Protocol
 from abscli.engine.attempt import Request, Start, begin, look, policy_of
 from abscli.engine.errors import EngineError, EngineStopped, UsageError
 from abscli.engine.inline import InlineWorkers
-from abscli.engine.journal import Journal
+from abscli.engine.journal import Journal, records_read
+from abscli.engine.news import News, Stopping
 from abscli.engine.outputs import Outputs
 from abscli.engine.runnable import check_runnable
 from abscli.engine.service import Progress, Service
@@ -83,6 +84,7 @@ def run_job(
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_service: Callable[[Service], None] = lambda service: None,
     verify: Callable[[], None] = lambda: None,
+    on_news: Callable[[News], None] = lambda news: None,
 ) -> Outcome:
     """Run until the end, or until SIGTERM or SIGINT, which take a last epoch; a second one leaves at once.
 
@@ -96,7 +98,7 @@ def run_job(
     outputs = Outputs(
         topology, options.directory, take_over=options.take_over, accept_missing=options.accept_missing
     )
-    with _signals() as signals, lock.exclusive(storage), contextlib.ExitStack() as stack:
+    with _signals(on_news) as signals, lock.exclusive(storage), contextlib.ExitStack() as stack:
         verify()
         request = _request(topology, options)
         look(storage, request)
@@ -106,7 +108,9 @@ def run_job(
         _check_slots(slots, workers)
         stack.enter_context(outputs.hold())
         start = begin(storage, request, outputs)
-        return _attempt(storage, topology, options, start, outputs, launcher, workers, on_progress, on_service, signals)
+        return _attempt(
+            storage, topology, options, start, outputs, launcher, workers, on_progress, on_news, on_service, signals
+        )
 
 
 class Rehearsal(NamedTuple):
@@ -162,13 +166,20 @@ def _attempt(
     launcher: Launcher,
     workers: int,
     on_progress: Callable[[Progress], None],
+    on_news: Callable[[News], None],
     on_service: Callable[[Service], None],
     signals: _Signals,
 ) -> Outcome:
     started = time.monotonic()
     attempt = start.attempt
     journal = Journal(
-        storage, topology, attempt, keep=options.keep, directory_hint=options.job_hint, reveal=outputs.reveal
+        storage,
+        topology,
+        attempt,
+        keep=options.keep,
+        directory_hint=options.job_hint,
+        reveal=outputs.reveal,
+        records_before=records_read(start.parts),
     )
     finished_sources = {p.task for p in start.parts if p.finished}
     names = [task_name(op.id, i) for op in topology.operators for i in range(op.parallelism)]
@@ -192,6 +203,7 @@ def _attempt(
         interval=options.interval,
         epoch_timeout=options.epoch_timeout,
         on_progress=on_progress,
+        on_news=on_news,
     )
     spec = JobSpec(
         topology=topology,
@@ -258,11 +270,17 @@ def _check_slots(slots: int | None, workers: int) -> None:
         )
 
 
+SAME_WISH_SECONDS = 0.5
+"""A signal that comes again so soon is the same one: `timeout` sends it to the process and to its group."""
+
+
 class _Signals:
     """SIGTERM and SIGINT ask for a last epoch, also before there is anything to ask; a second one leaves at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_news: Callable[[News], None]) -> None:
         self.received: list[int] = []
+        self._came = 0.0
+        self._on_news = on_news
         self._service: Service | None = None
 
     def attach(self, service: Service) -> None:
@@ -272,6 +290,10 @@ class _Signals:
             service.request_stop()
 
     def handle(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self.received and number == self.received[-1] and now - self._came < SAME_WISH_SECONDS:
+            return
+        self._came = now
         self.received.append(number)
         if len(self.received) > 1:
             error = EngineStopped("stopped by a second signal, without a last epoch")
@@ -280,12 +302,15 @@ class _Signals:
                 raise error
             self._service.abandon(error)
         elif self._service is not None:
-            self._service.request_stop()
+            self._service.request_stop(number)  # which tells it, from its own loop
+        else:
+            with contextlib.suppress(RuntimeError):  # what is being written to stderr just now cannot be interrupted
+                self._on_news(Stopping(number, begun=False))
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[_Signals]:
-    signals = _Signals()
+def _signals(on_news: Callable[[News], None]) -> Iterator[_Signals]:
+    signals = _Signals(on_news)
     previous = {}
     with contextlib.suppress(ValueError):  # not in the main thread: the caller handles signals
         previous = {number: signal.signal(number, signals.handle) for number in (signal.SIGTERM, signal.SIGINT)}

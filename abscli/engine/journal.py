@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from abscli.engine.errors import EngineStopped
+from abscli.engine.news import EpochDone
 from abscli.planner.retention import Kept, expired
 from formats.errors import Damaged, FormatError
 from formats.native import layout
@@ -22,7 +23,7 @@ from formats.topology import Topology, task_name
 
 class Journal:
     """One attempt's hand on the store. keep: complete epochs that stay, None keeps all; reveal: makes the parts that
-    a manifest names visible.
+    a manifest names visible; records_before: read up to the epoch that it goes on from; newest: completed last.
 
     The outcomes of epoch numbers are one dense sequence: none is written before that of the number below. So an owner
     that has lost the store meets the fence of the attempt that took it over, whatever it tries to write next.
@@ -37,10 +38,13 @@ class Journal:
         keep: int | None,
         directory_hint: str,
         reveal: Callable[[Sequence[PartFacts]], None] = lambda parts: None,
+        records_before: int = 0,
     ) -> None:
         self.store = NativeStore(storage)
         self.last_complete = attempt.parent
         self.completed_at: list[float] = []
+        self.newest = EpochDone(attempt.parent, 0.0, 0.0, 0, 0)
+        self._records = records_before
         self._storage = storage
         self._topology = topology
         self._attempt = attempt
@@ -112,13 +116,15 @@ class Journal:
             self._give_up(older, self._given_up.pop(older, f"epoch {epoch}, which contains it, was complete first"))
         trigger = msgspec.structs.replace(self._open.pop(epoch), parent=self.last_complete)
         try:
-            complete(self._storage, trigger, self._topology.job, tuple(parts), idle=idle)
+            manifest = complete(self._storage, trigger, self._topology.job, tuple(parts), idle=idle)
         except FileExistsError:
             raise self._displaced(epoch) from None
         self._undecided = epoch + 1
         self._kept[epoch] = Kept(epoch, True, trigger.parent, files)
         self.last_complete = max(self.last_complete, epoch)
         self.completed_at.append(time.time())
+        before, self._records = self._records, records_read(parts)
+        self.newest = EpochDone(epoch, time.time(), manifest.duration, self._records - before, manifest.bytes)
         self._reveal(parts)
         self._publish_given_up()
 
@@ -186,3 +192,8 @@ class Journal:
         if not last:
             return f"no epoch was complete; start again with {again}"
         return f"the last complete epoch is {last}; see `abs inspect {where}`, then {again}"
+
+
+def records_read(parts: Iterable[PartFacts]) -> int:
+    """Records that the sources of an epoch had read since the job began."""
+    return sum(position.records or 0 for part in parts for position in part.positions or ())

@@ -64,7 +64,7 @@ class Distinct:
 
     def process(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch | None:
         assert self.state is not None
-        found = self.state.locate(_columns(batch, self.state.key, self._id))
+        found = self.state.locate(_keys(batch, self.state.key, self._id))
         return batch.take(pa.array(np.sort(found.first[found.new])))
 
     def flush(self) -> pa.RecordBatch | None:
@@ -82,11 +82,12 @@ class Reduce:
     def process(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch | None:
         state = self.state
         assert state is not None
-        found = state.locate(_columns(batch, state.key, self._operator.id))
+        keys = _keys(batch, state.key, self._operator.id)
+        found = state.locate(keys)
         state.touch(found.slots)
         try:
             if self._operator.emit == "record":
-                return self._row_by_row(state, batch, found)
+                return self._row_by_row(state, keys, batch, found)
             for _, function, values, column in self._aggregates(batch):
                 column.put(found.slots, merged(function, values, found.groups, self._before(function, column, found)))
         except Overflow as error:
@@ -99,10 +100,12 @@ class Reduce:
             return _batch(table.drop_columns(table.column_names[0]))
         return None
 
-    def _row_by_row(self, state: KeyedState, batch: pa.RecordBatch, found: Located) -> pa.RecordBatch:
+    def _row_by_row(
+        self, state: KeyedState, keys: list[pa.Array], batch: pa.RecordBatch, found: Located
+    ) -> pa.RecordBatch:
         last = np.empty(len(found.slots), dtype=np.int64)
         last[found.groups] = np.arange(len(found.groups))
-        arrays = {name: batch.column(name) for name in state.key}
+        arrays = dict(zip(state.key, keys, strict=True))
         for name, function, values, column in self._aggregates(batch):
             rows = running(function, values, found.groups, self._before(function, column, found))
             column.put(found.slots, rows.take(pa.array(last)))
@@ -148,6 +151,14 @@ def _columns(batch: pa.RecordBatch, names: tuple[str, ...], operator: str) -> li
             f"operator {operator}: no column {missing[0]!r} in its input, which has {', '.join(batch.schema.names)}"
         )
     return [batch.column(name) for name in names]
+
+
+def _keys(batch: pa.RecordBatch, names: tuple[str, ...], operator: str) -> list[pa.Array]:
+    """Key columns, with 0.0 for -0.0: they are one key, and which of them came first depends on the inputs' order."""
+    return [
+        pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
+        for column in _columns(batch, names, operator)
+    ]
 
 
 def _batch(table: pa.Table) -> pa.RecordBatch:

@@ -16,6 +16,7 @@ from abscli.engine.persist import PartDraft, write_part, write_state
 from abscli.engine.routing import Route
 from abscli.engine.sinks import JsonLinesSink
 from abscli.engine.sources import Source
+from abscli.engine.wire import Lag
 from abscli.protocol.events import (
     Aborted,
     Ack,
@@ -166,6 +167,24 @@ class Runner:
     def abort(self, epoch: int) -> None:
         """The coordinator says that an epoch is given up."""
         self.on(Aborted(epoch))
+
+    def lag(self, epoch: int) -> Lag | None:
+        """What it is doing for an epoch; None if it has acked it."""
+        now, name = time.monotonic(), self.machine.name
+        awaits = tuple(sorted(self.machine.awaits(epoch)))
+        queued = sum(self.inboxes[channel].queued for channel in awaits)
+        if epoch > self.machine.copied:
+            if not self.inboxes:
+                return Lag(name, "begin")
+            since = now - self._first_barrier.get(epoch, now)
+            return Lag(name, "align", awaits, queued, seconds=since)
+        part = self._parts.get(epoch)
+        if part is None:
+            return None
+        since = now - part.draft.copied
+        if awaits:
+            return Lag(name, "log", awaits, queued, seconds=since)
+        return Lag(name, "write", rows=part.draft.rows, seconds=since)
 
     def on(self, event: TaskEvent) -> None:
         """Tell the machine, and do what it says."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import selectors
 import socket
 import time
@@ -11,18 +10,21 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from abscli.engine.door import Door, new_token
 from abscli.engine.errors import MEND, EngineError, EngineStopped, JobFailed, UsageError
 from abscli.engine.journal import Journal
+from abscli.engine.lateness import Lateness
+from abscli.engine.news import EpochGivenUp, News, Stopping
 from abscli.engine.wire import (
-    MAX_FRAME,
     Connection,
     EpochAborted,
     EpochComplete,
     Failed,
-    Frame,
     Go,
     Hello,
+    Lagging,
     Leave,
+    Message,
     Ready,
     SourceFinished,
     Start,
@@ -85,8 +87,9 @@ class Service:
         interval: float | None,
         epoch_timeout: float,
         on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_news: Callable[[News], None] = lambda news: None,
     ) -> None:
-        self.token = secrets.token_hex(16)
+        self.token = new_token()
         self.progress = Progress(epoch=coordinator.last_complete)
         self._coordinator = coordinator
         self._journal = journal
@@ -94,27 +97,28 @@ class Service:
         self._interval = interval
         self._epoch_timeout = epoch_timeout
         self._on_progress = on_progress
+        self._on_news = on_news
+        self._lateness = Lateness(epoch_timeout, range(workers))
         self._selector = selectors.DefaultSelector()
         self.wake = Wakeup(self._selector)
-        self._listener = socket.create_server((host, 0), backlog=128)
-        self._listener.setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+        self._door = Door(host, self.token, self._selector, self._admit, backlog=128)
+        self._door.open()
+        self.address = self._door.address
         self._connections: dict[int, Connection] = {}
-        self._visitors: list[Visitor] = []
         self._hellos: dict[int, Hello] = {}
         self._ready: set[int] = set()
         self._running = False
         self._leaving = False
         self._throttled = False
         self._stop = False
+        self._signal: int | None = None
         self._abandon: EngineError | None = None
         self._due_at = float("inf")
         self._deadlines: dict[int, float] = {}
 
-    def request_stop(self) -> None:
-        """Take one more epoch and stop; safe in a signal handler."""
-        self._stop = True
+    def request_stop(self, signal: int | None = None) -> None:
+        """Take one more epoch and stop; safe in a signal handler. signal: that asks for it, to be told."""
+        self._stop, self._signal = True, signal
         self.wake()
 
     def abandon(self, error: EngineError) -> None:
@@ -130,6 +134,10 @@ class Service:
             while not (self._leaving and not self._connections):
                 for key, mask in self._selector.select(self._wait()):
                     key.data(mask)
+                self._door.keep_time()
+                if self._signal is not None:
+                    self._on_news(Stopping(self._signal, self._running))
+                    self._signal = None
                 if self._abandon is not None:
                     raise self._abandon
                 if not self._running and time.monotonic() - started > RENDEZVOUS_SECONDS:
@@ -152,7 +160,8 @@ class Service:
 
     def _wait(self) -> float:
         now = time.monotonic()
-        return max(0.0, min([self._due_at - now, *(at - now for at in self._deadlines.values()), 0.5]))
+        longest = 0.1 if self._door.busy else 0.5
+        return max(0.0, min([self._due_at - now, *(at - now for at in self._deadlines.values()), longest]))
 
     def _keep_time(self) -> None:
         if not self._running:
@@ -166,6 +175,9 @@ class Service:
             self._do(TriggerDue())
         for epoch in [e for e, at in self._deadlines.items() if now >= at]:
             self._do(TimedOut(epoch))
+            self._lateness.given_up(epoch, now)
+        if (late := self._lateness.due(now, self._coordinator.last_complete)) is not None:
+            self._on_news(late)
         self.progress.open_epochs = self._coordinator.open_epochs
         self._on_progress(self.progress)
 
@@ -190,12 +202,15 @@ class Service:
                 case Complete(epoch):
                     self.progress.epoch = self._coordinator.last_complete
                     self.progress.epochs += 1
+                    self._lateness.complete()
                     self._tell(EpochComplete(epoch))
+                    self._on_news(self._journal.newest)
                     self._journal.prune()
                     if self._coordinator.draining:
                         self._due_at = min(self._due_at, time.monotonic() + DRAIN_SECONDS)
                 case Abort(epoch, reason):
                     self._journal.abort(epoch, reason)
+                    self._on_news(EpochGivenUp(epoch, time.time(), reason))
                     self._deadlines.pop(epoch, None)
                     self._tell(EpochAborted(epoch))
                 case Finish():
@@ -209,23 +224,18 @@ class Service:
 
     # -- workers ------------------------------------------------------------------------------------------
 
-    def _accept(self, mask: int) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except BlockingIOError:
-            return
-        self._visitors.append(Visitor(self, sock, self._selector))
-
-    def welcome(self, hello: Hello, connection: Connection) -> bool:
+    def _admit(self, hello: Message, sock: socket.socket) -> bool:
         """A worker is there; every hello is a new incarnation, and a second one means that the first is lost."""
-        if hello.token != self.token or not 0 <= hello.worker < self._workers or self._leaving:
+        if not isinstance(hello, Hello) or not 0 <= hello.worker < self._workers or self._leaving:
             return False
-        if hello.worker in self._hellos:
-            self.lost(hello.worker, "was started again")
+        worker = hello.worker
+        if worker in self._hellos:
+            self.lost(worker, "was started again")
             return False
-        self._hellos[hello.worker] = hello
-        self._connections[hello.worker] = connection
-        connection.limit = MAX_FRAME
+        self._hellos[worker] = hello
+        self._connections[worker] = Connection(
+            sock, self._selector, lambda kind, number, payload: self.heard(worker, payload), lambda: self.lost(worker)
+        )
         if len(self._hellos) == self._workers:
             addresses = tuple((self._hellos[i].host, self._hellos[i].port) for i in range(self._workers))
             self._tell(Start(addresses))
@@ -249,6 +259,8 @@ class Service:
                 self._do(SourceEnded(task))
             case Status() as status:
                 self._note(status)
+            case Lagging() as answer:
+                self._lateness.answered(answer)
             case Failed(_, message, hint, code, detail):
                 kind: type[EngineError] = {6: EngineStopped, 7: JobFailed, 2: UsageError}.get(code, EngineError)
                 error = kind(message, hint=self._next(code, hint))
@@ -276,8 +288,9 @@ class Service:
             self._tell(Throttle(self._throttled))
 
     def lost(self, worker: int, how: str = "was lost") -> None:
-        """A worker's connection ended."""
-        self._connections.pop(worker, None)
+        """A worker's connection ended, or is to."""
+        if (connection := self._connections.pop(worker, None)) is not None:
+            connection.close()
         if not self._leaving:
             pid = self._hellos[worker].pid
             self.abandon(EngineStopped(f"worker {worker} (process {pid}) {how}", hint=self._journal.hint()))
@@ -287,34 +300,8 @@ class Service:
         return {number: hello.pid for number, hello in self._hellos.items()}
 
     def _close(self) -> None:
-        for visitor in self._visitors:
-            visitor.connection.close()
-        self._listener.close()
+        self._door.close()
+        for connection in list(self._connections.values()):
+            connection.close()
         self._selector.close()
         self.wake.close()
-
-
-class Visitor:
-    """A connection to the coordinator, before and after its hello."""
-
-    def __init__(self, service: Service, sock: socket.socket, selector: selectors.BaseSelector) -> None:
-        self._service = service
-        self._worker: int | None = None
-        self.connection = Connection(sock, selector, self._on_frame, self._on_close)
-
-    def _on_frame(self, kind: Frame, number: int, payload: memoryview) -> None:
-        if self._worker is not None:
-            self._service.heard(self._worker, payload)
-            return
-        try:
-            hello = decode(payload)
-        except msgspec.MsgspecError:
-            hello = None
-        if isinstance(hello, Hello) and self._service.welcome(hello, self.connection):
-            self._worker = hello.worker
-        else:
-            self.connection.close()
-
-    def _on_close(self) -> None:
-        if self._worker is not None:
-            self._service.lost(self._worker)

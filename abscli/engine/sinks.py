@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import secrets
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from formats.disk import writing
 from formats.native.facts import SinkFile
 from formats.native.sink import STAGED, part_name, staged_path
 from formats.topology import Operator
+from formats.values import name_of
 
 
 class Pending(NamedTuple):
@@ -52,10 +56,10 @@ class JsonLinesSink:
             sync_folder(folder)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows as JSON lines, columns in order, nulls kept."""
+        """Append rows as JSON lines, columns in order, nulls kept, NaN and infinities by name."""
         if not batch.num_rows:
             return
-        data = self._encoder.encode_lines(batch.to_pylist())
+        data = self._encoder.encode_lines(_rows(batch))
         if self._open is None:
             name = f".open-{self._index:05d}-{secrets.token_hex(4)}"
             self._open = open(os.path.join(self._staged, name), "wb")  # noqa: SIM115 - `finish` closes it
@@ -107,6 +111,31 @@ class JsonLinesSink:
         if self._open is not None:
             self._open.close()
             self._open = None
+
+
+def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows as JSON has them: a float that is not finite by its name, since null is another value (and key)."""
+    rows: list[dict[str, Any]] = batch.to_pylist()
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if pa.types.is_floating(column.type):
+            finite = pc.fill_null(pc.is_finite(column.cast(pa.float64())), True)
+            odd = np.flatnonzero(~finite.to_numpy(zero_copy_only=False))
+        else:
+            odd = np.arange(len(rows) if pa.types.is_nested(column.type) else 0)
+        for i in odd.tolist():
+            rows[i][name] = _named(rows[i][name])
+    return rows
+
+
+def _named(value: Any) -> Any:
+    """A value in which floats that are not finite are named, at any depth."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else name_of(value)
+    if isinstance(value, dict):
+        return {key: _named(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_named(item) for item in value]
+    return value
 
 
 def sync_folder(folder: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import json
+import math
 import os
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -166,20 +169,45 @@ class JsonLinesSource:
             return None
         split, data = found
         options = pj.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior="ignore")
+        text = _with_numbers(data, self._schema)
         try:
             table = pj.read_json(
-                pa.BufferReader(data), pj.ReadOptions(use_threads=False, block_size=len(data) + 1), options
+                pa.BufferReader(text), pj.ReadOptions(use_threads=False, block_size=len(text) + 1), options
             )
         except pa.ArrowInvalid as error:
-            line, text = _bad_line(data, self._schema)
+            line, bad = _bad_line(text, self._schema)
             raise JobFailed(
-                f"task {self._task}: {split}, record {self._files.records(split) + 1 + line}: {text[:200]!r} "
+                f"task {self._task}: {split}, record {self._files.records(split) + 1 + line}: {bad[:200]!r} "
                 f"does not fit the schema: {str(error).splitlines()[0]}"
             ) from None
         self._files.advance(split, len(data), table.num_rows)
         columns = [table.column(f.name).combine_chunks().cast(f.type) for f in self._schema]
         columns = [c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for c in columns]
         return pa.record_batch(columns, schema=self._schema)
+
+
+_NAMES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def _with_numbers(data: bytes, schema: pa.Schema) -> bytes:
+    """The lines with a number where a column of floats has the name of one (`"NaN"`), as sinks write it: Arrow reads
+    NaN and Infinity themselves, which are no JSON, but not their names. A line that is none is left for Arrow to
+    refuse."""
+    floats = [field.name for field in schema if pa.types.is_floating(field.type)]
+    if not floats or not any(f'"{name}"'.encode() in data for name in _NAMES):
+        return data
+    return b"\n".join(_with_numbers_in(line, floats) for line in data.split(b"\n"))
+
+
+def _with_numbers_in(line: bytes, floats: list[str]) -> bytes:
+    if b'NaN"' in line or b'Infinity"' in line:
+        with contextlib.suppress(ValueError, RecursionError):
+            row = json.loads(line)
+            names = {name: row[name] for name in floats if name in row and isinstance(row[name], str)}
+            numbers = {name: _NAMES[text] for name, text in names.items() if text in _NAMES}
+            if numbers:
+                return json.dumps({**row, **numbers}).encode()
+    return line
 
 
 def _bad_line(data: bytes, schema: pa.Schema) -> tuple[int, str]:

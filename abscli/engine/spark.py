@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import zipfile
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,7 @@ from abscli.engine.errors import EngineError, EngineStopped
 from abscli.engine.java import use_java
 from abscli.engine.wire import JobSpec
 from formats.native.facts import digest
+from formats.scratch import scratch
 
 CONF = {
     "spark.ui.enabled": "false",
@@ -35,20 +37,25 @@ CONF = {
 }
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 LOG4J = """rootLogger.level = error
-rootLogger.appenderRef.stderr.ref = stderr
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %p %c{1}: %m%n
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {folder}/spark.log
+appender.file.filePattern = {folder}/spark.log.1
+appender.file.policies.type = SizeBasedTriggeringPolicy
+appender.file.policies.size = 8MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 1
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %p %c{{1}}: %m%n
 """
 
 
 def start_context(master: str) -> Any:
     """A SparkContext for workers; JavaMissing, or EngineStopped if the cluster cannot be reached.
 
-    A context starts in half the time of a SparkSession, which workers do not need. What the JVM writes to stderr while
-    it lives goes to a file that is shown only when it does not start.
+    A context starts in half the time of a SparkSession, which workers do not need. The JVM keeps its log and whatever
+    it makes for a while in a folder that goes with this process; its log is shown only when it does not start.
     """
     use_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -58,32 +65,46 @@ def start_context(master: str) -> Any:
     conf = SparkConf().setMaster(master).setAppName("abs").setAll(list(CONF.items()))
     if master.startswith("local"):
         conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
-    with tempfile.TemporaryFile() as log, _log4j() as options:
-        options += f' "-Djava.io.tmpdir={tempfile.gettempdir()}"'  # Java does not look at TMPDIR
-        conf.set("spark.driver.extraJavaOptions", JAVA_OPTIONS + options)
-        try:
-            with _stderr_to(log.fileno()), _same_interrupt_handler():
-                context = SparkContext(conf=conf)
-        except Exception as error:
-            log.seek(0)
-            lines = log.read().decode("utf-8", "replace").splitlines()
-            said = [line.strip() for line in lines if "ERROR" in line or "Exception" in line]
-            why = said[0] if said else (str(error).splitlines() or [type(error).__name__])[0]
-            raise EngineStopped(
-                f"Spark did not start on {master}: {why[:300]}", hint="is --master right, and the cluster up?"
-            ) from error
+    folder = scratch()
+    log4j = Path(folder) / "log4j2.properties"
+    log4j.write_text(LOG4J.format(folder=folder))
+    properties = {f"{name}.configurationFile": log4j.as_uri() for name in ("log4j", "log4j2")}
+    properties["java.io.tmpdir"] = folder  # Java does not look at TMPDIR
+    options = [JAVA_OPTIONS, *(f'"-D{name}={value}"' for name, value in properties.items())]
+    conf.set("spark.driver.extraJavaOptions", " ".join(options))
+    said = _Stderr()
+    try:
+        with said.caught(), _same_interrupt_handler():
+            gateway = SparkContext._gateway or _launch(conf, folder, said)
+            context = SparkContext(conf=conf, gateway=gateway)
+    except Exception as error:
+        lines = [*said.lines, *_log(folder)]
+        told = [line.strip() for line in lines if "ERROR" in line or "Exception" in line]
+        why = told[0] if told else first_line(error)
+        raise EngineStopped(
+            f"Spark did not start on {master}: {why[:300]}", hint="is --master right, and the cluster up?"
+        ) from error
     # The first SQL of a session makes this folder, by default where the command was called.
     context._jsc.sc().conf().set("spark.sql.warehouse.dir", f"file:{context._temp_dir}/warehouse")
     return context
 
 
-@contextlib.contextmanager
-def _log4j() -> Iterator[str]:
-    """JVM options that keep Spark's own log to errors; the file is needed only while the JVM starts."""
-    with tempfile.TemporaryDirectory(prefix="abs-log4j-") as folder:
-        path = Path(folder) / "log4j2.properties"
-        path.write_text(LOG4J)
-        yield f" -Dlog4j.configurationFile=file:{path} -Dlog4j2.configurationFile=file:{path}"
+def _launch(conf: Any, folder: str, said: _Stderr) -> Any:
+    """A JVM in a process group of its own: a signal to ours asks us for a last epoch, which needs the JVM. It ends when
+    its stdin does, and that is ours to hold."""
+    from pyspark.java_gateway import launch_gateway
+
+    before, tempfile.tempdir = tempfile.tempdir, folder  # for the folder in which the JVM says its port
+    try:
+        return launch_gateway(conf, {"process_group": 0, "stdout": said.writer, "stderr": said.writer})
+    finally:
+        tempfile.tempdir = before
+
+
+def _log(folder: str) -> list[str]:
+    with contextlib.suppress(OSError):
+        return (Path(folder) / "spark.log").read_text("utf-8", "replace").splitlines()
+    return []
 
 
 @contextlib.contextmanager
@@ -97,16 +118,38 @@ def _same_interrupt_handler() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-@contextlib.contextmanager
-def _stderr_to(descriptor: int) -> Iterator[None]:
-    """Let what is started meanwhile inherit another stderr."""
-    saved = os.dup(2)
-    os.dup2(descriptor, 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
+class _Stderr:
+    """What a JVM and its Python workers print: kept while it starts, for an error to quote, and passed on to stderr
+    from then on. writer: the descriptor that it gets for its stdout and stderr."""
+
+    def __init__(self) -> None:
+        self.lines: deque[str] = deque(maxlen=200)
+        self._starting = True
+        self._reader, self.writer = os.pipe()
+        self._thread = threading.Thread(target=self._read, name="abs-spark-stderr", daemon=True)
+
+    @contextlib.contextmanager
+    def caught(self) -> Iterator[None]:
+        """Keeps what is printed while the block runs."""
+        self._thread.start()
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            os.close(self.writer)
+            self._starting = False
+            if failed:
+                self._thread.join(timeout=1)  # a JVM that has ended has said all
+
+    def _read(self) -> None:
+        with open(self._reader, "rb") as printed:
+            for line in printed:
+                if self._starting:
+                    self.lines.append(line.decode("utf-8", "replace"))
+                else:
+                    with contextlib.suppress(OSError):
+                        os.write(2, line)
 
 
 class SparkWorkers:
@@ -165,7 +208,7 @@ class SparkWorkers:
             context.parallelize([number], 1).mapPartitions(_worker_main(data, archive)).collect()
         except Exception as error:
             if not self._leaving:
-                abandon(EngineStopped(f"worker {number}: its Spark job failed: {_first_line(error)}"))
+                abandon(_failure(number, error))
 
     def __enter__(self) -> SparkWorkers:
         return self
@@ -207,11 +250,25 @@ def _zip_modules(root: str) -> str | None:
         for path in files:
             archive.writestr(zipfile.ZipInfo(str(path.relative_to(base))), path.read_bytes())
     data = buffer.getvalue()
-    target = Path(tempfile.gettempdir()) / f"abs-job-{digest(data)[:16]}.zip"
+    target = Path(scratch()) / f"abs-job-{digest(data)[:16]}.zip"
     target.write_bytes(data)
     return str(target)
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+def _failure(number: int, error: Exception) -> EngineStopped:
+    """Why a worker's job failed: for the cluster's reason, where it gave the whole application up."""
+    given_up = "Application has been killed. Reason: "
+    reasons = [line.partition(given_up)[2] for line in _log(scratch()) if given_up in line]
+    if reasons:
+        return EngineStopped(
+            f"Spark gave the application up: {reasons[-1]}", hint="is --master right, and the cluster up?"
+        )
+    return EngineStopped(f"worker {number}: its Spark job failed: {first_line(error)}")
+
+
+def first_line(error: Exception) -> str:
+    """What Spark says first: behind what Py4J puts before it."""
+    lines = [line.removeprefix(": ").strip() for line in str(error).splitlines()]
+    told = [line for line in lines if line and not line.startswith("An error occurred while calling")]
+    return (told or [type(error).__name__])[0][:300]
 

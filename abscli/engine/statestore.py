@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from abscli.check.findings import Code, Finding, StoreReport
 from abscli.engine.errors import EngineError
+from abscli.engine.spark import first_line
 from formats.errors import FormatError
 from formats.spark import layout
 from formats.spark.codings import Family
@@ -67,7 +68,7 @@ def spark_rows(context: Any, store: SparkStore, epoch: int, family: Family) -> I
     except (FormatError, EngineError):
         raise
     except Exception as error:
-        said = _said(error)
+        said = first_line(error)
         hint = "the checkpoint was moved: a copy made by `abs restore` names its schemas where they are"
         moved = "FileNotFoundException" in said and "_stateSchema" in said
         raise EngineError(f"Spark does not read batch {epoch}: {said}", hint=hint if moved else None) from error
@@ -157,7 +158,7 @@ def deep_check(context: Any, store: SparkStore, epoch: int) -> list[Finding]:
             with _session(context, store) as session:
                 rows = _frame(session, store, epoch, family).groupBy(PARTITION).count().collect()
         except Exception as error:
-            found.append(Finding(Code.UNREADABLE, None, None, path, f"Spark's own reader: {_said(error)}"))
+            found.append(Finding(Code.UNREADABLE, None, None, path, f"Spark's own reader: {first_line(error)}"))
             continue
         if family.opaque is not None:
             continue
@@ -175,10 +176,3 @@ def deep_check(context: Any, store: SparkStore, epoch: int) -> list[Finding]:
                 said = f"Spark's own reader has {theirs[partition]} rows, the files have {ours[partition]}"
                 found.append(Finding(Code.ROW_MISMATCH, task, None, f"{path}/{partition}", said))
     return found
-
-
-def _said(error: Exception) -> str:
-    """The first line that says something: what Py4J puts before it does not."""
-    lines = [line.removeprefix(": ") for line in str(error).splitlines()]
-    told = [line for line in lines if line.strip() and not line.startswith("An error occurred while calling")]
-    return (told or [type(error).__name__])[0][:300]

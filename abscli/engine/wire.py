@@ -20,7 +20,6 @@ from formats.topology import Topology
 
 HEADER = struct.Struct("<BQI")
 MAX_FRAME = 1 << 31
-STRANGERS_FRAME = 1 << 14
 READ_AHEAD = 16
 
 
@@ -47,7 +46,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     policy: str
     workers: int
     read_sources: bool
-    token: str
+    token: bytes
     address: tuple[str, int]
 
 
@@ -55,7 +54,6 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     """A worker is there: its number, process and where it listens."""
 
     worker: int
-    token: str
     host: str
     port: int
     pid: int
@@ -123,6 +121,27 @@ class Status(msgspec.Struct, frozen=True, tag=True):
     circulating: int
 
 
+class Lag(msgspec.Struct, frozen=True):
+    """What a task was doing for an epoch when that was given up. doing: `begin`, `align`, `log` or `write`; awaits: the
+    channels whose barrier it needed; queued: bytes before these in its queues; rows: of its state; seconds: since it
+    has been doing that, 0 where unknown."""
+
+    task: str
+    doing: str
+    awaits: tuple[str, ...] = ()
+    queued: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+
+
+class Lagging(msgspec.Struct, frozen=True, tag=True):
+    """A worker's tasks that had not acked an epoch when it heard that it is given up."""
+
+    worker: int
+    epoch: int
+    tasks: tuple[Lag, ...]
+
+
 class Throttle(msgspec.Struct, frozen=True, tag=True):
     """Sources pause while too much circulates. Barriers go on."""
 
@@ -144,11 +163,10 @@ class Leave(msgspec.Struct, frozen=True, tag=True):
 
 
 class ChannelHello(msgspec.Struct, frozen=True, tag=True):
-    """First frame of a data connection."""
+    """What a data connection brings."""
 
     channel: str
     attempt: int
-    token: str
 
 
 Message = (
@@ -162,6 +180,7 @@ Message = (
     | TaskAcked
     | SourceFinished
     | Status
+    | Lagging
     | Throttle
     | Failed
     | Leave
@@ -178,10 +197,10 @@ def decode(payload: memoryview) -> Message:
 
 
 class Connection:
-    """One non-blocking socket in a selector. on_frame(kind, number, payload) takes what comes, on_close its end.
+    """One non-blocking socket in a selector, whose other end has been greeted. on_frame(kind, number, payload) takes
+    what comes, on_close its end.
 
-    `pending` is how many bytes are still to be sent; `reading(False)` leaves what comes to TCP's flow control; `limit`
-    is the longest payload that is taken: short, until who is there has said who it is.
+    `pending` is how many bytes are still to be sent; `reading(False)` leaves what comes to TCP's flow control.
     """
 
     def __init__(
@@ -194,7 +213,6 @@ class Connection:
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.limit = STRANGERS_FRAME
         self.pending = 0
         self.closed = False
         self._sock = sock
@@ -287,7 +305,7 @@ class Connection:
     def _advance(self) -> None:
         if self._frame is None:
             kind, number, length = HEADER.unpack(self._header)
-            if kind > Frame.BARRIER or length > self.limit:
+            if kind > Frame.BARRIER or length > MAX_FRAME:
                 self._ended()
                 return
             self._frame = Frame(kind), number

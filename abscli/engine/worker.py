@@ -15,15 +15,14 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import msgspec
 import pyarrow as pa
 
 from abscli.engine.assembly import build_runners
+from abscli.engine.door import Door, dial
 from abscli.engine.errors import MEND, EngineError, EngineStopped
 from abscli.engine.inbox import Barrier, Batch, Inbox
 from abscli.engine.runner import Runner
 from abscli.engine.wire import (
-    MAX_FRAME,
     ChannelHello,
     Connection,
     EpochAborted,
@@ -33,7 +32,9 @@ from abscli.engine.wire import (
     Go,
     Hello,
     JobSpec,
+    Lagging,
     Leave,
+    Message,
     Ready,
     SourceFinished,
     Start,
@@ -55,6 +56,11 @@ CIRCULATING_BYTES = 32 << 20
 
 BUG = "this is a bug; run with -vv for the traceback"
 CONNECT_SECONDS = 30.0
+DIAL_SECONDS = 2.0
+"""One try of these."""
+
+ARRIVAL_SECONDS = 60.0
+"""Time for channels that have been dialled to come through the door, once everybody is ready."""
 
 LOST_SECONDS = 5.0
 """A peer's connection may end because the job has: the coordinator says so meanwhile, or says who died."""
@@ -80,6 +86,8 @@ class Worker:
         self._senders: dict[str, Connection] = {}
         self._receivers: dict[str, Connection] = {}
         self._incoming: list[Incoming] = []
+        self._awaited: set[str] = set()
+        self._await_until = float("inf")
         self._schemas: dict[str, pa.Schema] = {}
         self._blocked_by: dict[str, list[Inbox | Connection]] = {}
         self._leave = False
@@ -88,25 +96,25 @@ class Worker:
         self._status_at = 0.0
         self._lost: tuple[float, str] | None = None
         host = spec.address[0] if spec.address[0].startswith("127.") else socket.gethostbyname(socket.gethostname())
-        self._listener = socket.create_server((host, 0), backlog=1024)
-        self._listener.setblocking(False)
-        self._control = self._dial_coordinator()
+        self._door = Door(host, spec.token, self._selector, self._admit, backlog=1024)
+        try:
+            self._control = self._dial_coordinator()
+        except BaseException:
+            self._close_idle()
+            raise
 
     def _dial_coordinator(self) -> Connection:
-        sock = socket.create_connection(self.spec.address, timeout=CONNECT_SECONDS)
-        control = Connection(sock, self._selector, self._on_control, self._coordinator_gone)
-        control.limit = MAX_FRAME
-        host, port = self._listener.getsockname()[:2]
-        control.send_message(Hello(self.number, self.spec.token, host, port, os.getpid()))
-        return control
+        hello = Hello(self.number, *self._door.address, os.getpid())
+        sock = dial(self.spec.address, self.spec.token, hello, seconds=CONNECT_SECONDS)
+        return Connection(sock, self._selector, self._on_control, self._coordinator_gone)
 
     def run(self) -> None:
         """Serve until told to leave. A failure is reported to the coordinator, which ends the job."""
         try:
             while not self._leave:
                 busy = self._work()
-                for key, mask in self._selector.select(0 if busy else 0.1):
-                    key.data(mask)
+                self._serve(0 if busy else 0.1)
+                self._door.keep_time()
                 while not self._later.empty():
                     self._later.get()()
                 self._report_status()
@@ -115,6 +123,11 @@ class Worker:
             self._control.send_message(_failure(self.number, error))
         finally:
             self._close()
+
+    def _serve(self, seconds: float) -> None:
+        """What has come on any socket, waiting for at most so long."""
+        for key, mask in self._selector.select(seconds):
+            key.data(mask)
 
     def _work(self) -> bool:
         """One item of every task that can go on."""
@@ -143,6 +156,7 @@ class Worker:
             case Start(addresses):
                 self._start(addresses)
             case Go():
+                self._await_until = time.monotonic() + ARRIVAL_SECONDS
                 self._reading = self.spec.read_sources
             case TriggerSources(epoch):
                 for runner in self._runners:
@@ -151,6 +165,8 @@ class Worker:
                 for runner in self._runners:
                     runner.complete(epoch)
             case EpochAborted(epoch):
+                lags = [runner.lag(epoch) for runner in self._runners]
+                self._control.send_message(Lagging(self.number, epoch, tuple(lag for lag in lags if lag is not None)))
                 for runner in self._runners:
                     runner.abort(epoch)
             case Throttle(on):
@@ -174,6 +190,9 @@ class Worker:
         )
         for runner in self._runners:
             self._inboxes.update(runner.inboxes)
+        senders = {channel: channel.partition("->")[0] for channel in self._inboxes}
+        self._awaited = {channel for channel, task in senders.items() if self._worker_of(task) != self.number}
+        self._door.open()
         back = {channel for channel, inbox in self._inboxes.items() if inbox.back}
         for runner in self._runners:
             outs: list[Inbox | Connection] = []
@@ -183,7 +202,6 @@ class Worker:
                     if channel not in back and not route.back:
                         outs.append(target)
             self._blocked_by[runner.machine.name] = outs
-        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._control.send_message(Ready(self.number))
 
     def _call_later(self, function: Callable[[], None]) -> None:
@@ -205,6 +223,11 @@ class Worker:
         now = time.monotonic()
         if self._lost is not None and now - self._lost[0] > LOST_SECONDS:
             raise EngineStopped(f"worker {self.number}: {self._lost[1]}")
+        if self._awaited and now > self._await_until:
+            raise EngineStopped(
+                f"worker {self.number}: {min(self._awaited)} did not come within {ARRIVAL_SECONDS:.0f} s",
+                hint="it was dialled: has this process as many files open as it may (ulimit -n)?",
+            )
         if now - self._status_at >= 0.5:
             self._status_at = now
             self._control.send_message(self._status())
@@ -230,34 +253,44 @@ class Worker:
             connection.send(Frame.SCHEMA, 0, memoryview(schema.serialize()))
         connection.send(Frame.RECORDS, item.first, memoryview(item.rows.serialize()))
 
+    def _worker_of(self, task: str) -> int:
+        return worker_of(int(task.rpartition("/")[2]), self.spec.workers)
+
     def _dial(self, channel: str, addresses: tuple[tuple[str, int], ...]) -> Connection:
-        receiver = channel.partition("->")[2]
-        peer = worker_of(int(receiver.rpartition("/")[2]), self.spec.workers)
-        sock = socket.create_connection(addresses[peer], timeout=CONNECT_SECONDS)
+        peer = self._worker_of(channel.partition("->")[2])
+        sock = self._connected(addresses[peer], ChannelHello(channel, self.spec.attempt))
 
         def lost() -> None:
             self._lost = self._lost or (time.monotonic(), f"lost the connection of {channel} to worker {peer}")
 
         connection = Connection(sock, self._selector, lambda *_: None, lost)
-        connection.send_message(ChannelHello(channel, self.spec.attempt, self.spec.token))
         self._senders[channel] = connection
         return connection
 
-    def _accept(self, mask: int) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except BlockingIOError:
-            return
-        self._incoming.append(Incoming(self, sock))
+    def _connected(self, address: tuple[str, int], hello: ChannelHello) -> socket.socket:
+        """A connection to a peer. While the queue of its door is full of others, ours is served: it may wait for us."""
+        until = time.monotonic() + CONNECT_SECONDS
+        while True:
+            try:
+                return dial(address, self.spec.token, hello, seconds=DIAL_SECONDS)
+            except TimeoutError:
+                if time.monotonic() > until:
+                    raise
+                self._serve(0)
+                self._door.keep_time()
 
-    def admit(self, hello: ChannelHello, connection: Connection) -> Inbox | None:
-        """The inbox of an incoming channel; None for strangers and older attempts."""
+    def _admit(self, hello: Message, sock: socket.socket) -> bool:
+        """A sender is there; not one of another attempt, nor a second one of a channel."""
+        if not isinstance(hello, ChannelHello) or hello.attempt != self.spec.attempt:
+            return False
         inbox = self._inboxes.get(hello.channel)
-        if hello.token != self.spec.token or hello.attempt != self.spec.attempt or inbox is None:
-            return None
-        self._receivers[hello.channel] = connection
-        connection.limit = MAX_FRAME
-        return inbox
+        if inbox is None or hello.channel in self._receivers:
+            return False
+        incoming = Incoming(self, sock, inbox)
+        self._incoming.append(incoming)
+        self._receivers[hello.channel] = incoming.connection
+        self._awaited.discard(hello.channel)
+        return True
 
     def peer_gone(self, channel: str) -> None:
         """A sender's connection ended: if the job goes on, the coordinator hears of the peer's death as well."""
@@ -274,31 +307,27 @@ class Worker:
         self._control.finish(5.0)
         for connection in [*self._senders.values(), *(incoming.connection for incoming in self._incoming)]:
             connection.close()
-        self._listener.close()
+        self._close_idle()
+
+    def _close_idle(self) -> None:
+        """What a worker has before it has met anybody."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._door.close()
         self._selector.close()
         self._wakeup.close()
 
 
 class Incoming:
-    """A data connection before and after its hello: frames in, items into one inbox."""
+    """A data connection: frames in, items into one inbox."""
 
-    def __init__(self, worker: Worker, sock: socket.socket) -> None:
+    def __init__(self, worker: Worker, sock: socket.socket, inbox: Inbox) -> None:
         self._worker = worker
-        self._inbox: Inbox | None = None
+        self._inbox = inbox
         self._schema: pa.Schema | None = None
         self.connection = Connection(sock, worker.selector, self._on_frame, self._on_close)
 
     def _on_frame(self, kind: Frame, number: int, payload: memoryview) -> None:
-        if self._inbox is None:
-            try:
-                hello = decode(payload) if kind is Frame.CONTROL else None
-            except msgspec.MsgspecError:
-                hello = None
-            if isinstance(hello, ChannelHello):
-                self._inbox = self._worker.admit(hello, self.connection)
-            if self._inbox is None:
-                self.connection.close()
-        elif kind is Frame.BARRIER:
+        if kind is Frame.BARRIER:
             self._inbox.put(Barrier(number))
         elif kind is Frame.SCHEMA:
             self._schema = pa.ipc.read_schema(pa.py_buffer(payload))
@@ -308,8 +337,7 @@ class Incoming:
                 self.connection.reading(False)
 
     def _on_close(self) -> None:
-        if self._inbox is not None:
-            self._worker.peer_gone(self._inbox.channel)
+        self._worker.peer_gone(self._inbox.channel)
 
 
 def _failure(number: int, error: Exception) -> Failed:

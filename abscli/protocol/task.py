@@ -106,6 +106,13 @@ class Task:
         """The inputs whose state at the cut is kept."""
         return frozenset(self.inputs) if self.policy.logs_regular else self.back
 
+    def awaits(self, epoch: int) -> frozenset[str]:
+        """The inputs whose barrier `epoch` this task still needs for its part."""
+        if epoch <= self.copied:
+            return frozenset(self._logging.get(epoch, ()))
+        needed = frozenset(self.inputs) if self.policy.copies_at_first else self.regular
+        return needed - self._marked.get(epoch, set())
+
     def on(self, event: TaskEvent) -> list[TaskAction]:
         """Take an event, return what to do, in order. ProtocolError if the driver broke a rule."""
         match event:

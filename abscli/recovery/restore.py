@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from abscli.engine.job import JobOptions, Outcome, run_job
+from abscli.engine.news import News
 from abscli.engine.service import Progress
 from abscli.recovery.planning import inputs, what_changed
 from formats.errors import NoRecovery, OtherJob, StalePlan
@@ -71,6 +72,7 @@ def restore(
     *,
     to: str | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_news: Callable[[News], None] = lambda news: None,
 ) -> Restored:
     """Run the job from the plan's epoch in its store, or in a copy of what it needs at `to`. See `check_plan`."""
     assert plan.store is not None
@@ -88,6 +90,7 @@ def restore(
         dataclasses.replace(options, from_epoch=plan.epoch, kind="restore", take_over=True),
         on_progress,
         verify=lambda: check_plan(plan, store, topology),
+        on_news=on_news,
     )
     manifest = NativeStore(LocalStorage(target)).manifest(outcome.epoch)
     return Restored(

@@ -59,7 +59,7 @@ def plan_spark(
         store=store.path if "://" in store.path else os.path.abspath(store.path),
         query_id=checkpoint.query_id or query_id or "",
         batch=number,
-        newest_begun=max(found.batch for found in evidence.batches),
+        newest_begun=max(evidence.newest_begun, evidence.newest_commit),
         newest_committed=max(evidence.newest_commit, number),
         skipped=tuple(Newer(one.epoch, why_not(one, report)) for one in report.epochs if one.epoch > number),
         next_as_before=next_as_before,
@@ -89,9 +89,7 @@ def _chosen(store: SparkStore, report: StoreReport, batch: int | None) -> int:
     found = next((one for one in report.epochs if one.epoch == batch), None)
     if found is None:
         raise store.no_epoch(batch)
-    own = (layout.commits(batch),)
-    mendable = found.verdict is Status.DAMAGED and all(f.path in own for f in found.findings)
-    if batch in report.restorable or mendable:
+    if batch in report.restorable:
         return batch
     hint = "`abs validate` names every file"
     if newest is not None:
@@ -154,7 +152,7 @@ def _left(made: Rewind, sizes: dict[str, int]) -> Iterator[Left]:
 def _inputs(store: SparkStore, evidence: CheckpointEvidence, batch: int) -> Iterator[InputFolder]:
     """The folders that file sources have read up to a batch, and whether they are there: a query that does not find
     them where they were reads them again from wherever they are now, or does not start."""
-    at = next(found for found in evidence.batches if found.batch == batch)
+    at = next(one for one in evidence.history if one.batch == batch)
     local = isinstance(store.storage, LocalStorage)
     for name, offset in (at.offsets.sources if at.offsets else {}).items():
         upto = is_file_source(offset)

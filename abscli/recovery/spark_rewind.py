@@ -15,17 +15,20 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
+from abscli.check.spark_commits import commit_of
+from abscli.check.spark_logs import contradictions
 from abscli.recovery.spark_relocate import METADATA, move_metadata, move_source_log
 from formats.errors import NoRecovery, NotFound
 from formats.spark import layout, logs, sources
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
-from formats.spark.gather import BatchEvidence, CheckpointEvidence, SourceEvidence
+from formats.spark.gather import BatchEvidence, CheckpointEvidence
 from formats.spark.plan import Moved
 from formats.spark.replay import Chain
 from formats.spark.rocks import parse_zip
+from formats.spark.source_log import SourceEvidence
 
 _OPERATOR = re.compile(rf"{layout.STATE}/\d+/_metadata/metadata")
 """An operator's metadata of version 1."""
@@ -68,14 +71,15 @@ def rewind(
     batch after it runs with the offsets that it had. NoRecovery if the batch's own files do not allow it; whether its
     state is exact is `check_spark`'s to say.
     """
-    known = {found.batch: found for found in evidence.batches}
+    known = {found.batch: found for found in evidence.history}
     at = known.get(batch)
     if at is None or at.offsets is None:
         raise NoRecovery(f"the offsets of batch {batch} cannot be read", path=layout.offsets(batch))
-    if batch > 0 and ((before := known.get(batch - 1)) is None or before.offsets is None):
+    before = evidence.before(batch)
+    if batch > 0 and (before is None or before.offsets is None):
         said = f"the offsets of batch {batch - 1} cannot be read, and Spark does not start from batch {batch} without"
         raise NoRecovery(said, path=layout.offsets(batch - 1), hint="go back further")
-    if (not at.committed or at.commit is None) and batch > evidence.newest_commit:
+    if not evidence.ended(at):
         raise NoRecovery(f"batch {batch} was never committed", path=layout.commits(batch))
     last = known.get(batch + 1) if next_as_before else at
     if last is None or last.offsets is None:
@@ -84,14 +88,18 @@ def rewind(
             path=layout.offsets(batch + 1), hint="leave --keep-in-flight out",
         )  # fmt: skip
     upto = {name: sources.is_file_source(offset) for name, offset in last.offsets.sources.items()}
-    needed, first = _state(checkpoint, evidence, batch)
-    first = min(first, batch - 1)
+    needed, first = _state(checkpoint, evidence, at, before)
+    first = min(first, before.batch if before is not None else batch - 1)
     write = {made.path: made for made in _logs(checkpoint, evidence, known, first, batch, query_id)}
     for name, position in upto.items():
         if position is not None and name in evidence.sources:
             write.update(_entries(checkpoint, evidence.sources[name], position, moves))
+    doubted = contradictions(evidence).keys() - {batch}
+    if before is not None and before.batch in doubted:
+        write.update(_settled(checkpoint, before, at))
+        doubted -= {before.batch}
     nameless = any(_OPERATOR.fullmatch(problem.path) for problem in evidence.problems)
-    keep = _Keep(known, range(first, batch + 1), last.batch, upto, needed, nameless)
+    keep = _Keep(known, range(first, batch + 1), last.batch, upto, needed, nameless, doubted)
     kept, dropped = [], []
     for path in files:
         if _main(path) in write:
@@ -109,7 +117,8 @@ def rewind(
 
 class _Keep:
     """Which files belong to a checkpoint of some batches. begun: the last batch whose offsets are kept; nameless:
-    whether some operator's metadata is lost: where Spark finds none at all, it writes all of them anew."""
+    whether some operator's metadata is lost: where Spark finds none at all, it writes all of them anew; doubted:
+    batches whose logs contradict others."""
 
     def __init__(
         self,
@@ -119,9 +128,10 @@ class _Keep:
         upto: dict[str, int | None],
         needed: set[str],
         nameless: bool,
+        doubted: Set[int],
     ) -> None:
         self.known, self.batches, self.begun, self.upto, self.needed = known, batches, begun, upto, needed
-        self.nameless = nameless
+        self.nameless, self.doubted = nameless, doubted
 
     def why_not(self, path: str) -> str | None:
         """Why a file stays behind; None if it is kept."""
@@ -152,6 +162,8 @@ class _Keep:
         found = self.known.get(number)
         if found is not None and found.offsets is None:
             return "of a batch whose offsets cannot be read"
+        if number in self.doubted and number <= self.batches[-1]:
+            return "of a batch that contradicts others"
         if folder == layout.COMMITS and found is not None and found.commit is None:
             return "cannot be read, and can be done without"
         return None
@@ -183,6 +195,20 @@ def _logs(
         yield Write(layout.METADATA, "the query's id was lost", data)
 
 
+def _settled(checkpoint: Checkpoint, before: BatchEvidence, at: BatchEvidence) -> Iterator[tuple[str, Write]]:
+    """The offsets of the batch before, of which Spark takes the positions alone, with the settings of the batch itself
+    where theirs contradict them."""
+    assert before.offsets is not None
+    assert at.offsets is not None
+    if before.offsets.conf == at.offsets.conf:
+        return
+    path = layout.offsets(before.batch)
+    version, text, *rest = checkpoint.read(path).decode().split("\n")
+    head = {**json.loads(text or "{}"), "conf": at.offsets.conf}
+    data = "\n".join([version, json.dumps(head, separators=(",", ":"), ensure_ascii=False), *rest])
+    yield path, Write(path, "its settings contradict those of other batches", data.encode())
+
+
 def _renewed(checkpoint: Checkpoint, path: str, moves: Sequence[Moved]) -> Write | None:
     """A file that names places: of schemas, or of inputs that have moved."""
     if METADATA.fullmatch(path):
@@ -211,30 +237,35 @@ def _main(path: str) -> str:
     return f"{folder}{slash}{name}"
 
 
-def _chains(evidence: CheckpointEvidence, batch: int, *, clean: bool = False) -> dict[str, Chain]:
-    """By partition the files that lead to the batch's state, damaged snapshots passed over. NoRecovery.
+def _chains(evidence: CheckpointEvidence, batch: BatchEvidence, *, clean: bool = False) -> dict[str, Chain]:
+    """By partition that the batch has, the files that lead to its state, damaged snapshots passed over. NoRecovery.
 
     clean: nothing at all may be wrong with them.
     """
     found: dict[str, Chain] = {}
+    tasks = set(evidence.tasks(batch))
     for part in evidence.partitions:
+        if (part.operator, part.partition) not in tasks:
+            continue
         skip = frozenset(name for name, one in part.evidence.items() if one.file.whole and one.loud)
         try:
-            chain = found[part.folder] = part.files.chain(batch + 1, skip=skip)
+            chain = found[part.folder] = part.files.chain(batch.batch + 1, skip=skip)
         except NotFound as error:
             raise NoRecovery(error.message, path=part.folder, hint="abs validate names the batches to go to") from None
         if clean and any(part.evidence[file.name].problems for file in chain.files):
-            raise NoRecovery(f"batch {batch} is damaged", path=part.folder)
+            raise NoRecovery(f"batch {batch.batch} is damaged", path=part.folder)
     return found
 
 
-def _state(checkpoint: Checkpoint, evidence: CheckpointEvidence, batch: int) -> tuple[set[str], int]:
+def _state(
+    checkpoint: Checkpoint, evidence: CheckpointEvidence, batch: BatchEvidence, before: BatchEvidence | None
+) -> tuple[set[str], int]:
     """The state files that are needed, and the first batch whose state is whole with them. With those of the batch go
     those of the one before, where they are sound: Spark keeps two at the least."""
     chains = [_chains(evidence, batch)]
-    if batch > 0:
+    if before is not None:
         with contextlib.suppress(NoRecovery):
-            chains.insert(0, _chains(evidence, batch - 1, clean=True))
+            chains.insert(0, _chains(evidence, before, clean=True))
     bases = (chain.base.version - 1 if chain.base is not None else 0 for chain in chains[0].values())
     needed = {path for found in chains for path in _needed(checkpoint, found)}
     return needed, max(bases, default=0)
@@ -278,17 +309,3 @@ def _entries(
             for move in moves:
                 data = move_source_log(data, own, move.old, move.new)[0]
             yield own, Write(own, "only a later compaction has the entry", data)
-
-
-def commit_of(evidence: CheckpointEvidence, batch: int) -> bytes:
-    """A commit for a batch that lost its own: its watermark is what the next batch began with. NoRecovery for
-    checkpoint format 2, whose unique ids nothing else says."""
-    after = next((found for found in evidence.batches if found.batch == batch + 1), None)
-    if after is None or after.offsets is None or after.offsets.watermark is None:
-        said = f"commits/{batch} is lost, and batch {batch + 1} does not say the watermark that it left"
-        raise NoRecovery(said, path=layout.commits(batch))
-    if any(found.commit is not None and found.commit.ids is not None for found in evidence.batches):
-        raise NoRecovery(
-            f"commits/{batch} is lost, and with it the unique ids of its state", path=layout.commits(batch)
-        )
-    return b'v1\n{"nextBatchWatermarkMs":%d}' % after.offsets.watermark

@@ -40,6 +40,8 @@ MEANING = {
     Code.TOPOLOGY_MISSING: "without the job graph nothing says whose state this is",
     Code.MANIFEST_UNREADABLE: "what the epoch consists of is not known",
     Code.MISPLACED_KEY: "the task holds keys of another: their later records would miss this state",
+    Code.SINK_PART_MISSING: "rows of the output are lost to its readers; going back before the epoch makes them again",
+    Code.SINK_PART_UNNAMED: "a process that had lost the job showed it, or somebody put it there; readers see its rows",
     Code.STALE_PATH: "it was moved: the engine looks at the old place; a copy made by 'abs restore' has the new one",
 }
 
@@ -304,6 +306,8 @@ def next_command(
         return f"abs inspect {name}{'' if epoch is None else f'@{epoch.epoch}'}"
     if code is Code.UNREFERENCED_FILE:
         return f"abs gc {name}"
+    if code is Code.SINK_PART_UNNAMED:
+        return f"abs run JOB --store {name} --resume"
     if epoch is not None and epoch.verdict is Status.IN_PROGRESS:
         return f"abs inspect {name} --watch"
     newest = report.latest_restorable

@@ -19,6 +19,7 @@ from formats.flink.handles import IncrementalHandle, StreamHandle
 from formats.flink.keyed_tables import Block, KeyedState, Table
 from formats.flink.pairs import PairReader
 from formats.flink.streams import Streams
+from formats.scratch import scratch
 
 _PIECE: Final = 8 << 20
 _ROWS: Final = 16384
@@ -41,7 +42,7 @@ def read(
     own = range(handle.first, handle.first + handle.count)
     wanted = own if groups is None else range(max(own.start, groups.start), min(own.stop, groups.stop))
     tables = [table for table in state.tables if states is None or table.name in states]
-    with tempfile.TemporaryDirectory(prefix="abs-rocksdb-") as folder:
+    with tempfile.TemporaryDirectory(prefix="rocksdb-", dir=scratch()) as folder:
         copy_files(handle, streams, folder)
         merging = _merging(folder)
         with _opened(folder, state.path) as families:

@@ -80,6 +80,10 @@ class Prober:
         self._known.update({(file.path, file.sha256): probe for file, probe in zip(new, probes, strict=True)})
         return {path: self._known[path, sha256] for path, sha256 in wanted}
 
+    def beside(self, storage: Storage) -> Prober:
+        """One that looks as this one does, at files elsewhere."""
+        return Prober(storage, quick=self.quick, progress=self._progress)
+
     def forget(self, path: str) -> None:
         """Look at a file again the next time that it is asked for."""
         self._known = {key: probe for key, probe in self._known.items() if key[0] != path}

@@ -21,6 +21,7 @@ from formats.spark.operators import (
 from formats.spark.schema import StateSchema, parse_schema, schema_path, schema_v3_dir
 from formats.storage import Storage
 
+_UUID = re.compile("-".join(f"[0-9A-Fa-f]{{1,{length}}}" for length in (8, 4, 4, 4, 12)))
 UNREADABLE = (Damaged, UnsupportedVersion, UnsafePath, NotFound)
 
 
@@ -115,13 +116,13 @@ class Checkpoint:
 
     @property
     def query_id(self) -> str | None:
-        """The id that the query keeps for life; None if the file is lost or says nothing."""
+        """The id that the query keeps for life; None if the file is lost or names none that Java would read."""
         try:
             said = logs.parse(self.read(layout.METADATA).decode("utf-8", "replace").strip(), layout.METADATA)
         except UNREADABLE:
             return None
         found = said.get("id")
-        return found if isinstance(found, str) else None
+        return found if isinstance(found, str) and _UUID.fullmatch(found) else None
 
     def offsets(self, batch: int) -> Offsets:
         """What batch N was to read."""

@@ -140,3 +140,19 @@ def expected_partitions(checkpoint: Checkpoint, operator: OperatorInfo, said: in
     if found and all(only_first(family) for family in found):
         return [0]
     return list(range(said or max(store.partitions for store in operator.stores)))
+
+
+_TOLD_BY_STATE = {"dedupe": "__dummy__", "dedupeWithinWatermark": "expiresAtMicros"}
+"""Operators whose values have one column alone, of this name."""
+
+
+def fits(operator: str | None, own: tuple[Family, ...]) -> bool:
+    """Whether state is of the kind that an operator of this name keeps; True where names tell nothing."""
+    joined = all((family.name or "").startswith(("left-", "right-")) for family in own)
+    if operator == "symmetricHashJoin" or (joined and own):
+        return joined and operator in (None, "symmetricHashJoin")
+    values = {tuple(field.name for field in family.schema.value.fields) for family in own}
+    told = [name for name, column in _TOLD_BY_STATE.items() if values == {(column,)}]
+    if operator in _TOLD_BY_STATE:
+        return told == [operator]
+    return operator != "stateStoreSave" or not told

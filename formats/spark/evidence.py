@@ -27,7 +27,7 @@ class FileEvidence:
     """What was found of one state file. problems: of it, or of an SST file that it needs; vouched: a checksum vouches
     for all of its bytes; doubted: it and what is before it do not agree, and neither is known to be the wrong one;
     unread: why what it holds is not read here; since: of a changelog of checkpoint format 2, the oldest version of its
-    lineage."""
+    lineage; records: of a delta or changelog, how many changes it has, None if that is not known."""
 
     file: StateFile
     path: str
@@ -36,6 +36,7 @@ class FileEvidence:
     doubted: str | None = None
     unread: str | None = None
     since: int | None = None
+    records: int | None = None
 
     @property
     def loud(self) -> bool:
@@ -71,8 +72,8 @@ class PartitionEvidence:
         return f"{self.operator}/{self.partition}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What goes between processes: nothing of files of which there is nothing to be said but their names."""
-        plain = [name for name, found in self.evidence.items() if found.plain]
+        """What goes between processes: little of files of which there is nothing to be said."""
+        plain = {name: found.records for name, found in self.evidence.items() if found.plain}
         told = {name: found for name, found in self.evidence.items() if not found.plain}
         return _unpacked, (self.operator, self.partition, self.store, self.folder, self.files, plain, told,
                            self.orphans, self.shapes, self.places, self.unread)  # fmt: skip
@@ -119,14 +120,14 @@ class PartitionEvidence:
 
 
 def _unpacked(
-    operator: int, partition: int, store: str, folder: str, files: PartitionFiles, plain: list[str],
+    operator: int, partition: int, store: str, folder: str, files: PartitionFiles, plain: dict[str, int | None],
     told: dict[str, FileEvidence], orphans: list[str], shapes: bool, places: bool, unread: str | None,
 ) -> PartitionEvidence:  # fmt: skip
     """The inverse of `PartitionEvidence.__reduce__`."""
-    for name in plain:
+    for name, records in plain.items():
         file = files.named(name)
         assert file is not None
-        told[name] = FileEvidence(file, f"{folder}/{name}", vouched=True)
+        told[name] = FileEvidence(file, f"{folder}/{name}", vouched=True, records=records)
     return PartitionEvidence(operator, partition, store, folder, files, told, orphans, shapes, places, unread)
 
 

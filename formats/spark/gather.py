@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import posixpath
 import re
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -13,14 +13,15 @@ from functools import partial
 
 from formats.spark import layout, logs
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
-from formats.spark.codings import Family, expected_partitions, families
+from formats.spark.codings import Family, expected_partitions, families, fits
 from formats.spark.evidence import PartitionEvidence, PartitionWork, Problem, problem_of
 from formats.spark.offsets import Commit, Offsets
 from formats.spark.operators import OperatorInfo, StoreInfo, metadata_path, schema_here
 from formats.spark.probe import probe
 from formats.spark.replay import partition_files
-from formats.spark.sources import is_file_source, parse_source
-from formats.storage import Storage
+from formats.spark.source_log import SourceEvidence, read_source
+from formats.spark.sources import is_file_source
+from formats.storage import Storage, common_name
 
 
 @dataclass(slots=True)
@@ -37,52 +38,53 @@ class BatchEvidence:
 
 
 @dataclass(slots=True)
-class SourceEvidence:
-    """The log of one file source. bases: numbers of compactions that read; there: numbers of entries that read."""
-
-    source: str
-    bases: list[int]
-    there: set[int]
-    problems: dict[int, Problem]
-    folder: str
-
-    @property
-    def any(self) -> bool:
-        """Whether it has a file at all."""
-        return bool(self.there or self.problems)
-
-    def lacking(self, upto: int) -> list[Problem]:
-        """What is wrong with the entries that a query needs to go on from position `upto`: all since a compaction."""
-        at = bisect_right(self.bases, upto)
-        base = self.bases[at - 1] if at else -1
-        out = []
-        for number in range(base + 1, upto + 1):
-            if number in self.there:
-                continue
-            path = f"{self.folder}/{number}"
-            out.append(self.problems.get(number) or Problem("missing-file", path, "is not there", True))
-            if len(out) == 3:
-                break
-        return out
-
-
-@dataclass(slots=True)
 class CheckpointEvidence:
-    """A checkpoint's facts. problems: of no batch; stale: absolute paths that lead elsewhere; expected: the tasks of
-    each batch by its number of partitions; newest_commit: the newest batch with a commit, -1 if there is none; unread:
-    why no state is read."""
+    """A checkpoint's facts. batches: those that are asked for; history: the logs of all; problems: of no batch; stale:
+    absolute paths that lead elsewhere; expected: the tasks of each batch by its number of partitions; names: of
+    stateful operators; newest_commit, newest_begun: the newest batch with a commit, with offsets, -1 if there is none;
+    sparse: whether its logs have the gaps that asynchronous progress tracking leaves; unread: why no state is read."""
 
     root: str
     batches: list[BatchEvidence]
+    history: list[BatchEvidence]
     partitions: list[PartitionEvidence]
     sources: dict[str, SourceEvidence]
     problems: list[Problem]
     stale: list[Problem]
     orphans: list[str]
     expected: dict[int | None, list[tuple[int, int]]]
+    names: dict[int, str | None]
     quick: bool
     newest_commit: int
+    newest_begun: int
+    sparse: bool
     unread: str | None
+
+    @property
+    def stateless(self) -> bool:
+        """Whether there is no stateful operator: then progress may be tracked asynchronously."""
+        return not self.names
+
+    @property
+    def with_ids(self) -> bool:
+        """Whether it is of checkpoint format 2, whose commits and files carry unique ids."""
+        by_commit = any(one.commit is not None and one.commit.ids is not None for one in self.history)
+        return by_commit or any(part.files.with_ids for part in self.partitions)
+
+    def ended(self, batch: BatchEvidence) -> bool:
+        """Whether a batch was done: it has a commit, or the batch after it was begun, which Spark does only then."""
+        return batch.committed or batch.batch < self.newest_begun
+
+    def before(self, batch: int) -> BatchEvidence | None:
+        """The batch whose end another one began with; None where that is lost."""
+        at = bisect_left(self.history, batch, key=lambda one: one.batch)
+        earlier = self.history[at - 1] if at else None
+        return earlier if earlier is not None and (self.sparse or earlier.batch == batch - 1) else None
+
+    def tasks(self, batch: BatchEvidence) -> list[tuple[int, int]]:
+        """The operators and partitions that a batch has state of."""
+        partitions = batch.offsets.partitions if batch.offsets else None
+        return self.expected.get(partitions) or next(iter(self.expected.values()), [])
 
 
 def gather(
@@ -100,7 +102,8 @@ def gather(
     among them (started afresh, so worth it from some thousands of files on).
     """
     numbers = _numbers(checkpoint)
-    batches = [_batch(checkpoint, number) for number in numbers if only is None or only - 1 <= number <= only]
+    history = [_batch(checkpoint, number) for number in numbers]
+    batches = history if only is None else [one for one in history if only - 1 <= one.batch <= only]
     problems = _identity(checkpoint)
     found: list[PartitionEvidence] = []
     stale: list[Problem] = []
@@ -109,15 +112,22 @@ def gather(
     last = max(numbers, default=-1) + 1
     unread = newest.unread if newest is not None else None
     work: list[PartitionWork] = []
+    spare: dict[str, None] = {}  # folders of partitions that no batch has
     metadata = False
     for operator in checkpoint.operators().values():
         metadata |= operator.path is not None
-        problems += _operator(checkpoint, operator)
+        problems += _operator(checkpoint, operator, counts)
         stale += _stale(checkpoint, operator)
         for index, store in enumerate(operator.stores):
             known = _families(checkpoint, operator, store, newest, problems)
+            if operator.path is not None and known is not None and not fits(operator.name, known):
+                message = f"calls operator {operator.id} {operator.name}, and its state is not of that kind"
+                problems.append(Problem("log-mismatch", operator.path, message, True))
             partitions = counts or {store.partitions}
             for partition in checkpoint.partitions(operator.id) if unread is None else ():
+                if counts and partition >= max(counts):
+                    spare.setdefault(f"{layout.STATE}/{operator.id}/{partition}")
+                    continue
                 work.append(
                     PartitionWork(
                         operator.id,
@@ -141,7 +151,7 @@ def gather(
             read += sum(one.file.size for one in evidence.evidence.values())
             progress(read)
     expected: dict[int | None, list[tuple[int, int]]] = {}
-    for batch in batches:
+    for batch in history:
         said = batch.offsets.partitions if batch.offsets else (newest.partitions if newest else None)
         if said not in expected:
             expected[said] = [
@@ -150,19 +160,42 @@ def gather(
                 for partition in expected_partitions(checkpoint, operator, said)
             ]
     orphans = [path for evidence in found for path in evidence.orphans]
+    sources = _sources(checkpoint, history)
+    problems += _ahead(sources, newest)
     return CheckpointEvidence(
         checkpoint.storage.root,
         batches,
+        history,
         found,
-        _sources(checkpoint, batches),
+        sources,
         problems,
         stale,
-        orphans + _leftovers(checkpoint),
+        [*orphans, *spare, *_leftovers(checkpoint)],
         expected,
+        {operator.id: operator.name for operator in checkpoint.operators().values()},
         quick,
         max(checkpoint.batches(layout.COMMITS), default=-1),
+        max(checkpoint.batches(layout.OFFSETS), default=-1),
+        _sparse(checkpoint),
         unread,
     )
+
+
+def _sparse(checkpoint: Checkpoint) -> bool:
+    """Whether batches between others are in neither log and there is no state: asynchronous progress tracking writes
+    both only now and then, and is for queries without state."""
+    numbers = _numbers(checkpoint)
+    return not checkpoint.operators() and len(numbers) > 1 and numbers[-1] - numbers[0] >= len(numbers)
+
+
+def _ahead(sources: dict[str, SourceEvidence], newest: Offsets | None) -> list[Problem]:
+    """What is wrong with entries that no batch has come to yet: Spark reads them all when it starts."""
+    out = []
+    for name, offset in (newest.sources if newest is not None else {}).items():
+        upto = is_file_source(offset)
+        if upto is not None and name in sources:
+            out += sources[name].lacking(sources[name].newest, upto + 1)
+    return out
 
 
 def _counts(checkpoint: Checkpoint) -> Iterator[int]:
@@ -248,11 +281,12 @@ def _identity(checkpoint: Checkpoint) -> list[Problem]:
     except UNREADABLE as error:
         return [_log_problem(error, path)]
     if checkpoint.query_id is None:
-        return [Problem("manifest-unreadable", path, "names no query id", True)]
+        message = "names no query id that is a UUID, and Spark does not start without"
+        return [Problem("manifest-unreadable", path, message, True)]
     return []
 
 
-def _operator(checkpoint: Checkpoint, operator: OperatorInfo) -> list[Problem]:
+def _operator(checkpoint: Checkpoint, operator: OperatorInfo, counts: set[int]) -> list[Problem]:
     """The operator's metadata, read again for what is wrong with it."""
     try:
         found = checkpoint.operator(operator.id)
@@ -260,6 +294,12 @@ def _operator(checkpoint: Checkpoint, operator: OperatorInfo) -> list[Problem]:
     except UNREADABLE as error:
         plain = problem_of(error, metadata_path(operator.id))
         return [plain]
+    from_the_first = checkpoint.batches(layout.OFFSETS)[:1] == [0]  # what was before a repartition may be purged
+    for store in operator.stores:
+        if from_the_first and counts and store.partitions not in counts | {1}:
+            several = " or ".join(str(count) for count in sorted(counts))
+            message = f"gives store {store.name} {store.partitions} partitions, the offsets of all batches {several}"
+            return [Problem("log-mismatch", found.path or "", message, False)]
     return []
 
 
@@ -291,12 +331,14 @@ def _stale(checkpoint: Checkpoint, operator: OperatorInfo) -> list[Problem]:
 
 def _plain(uri: str) -> str:
     """A path or URI so that the same place is written in one way."""
-    return posixpath.normpath(re.sub(r"^file:/*", "/", uri))
+    uri = common_name(re.sub(r"^(file:/*|dbfs:/*(?=.))", lambda lead: "/" if lead[0][0] == "f" else "/dbfs/", uri))
+    scheme, slashes, path = uri.rpartition("://")
+    scheme = {"abfss": "abfs"}.get(scheme, scheme)
+    return scheme + slashes + posixpath.normpath(path)
 
 
 def _sources(checkpoint: Checkpoint, batches: list[BatchEvidence]) -> dict[str, SourceEvidence]:
     """The logs of file sources, each file read once."""
-    found: dict[str, SourceEvidence] = {}
     names = {
         name
         for batch in batches
@@ -304,23 +346,7 @@ def _sources(checkpoint: Checkpoint, batches: list[BatchEvidence]) -> dict[str, 
         for name, offset in batch.offsets.sources.items()
         if is_file_source(offset) is not None
     }
-    for name in sorted(names):
-        folder = f"{layout.SOURCES}/{name}"
-        single, compact = logs.entries(checkpoint.files(folder))
-        evidence = SourceEvidence(name, [], set(), {}, folder)
-        for number, file in [*single.items(), *compact.items()]:
-            path = f"{folder}/{file}"
-            try:
-                data, _ = checkpoint.checked(path)
-                parse_source(data, path)
-            except UNREADABLE as error:
-                evidence.problems[number] = problem_of(error, path)
-                continue
-            if number in compact and file == compact[number]:
-                evidence.bases.append(number)
-            evidence.there.add(number)
-        found[name] = evidence
-    return found
+    return {name: read_source(checkpoint, name) for name in sorted(names)}
 
 
 def _leftovers(checkpoint: Checkpoint) -> list[str]:

@@ -11,6 +11,7 @@ from formats.spark import logs
 
 NEWEST = 2
 CONF = "spark.sql.streaming.stateStore."
+PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 class Offsets(msgspec.Struct, frozen=True):
@@ -60,7 +61,7 @@ class Offsets(msgspec.Struct, frozen=True):
     @property
     def partitions(self) -> int | None:
         """Partitions of state."""
-        text = self.conf.get("spark.sql.shuffle.partitions", "")
+        text = self.conf.get(PARTITIONS, "")
         return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else None
 
     @property

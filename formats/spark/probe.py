@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from formats.errors import Damaged, UnsupportedVersion
 from formats.spark import layout
@@ -11,11 +10,12 @@ from formats.spark.blocks import unpack
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
 from formats.spark.checksums import ChecksumMismatch
 from formats.spark.codings import family_numbers
+from formats.spark.disputes import Dispute
 from formats.spark.evidence import FileEvidence, PartitionEvidence, PartitionWork, Problem, problem_of
 from formats.spark.families import list_items
 from formats.spark.layout import StateFile
 from formats.spark.records import Records
-from formats.spark.replay import PartitionFiles, apply, records_of, rocks_rows
+from formats.spark.replay import PartitionFiles, apply, read_records, records_of, rocks_rows, snapshot_rows
 from formats.spark.rocks import RocksSnapshot, parse_zip
 from formats.spark.row_checks import RowChecks
 from formats.spark.sst import DELETION, SINGLE_DELETION, Entry, parse_sst
@@ -48,32 +48,6 @@ def probe(checkpoint: Checkpoint, work: PartitionWork, files: PartitionFiles, *,
         back *= 2
 
 
-@dataclass(slots=True)
-class _Dispute:
-    """A snapshot and the logs before it that do not agree. snapshot_holds, logs_hold: the next snapshot was made of it,
-    or of them."""
-
-    snapshot: FileEvidence
-    logs: list[FileEvidence]
-    differ: int
-    snapshot_holds: bool = False
-    logs_hold: bool = False
-
-    def settle(self) -> None:
-        """Doubt what may be wrong: none if a file of them is known to be, not what is known to be right."""
-        files = [self.snapshot, *self.logs]
-        if any(file.problems for file in files):
-            return
-        vouched = [file for file in files if file.vouched]
-        if len(vouched) == len(files):
-            vouched = []  # each is what was written, and yet one is not what belongs here
-        if not self.snapshot_holds and self.snapshot not in vouched:
-            self.snapshot.doubted = f"differs in {self.differ} keys from what the files before it lead to"
-        for log in self.logs:
-            if not self.logs_hold and log not in vouched:
-                log.doubted = f"what it leads to differs in {self.differ} keys from {self.snapshot.path}"
-
-
 class _Probe:
     def __init__(
         self, checkpoint: Checkpoint, work: PartitionWork, files: PartitionFiles, quick: bool, names: set[str] | None
@@ -92,7 +66,7 @@ class _Probe:
         self.holding: dict[str, FileEvidence] = {}
         self.families = tuple(f for f in work.families or () if f.opaque is None)
         self.rows = RowChecks(work)
-        self.disputes: list[_Dispute] = []
+        self.disputes: list[Dispute] = []
         self.compared = 0
 
     def run(self) -> PartitionEvidence:
@@ -117,7 +91,8 @@ class _Probe:
                     if sst in self.holding:
                         self.evidence[name].problems += self.holding[sst].problems
             for dispute in self.disputes:
-                dispute.settle()
+                others = [file for file in self.all if not file.whole and not self.evidence[file.name].problems]
+                dispute.settle(others, self._records_again, self._rows_again)
         unread = opaque or next((found.unread for found in self.evidence.values() if found.unread is not None), None)
         if unread is None and self.rows.strange:
             unread = f"{self.folder} has rows of column families that no snapshot names"
@@ -163,6 +138,7 @@ class _Probe:
         state: dict[bytes, bytes] | None = {}
         rival: dict[bytes, bytes] | None = None
         at = 0
+        base: StateFile | None = None
         since: list[FileEvidence] = []
         for file in self.all:
             found = self.evidence[file.name]
@@ -171,10 +147,10 @@ class _Probe:
                 if rows is None or (file.uuid is not None and self.files.whole(file.version) != file):
                     continue
                 if state is not None and at == file.version:
-                    rival = self._compare(found, state, rival, rows, since)
+                    rival = self._compare(found, state, rival, rows, base, since)
                     since = []
                 if not found.problems:
-                    state, at = rows, file.version
+                    state, at, base = rows, file.version, file
                 continue
             records = self._log(file, found)
             if file.uuid is not None and self.files.log(file.version) != file:
@@ -200,11 +176,24 @@ class _Probe:
             found.problems.append(problem_of(error, found.path))
             return None
         found.vouched = vouched or unpacked.checked or self.work.row_checksums
+        found.records = len(records.keys)
         if records.lineage:
             self.files.know(records.lineage)
+            if (message := self._broken(file, records.lineage)) is not None:
+                found.problems.append(Problem("log-mismatch", found.path, message, False))
             found.since = min(version for version, _ in records.lineage)
         self.rows.keep(found, records.keys, records.values)
         return records
+
+    def _broken(self, file: StateFile, lineage: tuple[tuple[int, str], ...]) -> str | None:
+        """How the lineage of a changelog of checkpoint format 2 contradicts its name or the commits; None if not."""
+        version, uuid = max(lineage)
+        if version != file.version - 1:
+            return f"was made of version {version}, and is version {file.version}: it is a copy of another"
+        known = self.files.id_of(version)
+        if self.files.log(file.version) == file and known is not None and known != uuid:
+            return f"was made of version {version} with id {uuid}, and {known} was committed"
+        return None
 
     def _snapshot(self, file: StateFile, found: FileEvidence) -> dict[bytes, bytes] | None:
         if file.kind == "snapshot":
@@ -296,6 +285,7 @@ class _Probe:
         state: dict[bytes, bytes],
         rival: dict[bytes, bytes] | None,
         rows: dict[bytes, bytes],
+        base: StateFile | None,
         since: list[FileEvidence],
     ) -> dict[bytes, bytes] | None:
         """A snapshot holds what the files before it lead to. Where not, one of them is wrong, and not known which.
@@ -315,9 +305,15 @@ class _Probe:
             if rival is not None:
                 self.disputes[-1].snapshot_holds = True
             return None
-        differ = sum(1 for key in state.keys() | rows.keys() if state.get(key) != rows.get(key))
-        self.disputes.append(_Dispute(found, list(since), differ))
+        differ = {key for key in state.keys() | rows.keys() if state.get(key) != rows.get(key)}
+        self.disputes.append(Dispute(found, list(since), base, differ))
         return dict(state)
+
+    def _records_again(self, file: StateFile) -> Records:
+        return read_records(self.checkpoint, self.folder, file, self.work.row_checksums)
+
+    def _rows_again(self, file: StateFile) -> dict[bytes, bytes]:
+        return snapshot_rows(self.checkpoint, self.folder, file, self.work.row_checksums)
 
     def _equal(self, one: dict[bytes, bytes], other: dict[bytes, bytes]) -> bool:
         return one == other or (self.listed and self._plain(one) == self._plain(other))

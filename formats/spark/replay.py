@@ -72,6 +72,8 @@ class PartitionFiles:
         bottom = log is None or at == 0
         behind: set[str] = set()
         at = version + 1
+        if (log := self.log(at)) is not None:
+            names.add(log.name)  # what the next batch changed tells whether it read something
         while (log := self.log(at)) is not None:
             behind.add(log.name)
             if (whole := self.whole(at)) is not None:

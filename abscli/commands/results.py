@@ -1,0 +1,95 @@
+"""Stdout belongs to results: where code runs that is not ours, what it prints goes to stderr.
+
+Functions of a job print, start programs that print, and call libraries that write to descriptor 1; so do Spark and
+Java. So results get a descriptor of their own, which no child process inherits, and descriptor 1 becomes stderr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import NamedTuple, TextIO
+
+
+class _Kept(NamedTuple):
+    """What stdout was. stream: for results; descriptor: a copy of 1, None where that was closed; replaced: the object
+    that `sys.stdout` was if it is another one meanwhile."""
+
+    stream: TextIO
+    descriptor: int | None
+    replaced: TextIO | None
+
+
+_kept: _Kept | None = None
+
+
+def open_standard_streams() -> None:
+    """Those that are closed go nowhere: the next file or connection would have their number, and what is written there
+    would go into it."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            mode = "w" if descriptor else "r"
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+            setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115 - for as long as the process lives
+
+
+def stdout() -> TextIO:
+    """Where results go."""
+    return sys.stdout if _kept is None else _kept.stream
+
+
+def keep_stdout() -> None:
+    """From now on only what is written to `stdout()` reaches the process's stdout."""
+    global _kept
+    if _kept is not None or sys.stdout is None:
+        return
+    sys.stdout.flush()
+    copy = None
+    with contextlib.suppress(OSError):
+        copy = os.dup(1)
+    if copy is not None:
+        _point_to_stderr(1)
+    if copy is not None and _descriptor(sys.stdout) == 1:
+        own = open(os.dup(copy), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)  # noqa: SIM115
+        _kept = _Kept(own, copy, None)
+        if hasattr(sys.stdout, "reconfigure"):
+            sys.stdout.reconfigure(line_buffering=True)
+    else:  # something else stands in for it, as in tests
+        _kept = _Kept(sys.stdout, copy, sys.stdout)
+        sys.stdout = sys.stderr
+
+
+def give_back_stdout() -> None:
+    """Undo `keep_stdout`, for those who call `abs` from a process of theirs."""
+    global _kept
+    if _kept is None:
+        return
+    kept, _kept = _kept, None
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    if kept.descriptor is not None:
+        os.dup2(kept.descriptor, 1)
+        os.close(kept.descriptor)
+    if kept.replaced is not None:
+        sys.stdout = kept.replaced
+    else:
+        with contextlib.suppress(OSError):
+            kept.stream.close()
+
+
+def _descriptor(stream: TextIO) -> int | None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return stream.fileno()
+    return None
+
+
+def _point_to_stderr(descriptor: int) -> None:
+    try:
+        os.dup2(2, descriptor)
+    except OSError:  # stderr is closed
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)

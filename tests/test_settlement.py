@@ -1,0 +1,94 @@
+"""What becomes of a sink's parts: no part is lost, and exactly what belongs to the line is visible."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from abscli.planner.settlement import SinkFacts, Wanted, settle
+from formats.native.facts import SinkFile
+from formats.native.sink import Identity, Stretch, part_name
+
+IDS = ("a" * 32, "b" * 32, "c" * 32)
+SIZE = 7
+
+
+def file(name: str, size: int = SIZE) -> SinkFile:
+    return SinkFile("out", name, size, 1, "0" * 64)
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> tuple[Stretch, ...]:
+    """A line over the epochs 1 to 9: some stretches, each of one attempt, newest first."""
+    ends = sorted(draw(st.sets(st.integers(1, 9), max_size=3)))
+    starts = [1, *(end + 1 for end in ends)]
+    ids = draw(st.permutations(IDS))
+    return tuple(Stretch(ids[i], starts[i], end) for i, end in enumerate(ends))[::-1]
+
+
+def on(line: tuple[Stretch, ...], name: str) -> str | None:
+    epoch = int(name[11:21])
+    return next((stretch.id for stretch in line if stretch.has(epoch)), None)
+
+
+@given(data=st.data(), showing=lines(), line=lines())
+def test_exactly_what_belongs_to_the_line_is_visible_afterwards(
+    data: st.DataObject, showing: tuple[Stretch, ...], line: tuple[Stretch, ...]
+) -> None:
+    names = [part_name(0, epoch) for epoch in range(1, 10)]
+    visible = {name for name in names if data.draw(st.booleans())}
+    made = {(on(showing, name) or "", name) for name in visible}
+    hidden: dict[Identity, str] = {}
+    for id in IDS:
+        for name in names:
+            place = data.draw(st.sampled_from(["", "", "staged", "superseded"]))
+            if place and (id, name) not in made:
+                hidden[id, name] = place
+    staged = {identity: SIZE for identity, place in hidden.items() if place == "staged"}
+    superseded = {identity: SIZE for identity, place in hidden.items() if place == "superseded"}
+    there = made | staged.keys() | superseded.keys()
+    above = data.draw(st.integers(0, 9))
+    due = {
+        (id, name): file(name)
+        for name in names
+        if (id := on(line, name)) is not None and (id, name) in there and int(name[11:21]) > above
+        and data.draw(st.booleans())
+    }  # fmt: skip
+    wanted = Wanted(line, due, above, frozenset(due), frozenset(IDS))
+    plan = settle(SinkFacts(dict.fromkeys(visible, SIZE), staged, superseded, showing), wanted)
+    assert plan.missing == ()
+
+    shown = (made - set(plan.away)) | set(plan.back) | set(plan.reveal)
+    older = {
+        (id, name) for id, name in made | superseded.keys() if int(name[11:21]) <= above and on(line, name) == id
+    }
+    assert shown == due.keys() | older
+    assert len({name for _, name in shown}) == len(shown)
+
+    aside = (superseded.keys() - set(plan.back)) | set(plan.away) | set(plan.aside)
+    waiting = staged.keys() - set(plan.reveal) - set(plan.aside)
+    assert shown | aside | waiting == there
+    after = SinkFacts(
+        dict.fromkeys((name for _, name in shown), SIZE),
+        dict.fromkeys(waiting, SIZE),
+        dict.fromkeys((part for part in aside if part[0]), SIZE),
+        line,
+    )
+    again = settle(after, wanted)
+    assert (again.away, again.back, again.reveal, again.aside, again.missing) == ((), (), (), (), ())
+
+
+def test_a_part_that_is_due_and_has_another_size_or_is_nowhere_stands_against_it() -> None:
+    line = (Stretch(IDS[0], 1, 3),)
+    short, gone = part_name(0, 1), part_name(0, 2)
+    due = {(IDS[0], short): file(short), (IDS[0], gone): file(gone)}
+    sink = SinkFacts({short: SIZE - 1}, {}, {}, line)
+    missing = settle(sink, Wanted(line, due, 0, frozenset(due), frozenset(IDS))).missing
+    assert [(one.file.name, one.size) for one in missing] == [(short, SIZE - 1), (gone, None)]
+
+
+def test_what_an_attempt_whose_epochs_cannot_be_read_has_staged_stays_where_it_is() -> None:
+    name = part_name(0, 4)
+    sink = SinkFacts({}, {(IDS[0], name): SIZE, (IDS[1], name): SIZE}, {}, ())
+    plan = settle(sink, Wanted((), {}, 0, frozenset(), frozenset({IDS[1]})))
+    assert plan.aside == ((IDS[1], name),)
