@@ -29,7 +29,7 @@ complete -c abs -n "__abs_is ''" -a validate -d 'Check that epochs are whole and
 complete -c abs -n "__abs_is ''" -a diff -d 'Compare two epochs: state, positions, logs and job graph'
 complete -c abs -n "__abs_is ''" -a plan-recovery -d 'Plan what must restart, and from where'
 complete -c abs -n "__abs_is ''" -a restore -d 'Carry a recovery plan out'
-complete -c abs -n "__abs_is ''" -a rebuild -d 'Make bookkeeping anew that is lost or damaged, from what is whole'
+complete -c abs -n "__abs_is ''" -a rebuild -d 'Make a store\'s lost or damaged books anew'
 complete -c abs -n "__abs_is ''" -a simulate -d 'Run a job\'s protocol under a seeded scheduler with failures'
 complete -c abs -n "__abs_is ''" -a gc -d 'Remove old epochs, and files that nothing needs'
 complete -c abs -n "__abs_is ''" -a completion -d 'Print the completion script of a shell'

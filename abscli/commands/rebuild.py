@@ -38,10 +38,10 @@ def rebuild(
     quiet: Quiet = False,
     verbose: Verbose = 0,
 ) -> None:
-    """Make bookkeeping anew that is lost or damaged, from what is whole.
+    """Make a store's lost or damaged books anew.
 
-    The store's own file, the records of attempts and the job graphs can be made anew from epochs and from the job's
-    file. Each step is said; --yes does it. What is damaged moves to aside/ in the store, as it is, and nothing is
+    The store's own file, the records of attempts and the job graphs are made from epochs that are whole and from the
+    job's file. Each step is said; --yes does it. What is damaged moves to aside/ in the store, as it is, and nothing is
     removed. State, logs and manifests are never made up: epochs of which they are lost or damaged stay so.
     """
     import contextlib

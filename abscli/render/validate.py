@@ -311,7 +311,7 @@ def next_command(
     if epoch is not None and epoch.verdict is Status.IN_PROGRESS:
         return f"abs inspect {name} --watch"
     newest = report.latest_restorable
-    books = path is not None and not path.startswith("epochs/")
+    books = path is not None and path.startswith(("abs-store.json", "attempts/", "topologies/"))
     if format == "abs" and (newest is None or books):
         return f"abs rebuild {name} --job JOB"
     return f"abs plan-recovery {name}{'' if newest is None else f'@{newest}'} --out plan.json"
