@@ -31,6 +31,7 @@ _abs() {
                 diff) valued='--operator --out --uids --uid --search --path-map --format -o --output' ;;
                 plan-recovery) valued='--topology --failed --strategy --distrust --epoch --parallelism --query-id --out --search --path-map --format -o --output' ;;
                 restore) valued='--job --to --engine --master --until --policy -o --output' ;;
+                rebuild) valued='--job -o --output' ;;
                 simulate) valued='--example --runs --seed --policy --crash --records --subtasks --worlds --out -o --output' ;;
                 gc) valued='--keep --older-than --min-age -o --output' ;;
                 completion) valued='' ;;
@@ -43,7 +44,7 @@ _abs() {
     case $command in
         '')
             options='-q --quiet -v --verbose --version -h --help'
-            choices='demo topology run inspect state validate diff plan-recovery restore simulate gc completion'
+            choices='demo topology run inspect state validate diff plan-recovery restore rebuild simulate gc completion'
             ;;
         demo)
             options='--master -o --output -q --quiet -v --verbose -h --help'
@@ -56,7 +57,7 @@ _abs() {
             esac
             ;;
         topology)
-            options='-o --output -q --quiet -v --verbose -h --help'
+            options='-o --output --check -q --quiet -v --verbose -h --help'
             case $prev in
                 -o|--output) kind=option-choice choices='table json ndjson dot mermaid svg' ;;
                 *)
@@ -65,7 +66,7 @@ _abs() {
             esac
             ;;
         run)
-            options='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --resume --from-epoch --take-over --accept-missing-parts -o --output -q --quiet -v --verbose -h --help'
+            options='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --resume --from-epoch --take-over --accept-missing-parts --dry-run -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --store) kind=option-directory ;;
                 --interval) kind=value ;;
@@ -186,6 +187,16 @@ _abs() {
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=file
+                    ;;
+            esac
+            ;;
+        rebuild)
+            options='--job -y --yes -o --output -q --quiet -v --verbose -h --help'
+            case $prev in
+                --job) kind=option-file ;;
+                -o|--output) kind=option-choice choices='table json ndjson' ;;
+                *)
+                    ((count == 0)) && kind=directory
                     ;;
             esac
             ;;

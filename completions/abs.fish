@@ -29,6 +29,7 @@ complete -c abs -n "__abs_is ''" -a validate -d 'Check that epochs are whole and
 complete -c abs -n "__abs_is ''" -a diff -d 'Compare two epochs: state, positions, logs and job graph'
 complete -c abs -n "__abs_is ''" -a plan-recovery -d 'Plan what must restart, and from where'
 complete -c abs -n "__abs_is ''" -a restore -d 'Carry a recovery plan out'
+complete -c abs -n "__abs_is ''" -a rebuild -d 'Make a store\'s lost or damaged books anew'
 complete -c abs -n "__abs_is ''" -a simulate -d 'Run a job\'s protocol under a seeded scheduler with failures'
 complete -c abs -n "__abs_is ''" -a gc -d 'Remove old epochs, and files that nothing needs'
 complete -c abs -n "__abs_is ''" -a completion -d 'Print the completion script of a shell'
@@ -44,6 +45,7 @@ complete -c abs -n '__abs_is demo' -s h -l help -d 'Show this message and exit'
 # abs topology
 complete -c abs -n '__abs_is topology' -F
 complete -c abs -n '__abs_is topology' -s o -l output -r -f -a 'table json ndjson dot mermaid svg' -d 'Form of the graph on stdout'
+complete -c abs -n '__abs_is topology' -l check -d 'Also find what \'abs run\' would refuse; imports the job\'s modules and looks for its input'
 complete -c abs -n '__abs_is topology' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is topology' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is topology' -s h -l help -d 'Show this message and exit'
@@ -63,6 +65,7 @@ complete -c abs -n '__abs_is run' -l resume -d 'Start from the newest whole epoc
 complete -c abs -n '__abs_is run' -l from-epoch -r -f -d 'Start from this epoch'
 complete -c abs -n '__abs_is run' -l take-over -d 'Write sinks that another store has written since; what is not of this one\'s line is set aside in superseded/'
 complete -c abs -n '__abs_is run' -l accept-missing-parts -d 'Go on although parts of the output that belong to it are gone'
+complete -c abs -n '__abs_is run' -l dry-run -d 'Check the job, the store and the sinks, say what would be done, and stop'
 complete -c abs -n '__abs_is run' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
 complete -c abs -n '__abs_is run' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is run' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
@@ -169,6 +172,15 @@ complete -c abs -n '__abs_is restore' -s o -l output -r -f -a 'table json ndjson
 complete -c abs -n '__abs_is restore' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is restore' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is restore' -s h -l help -d 'Show this message and exit'
+
+# abs rebuild
+complete -c abs -n '__abs_is rebuild' -f -a '(__fish_complete_directories)'
+complete -c abs -n '__abs_is rebuild' -l job -r -F -d 'Topology file of the job, for its graph, its name and its directory where they are lost'
+complete -c abs -n '__abs_is rebuild' -s y -l yes -d 'Do it; without, nothing is changed'
+complete -c abs -n '__abs_is rebuild' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
+complete -c abs -n '__abs_is rebuild' -s q -l quiet -d 'Print results and errors only'
+complete -c abs -n '__abs_is rebuild' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
+complete -c abs -n '__abs_is rebuild' -s h -l help -d 'Show this message and exit'
 
 # abs simulate
 complete -c abs -n '__abs_is simulate' -F

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from formats.disk import writing
 from formats.errors import FormatError
 from formats.storage import UNFINISHED
 from formats.values import plain
@@ -42,9 +43,10 @@ class RowsFile:
         self._stack = ExitStack()
 
     def __enter__(self) -> RowsFile:
-        folder = os.path.dirname(os.path.abspath(self._path))
-        self._temporary = os.path.join(folder, UNFINISHED + secrets.token_hex(8))
-        fd = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)  # less umask
+        with writing(self._path):
+            folder = os.path.dirname(os.path.abspath(self._path))
+            self._temporary = os.path.join(folder, UNFINISHED + secrets.token_hex(8))
+            fd = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)  # less umask
         try:
             raw = self._stack.enter_context(open(fd, "wb"))
             with self._told():
@@ -77,7 +79,8 @@ class RowsFile:
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
         try:
-            yield
+            with writing(self._path):
+                yield
         except pa.ArrowException as error:
             said = f"cannot be written as {self._ending[1:]}: {str(error).splitlines()[0]}"
             raise BadExport(said, path=self._path) from None

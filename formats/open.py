@@ -9,12 +9,13 @@ import contextlib
 import importlib
 import itertools
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from formats.errors import FormatError, NotFound, OtherFormat
-from formats.storage import LocalStorage, Storage, open_storage
+from formats.storage import ArrowStorage, LocalStorage, Storage, open_storage
 from formats.view import CheckpointStore, StateFacts, Status
 
 if TYPE_CHECKING:
@@ -168,15 +169,27 @@ def open_native(path: str, format: str | None = None, *, purpose: str) -> Native
     """A store that abs wrote; OtherFormat for another. purpose: what needs it, as in `abs restore needs ...`."""
     from formats.native.reader import NativeStore
 
+    return NativeStore(_native(path, format, purpose))
+
+
+def native_storage(path: str, *, purpose: str) -> LocalStorage | None:
+    """Where a store that abs wrote lies, be it without its own file; None for one behind a URI. Raises as
+    `open_native`."""
+    storage = _native(path, None, purpose)
+    return storage if isinstance(storage, LocalStorage) else None
+
+
+def _native(path: str, format: str | None, purpose: str) -> LocalStorage | ArrowStorage:
     storage = open_storage(path)
     found = recognise(storage, format).name
-    if found != NativeStore.format:
+    if found != "abs":
+        where = shlex.quote(path)
         raise OtherFormat(
             f"{purpose} needs a store that abs wrote; this is one of {found.capitalize()}'s",
             path=path,
-            hint="`abs inspect`, `abs validate`, `abs state` and `abs diff` read it",
+            hint=f"`abs inspect {where}`, `abs validate {where}` and `abs plan-recovery {where}` read it",
         )
-    return NativeStore(storage)
+    return storage
 
 
 def resolve_epoch(store: CheckpointStore, epoch: int | str | None) -> int:
@@ -193,7 +206,8 @@ def resolve_epoch(store: CheckpointStore, epoch: int | str | None) -> int:
             raise no_epoch(store.path, epoch, numbers)
         return epoch
     if latest is None:
-        raise NotFound("no complete epoch", path=store.path, hint="`abs inspect` shows the ones that were begun")
+        hint = f"`abs inspect {shlex.quote(store.path)}` shows the ones that were begun"
+        raise NotFound("no complete epoch", path=store.path, hint=hint)
     return latest
 
 

@@ -17,6 +17,7 @@ import stat
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from formats.disk import writing
 from formats.errors import Damaged, FormatError, NotFound, Unreachable, UnsafePath
 
 if TYPE_CHECKING:
@@ -123,6 +124,10 @@ class LocalStorage:
 
     def put(self, path: str, data: bytes | memoryview, *, replace: bool = False) -> None:
         full = self.local_path(path)
+        with writing(full, memoryview(data).nbytes):
+            self._put(full, data, replace=replace)
+
+    def _put(self, full: str, data: bytes | memoryview, *, replace: bool) -> None:
         folder = os.path.dirname(full)
         self._make(folder)
         temporary = os.path.join(folder, UNFINISHED + secrets.token_hex(8))
@@ -178,6 +183,17 @@ class LocalStorage:
                 self._made.discard(folder)
                 self._checked.discard(folder)
                 folder = os.path.dirname(folder)
+
+    def move(self, path: str, to: str) -> None:
+        """Give what lies there, whatever it is, another name, durably; FileExistsError if something has that name."""
+        source, target = self.local_path(path), self.local_path(to)
+        with writing(target):
+            self._make(os.path.dirname(target))
+            if os.path.lexists(target):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+            os.rename(source, target)
+        _sync_folder(os.path.dirname(target))
+        _sync_folder(os.path.dirname(source))
 
     def _make(self, folder: str) -> None:
         if folder in self._made and os.path.isdir(folder):

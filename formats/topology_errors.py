@@ -42,6 +42,19 @@ class TopologyErrors(FormatError):
         return TopologyErrors, (self.errors,)
 
 
+@dataclass(frozen=True, slots=True)
+class OperatorFault:
+    """What stands against an operator though its entry is well formed; who finds it knows no lines.
+
+    keys: below the operator's id, such as `("source", "type")`, or `("from", "words")` for an input; hint: what to do.
+    """
+
+    operator: str
+    keys: tuple[str, ...]
+    message: str
+    hint: str | None = None
+
+
 class Place(Protocol):
     """Anything with a position; line and column count from 1."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 
 from formats import topology_values as read
 from formats.bounds import read_user_file
 from formats.errors import UnsupportedVersion
 from formats.topology import Kind, Operator, Topology
-from formats.topology_errors import Findings, TopologyError, TopologyErrors
+from formats.topology_errors import Findings, OperatorFault, TopologyError, TopologyErrors
 from formats.topology_nodes import Mapping, Node, Scalar, Spot, read_nodes
 from formats.topology_operators import Draft, read_operator
 from formats.topology_rules import check_graph
@@ -20,20 +21,24 @@ MAX_PARALLELISM = 128
 MAX_BYTES = 64 * 2**20
 KEYS = ("version", "job", "parallelism", "max_parallelism", "operators")
 
+Check = Callable[[Topology], Iterable[OperatorFault]]
+"""What else must hold of a topology, such as that it can be run. It is asked also where the file has findings of its
+own, of the operators and edges that are whole, so that everything is said at once."""
 
-def parse_topology(path: str | os.PathLike[str]) -> Topology:
-    """The topology in the file `path`.
+
+def parse_topology(path: str | os.PathLike[str], check: Check | None = None) -> Topology:
+    """The topology in the file `path`; check: findings beyond those of the file itself.
 
     Raises TopologyErrors with every finding, UnsupportedVersion, and FormatError for a file that is missing or cannot
     be read (not NotFound: that speaks of stores and epochs).
     """
     name = os.fspath(path)
     data = read_user_file(name, MAX_BYTES, hint="give a topology file, YAML or JSON")
-    return parse_topology_bytes(data, name)
+    return parse_topology_bytes(data, name, check)
 
 
-def parse_topology_bytes(data: bytes, name: str) -> Topology:
-    """The topology that `data` holds; name: of the file, for messages. Raises as `parse_topology` does."""
+def parse_topology_bytes(data: bytes, name: str, check: Check | None = None) -> Topology:
+    """The topology that `data` holds; name: of the file, for messages. The rest is as of `parse_topology`."""
     findings = Findings(name)
     if len(data) > MAX_BYTES:
         findings.fatal(Spot(1, 1), f"more than {MAX_BYTES} bytes, too many for a topology")
@@ -48,6 +53,11 @@ def parse_topology_bytes(data: bytes, name: str) -> Topology:
     drafts = _read_operators(root, findings)
     at = root.pairs["operators"][0] if "operators" in root.pairs else root
     edges = check_graph(drafts, at, findings) if drafts else ()
+    if check is not None:
+        whole = {id: draft for id, draft in drafts.items() if _is_whole(draft)}
+        between = tuple(edge for edge in edges if edge.source in whole and edge.target in whole)
+        for fault in check(Topology(job_name or "", tuple(map(_operator, whole.values())), between, VERSION)):
+            findings.add(drafts[fault.operator].place(fault.keys), fault.message, fault.hint)
     findings.raise_any()
     return Topology(job_name or "", tuple(map(_operator, drafts.values())), edges, VERSION)
 
@@ -104,6 +114,12 @@ def _read_operators(root: Mapping, findings: Findings) -> dict[str, Draft]:
 
 def _too_many(what: str, parallelism: int, limit: int) -> tuple[str, str]:
     return f"{what} {parallelism} is above max_parallelism {limit}", f"set max_parallelism to {parallelism} or more"
+
+
+def _is_whole(draft: Draft) -> bool:
+    """Whether an operator can be made of it, though it may have findings."""
+    wanted = (draft.kind, draft.parallelism, draft.max_parallelism, draft.key)
+    return all(value is not None for value in wanted) and not draft.inputs_broken and not draft.outputs_broken
 
 
 def _operator(draft: Draft) -> Operator:

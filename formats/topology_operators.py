@@ -59,7 +59,8 @@ class Input:
 @dataclass(slots=True)
 class Draft:
     """One operator as read. kind None: not known; key None: broken; parallelism None: broken, here or where the
-    default stands; inputs_broken: `from` has entries that could not be read."""
+    default stands; inputs_broken: `from` has entries that could not be read; outputs_broken: so has a
+    `reduce`; entry: the operator's mapping."""
 
     id: str
     at: Scalar
@@ -74,10 +75,26 @@ class Draft:
     function: str | None = None
     key: tuple[str, ...] | None = ()
     aggregates: tuple[Aggregate, ...] = ()
+    outputs_broken: bool = False
     emit: Emit | None = None
     connector: dict[str, Any] | None = None
     deterministic: bool = True
     ordered_output: bool = False
+    entry: Node | None = None
+
+    def place(self, keys: tuple[str, ...]) -> Node:
+        """Where the value under these keys stands, as far down as they lead; an input by its operator's id."""
+        if keys[:1] == ("from",):
+            named = [given.at for given in self.inputs if given.source in keys[1:]]
+            return named[0] if named else self.inputs_at or self.at
+        place: Node = self.at
+        node = self.entry
+        for key in keys:
+            if not isinstance(node, Mapping) or key not in node.pairs:
+                break
+            at, node = node.pairs[key]
+            place = at if isinstance(node, Mapping) else node
+        return place
 
 
 def read_operator(
@@ -98,6 +115,7 @@ def read_operator(
         findings.add(node, f"{where} must be a mapping, not {read.describe(node)}", hint)
         draft.kind, draft.inputs_broken = None, True
         return draft
+    draft.entry = node
     read.only(node, (*MARKS, *KINDS), where, findings)
     for mark, (at, value) in node.pairs.items():
         if mark in _MARKS:
@@ -280,6 +298,7 @@ def _reduce(draft: Draft, node: Node, what: str, findings: Findings) -> None:
     if not any(name not in ("key", "emit") for name in options.pairs):
         findings.add(options, f"{what} has no output", 'for example n: {count: "*"}')
     draft.aggregates = tuple(output for output in outputs if output is not None)
+    draft.outputs_broken = None in outputs
     for output in draft.aggregates:
         if output.name in (draft.key or ()):
             at = options.pairs[output.name][0]

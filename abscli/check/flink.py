@@ -134,7 +134,8 @@ def beyond_repair(evidence: EpochEvidence) -> str | None:
     """Why not even a rewritten copy could be restored, or is not known to be, in words; None if one can: every byte is
     there somewhere."""
     if evidence.metadata is None:
-        return evidence.problem or "it has no _metadata: it was never completed"
+        cannot = f"its _metadata cannot be read: {evidence.problem}"
+        return cannot if evidence.problem else "it has no _metadata: it was never completed"
     lost = [finding for file in evidence.files if file.lost and (finding := _file(file)) is not None]
     lost += [Finding(Code(p.code), p.task, p.channel, p.path, p.message) for p in evidence.problems]
     lost += _key_groups(evidence)

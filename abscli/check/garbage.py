@@ -23,6 +23,11 @@ from formats.native.remove import Leftover, is_unfinished, remove_epoch, stored_
 from formats.storage import LocalStorage
 from formats.view import EpochFacts, Status
 
+KEEP = 10
+"""Complete epochs that stay unless told otherwise."""
+MIN_AGE = 3600.0
+"""Seconds that a file which nothing refers to stays unless told otherwise: somebody may be about to refer to it."""
+
 
 class EpochGoes(msgspec.Struct, frozen=True):
     """An epoch that may go. bytes, files: what goes with it; spared: files that stay for epochs that are kept."""

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from abscli.commands.coercion import lighten
-from abscli.commands.options import Quiet, Verbose
+from abscli.commands.options import WORDS, Quiet, Verbose
 from abscli.commands.overview import COMMANDS, overview, width
 from abscli.commands.results import keep_stdout
 
@@ -35,6 +35,11 @@ class AbsCommand(TyperCommand):
                 own = f"ABS_{name}_{param.name}".upper().replace("-", "_")
                 param.envvar = [own, param.envvar]
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As Typer does; the words stay with the context, for commands that say how they are to be given again."""
+        ctx.meta[WORDS] = tuple(args)
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
     def invoke(self, ctx: Any) -> Any:
         """Runs it; stdout is for its results alone."""
         if self.name in RUN_OTHERS_CODE:

@@ -8,7 +8,7 @@ import typer
 
 from abscli.commands import exits
 from abscli.commands.options import OutputForm, Quiet, Verbose, duration
-from abscli.commands.output import Output, emit_json, emit_ndjson, emit_text, plain_ascii, progress, width
+from abscli.commands.output import Output, emit_json, emit_marked, emit_ndjson, plain_ascii, progress, width
 
 EXAMPLES = (
     ("abs gc snapshots", "What would go if the newest 10 complete epochs stay; nothing is changed."),
@@ -64,7 +64,7 @@ def gc(
     if not isinstance(storage, LocalStorage):
         raise typer.BadParameter("stores behind a URI are read-only", param_hint="'PATH'")
     if not yes and lock.held(storage):
-        raise StoreInUse("a job runs on it, and removes epochs itself", path=path, hint="see `abs run --keep`")
+        raise StoreInUse("a job runs on it, and removes epochs itself: as many as its --keep says stay", path=path)
     with lock.exclusive(storage) if yes else contextlib.nullcontext(), progress() as show:
         store.held_by_us = yes
         show("looking for what nothing needs")
@@ -77,8 +77,8 @@ def gc(
         options += [f"--older-than {older_than:g}s"] if older_than is not None else []
         options += [f"--min-age {min_age:g}s"] if min_age != 3600 else []
         command = render.carry_out_command(path, options)
-        emit_text(render.text(removal, store=path, job=store.job, removed=yes, command=command, width=width(),
-                              ascii=plain_ascii()))  # fmt: skip
+        emit_marked(render.text(removal, store=path, job=store.job, removed=yes, command=command, width=width(),
+                                ascii=plain_ascii()))  # fmt: skip
         return
     result = render.to_json(removal, store=path, job=store.job, keep=keep, removed=yes)
     emit_json(result) if output is Output.JSON else emit_ndjson(*render.items(result))

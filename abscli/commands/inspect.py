@@ -65,7 +65,7 @@ def inspect(
     and tasks with their files, channels with their counters, logs, source positions and durations. Only facts are
     read, not the state itself; what a format does not tell is shown as unknown.
     """
-    from abscli.commands.output import emit_json, emit_ndjson, emit_text, note, plain_ascii, width
+    from abscli.commands.output import emit_json, emit_marked, emit_ndjson, note, plain_ascii, width
     from abscli.render import inspect as render
     from abscli.render import inspect_flink
     from abscli.render.inspect_page import StorePage, epoch_json, items, store_json
@@ -90,7 +90,7 @@ def inspect(
                 else view.store_text(page, width=columns, ascii=ascii)
             )
             if shown != (shown := text):
-                emit_text((CLEAR if watch and sys.stdout.isatty() else "") + text)
+                emit_marked((CLEAR if watch and sys.stdout.isatty() else "") + text)
         else:
             result = epoch_json(one) if one else store_json(page)
             if not watch or shown != (shown := repr(result)):

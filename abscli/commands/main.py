@@ -66,6 +66,7 @@ def _print_overview() -> int:
 def _report(error: BaseException, args: list[str]) -> int:
     """Says on stderr what went wrong, as one JSON object if that form was asked for; returns the exit code."""
     from abscli.commands import exits, output
+    from abscli.commands.ways_out import way_out
     from abscli.render.columns import clean
 
     known = exits.fault(error)
@@ -75,6 +76,7 @@ def _report(error: BaseException, args: list[str]) -> int:
         output.say("".join(traceback.format_exception(error)).rstrip())
     message, hint = _message(error, known.code)
     path = _path(error)
+    hint = way_out(error, path, args) or hint
     if wanted_form(args, os.environ) in ("json", "ndjson"):
         import json
 
@@ -93,9 +95,9 @@ def _report(error: BaseException, args: list[str]) -> int:
         message = f"{path or 'input'} does not hold: {message.count(chr(10)) + 1} errors\n{message}"
     first, *rest = (clean(line) for line in message.split("\n"))  # it may quote what a damaged file says
     output.say("\n".join([f"{bold}abs: error:{plain} {first}", *rest]))
-    for finding in _findings(error):
-        if finding["hint"] and not hint:
-            output.say(f"hint: line {finding['line']}: {finding['hint']}")
+    hints = [f"hint: line {found['line']}: {found['hint']}" for found in _findings(error) if found["hint"] and not hint]
+    for line in dict.fromkeys(hints):
+        output.say(line)
     if hint:
         output.say(f"hint: {clean(hint)}")
     return known.code
@@ -110,8 +112,7 @@ def _message(error: BaseException, code: int) -> tuple[str, str | None]:
     if isinstance(error, TyperException):
         return _sentence(error.format_message()), _usage_hint(error)
     if isinstance(error, OSError) and code != 1:
-        hint = "run it as a user who may, such as the job's own" if isinstance(error, PermissionError) else None
-        return error.strerror or str(error), getattr(error, "hint", hint)
+        return error.strerror or str(error), getattr(error, "hint", _system_hint(error))
     if isinstance(error, MemoryError):
         from formats.bounds import too_much
 
@@ -123,6 +124,20 @@ def _message(error: BaseException, code: int) -> tuple[str, str | None]:
             "this is a bug; run with -vv for the traceback",
         )
     return str(error), getattr(error, "hint", None)
+
+
+def _system_hint(error: OSError) -> str | None:
+    """What to do about an error of the system, where its kind tells."""
+    from abscli.commands import exits
+
+    if isinstance(error, PermissionError):
+        return "run it as a user who may, such as the job's own"
+    folder = os.path.dirname(os.path.abspath(path)) if (path := _path(error)) else ""
+    if isinstance(error, FileNotFoundError) and folder and not os.path.isdir(folder):
+        return f"there is no directory {folder}: make it, or name a file elsewhere"
+    if exits.fault(error).code == exits.STOPPED and folder:
+        return f"make room where {path} lies, then run the same command again"
+    return None
 
 
 def _findings(error: BaseException) -> list[dict[str, Any]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 COMPLETES: dict[str, str] = {"JOB": "file", "FILE": "file", "PLAN": "file", "PATH": "directory",
                              "REF": "directory", "DIR": "directory"}
 """What a shell offers for a value, by the metavar."""
+
+WORDS = "abscli.words"
+"""Where a command's own words stand in the `meta` of its context."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhd])?")
@@ -132,6 +137,22 @@ Failed = Annotated[
     list[str] | None,
     typer.Option("--failed", metavar="TASK", help="A task that has died, such as counts/1; repeatable."),
 ]
+
+
+def words_again(context: typer.Context, without: Mapping[str, int]) -> str:
+    """What was typed after the command's name, as a shell takes it: so that a hint repeats every option that was given.
+
+    without: options that are left out, with how many words each takes after it.
+    """
+    kept, words = [], iter(context.meta[WORDS])
+    for word in words:
+        option, equals, _ = word.partition("=")
+        if option not in without:
+            kept.append(word)
+        elif not equals:
+            for _ in range(without[option]):
+                next(words, None)
+    return shlex.join(kept)
 
 
 def looking(

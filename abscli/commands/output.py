@@ -61,6 +61,13 @@ def emit_line(item: Mapping[str, Any]) -> None:
     _write(_dumped(item) + b"\n")
 
 
+def emit_marked(text: str) -> None:
+    """Text for people in which statuses are marked: in colour, where stdout shows colours."""
+    from abscli.render.columns import coloured
+
+    emit_text(coloured(text) if colour(sys.stdout) else text)
+
+
 def emit_text(text: str) -> None:
     """Text for people, ending in one newline; what stdout's encoding lacks is escaped."""
     encoding = getattr(stdout(), "encoding", None) or "utf-8"
@@ -207,6 +214,9 @@ def _write(*chunks: bytes) -> None:
             buffer.flush()
     except BrokenPipeError:
         _silence(stream)
+    except OSError as error:
+        error.filename = error.filename or "stdout"
+        raise
 
 
 def _silence(stream: TextIO) -> None:

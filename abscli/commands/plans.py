@@ -39,7 +39,10 @@ def write_plan(
     if out is not None:
         from pathlib import Path
 
-        Path(out).write_bytes(encoded)
+        from formats.disk import writing
+
+        with writing(out, len(encoded)):
+            Path(out).write_bytes(encoded)
     show_plan(encoded, form, text, lines)
     if out is not None and form is Output.TABLE:
         note(f"plan written to {out}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,12 +18,18 @@ from abscli.commands.options import (
     Quiet,
     Verbose,
     positive_duration,
+    words_again,
 )
 from abscli.commands.output import Output, note, warn
+
+if TYPE_CHECKING:
+    from abscli.engine.job import JobOptions
+    from formats.topology import Topology
 
 EXAMPLES = (
     ("abs run job.yaml --store snapshots", "Runs the job on this machine's cores, with a snapshot every second."),
     ("abs run job.yaml --store snapshots --resume", "Goes on from the newest whole epoch."),
+    ("abs run job.yaml --store snapshots --dry-run", "Says what is in the way, or what would be done."),
     ("abs run job.yaml --store snapshots --engine inline --interval 10s", "In one process, without a JVM."),
 )
 EXIT_STATUS = exits.status(
@@ -42,6 +48,7 @@ EXIT_STATUS = exits.status(
 
 
 def run(
+    context: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB", help="Topology file; functions are found beside it.")],
     store: Annotated[str, typer.Option("--store", metavar="PATH", help="Directory of the checkpoint store.")],
     interval: Annotated[
@@ -83,6 +90,10 @@ def run(
         bool,
         typer.Option("--accept-missing-parts", help="Go on although parts of the output that belong to it are gone."),
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Check the job, the store and the sinks, say what would be done, and stop."),
+    ] = False,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
@@ -100,6 +111,9 @@ def run(
     A sink belongs to one store at a time, and no two jobs write it at once. Before the job starts, the parts of the
     output that the kept epochs name are looked for; where one is gone the run is refused.
 
+    --dry-run says all at once that a run would be refused for: functions that do not load, connectors and kinds of
+    operators that cannot be run, input and columns that are not there, a store or sinks of another job.
+
     Where stderr is no terminal, a line an epoch says when it was complete, how long it took, and how many records were
     read and bytes written. What functions of the job print goes there too: stdout has the result alone. When several
     epochs in a row exceed --epoch-timeout, a warning names the tasks that are slow.
@@ -110,24 +124,34 @@ def run(
     from abscli.commands.running import (
         again_json,
         again_text,
+        check_directory,
         emit_result,
         job_progress,
         note_taken_over,
         warn_of_repeats,
     )
     from abscli.engine.job import JobOptions, run_job
+    from abscli.engine.runnable import all_faults, graph_faults
     from formats.topology_file import parse_topology
 
     if resume and from_epoch is not None:
         raise typer.BadParameter("--resume and --from-epoch exclude each other", param_hint="'--resume'")
-    topology = parse_topology(job)
+    check_directory(store, "--store")
+    again = words_again(context, {"--store": 1, "--resume": 0, "--from-epoch": 1, "--dry-run": 0})
+    directory = os.path.dirname(os.path.abspath(job))
+    # Workers of a cluster may have what this machine lacks: there a run finds out by itself.
+    here = dry_run or engine is Engine.INLINE or master.startswith("local")
+    from_start = not resume and not from_epoch
+    topology = parse_topology(
+        job, lambda graph: all_faults(graph, directory, from_start=from_start) if here else graph_faults(graph)
+    )
     if resume:
         from_epoch = _newest(store)
     if from_epoch:
         warn_of_repeats(store, from_epoch)
     options = JobOptions(
-        directory=os.path.dirname(os.path.abspath(job)),
-        job_hint=_again(job, engine),
+        directory=directory,
+        job_hint=again,
         engine=engine,
         master=master,
         workers=workers,
@@ -140,6 +164,9 @@ def run(
         take_over=take_over,
         accept_missing=accept_missing_parts,
     )
+    if dry_run:
+        _rehearse(topology, store, options, words_again(context, {"--dry-run": 0}), output)
+        return
     with job_progress(topology.job) as show:
         outcome = run_job(topology, store, options, show, on_news=show.news)
     how = "finished" if outcome.finished else "stopped"
@@ -157,13 +184,32 @@ def run(
     emit_result(result, text, output)
     note_taken_over(outcome.taken_over)
     if not outcome.finished:
-        note(f"next: abs run {_again(job, engine)} --store {shlex.quote(store)} --resume")
+        note(f"next: abs run {again} --store {shlex.quote(store)} --resume")
     if outcome.signal is not None:
         raise typer.Exit(128 + outcome.signal)
 
 
-def _again(job: str, engine: Engine) -> str:
-    return shlex.quote(job) + (" --engine inline" if engine is Engine.INLINE else "")
+def _rehearse(topology: Topology, store: str, options: JobOptions, words: str, form: Output) -> None:
+    """What a run would do; raises what it would be refused for."""
+    from abscli.commands.running import emit_result
+    from abscli.engine.job import rehearse
+    from abscli.graph.expand import channels, tasks
+
+    would = rehearse(topology, store, options)
+    result = {
+        "schema": "abs.rehearsal", "version": "1.0", "job": topology.job, "store": store, "new": would.new,
+        "attempt": would.attempt, "parent": would.parent, "policy": would.policy, "tasks": tasks(topology),
+        "channels": channels(topology),
+    }  # fmt: skip
+    begins = f"goes on from epoch {would.parent}" if would.parent else "starts from the beginning"
+    made = f"{store} is made" if would.new else f"attempt {would.attempt} on {store}"
+    text = (
+        f"{topology.job} can run: {begins}, policy {would.policy}, {tasks(topology)} tasks, {channels(topology)} "
+        f"channels; {made}"
+    )
+    emit_result(result, text, form)
+    note("nothing was changed (--dry-run)")
+    note(f"next: abs run {words}")
 
 
 def _newest(store: str) -> int:
@@ -174,6 +220,7 @@ def _newest(store: str) -> int:
     from abscli.recovery.planning import newest_whole, own_line
     from formats.errors import NotFound
     from formats.native.lock import held
+    from formats.native.reader import is_native
     from formats.open import open_native
     from formats.storage import LocalStorage
 
@@ -181,6 +228,8 @@ def _newest(store: str) -> int:
         opened = open_native(store, purpose="`abs run`")
         latest = next((epoch for epoch in own_line(opened) if opened.has_manifest(epoch)), None)
     except NotFound:
+        if is_native(LocalStorage(store)):  # it has lost its own file: to start anew would write over what it holds
+            raise
         latest = None
     if latest is None and held(LocalStorage(store)):
         return 0  # nothing starts: that it is in use is said when it is locked

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from abscli.commands import output
 from abscli.commands.output import Output
@@ -18,6 +21,21 @@ if TYPE_CHECKING:
     from abscli.engine.news import News
     from abscli.engine.service import Progress
     from formats.view import Repeat
+
+
+def check_directory(path: str, option: str) -> None:
+    """A usage error where neither a directory is nor one can be made: there, or on the way there, is a file."""
+    from formats.storage import local_name
+
+    place = os.path.abspath(local_name(path))
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    if "://" not in path and not os.path.isdir(place):
+        at = "it" if place == os.path.abspath(path) else place
+        raise typer.BadParameter(
+            f"{path} cannot be a directory, {at} is a file: name a directory, or a path where nothing is yet",
+            param_hint=f"'{option}'",
+        )
 
 
 class Display:

@@ -135,8 +135,9 @@ def simulate(
         emit_text(render.simulated_text(result, width=width(), ascii=plain_ascii(), picture=shown))
     if out is not None and picture is not None:
         from abscli.render.spacetime_svg import spacetime_svg
+        from formats.disk import writing
 
-        with open(out, "w", encoding="utf-8") as file:
+        with writing(out), open(out, "w", encoding="utf-8") as file:
             file.write(spacetime_svg(picture))
         note(f"wrote {out}")
     if result.finding is not None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from abscli.commands import exits
 from abscli.commands.options import Quiet, Verbose
-from abscli.commands.output import emit_json, emit_ndjson, emit_text, plain_ascii, width
+from abscli.commands.output import emit_json, emit_ndjson, emit_text, note, plain_ascii, width
+
+if TYPE_CHECKING:
+    from formats.topology import Topology
 
 EXAMPLES = (
     ("abs topology job.yaml", "The operators as a numbered list, with a rail for every back edge."),
     ("abs topology job.yaml -o json | jq .back_edges", "The edges that close a cycle."),
     ("abs topology job.yaml -o svg > job.svg", "A picture for a browser or a page, with back edges dashed."),
+    ("abs topology job.yaml --check", "Also whether it can be run: its functions load, its input is there."),
     ("curl -s localhost:8081/jobs/$JOB/plan > plan.json; abs topology plan.json", "A job that runs on Flink."),
     ("abs topology job.yaml -o dot | dot -Tpng > job.png", "Another picture, by way of Graphviz."),
 )
@@ -45,6 +49,11 @@ def topology(
         GraphForm,
         typer.Option("--output", "-o", envvar="ABS_OUTPUT", help="Form of the graph on stdout."),
     ] = GraphForm.TABLE,
+    check: Annotated[
+        bool,
+        typer.Option("--check",
+                     help="Also find what 'abs run' would refuse; imports the job's modules and looks for its input."),
+    ] = False,
     quiet: Quiet = False,
     verbose: Verbose = 0,
 ) -> None:
@@ -56,14 +65,16 @@ def topology(
 
     Flink's plans are read too: that of REST, /jobs/:id/plan, and that of getExecutionPlan().
 
-    Every error of the file is reported at once.
+    Every error of the file is reported at once. With --check these are also a function that cannot be loaded, a
+    connector, kind of operator or mark that cannot be run, input or columns that are not there, and loops that never
+    come to rest.
     """
     from abscli.graph.job_graph import JobGraph
     from abscli.render.topology import topology_json, topology_text
     from abscli.render.topology_drawings import topology_dot, topology_mermaid
     from formats.flink.plan_json import parse_job
 
-    graph = JobGraph.of(parse_job(job))
+    graph = JobGraph.of(_checked(job) if check else parse_job(job))
     match output:
         case GraphForm.TABLE:
             emit_text(topology_text(graph, width=width(), ascii_only=plain_ascii()))
@@ -81,3 +92,22 @@ def topology(
             from abscli.render.topology_svg import topology_svg
 
             emit_text(topology_svg(graph))
+    if check:
+        note(f"{job} can be run: its functions load, its input is there")
+
+
+def _checked(job: str) -> Topology:
+    """The job graph of a file that `abs run` accepts; TopologyErrors with all that is in the way."""
+    import os
+
+    from abscli.engine.runnable import all_faults
+    from formats.bounds import read_user_file
+    from formats.errors import OtherFormat
+    from formats.flink.plan_json import is_plan
+    from formats.topology_file import MAX_BYTES, parse_topology_bytes
+
+    data = read_user_file(job, MAX_BYTES, hint="give a topology file, YAML or JSON")
+    if is_plan(data):
+        raise OtherFormat("this is Flink's plan of a job, which Flink runs; --check is of a topology file", path=job)
+    directory = os.path.dirname(os.path.abspath(job))
+    return parse_topology_bytes(data, job, lambda graph: all_faults(graph, directory, from_start=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,14 @@ from abscli.commands.options import (
     looking,
 )
 from abscli.commands.output import Output
+
+if TYPE_CHECKING:
+    from abscli.check.findings import StoreReport
+    from abscli.render.validate import Leftovers
+    from formats.storage import Storage
+
+LOOKED_UP = 10_000
+"""Files that nothing refers to of which the sizes are looked up."""
 
 EXAMPLES = (
     ("abs validate snapshots", "Checks every epoch of a store."),
@@ -78,7 +86,7 @@ def validate(
     """
     from abscli.check.demands import unmet
     from abscli.check.formats import checker
-    from abscli.commands.output import emit_json, emit_ndjson, emit_text, plain_ascii, progress, width
+    from abscli.commands.output import emit_json, emit_marked, emit_ndjson, plain_ascii, progress, width
     from abscli.render import validate as render
     from abscli.render.columns import bar
     from formats.open import parse_reference, recognise, usable
@@ -108,10 +116,45 @@ def validate(
     failed = unmet(report, epoch=epoch, strict=strict, max_age=max_age, min_epochs=min_epochs)
     said: dict[str, Any] = {"why": checked.why, "notes": checked.notes}
     if output is Output.TABLE:
-        emit_text(render.text(report, store=path, format=row.name, job=job, unmet=failed, width=width(),
-                              ascii=plain_ascii(), **said))  # fmt: skip
+        left = _leftovers(storage, row.name, path, report)
+        emit_marked(render.text(report, store=path, format=row.name, job=job, unmet=failed, width=width(),
+                                ascii=plain_ascii(), leftovers=left, **said))  # fmt: skip
     else:
         result = render.to_json(report, store=path, format=row.name, job=job, quick=quick, unmet=failed, **said)
         emit_json(result) if output is Output.JSON else emit_ndjson(*render.items(result))
     if failed:
         raise typer.Exit(exits.FINDING)
+
+
+def _leftovers(storage: Storage, format: str, path: str, report: StoreReport) -> Leftovers | None:
+    """Of files that nothing refers to: how large they are, and whether `abs gc` would remove them now."""
+    import shlex
+
+    from abscli.check.findings import Code
+    from abscli.check.garbage import KEEP, MIN_AGE, plan_removal
+    from abscli.render.validate import Leftovers
+    from formats.errors import FormatError
+    from formats.native.reader import NativeStore
+    from formats.storage import LocalStorage
+
+    paths = {f.path for f in report.all_findings if f.code is Code.UNREFERENCED_FILE and f.path is not None}
+    if not paths:
+        return None
+    sizes = {name: size for name in sorted(paths)[:LOOKED_UP] if (size := storage.size(name)) is not None}
+    command = f"abs gc {shlex.quote(path)}"
+    if format != NativeStore.format:
+        return Leftovers(sizes, f"abs inspect {shlex.quote(path)}")
+    if not isinstance(storage, LocalStorage):
+        return Leftovers(sizes, None, "stores behind a URI are read-only; abs gc runs where the store lies")
+    try:
+        removal = plan_removal(NativeStore(storage), KEEP, min_age=MIN_AGE)
+    except FormatError as error:
+        return Leftovers(sizes, None, f"abs gc removes nothing while the store's own facts are damaged ({error})")
+    ours = [orphan for orphan in removal.orphans if orphan.path in paths]
+    if any(orphan.goes for orphan in ours):
+        return Leftovers(sizes, command)
+    if ours:
+        why_not = "written less than an hour ago: abs gc leaves it, somebody may be about to refer to it"
+        return Leftovers(sizes, f"{command} --min-age 0s", why_not)
+    blocked = "; ".join(f"epoch {epoch}: {why}" for epoch, why in sorted(removal.blocked.items())[-1:])
+    return Leftovers(sizes, None, f"abs gc leaves it: {blocked or 'an epoch that is kept may need it'}")

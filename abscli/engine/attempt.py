@@ -6,6 +6,7 @@ started; `begin` looks again, since `look` was a while ago, and then changes the
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ MAX_FENCES = 10_000
 class Request:
     """What an attempt is asked to do. directory: of the job file, absolute; from_epoch: None to require a store
     without epochs; policy: None to go on as the job ran last; kind: `run` or `restore`; plan: digest of the plan
-    that a restore carries out."""
+    that a restore carries out; job_hint: the words of a command that runs the job, for hints."""
 
     topology: Topology
     directory: str
@@ -39,6 +40,7 @@ class Request:
     policy: str | None
     kind: str
     plan: str | None = None
+    job_hint: str = "JOB"
 
 
 class Parent(NamedTuple):
@@ -67,23 +69,26 @@ def look(storage: LocalStorage, request: Request) -> Parent:
     if storage.size(layout.STORE) is None:
         if request.from_epoch:
             raise NotFound(f"no epoch {request.from_epoch}: there is no store yet", path=storage.root)
-        _policy(request, [])
+        policy_of(request, [])
         return Parent(0, (), ())
     store = NativeStore(storage)
     epochs = store.epoch_numbers()
     if request.from_epoch is None and epochs:
+        held = f"epoch {epochs[0]}" if len(epochs) == 1 else f"epochs, {epochs[0]} to {epochs[-1]},"
+        again = f"`abs run {request.job_hint} --store {shlex.quote(storage.root)} --resume`"
         raise UsageError(
-            f"{storage.root} has epochs already, {epochs[0]} to {epochs[-1]}",
-            hint="go on with --resume or --from-epoch N, or give --store another directory",
+            f"{storage.root} has {held} already",
+            hint=f"{again} goes on from the newest, --from-epoch N from another; or give --store another directory",
         )
-    _policy(request, store.attempts())
+    policy_of(request, store.attempts())
     parent = request.from_epoch or 0
     if not parent:
         return Parent(0, (), ())
     if parent not in epochs:
         raise store.no_epoch(parent)
     if not store.has_manifest(parent):
-        raise NotFound(f"epoch {parent} is not complete", path=storage.root, hint="`abs inspect` shows which are")
+        hint = f"`abs inspect {shlex.quote(storage.root)}` shows which are"
+        raise NotFound(f"epoch {parent} is not complete", path=storage.root, hint=hint)
     parts = store.parts(parent)
     before = store.topology(parent)
     check_same_graph(before, request.topology, storage.root)
@@ -119,7 +124,7 @@ def begin(storage: LocalStorage, request: Request, outputs: Outputs) -> Start:
         generation=1,
         parent=parent.epoch,
         first_epoch=highest + 2 if attempts else highest + 1,
-        policy=_policy(request, attempts),
+        policy=policy_of(request, attempts),
         topology_sha256=put_topology(storage, request.topology),
         directory=request.directory,
         started=now(),
@@ -143,7 +148,7 @@ def begin(storage: LocalStorage, request: Request, outputs: Outputs) -> Start:
     return Start(attempt, parent.parts, parent.repeats, taken_over)
 
 
-def _policy(request: Request, attempts: list[AttemptFacts]) -> Policy:
+def policy_of(request: Request, attempts: list[AttemptFacts]) -> Policy:
     """What was asked for; else the job goes on as it ran last."""
     name = request.policy or (attempts[-1].policy if attempts else Policy.ALIGNED)
     try:

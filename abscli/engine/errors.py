@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+MEND = "make room there, or mend what keeps the file from being read or written"
+"""What comes before going on after an error of the file system: without it the job would meet it again."""
+
 
 class EngineError(Exception):
     """message: what happened, to what; hint: what to do next."""

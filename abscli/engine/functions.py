@@ -98,7 +98,9 @@ def load(reference: str, root: str) -> Function:
                 sys.path[:] = [root, *(path for path in sys.path if path != root)]
             _forget_elsewhere(module_name, root)
             function = getattr(importlib.import_module(module_name), name)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module that calls sys.exit() must not end the command as if all were well
         raise UsageError(
             f"cannot load {reference!r}: {type(error).__name__}: {error}", hint=f"looked beside the job file, in {root}"
         ) from error

@@ -10,25 +10,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from abscli.engine.attempt import Request, Start, begin, look
+from abscli.engine.attempt import Request, Start, begin, look, policy_of
 from abscli.engine.errors import EngineError, EngineStopped, UsageError
 from abscli.engine.inline import InlineWorkers
 from abscli.engine.journal import Journal, records_read
 from abscli.engine.news import News, Stopping
 from abscli.engine.outputs import Outputs
+from abscli.engine.runnable import check_runnable
 from abscli.engine.service import Progress, Service
-from abscli.engine.sinks import check_sinks
 from abscli.engine.wire import JobSpec
 from abscli.protocol.coordinator import Coordinator, Until
+from abscli.protocol.policy import Policy
+from formats.errors import StoreInUse
 from formats.native import lock
+from formats.native.reader import NativeStore
+from formats.native.writer import check_store_of
 from formats.storage import LocalStorage
-from formats.topology import MAX_CHANNELS, MAX_TASKS, Kind, Topology, size_of, task_name
+from formats.topology import Kind, Topology, task_name
 from formats.view import Repeat
-
-RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
-                      Kind.SINK})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +78,6 @@ class Outcome:
     taken_over: dict[str, str]
 
 
-def check_runnable(topology: Topology) -> None:
-    """UsageError for operators that cannot be run, marks that the engine does not keep, more than a store can hold."""
-    for size, most, word in zip(size_of(topology), (MAX_TASKS, MAX_CHANNELS), ("tasks", "channels"), strict=True):
-        if size > most:
-            said = f"the job has {size:,} {word}, a store holds at most {most:,}"
-            raise UsageError(said, hint="lower its parallelism")
-    for op in topology.operators:
-        if op.kind not in RUNNABLE:
-            raise UsageError(f"operator {op.id} is {op.kind}: it can be inspected and planned for, not run")
-    for edge in topology.edges:
-        if edge.replayable:
-            raise UsageError(
-                f"edge {edge.source}->{edge.target} is marked replayable, and the engine keeps no such log",
-                hint="remove the mark to run the job",
-            )
-    check_sinks(topology)
-
-
 def run_job(
     topology: Topology,
     store_path: str,
@@ -110,21 +93,15 @@ def run_job(
     JobFailed, and the errors of `formats` (StoreInUse, OtherJob, Damaged).
     """
     check_runnable(topology)
-    store_path = store_path.removeprefix("file://")
-    if "://" in store_path or not store_path:
-        raise UsageError(
-            f"cannot write to {store_path!r}: stores behind a URI are read-only", hint="give --store a local directory"
-        )
-    Path(store_path).mkdir(parents=True, exist_ok=True)
-    storage = LocalStorage(os.path.abspath(store_path))
+    path = _local(store_path)
+    Path(path).mkdir(parents=True, exist_ok=True)
+    storage = LocalStorage(path)
     outputs = Outputs(
         topology, options.directory, take_over=options.take_over, accept_missing=options.accept_missing
     )
     with _signals(on_news) as signals, lock.exclusive(storage), contextlib.ExitStack() as stack:
         verify()
-        request = Request(
-            topology, os.path.abspath(options.directory), options.from_epoch, options.policy, options.kind, options.plan
-        )
+        request = _request(topology, options)
         look(storage, request)
         launcher = stack.enter_context(_launcher(options))
         slots = launcher.slots()
@@ -135,6 +112,57 @@ def run_job(
         return _attempt(
             storage, topology, options, start, outputs, launcher, workers, on_progress, on_news, on_service, signals
         )
+
+
+class Rehearsal(NamedTuple):
+    """What an attempt would be. new: whether the store would be made; parent: the epoch that it goes on from, 0 for the
+    start."""
+
+    new: bool
+    attempt: int
+    parent: int
+    policy: Policy
+
+
+def rehearse(topology: Topology, store_path: str, options: JobOptions) -> Rehearsal:
+    """All that `run_job` checks of the job, the store and the sinks before it starts anything; nothing is changed.
+
+    Raises what `run_job` would raise.
+    """
+    check_runnable(topology)
+    storage = LocalStorage(_local(store_path))
+    if lock.held(storage):
+        raise StoreInUse("a job runs on it", path=store_path, hint="wait for it, or stop it with SIGTERM")
+    request = _request(topology, options)
+    parent = look(storage, request)
+    new = check_store_of(storage, topology.job)
+    store = None if new else NativeStore(storage)
+    outputs = Outputs(topology, options.directory, take_over=options.take_over, accept_missing=options.accept_missing)
+    outputs.examine(store, parent.epoch)
+    attempts = store.attempts() if store else []
+    number = max((life.attempt for life in attempts), default=0) + 1
+    return Rehearsal(new, number, parent.epoch, policy_of(request, attempts))
+
+
+def _request(topology: Topology, options: JobOptions) -> Request:
+    return Request(
+        topology,
+        os.path.abspath(options.directory),
+        options.from_epoch,
+        options.policy,
+        options.kind,
+        options.plan,
+        options.job_hint,
+    )
+
+
+def _local(store_path: str) -> str:
+    path = store_path.removeprefix("file://")
+    if "://" in path or not path:
+        raise UsageError(
+            f"cannot write to {path!r}: stores behind a URI are read-only", hint="give --store a local directory"
+        )
+    return os.path.abspath(path)
 
 
 def _attempt(

@@ -181,15 +181,17 @@ class Journal:
             self._storage.delete(path)
         self._spared &= files
 
-    def hint(self) -> str:
-        """What an operator does next after a failure."""
+    def hint(self, mend: str | None = None) -> str:
+        """What an operator does next after a failure. mend: what has to be done first, or the job fails again."""
         where = shlex.quote(self._storage.root)
-        if not self.last_complete:
-            return f"no epoch was complete; start again with `abs run {self._job_hint} --store {where} --resume`"
-        return (
-            f"the last complete epoch is {self.last_complete}; see `abs inspect {where}`, "
-            f"then `abs run {self._job_hint} --store {where} --resume`"
-        )
+        again = f"`abs run {self._job_hint} --store {where} --resume`"
+        last = self.last_complete
+        if mend:
+            known = f"the last complete epoch is {last}" if last else "no epoch was complete"
+            return f"{mend}, then {again}; {known}"
+        if not last:
+            return f"no epoch was complete; start again with {again}"
+        return f"the last complete epoch is {last}; see `abs inspect {where}`, then {again}"
 
 
 def records_read(parts: Iterable[PartFacts]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -66,9 +67,11 @@ class Restored:
     def _read(self, file: FileFacts) -> bytes:
         data = self._storage.read(file.path)
         if digest(data) != file.sha256:
+            store = shlex.quote(self._storage.root)
             raise Damaged(
                 f"has SHA-256 {digest(data)[:12]}…, the manifest says {(file.sha256 or '')[:12]}…",
                 path=f"{self._storage.root}/{file.path}",
-                hint="`abs validate` says which epochs are whole; `abs plan-recovery --epoch N` plans for one of them",
+                hint=f"`abs validate {store}` names what is damaged; `abs plan-recovery {store} --out plan.json` takes "
+                "the newest epoch that is whole",
             )
         return data

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from abscli.engine.door import Door, new_token
-from abscli.engine.errors import EngineError, EngineStopped, JobFailed, UsageError
+from abscli.engine.errors import MEND, EngineError, EngineStopped, JobFailed, UsageError
 from abscli.engine.journal import Journal
 from abscli.engine.lateness import Lateness
 from abscli.engine.news import EpochGivenUp, News, Stopping
@@ -144,7 +144,8 @@ class Service:
                     raise self._absent()
                 self._keep_time()
         except OSError as error:
-            raise EngineStopped(f"{error.filename or 'store'}: {error.strerror}", hint=self._journal.hint()) from error
+            told = f"{error.filename or 'store'}: {error.strerror}"
+            raise EngineStopped(told, hint=self._journal.hint(MEND)) from error
         finally:
             self._close()
 
@@ -152,7 +153,7 @@ class Service:
         absent = sorted(set(range(self._workers)) - self._ready)
         return EngineStopped(
             f"workers {', '.join(map(str, absent))} did not come within {RENDEZVOUS_SECONDS:.0f} s",
-            hint="are there fewer free slots than workers?",
+            hint=self._journal.hint("give fewer --workers, or a master with more free slots"),
         )
 
     # -- time ---------------------------------------------------------------------------------------------
@@ -262,11 +263,19 @@ class Service:
                 self._lateness.answered(answer)
             case Failed(_, message, hint, code, detail):
                 kind: type[EngineError] = {6: EngineStopped, 7: JobFailed, 2: UsageError}.get(code, EngineError)
-                error = kind(message, hint=hint if hint or code == 2 else self._journal.hint())
+                error = kind(message, hint=self._next(code, hint))
                 error.exit_code = code
                 if detail:
                     error.add_note(detail)
                 self.abandon(error)
+
+    def _next(self, code: int, hint: str | None) -> str | None:
+        """What to do about a worker's failure. hint: its own, which is what to mend where the job can go on after."""
+        if code == JobFailed.exit_code:
+            return self._journal.hint(hint or "mend the function or the input that is named")
+        if code == EngineStopped.exit_code:
+            return self._journal.hint(hint)
+        return hint if hint or code == UsageError.exit_code else self._journal.hint()
 
     def _note(self, status: Status) -> None:
         progress = self.progress

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abscli.engine.errors import UsageError
+from formats.disk import writing
 from formats.native.facts import SinkFile
 from formats.native.sink import STAGED, part_name, staged_path
-from formats.topology import Kind, Operator, Topology
+from formats.topology import Operator
 from formats.values import name_of
 
 
@@ -63,7 +63,8 @@ class JsonLinesSink:
         if self._open is None:
             name = f".open-{self._index:05d}-{secrets.token_hex(4)}"
             self._open = open(os.path.join(self._staged, name), "wb")  # noqa: SIM115 - `finish` closes it
-        self._open.write(data)
+        with writing(self._open.name, len(data)):
+            self._open.write(data)
         self._digest.update(data)
         self._rows += batch.num_rows
         self._bytes += len(data)
@@ -91,7 +92,7 @@ class JsonLinesSink:
 
     def _stage(self, file: IO[bytes], pending: Pending) -> None:
         try:
-            with file:
+            with file, writing(os.path.join(self._staged, pending.part.name), pending.part.bytes):
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(file.name, os.path.join(self._folder, staged_path(self._attempt, pending.part.name)))
@@ -146,15 +147,3 @@ def sync_folder(folder: str) -> None:
         os.close(fd)
 
 
-def check_sinks(topology: Topology) -> None:
-    """UsageError if a sink is of no known type, or two share a directory."""
-    seen: dict[str, str] = {}
-    for op in topology.operators:
-        if op.kind is not Kind.SINK or op.connector is None:
-            continue
-        if op.connector["type"] != "jsonl":
-            raise UsageError(f"operator {op.id}: no sink type {op.connector['type']!r}", hint="jsonl")
-        path = os.path.normpath(op.connector["path"])
-        if path in seen:
-            raise UsageError(f"sinks {seen[path]} and {op.id} both write to {path!r}", hint="give each its own path")
-        seen[path] = op.id

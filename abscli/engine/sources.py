@@ -22,6 +22,10 @@ from formats.view import Position
 CHUNK = 1 << 20
 """Bytes read at a time; a batch holds the whole lines among them."""
 
+SOURCE_TYPES = ("text", "jsonl")
+LINES = pa.schema([pa.field("line", pa.string())])
+"""What a text source reads."""
+
 
 MAX_LINE = 256 << 20
 """Bytes of a line, which has to fit into memory several times over."""
@@ -183,7 +187,7 @@ class JsonLinesSource:
         except pa.ArrowInvalid as error:
             line, bad = _bad_line(text, self._schema)
             raise JobFailed(
-                f"task {self._task}: {split}, record {self._files.records(split) + line}: {bad[:200]!r} "
+                f"task {self._task}: {split}, record {self._files.records(split) + 1 + line}: {bad[:200]!r} "
                 f"does not fit the schema: {str(error).splitlines()[0]}"
             ) from None
         self._files.advance(split, len(data), table.num_rows)
@@ -235,6 +239,18 @@ _TYPES = {
 }  # fmt: skip
 
 
+def declared_schema(operator: Operator, kept: dict[str, str] | None = None) -> pa.Schema | None:
+    """The columns of a source before a file is looked at; None for a jsonl source without a schema.
+
+    kept: what an epoch has kept of them, in place of the topology file. UsageError for a type of column that is none.
+    """
+    assert operator.connector is not None
+    if operator.connector["type"] == "text":
+        return LINES
+    declared = kept or operator.connector.get("schema")
+    return _schema(declared, f"operator {operator.id}") if declared else None
+
+
 def _schema(types: dict[str, Any], where: str) -> pa.Schema:
     fields = []
     for name, kind in types.items():
@@ -244,7 +260,8 @@ def _schema(types: dict[str, Any], where: str) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _infer(path: str) -> pa.Schema:
+def infer_schema(path: str) -> pa.Schema:
+    """The columns of a file of JSON lines, each with the type of its first values; UsageError if there are none."""
     try:
         schema = pj.read_json(path).schema
     except (pa.ArrowInvalid, OSError) as error:
@@ -292,8 +309,8 @@ def make_source(
     """The source of subtask `index`. positions: restored ones, or None to begin; UsageError for unknown types."""
     assert operator.connector is not None
     kind, task = operator.connector["type"], f"{operator.id}/{index}"
-    if kind not in ("text", "jsonl"):
-        raise UsageError(f"operator {operator.id}: no source type {kind!r}", hint="text or jsonl")
+    if kind not in SOURCE_TYPES:
+        raise UsageError(f"operator {operator.id}: no source type {kind!r}", hint=" or ".join(SOURCE_TYPES))
     if positions is not None:
         positions = tuple(positions)
         _refuse_strangers(operator, directory, positions)
@@ -303,6 +320,5 @@ def make_source(
     files = LineFiles(splits[index :: operator.parallelism], directory, task, positions)
     if kind == "text":
         return TextSource(files)
-    declared = connector or operator.connector.get("schema")
-    schema = _schema(declared, f"operator {operator.id}") if declared else _infer(os.path.join(directory, splits[0]))
+    schema = declared_schema(operator, connector) or infer_schema(os.path.join(directory, splits[0]))
     return JsonLinesSource(files, schema, task)

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from abscli.engine.assembly import build_runners
 from abscli.engine.door import Door, dial
-from abscli.engine.errors import EngineError, EngineStopped
+from abscli.engine.errors import MEND, EngineError, EngineStopped
 from abscli.engine.inbox import Barrier, Batch, Inbox
 from abscli.engine.runner import Runner
 from abscli.engine.wire import (
@@ -347,7 +347,8 @@ def _failure(number: int, error: Exception) -> Failed:
         return Failed(number, str(error), error.hint, 3)
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return Failed(number, f"worker {number}: {where}{error.strerror or error}", None, EngineStopped.exit_code)
+        told = f"worker {number}: {where}{error.strerror or error}"
+        return Failed(number, told, MEND if where else None, EngineStopped.exit_code)
     what = (str(error).splitlines() or [""])[0]
     detail = "".join(traceback.format_exception(error))
     return Failed(number, f"worker {number}: unexpected {type(error).__name__}: {what}", BUG, 1, detail)

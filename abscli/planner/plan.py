@@ -149,7 +149,7 @@ def _whole(detail: EpochDetail) -> int:
         reason = f": {facts.reason}" if facts.reason else ""
         raise NoRecovery(
             f"epoch {facts.epoch} is {facts.status}{reason}; tasks can only go back to a complete one",
-            hint="abs inspect shows which epochs are complete",
+            hint="name one that is, or none: then the newest is taken",
         )
     return facts.epoch
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from abscli.check.flink import beyond_repair
+from abscli.recovery.reasons import reasons
 from formats.errors import Damaged, FormatError, NoRecovery, StalePlan
 from formats.flink.evidence import EpochEvidence, StreamCheck, gather
 from formats.flink.facts import file_handles, kind
@@ -106,11 +107,9 @@ def plan_flink(
             return _plan(store, evidence, tuple(skipped))
         skipped.append((number, reason))
         searchable |= any(file.lost or file.closed for file in evidence.files)
-    said = f"the newest, checkpoint {skipped[0][0]}: {skipped[0][1]}" if skipped else "there is none"
-    if len(skipped) > 1:
-        said += "; nor is " + ", ".join(str(number) for number, _ in skipped[1:6]) + (" ..." if skipped[6:] else "")
     raise NoRecovery(
-        f"checkpoint {epoch} cannot be restored: {skipped[0][1]}" if epoch is not None else f"none is whole ({said})",
+        f"checkpoint {epoch} cannot be restored: {skipped[0][1]}" if epoch is not None
+        else f"none is whole ({reasons('checkpoint', skipped) or 'there is none'})",
         path=store.path,
         hint=("--search DIR looks for lost files in other directories; " if searchable else "")
         + f"abs validate {shlex.quote(store.path)} names what is lost and what is still whole",

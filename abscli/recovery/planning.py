@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from abscli.planner.lineage import Life, line
 from abscli.planner.plan import plan_full, plan_partial
+from abscli.recovery.reasons import reasons
 from formats.errors import FormatError, NoRecovery, UnknownTask
 from formats.native import layout
 from formats.native.facts import digest
@@ -68,7 +69,7 @@ def newest_whole(
     distrusted = below if below is not None else next((n for n in numbers if store.has_manifest(n)), None)
     for number in numbers:
         if below is not None and number > below:
-            skipped.append((number, f"newer than epoch {below}, which the plan is for"))
+            skipped.append((number, f"is newer than epoch {below}, which the plan is for"))
             continue
         reason = why_not(store, number, distrust if number == distrusted else ())
         if reason is None:
@@ -76,11 +77,11 @@ def newest_whole(
         skipped.append((number, reason))
     if epoch is not None:
         raise _not_that_one(store, epoch, skipped[0][1])
-    said = "; ".join(f"epoch {number}: {reason}" for number, reason in skipped[:3])
     raise NoRecovery(
-        f"no epoch is whole ({said or 'there is none'})",
+        f"no epoch is whole ({reasons('epoch', skipped) or 'there is none'})",
         path=store.path,
-        hint="`abs validate` says what is damaged; the job can start again from the beginning in a new store",
+        hint=f"`abs validate {shlex.quote(store.path)}` names what is damaged, `abs rebuild {shlex.quote(store.path)} "
+        "--job JOB` says what can be made anew; else the job starts from the beginning in a new store",
     )
 
 
@@ -97,14 +98,15 @@ def _not_that_one(store: NativeStore, epoch: int, reason: str) -> NoRecovery:
     """The error for an epoch that was asked for and is not whole; says which other one is."""
     try:
         other = newest_whole(store)[0].facts.epoch
-        hint = f"epoch {other} is the newest whole one: abs plan-recovery {shlex.quote(f'{store.path}@{other}')}"
+        hint = f"epoch {other} is the newest whole one: `abs plan-recovery {shlex.quote(f'{store.path}@{other}')}`"
     except NoRecovery:
-        hint = "no other epoch is whole; `abs validate` says what is damaged"
-    return NoRecovery(f"epoch {epoch} cannot be restored: {reason}", path=store.path, hint=hint)
+        where = shlex.quote(store.path)
+        hint = f"no other epoch is whole; `abs validate {where}` says what is damaged"
+    return NoRecovery(f"epoch {epoch} cannot be restored: it {reason}", path=store.path, hint=hint)
 
 
 def why_not(store: NativeStore, epoch: int, distrust: Sequence[str] = ()) -> str | None:
-    """Why a job cannot go back to this epoch, or None."""
+    """Why a job cannot go back to this epoch, as what is said of it (`is incomplete: ...`), or None."""
     if not store.has_manifest(epoch):
         aborted = store.aborted(epoch)
         if aborted is not None:
@@ -118,11 +120,11 @@ def why_not(store: NativeStore, epoch: int, distrust: Sequence[str] = ()) -> str
             if task not in known:
                 raise UnknownTask(f"epoch {epoch} has no task {task!r}", path=store.path)
         if distrust:
-            return f"the part of {', '.join(distrust)} is not to be used"
+            return f"holds the part of {', '.join(distrust)}, which is not to be used"
         for item in inputs(store, epoch):
             problem = _differs(store, item)
             if problem is not None:
-                return problem
+                return f"is damaged: {problem}"
     except UnknownTask:
         raise
     except FormatError as error:

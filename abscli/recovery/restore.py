@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import secrets
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -62,7 +63,8 @@ def check_plan(plan: Plan, store: NativeStore, topology: Topology) -> None:
     if problem is None and not _of_epoch(inputs(store, plan.epoch)) <= _of_epoch(plan.inputs):
         problem = f"it does not list every file of epoch {plan.epoch}"
     if problem is not None:
-        raise StalePlan(f"the plan no longer holds: {problem}", path=store.path, hint="make a new plan and look at it")
+        hint = f"`abs plan-recovery {shlex.quote(store.path)} --out plan.json` makes a new one: look at it first"
+        raise StalePlan(f"the plan no longer holds: {problem}", path=store.path, hint=hint)
 
 
 def _of_epoch(items: Sequence[Input]) -> set[Input]:

@@ -83,7 +83,8 @@ def _chosen(store: SparkStore, report: StoreReport, batch: int | None) -> int:
         raise NoRecovery(
             f"no batch gives exact results ({said or 'none was begun'})",
             path=store.path,
-            hint="`abs validate` names every file; the query can start again with a new checkpointLocation",
+            hint=f"`abs validate {shlex.quote(store.path)}` names every file; the query can start again with a new "
+            "checkpointLocation",
         )
     found = next((one for one in report.epochs if one.epoch == batch), None)
     if found is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 
@@ -29,24 +30,56 @@ def marked(status: Status, ascii: bool) -> str:
     return f"{_MARKS[status][ascii]} {status}"
 
 
+_COLOURS = {
+    Status.COMPLETE: "32",
+    Status.INCOMPLETE: "33",
+    Status.IN_PROGRESS: "36",
+    Status.ABORTED: "33",
+    Status.DAMAGED: "1;31",
+}
+_COLOUR_OF = {f"{mark} {status}": _COLOURS[status] for status, marks in _MARKS.items() for mark in marks}
+_MARKED = re.compile(rf"(?<!\S)(?:{'|'.join(map(re.escape, _COLOUR_OF))})(?![\w-])")
+
+
+def coloured(text: str) -> str:
+    """Text with its marked statuses in colour, for a terminal that wants it: it says no more, it is seen sooner."""
+    return _MARKED.sub(lambda found: f"\x1b[{_COLOUR_OF[found[0]]}m{found[0]}\x1b[0m", text)
+
+
 def columns(
     header: Sequence[str], rows: Sequence[Sequence[str]], align: str, width: int, spare: Sequence[str] = ()
 ) -> list[str]:
     """Lines of a table. align: `l` or `r` a column; spare: columns that are left out, in this order, until the rest
-    fits. The gaps are narrower where the width is short; cells are never cut, since they are what people copy, so that
-    a line may still be longer than the width."""
+    fits (`not_shown` says which). The gaps are narrower where the width is short; cells are never cut, since they are
+    what people copy, so that a line may still be longer than the width."""
     cells = [list(header), *([clean(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    shown = list(range(len(header)))
-    for name in spare:
-        if sum(widths[i] for i in shown) + len(shown) - 1 > width and name in header:
-            shown.remove(header.index(name))
+    widths, shown = _fitting(cells, width, spare)
     gap = "  " if sum(widths[i] for i in shown) + 2 * (len(shown) - 1) <= width else " "
     lines = []
     for row in cells:
         padded = (row[i].rjust(widths[i]) if align[i] == "r" else row[i].ljust(widths[i]) for i in shown)
         lines.append(gap.join(padded).rstrip())
     return lines
+
+
+def not_shown(
+    header: Sequence[str], rows: Sequence[Sequence[str]], width: int, spare: Sequence[str]
+) -> list[str]:
+    """A line below a table that says which columns `columns` has left out of it, if any."""
+    _, shown = _fitting([list(header), *([clean(cell) for cell in row] for row in rows)], width, spare)
+    names = [name for i, name in enumerate(header) if i not in shown]
+    return wrapped(", ".join(names), width, "  ", f"not shown in {width} columns: ") if names else []
+
+
+def _fitting(cells: Sequence[Sequence[str]], width: int, spare: Sequence[str]) -> tuple[list[int], list[int]]:
+    """The width of every column, and the columns that are shown. cells: the header first."""
+    header = cells[0]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    shown = list(range(len(header)))
+    for name in spare:
+        if sum(widths[i] for i in shown) + len(shown) - 1 > width and name in header:
+            shown.remove(header.index(name))
+    return widths, shown
 
 
 def wrapped(text: str, width: int, indent: str = "", lead: str | None = None) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from abscli.check.diff import LogDiff, OperatorDiff, PositionDiff, TopologyDiff
-from abscli.render.columns import UNKNOWN, clean, columns, number, size, wrapped
+from abscli.render.columns import UNKNOWN, clean, columns, not_shown, number, size, wrapped
 from formats.values import plain
 
 if TYPE_CHECKING:
@@ -209,7 +209,9 @@ def _positions(page: DiffPage, width: int) -> list[str]:
         ]  # fmt: skip
     still = len(page.positions) - len(moved)
     header = ("SOURCE", "SPLIT", "FROM", "TO", "MOVED", "RECORDS")
-    lines = columns(header, rows[:ROWS], "llrrrr", width, ("FROM", "TO")) if rows else []
+    spare = ("FROM", "TO")
+    lines = columns(header, rows[:ROWS], "llrrrr", width, spare) + not_shown(header, rows[:ROWS], width, spare)
+    lines = lines if rows else []
     if len(moved) > ROWS:
         lines += wrapped(f"sums over {len(moved):,} splits; -o json has each", width)
     if len(rows) > ROWS:

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from abscli.check.garbage import Removal
-from abscli.render.columns import columns, marked, moment, seconds, size, wrapped
+from abscli.check.garbage import OrphanGoes, Removal
+from abscli.render.columns import columns, marked, moment, seconds, size, some, wrapped
 
 VERSION = "1.0"
-ROWS = 40
-"""Files that a table shows; json has them all."""
+NAMED = 3
+"""Files of one kind that are named; json has them all."""
 
 
 def to_json(removal: Removal, *, store: str, job: str | None, keep: int, removed: bool) -> dict[str, Any]:
@@ -77,12 +77,20 @@ def _epochs(removal: Removal, width: int, ascii: bool) -> list[str]:
 
 
 def _orphans(removal: Removal, width: int) -> list[str]:
+    """A line for all that go, or stay, for one reason."""
+    alike: dict[tuple[str, bool], list[OrphanGoes]] = {}
+    for orphan in removal.orphans:
+        alike.setdefault((orphan.reason, orphan.goes), []).append(orphan)
     lines = []
-    for orphan in removal.orphans[:ROWS]:
-        stays = "" if orphan.goes else f"; stays, written {seconds(orphan.age)} ago"
-        lines += wrapped(f"{orphan.path}: {size(orphan.bytes)}, {orphan.reason}{stays}", width, "  ", "orphan ")
-    if len(removal.orphans) > ROWS:
-        lines.append(f"... and {len(removal.orphans) - ROWS} more files; -o json has them all")
+    for (reason, goes), orphans in alike.items():
+        ages = sorted((orphan.age for orphan in orphans), reverse=True)
+        written = seconds(ages[0]) if ages[0] == ages[-1] else f"{seconds(ages[0])} to {seconds(ages[-1])}"
+        stays = "" if goes else f"; {'stays' if len(orphans) == 1 else 'stay'}, written {written} ago"
+        held = size(sum(orphan.bytes for orphan in orphans))
+        count = f"{len(orphans):,} file{'s'[: len(orphans) != 1]}, {held}: {reason}{stays}"
+        lines += wrapped(f"{count} ({some([orphan.path for orphan in orphans], NAMED)})", width, "  ", "orphans: ")
+    if any(len(orphans) > NAMED for orphans in alike.values()):
+        lines.append("  -o json names each")
     return lines
 
 

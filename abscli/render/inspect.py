@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from abscli.protocol.policy import Policy
-from abscli.render.columns import UNKNOWN, columns, marked, moment, number, seconds, size, some, wrapped
+from abscli.render.columns import UNKNOWN, columns, marked, moment, not_shown, number, seconds, size, some, wrapped
 from abscli.render.inspect_epoch import ROWS as ROWS
 from abscli.render.inspect_epoch import WIDE
 from abscli.render.inspect_epoch import epoch_text as epoch_text
@@ -53,6 +53,7 @@ def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
             lines += wrapped(some(epoch.missing, MISSING), width, " " * 16, "       missing: ")
         if epoch.reason:
             lines += wrapped(epoch.reason, width, " " * 16, "       because: ")
+    lines += not_shown(header, rows, width, SPARE)
     lines += _policies(page, width)
     return "\n".join([*lines, "", *_latest(page, width)]) + "\n"
 
@@ -78,7 +79,7 @@ def _latest(page: StorePage, width: int) -> list[str]:
     unseen = sum(epoch.present is None and epoch.status is Status.COMPLETE for epoch in page.epochs)
     if page.format == "abs" and unseen:
         said = f"The files of {unseen} {'epoch' if unseen == 1 else 'epochs'} were not looked for, there are so many; "
-        lines += wrapped(f"{said}`abs validate --quick` does.", width)
+        lines += wrapped(f"{said}`abs validate {shlex.quote(page.path)} --quick` does.", width)
     return lines
 
 

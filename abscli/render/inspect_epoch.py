@@ -6,7 +6,19 @@ from collections.abc import Iterable
 
 from abscli.planner.repeats import may_repeat
 from abscli.protocol.policy import Policy
-from abscli.render.columns import UNKNOWN, clean, columns, marked, moment, number, seconds, size, some, wrapped
+from abscli.render.columns import (
+    UNKNOWN,
+    clean,
+    columns,
+    marked,
+    moment,
+    not_shown,
+    number,
+    seconds,
+    size,
+    some,
+    wrapped,
+)
 from abscli.render.facts import facts
 from abscli.render.inspect_page import EpochPage, Times, ends, slowest_tasks, slowest_times
 from formats.native.channels import Channels
@@ -88,6 +100,7 @@ def _operators(page: EpochPage, width: int) -> list[str]:
     more = ("NEW",) if width >= WIDE else ()
     header = ("OPERATOR", "TASKS", "STATE ROWS", "STATE", *more, "LOGGED", *TIMES)
     lines = columns(header, rows, "lrrr" + "r" * len(more) + "rrrr", width, SPARE)
+    lines += not_shown(header, rows, width, SPARE)
     slowest = [
         f"{what.lower()} {found['task']} {seconds(found['seconds'])}"
         for what, found in zip(TIMES, slowest_tasks(operators, times).values(), strict=True)
@@ -107,6 +120,7 @@ def _tasks(page: EpochPage, width: int) -> list[str]:
     ]  # fmt: skip
     header = ("TASK", "FILES", "BYTES", "LOGGED", *TIMES)
     lines = columns(header, rows, "lrrrrrr", width, SPARE) if rows else []
+    lines += not_shown(header, rows, width, SPARE)
     for file in tasks[0].files if len(tasks) == 1 else ():
         lines.append(f"  {clean(file.path)}")
         lines.append(f"    {size(file.bytes)}, {number(file.rows)} rows, sha256 {(file.sha256 or UNKNOWN)[:16]}")
@@ -130,7 +144,7 @@ def _edges(page: EpochPage, width: int) -> list[str]:
         for edge in edges
     ]
     header = ("EDGE", "", "CHANNELS", "SENT", "RECEIVED", "LOGGED")
-    return columns(header, rows, "llrrrr", width, SPARE) if rows else []
+    return columns(header, rows, "llrrrr", width, SPARE) + not_shown(header, rows, width, SPARE) if rows else []
 
 
 def _summed(channels: Iterable[ChannelFacts]) -> list[EdgeFacts]:

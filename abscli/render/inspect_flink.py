@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from abscli.render.columns import UNKNOWN, columns, marked, moment, number, size, some, wrapped
+from abscli.render.columns import UNKNOWN, columns, marked, moment, not_shown, number, size, some, wrapped
 from abscli.render.inspect import ROWS, EpochPage, StorePage
 from formats.view import ChannelFacts
 
@@ -59,12 +59,13 @@ def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
         for epoch in page.epochs
     ]
     header = ("CHK", "STATUS", "KIND", "STATE SIZE", "CHECKPOINTED", "WRITTEN (UTC)")
-    head, *body = columns(header, rows, "rllrrl", width, spare=("CHECKPOINTED",))
+    head, *body = columns(header, rows, "rllrrl", width, spare=SPARE)
     lines += ["", head]
     for epoch, line in zip(page.epochs, body, strict=True):
         lines.append(line)
         if epoch.reason:
             lines += wrapped(epoch.reason, width, " " * 16, "       because: ")
+    lines += not_shown(header, rows, width, SPARE)
     for name, found in raw.get("directories", {}).items():
         lines += ["", *wrapped(f"{number(found['files'])} files, {size(found['bytes'])}", width, "  ", f"{name}/: ")]
     newest = "none" if page.latest_complete is None else str(page.latest_complete)
@@ -72,6 +73,8 @@ def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
 
 
 SIZES = ("state_size", "checkpointed_size")
+SPARE = ("CHECKPOINTED",)
+"""Columns that a narrow terminal does without."""
 
 
 def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:

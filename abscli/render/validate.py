@@ -5,19 +5,21 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from abscli.check.findings import Code, EpochReport, Finding, StoreReport
 from abscli.planner.ranges import Ranges
 from abscli.planner.repeats import total
-from abscli.render.columns import columns, marked, moment, some, wrapped
+from abscli.render.columns import columns, marked, moment, not_shown, size, some, wrapped
 from formats.view import Status
 
 VERSION = "1.0"
 SAME = 20
 """Findings of one code and epoch that a table shows; json has them all."""
+NAMED = 3
+"""Files that nothing refers to that are named, of those in one place; json has them all."""
 REPEATS = 4
 """Channels of an epoch that are named as those on which records can repeat; json has them all."""
 
@@ -42,6 +44,15 @@ MEANING = {
     Code.SINK_PART_UNNAMED: "a process that had lost the job showed it, or somebody put it there; readers see its rows",
     Code.STALE_PATH: "it was moved: the engine looks at the old place; a copy made by 'abs restore' has the new one",
 }
+
+
+class Leftovers(NamedTuple):
+    """What is known of files that nothing refers to. sizes: by path, as far as they were looked up; next: what to type
+    about them, None where nothing removes them; why_not: why they stay."""
+
+    sizes: Mapping[str, int]
+    next: str | None = None
+    why_not: str | None = None
 
 
 Why = Mapping[int, Mapping[str, str]]
@@ -102,14 +113,16 @@ def text(
     ascii: bool = False,
     why: Why = MappingProxyType({}),
     notes: Notes = MappingProxyType({}),
+    leftovers: Leftovers | None = None,
 ) -> str:
     """Verdicts as a table, what is unchecked and why, the findings by the epochs that have them, the sum of it."""
+    shown = _Shown(report, store, format, width, leftovers)
     what = "Store" if format == "abs" else f"{format.capitalize()} checkpoints"
     heading = f"{what} {store}, job {job}" if job else f"{what} {store}"
     sections = [wrapped(heading, width), [*_verdicts(report, width, ascii), *_reasons(why, width)]]
     if report.findings:
-        sections.append(["The store itself", *_findings(report.findings, None, report, store, format, width)])
-    sections += _by_epochs(report, store, format, width)
+        sections.append(["The store itself", *_findings(report.findings, None, shown)])
+    sections += _by_epochs(shown)
     sections.append(_repeats(report, width))
     sections.append([line for one, of in _together(notes) for line in wrapped(one, width, "  ", f"{of}: ")])
     sections.append(_sum(report, unmet, width))
@@ -129,7 +142,8 @@ def _verdicts(report: StoreReport, width: int, ascii: bool) -> list[str]:
         )
         for epoch in report.epochs
     ]
-    lines = columns(("EPOCH", "VERDICT", "FINDINGS", "RESTORABLE", "TRIGGERED (UTC)"), rows, "rlrll", width, SPARE)
+    header = ("EPOCH", "VERDICT", "FINDINGS", "RESTORABLE", "TRIGGERED (UTC)")
+    lines = columns(header, rows, "rlrll", width, SPARE) + not_shown(header, rows, width, SPARE)
     return lines + _unchecked(report, width)
 
 
@@ -161,8 +175,19 @@ def _epochs(numbers: Sequence[int]) -> str:
     return f"epoch{'s'[: len(numbers) != 1]} {Ranges.of(numbers).brief(SAME)}"
 
 
-def _by_epochs(report: StoreReport, store: str, format: str, width: int) -> list[list[str]]:
+class _Shown(NamedTuple):
+    """What is shown, and how."""
+
+    report: StoreReport
+    store: str
+    format: str
+    width: int
+    leftovers: Leftovers | None
+
+
+def _by_epochs(shown: _Shown) -> list[list[str]]:
     """A section for every set of epochs that have the same findings: what many refer to is told once."""
+    report, width = shown.report, shown.width
     reports = {epoch.epoch: epoch for epoch in report.epochs}
     having: dict[Finding, list[int]] = {}
     for number, epoch in reports.items():
@@ -179,7 +204,7 @@ def _by_epochs(report: StoreReport, store: str, format: str, width: int) -> list
         lines = wrapped(f"{title}: {newest.verdict}" if len(verdicts) == 1 else title, width)
         if len(epochs) == 1 and newest.reason:
             lines += wrapped(newest.reason, width, "    ", "  because: ")
-        sections.append([*lines, *_findings(findings, newest, report, store, format, width)])
+        sections.append([*lines, *_findings(findings, newest, shown)])
     return sections
 
 
@@ -197,13 +222,9 @@ def _reasons(why: Why, width: int) -> list[str]:
 
 
 def _findings(
-    findings: Sequence[Finding],
-    epoch: EpochReport | None,
-    report: StoreReport,
-    store: str,
-    format: str,
-    width: int,
+    findings: Sequence[Finding], epoch: EpochReport | None, shown: _Shown
 ) -> list[str]:
+    width = shown.width
     lines: list[str] = []
     for code in dict.fromkeys(finding.code for finding in findings):
         same = [finding for finding in findings if finding.code is code]
@@ -211,14 +232,40 @@ def _findings(
             tasks = some([finding.task or "" for finding in same], 2 * SAME)
             lines += wrapped(f"{tasks}: {same[0].message}", width, "    ", f"  {code}: ")
             same = []
+        if code is Code.UNREFERENCED_FILE and len(same) > 1:
+            lines += _many_leftovers(same, shown)
+            same = []
         for finding in same[:SAME]:
             where = " ".join(part for part in (finding.channel or finding.task, finding.path) if part)
             lines += wrapped(f"{where + ': ' if where else ''}{finding.message}", width, "    ", f"  {code}: ")
         if len(same) > SAME:
             lines.append(f"  ... and {len(same) - SAME} more; -o json has them all")
-        lines += wrapped(_meaning(code, format), width, "    ", "    means: ")
-        lines.append(f"    next: {next_command(code, epoch, report, store, format)}")
+        lines += wrapped(_meaning(code, shown.format), width, "    ", "    means: ")
+        lines += _next(code, epoch, shown, next((f.path for f in findings if f.code is code and f.path), None))
     return lines
+
+
+def _next(code: Code, epoch: EpochReport | None, shown: _Shown, path: str | None) -> list[str]:
+    """What to do about findings of a code. path: that the first of them is about."""
+    left = shown.leftovers
+    if code is not Code.UNREFERENCED_FILE or left is None:
+        command = next_command(code, epoch, shown.report, shown.store, shown.format, path=path)
+        return [f"    next: {command}"]
+    stays = wrapped(left.why_not, shown.width, "    ", "    stays: ") if left.why_not else []
+    return [*stays, f"    next: {left.next}"] if left.next else stays
+
+
+def _many_leftovers(same: Sequence[Finding], shown: _Shown) -> list[str]:
+    """Files that nothing refers to: a line for all of which the same is said."""
+    sizes = shown.leftovers.sizes if shown.leftovers else {}
+    lines = []
+    for message in dict.fromkeys(finding.message for finding in same):
+        paths = [finding.path or "" for finding in same if finding.message == message]
+        known = [sizes[path] for path in paths if path in sizes]
+        held = f", {size(sum(known))}" if len(known) == len(paths) else ""
+        count = f"{len(paths):,} file{'s'[: len(paths) != 1]}{held}: {message}"
+        lines += wrapped(f"{count} ({some(paths, NAMED)})", shown.width, "    ", f"  {Code.UNREFERENCED_FILE}: ")
+    return [*lines, "    -o json names each"] if len(same) > NAMED else lines
 
 
 def _repeats(report: StoreReport, width: int) -> list[str]:
@@ -245,7 +292,12 @@ def _meaning(code: Code, format: str) -> str:
 
 
 def next_command(
-    code: Code, epoch: EpochReport | None, report: StoreReport, store: str, format: str = "abs"
+    code: Code,
+    epoch: EpochReport | None,
+    report: StoreReport,
+    store: str,
+    format: str = "abs",
+    path: str | None = None,
 ) -> str:
     """What to type about a finding, to be copied as it is."""
     name = shlex.quote(store)
@@ -259,6 +311,9 @@ def next_command(
     if epoch is not None and epoch.verdict is Status.IN_PROGRESS:
         return f"abs inspect {name} --watch"
     newest = report.latest_restorable
+    books = path is not None and path.startswith(("abs-store.json", "attempts/", "topologies/"))
+    if format == "abs" and (newest is None or books):
+        return f"abs rebuild {name} --job JOB"
     return f"abs plan-recovery {name}{'' if newest is None else f'@{newest}'} --out plan.json"
 
 

@@ -8,6 +8,7 @@ hash that Flink prints; either is understood wherever an operator is asked for.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -148,7 +149,7 @@ class FlinkStore:
                 raise NotFound(
                     f"checkpoint {epoch} has no {FILE}: it is still being taken, or failed",
                     path=self.storage.root,
-                    hint="`abs inspect` shows the ones that are complete",
+                    hint=f"`abs inspect {shlex.quote(self.path)}` shows the ones that are complete",
                 )
             self._read = {epoch: self._parse(home)}
         return self._read[epoch]

@@ -138,7 +138,7 @@ def store_evidence(
     notes = _Notes()
     notes.problems += problems
     if attempt is None:
-        files = tuple(entry.name for entry in walk(store.storage))
+        files = tuple(entry.name for entry in walk(store.storage) if not entry.name.startswith(f"{layout.ASIDE}/"))
     else:
         files = (layout.attempt(attempt),) if store.storage.size(layout.attempt(attempt)) is not None else ()
     attempts = [

@@ -263,13 +263,13 @@ def unseal(data: bytes, kind: type[F], path: str, schema: str | None = None) -> 
             raise Damaged(
                 "was cut short or overwritten: it does not end in its own digest",
                 path=path,
-                hint="run `abs validate` on the store; use another epoch",
+                hint="validate the store; another epoch may be whole",
             )
         found = tail[len(SEAL) : -3].decode("ascii", "replace")
         raise Damaged(
             f"its bytes have SHA-256 {digest(body)[:12]}…, it says {found[:12]}…",
             path=path,
-            hint="run `abs validate` on the store; use another epoch",
+            hint="validate the store; another epoch may be whole",
         )
     return decode_facts(data, kind, path, schema)
 

@@ -11,6 +11,8 @@ STORE = "abs-store.json"
 LOCK = "lock"
 EPOCHS = "epochs"
 ATTEMPTS = "attempts"
+ASIDE = "aside"
+"""What was damaged, kept as it was: no command looks into it, and nothing removes it."""
 
 
 def epoch_dir(epoch: int) -> str:

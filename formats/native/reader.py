@@ -30,10 +30,10 @@ PRESENCE_LIMIT = 50_000
 
 
 def is_native(storage: Storage) -> bool:
-    """Whether abs wrote what lies there: it has the store's own fact file, or epochs and attempts without it."""
+    """Whether abs wrote what lies there: it has the store's own fact file, or has lost it and has epochs."""
     if storage.size(layout.STORE) is not None:
         return True
-    return bool(storage.list(layout.ATTEMPTS) and storage.list(layout.EPOCHS))
+    return any(layout.epoch_of(f"{layout.EPOCHS}/{entry.name}/") is not None for entry in storage.list(layout.EPOCHS))
 
 
 class NativeStore(FactFiles):

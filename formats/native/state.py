@@ -60,7 +60,7 @@ class StateFile:
         size = storage.size(file.path)
         if size is None or (file.bytes is not None and size != file.bytes):
             found = "is not there" if size is None else f"has {size} bytes, {file.bytes} were written"
-            raise Damaged(found, path=self.path, hint="`abs validate` says which epochs are whole")
+            raise Damaged(found, path=self.path, hint="another epoch may be whole")
         self._storage = storage
         self._local = threading.local()
         self._local.reader = opened = self._tried(self._open)

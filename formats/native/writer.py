@@ -41,6 +41,12 @@ def seconds_between(earlier: str, later: str) -> float:
 
 def create(storage: Storage, job: str) -> None:
     """Make the directory a store of `job`, or check that it is one; OtherJob if it is another's."""
+    if check_store_of(storage, job):
+        put_store(storage, job)
+
+
+def check_store_of(storage: Storage, job: str) -> bool:
+    """Whether the directory is empty, to be made a store; False if it is the store of `job` already, else OtherJob."""
     try:
         found = unseal(storage.read(layout.STORE), StoreFacts, f"{storage.root}/{layout.STORE}")
     except NotFound:
@@ -51,14 +57,14 @@ def create(storage: Storage, job: str) -> None:
                 path=storage.root,
                 hint="give --store a new or empty directory",
             ) from None
-        put_store(storage, job)
-        return
+        return True
     if found.job != job:
         raise OtherJob(
             f"is the store of job {found.job!r}, not of {job!r}",
             path=storage.root,
             hint="give --store another directory",
         )
+    return False
 
 
 def put_store(storage: Storage, job: str) -> None:

@@ -1,0 +1,115 @@
+"""Whether a job can be run: all that `run` refuses, found from the topology before anything is started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from abscli.engine.columns import column_faults
+from abscli.engine.errors import UsageError
+from abscli.engine.functions import load
+from abscli.engine.sources import SOURCE_TYPES, declared_schema, find_splits, infer_schema
+from abscli.graph.backedges import back_edges
+from abscli.graph.restless import restless_loops
+from formats.topology import MAX_CHANNELS, MAX_TASKS, Kind, Operator, Topology, size_of
+from formats.topology_errors import OperatorFault
+
+RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
+                      Kind.SINK})  # fmt: skip
+SINK_TYPES = ("jsonl",)
+
+
+def check_runnable(topology: Topology) -> None:
+    """UsageError for the first thing that the job graph alone shows to be in the way of a run."""
+    for size, most, word in zip(size_of(topology), (MAX_TASKS, MAX_CHANNELS), ("tasks", "channels"), strict=True):
+        if size > most:
+            message = f"the job has {size:,} {word}, a store holds at most {most:,}"
+            raise UsageError(message, hint="lower its parallelism")
+    for fault in graph_faults(topology):
+        raise UsageError(fault.message, hint=fault.hint)
+
+
+def graph_faults(topology: Topology) -> Iterator[OperatorFault]:
+    """What the job graph alone shows; nothing is imported, and no input is looked for."""
+    for op in topology.operators:
+        if op.kind not in RUNNABLE:
+            keys = () if op.kind is Kind.OPAQUE else (str(op.kind),)
+            message = f"operator {op.id} is {op.kind}: it can be inspected and planned for, not run"
+            yield OperatorFault(op.id, keys, message, f"run knows {', '.join(sorted(RUNNABLE))}")
+    for edge in topology.edges:
+        if edge.replayable:
+            message = f"edge {edge.source}->{edge.target} is marked replayable, and the engine keeps no such log"
+            yield OperatorFault(edge.target, ("from", edge.source), message, "remove the mark to run the job")
+    yield from _connector_faults(topology)
+    back = back_edges(topology)
+    for loop in restless_loops(topology):
+        around = set(loop)
+        source, target = next(ends for ends in sorted(back) if around.issuperset(ends))
+        yield OperatorFault(
+            target, ("from", source),
+            f"the loop {', '.join(loop)} never comes to rest: each of its operators passes on whatever it gets",
+            "put a distinct, a filter or a flat_map into it that lets records end",
+        )  # fmt: skip
+
+
+def _connector_faults(topology: Topology) -> Iterator[OperatorFault]:
+    writers: dict[str, str] = {}
+    for op in topology.operators:
+        if op.connector is None or not isinstance(type := op.connector.get("type"), str):
+            continue
+        types = SOURCE_TYPES if op.kind is Kind.SOURCE else SINK_TYPES
+        if type not in types:
+            message = f"operator {op.id}: no {op.kind} type {type!r}"
+            yield OperatorFault(op.id, (str(op.kind), "type"), message, " or ".join(types))
+        elif op.kind is Kind.SOURCE:
+            try:
+                declared_schema(op)
+            except UsageError as error:
+                yield OperatorFault(op.id, (str(op.kind), "schema"), error.message, error.hint)
+        elif isinstance(written := op.connector.get("path"), str):
+            path = os.path.normpath(written)
+            if path in writers:
+                message = f"sinks {writers[path]} and {op.id} both write to {path!r}"
+                yield OperatorFault(op.id, (str(op.kind), "path"), message, "give each its own path")
+            writers.setdefault(path, op.id)
+
+
+def all_faults(topology: Topology, directory: str, *, from_start: bool) -> Iterator[OperatorFault]:
+    """Everything that a run would be refused for, or would fail of at its first records.
+
+    directory: of the job file: its modules are imported, its input is looked for. from_start: whether sources begin
+    there; a job that goes on from an epoch knows its files and columns from that.
+    """
+    yield from graph_faults(topology)
+    columns: dict[str, pa.Schema] = {}
+    for op in topology.operators:
+        if op.kind is Kind.SOURCE:
+            try:
+                schema = _source_columns(op, directory, from_start=from_start)
+            except UsageError as error:
+                yield OperatorFault(op.id, ("source", "path"), error.message, error.hint)
+            else:
+                columns |= {op.id: schema} if schema is not None else {}
+        elif op.kind in RUNNABLE and op.function is not None:
+            try:
+                load(op.function, directory)
+            except UsageError as error:
+                yield OperatorFault(op.id, (str(op.kind),), f"operator {op.id}: {error.message}", error.hint)
+    yield from column_faults(topology, columns)
+
+
+def _source_columns(op: Operator, directory: str, *, from_start: bool) -> pa.Schema | None:
+    """None where they are not known; UsageError where its input is not there, or has none."""
+    options = op.connector or {}
+    if options.get("type") not in SOURCE_TYPES or not isinstance(options.get("path"), str):
+        return None
+    try:
+        schema = declared_schema(op)
+    except UsageError:  # told with the graph
+        return None
+    if from_start:
+        splits = find_splits(op, directory)
+        schema = schema or infer_schema(os.path.join(directory, splits[0]))
+    return schema

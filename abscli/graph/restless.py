@@ -1,0 +1,20 @@
+"""Loops in which every record goes round for ever."""
+
+from __future__ import annotations
+
+from abscli.graph.loops import loops
+from formats.topology import Kind, Topology
+
+PASSES_ON = frozenset({Kind.MAP, Kind.UNION, Kind.REDUCE})
+"""What puts out a row, now or with the epoch, whenever it has got one. A filter, a distinct and a flat_map may not."""
+
+
+def restless_loops(topology: Topology) -> list[list[str]]:
+    """Operators of loops that cannot come to rest once a record is in them, as `loops` lists them.
+
+    A loop that has a way past every filter, distinct and flat_map is one, whatever else hangs on it.
+    """
+    passing = {op.id for op in topology.operators if op.kind in PASSES_ON}
+    operators = tuple(op for op in topology.operators if op.id in passing)
+    edges = tuple(edge for edge in topology.edges if edge.source in passing and edge.target in passing)
+    return loops(Topology(topology.job, operators, edges))

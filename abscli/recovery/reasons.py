@@ -1,0 +1,23 @@
+"""Why none of several epochs will do, in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+NAMED = 5
+"""Reasons, and epochs of one reason, that a sentence names."""
+
+
+def reasons(noun: str, skipped: Sequence[tuple[int, str]]) -> str:
+    """`epochs 5, 4: ...; epoch 3: ...`, a reason once: the newest epoch may be one that was still being taken, and what
+    is wrong with the older ones is what matters then. Empty if there are none."""
+    alike: dict[str, list[int]] = {}
+    for number, reason in skipped:
+        alike.setdefault(reason, []).append(number)
+    sentences = []
+    for reason, numbers in list(alike.items())[:NAMED]:
+        more = f" and {len(numbers) - NAMED} more" if len(numbers) > NAMED else ""
+        epochs = ", ".join(map(str, numbers[:NAMED]))
+        sentences.append(f"{noun}{'s'[: len(numbers) != 1]} {epochs}{more}: {reason}")
+    left = sum(map(len, list(alike.values())[NAMED:]))
+    return "; ".join(sentences) + (f"; nor will {left} older ones do" if left else "")
