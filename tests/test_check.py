@@ -562,5 +562,5 @@ def test_probes_of_different_digests_of_one_path_are_kept_apart() -> None:
 
 
 def test_codes_are_unique_and_in_the_order_of_the_interface() -> None:
-    assert len(set(Code)) == 14
+    assert len(set(Code)) == 17
     assert all(a != b for a, b in pairwise(Code))

@@ -35,6 +35,7 @@ MEANING = {
     Code.UNREADABLE: "the file cannot be read as what it should be",
     Code.UNREFERENCED_FILE: "no epoch needs it; it takes space and does no harm",
     Code.MISSING_LOG: "records that were on their way at the cut are lost to a restore",
+    Code.LOG_MISMATCH: "two logs of one job contradict each other; which one is right is not known",
     Code.CONSERVATION: "the cut is not consistent: a restore would lose or repeat records",
     Code.POSITION_REGRESSED: "the source went back without a restore: records are in the state twice",
     Code.TOPOLOGY_MISSING: "without the job graph nothing says whose state this is",
