@@ -76,8 +76,9 @@ def with_output(store: NativeStore, report: StoreReport, prober: Prober, *, at_r
             report = _unchecked(report, {part.epoch for part in due})
             continue
         on_line = [part for part in due if maker(look.showing, part.epoch) == part.made[0]]
-        found = list(check_parts_shown(look, on_line, _probes(look, on_line, prober)))
-        report = _accused(report, found, look.showing)
+        report = _accused(
+            report, check_parts_shown(look, on_line, _probes(look, on_line, prober)), look.showing
+        )
         if at_rest and len(report.epochs) > 1:
             strangers = tuple(check_strangers(look, on_line, _sure_above(store, look.showing, report)))
             report = msgspec.structs.replace(report, findings=(*report.findings, *strangers))
@@ -176,12 +177,12 @@ def _sure_above(store: NativeStore, showing: tuple[Stretch, ...], report: StoreR
 
 
 def _accused(
-    report: StoreReport, found: Iterable[tuple[int, Finding]], showing: tuple[Stretch, ...]
+    report: StoreReport, findings: Iterable[tuple[int, Finding]], showing: tuple[Stretch, ...]
 ) -> StoreReport:
     """The report with findings that take away from epochs: neither they nor what came after them on the line that is
     shown can be restored without a loss."""
     by_epoch: dict[int, list[Finding]] = {}
-    for epoch, finding in found:
+    for epoch, finding in findings:
         by_epoch.setdefault(epoch, []).append(finding)
     if not by_epoch:
         return report
