@@ -116,7 +116,7 @@ def begin(storage: LocalStorage, request: Request, outputs: Outputs) -> Start:
         raise Damaged(
             f"an attempt says that epochs up to {highest} were begun, and none from {undecided} on has an outcome",
             path=f"{storage.root}/{layout.ATTEMPTS}",
-            hint="`abs validate` says which records are damaged; an epoch of a copy of the store can be restored",
+            hint=f"`abs validate {shlex.quote(storage.root)}` says which records are damaged",
         )
     attempt = AttemptFacts(
         attempt=max((a.attempt for a in attempts), default=0) + 1,
