@@ -30,6 +30,7 @@ from formats.flink.metadata import encode, parse
 from formats.flink.resolve import How
 from formats.flink.store import FlinkStore
 from formats.view import Status
+from tests.archives import extract
 from tests.flink_truth import DATA
 from tests.schemas import checked
 
@@ -73,7 +74,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The archive, unpacked: not to be changed."""
     folder = tmp_path_factory.mktemp("matrix")
     with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder, filter="data")
+        extract(archive, folder)
     return folder
 
 
