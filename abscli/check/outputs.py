@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -40,6 +40,10 @@ class Due:
     made: Identity
     file: SinkFile
 
+    @property
+    def operator(self) -> str:
+        return self.task.rpartition("/")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class SinkLook:
@@ -70,7 +74,8 @@ def with_output(store: NativeStore, report: StoreReport, prober: Prober, *, at_r
         attempts = store.attempts()
     except FormatError:
         attempts = []
-    for path, due in sorted(_due(store, report, attempts).items()):
+    by_path = _due(store, report, attempts)
+    for path, due in sorted(by_path.items()):
         look = _look(os.path.join(attempts[-1].directory, path), attempts)
         if isinstance(look, str):
             report = _unchecked(report, {part.epoch for part in due})
@@ -80,7 +85,10 @@ def with_output(store: NativeStore, report: StoreReport, prober: Prober, *, at_r
             report, check_parts_shown(look, on_line, _probes(look, on_line, prober)), look.showing
         )
         if at_rest and len(report.epochs) > 1:
-            strangers = tuple(check_strangers(look, on_line, _sure_above(store, look.showing, report)))
+            # The folder may have had another name when an older epoch named a part: it is the operator that counts.
+            operators = {part.operator for part in due}
+            named = {part.made for parts in by_path.values() for part in parts if part.operator in operators}
+            strangers = tuple(check_strangers(look, named, _sure_above(store, look.showing, report)))
             report = msgspec.structs.replace(report, findings=(*report.findings, *strangers))
     return report
 
@@ -107,9 +115,8 @@ def check_parts_shown(
         yield part.epoch, Finding(Code.SINK_PART_MISSING, part.task, None, where, message)
 
 
-def check_strangers(look: SinkLook, due: Iterable[Due], sure_above: int) -> Iterable[Finding]:
+def check_strangers(look: SinkLook, named: Collection[Identity], sure_above: int) -> Iterable[Finding]:
     """Every visible part is one that an epoch names, as far as all epochs that could are there."""
-    named = {part.made for part in due}
     for name in sorted(look.visible):
         epoch = epoch_of_part(name)
         id = maker(look.showing, epoch)
@@ -130,7 +137,7 @@ def _due(store: NativeStore, report: StoreReport, attempts: list[AttemptFacts]) 
         for part in parts if attempts else ():
             for file in part.sink:
                 made = (part.attempt_id or ids.get(part.attempt, ""), file.name)
-                due.setdefault(file.directory, []).append(Due(epoch, part.task, made, file))
+                due.setdefault(os.path.normpath(file.directory), []).append(Due(epoch, part.task, made, file))
     return due
 
 

@@ -97,7 +97,7 @@ def look(storage: LocalStorage, request: Request) -> Parent:
 
 
 def begin(storage: LocalStorage, request: Request, outputs: Outputs) -> Start:
-    """Record the attempt, fence the ones before it, and make the sinks show what leads to its parent.
+    """Fence the attempts before it, record the attempt, and make the sinks show what leads to its parent.
 
     To be called with the store's lock held and the sinks held. Raises as `look`, and as `Outputs.examine`; StoreInUse
     if an older attempt turns out to be alive.
@@ -133,10 +133,11 @@ def begin(storage: LocalStorage, request: Request, outputs: Outputs) -> Start:
         **header(AttemptFacts),
     )
     try:
-        put_attempt(storage, attempt)
         # From the number that was undecided when the look began: an outcome written since shows an owner that lives.
+        # It goes on with the numbers that this attempt would have had, so they must not be recorded as this one's.
         for number in range(undecided, attempt.first_epoch):
             put_fence(storage, number, attempt)
+        put_attempt(storage, attempt)
     except FileExistsError as error:
         raise StoreInUse(
             f"another process is at work here: it has just written {error.filename or 'the next outcome'}",

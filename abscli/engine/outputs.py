@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-
-import msgspec
+from functools import partial
 
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.sinks import sync_folder
@@ -20,7 +19,7 @@ from abscli.planner.lineage import Life, by_number, maker, stretches
 from abscli.planner.settlement import Missing, Settlement, SinkFacts, Wanted, settle
 from formats.errors import Damaged, FormatError, StoreInUse
 from formats.native import layout, lock
-from formats.native.facts import AttemptFacts, PartFacts, SinkFile, digest, seal
+from formats.native.facts import AttemptFacts, PartFacts, SinkFile, digest, digest_1, is_version_1
 from formats.native.reader import NativeStore
 from formats.native.sink import (
     CLAIMS,
@@ -43,21 +42,22 @@ from formats.topology import Kind, Operator, Topology
 class Examined:
     """A sink as an attempt found it.
 
-    claim: the newest, None where there is none. showing: the line that what is visible was made on. wanted: what it
-    should show. taken_over: the store that showed something last, None where it was this one.
+    claim: the newest, None where there is none. showing: the line that what is visible was made on. makers_1: which
+    attempt of a store of version 1 has which numbers: what lies without an attempt's id can only be of these. wanted:
+    what it should show. taken_over: the store that showed something last, None where it was this one.
     """
 
     operator: str
     folder: SinkFolder
     claim: SinkClaim | None
     showing: tuple[Stretch, ...]
+    makers_1: tuple[Stretch, ...]
     wanted: Wanted
     taken_over: str | None
 
     def settlement(self) -> Settlement:
         """What has to be done, by what lies there now."""
-        staged, superseded = _filed(self.folder.staged(), self.showing), _filed(self.folder.superseded(), self.showing)
-        return settle(SinkFacts(self.folder.visible(), staged, superseded, self.showing), self.wanted)
+        return settle(_sink_facts(self.folder, self.showing, self.makers_1), self.wanted)
 
 
 class Outputs:
@@ -123,8 +123,24 @@ class Outputs:
             elif claim is not None and claim.attempt_id not in {life.id for life in lives}:
                 taken_over = claim.store
                 self._may_take_over(op, folder, claim)
-        showing = claim.line if claim is not None else by_number(lives)
-        return Examined(op.id, folder, claim, showing, _wanted(store, op, lives, parent), taken_over)
+        # What is above all numbers of the store was made after it was copied, by an attempt that it does not know.
+        highest = store.highest_number() if store is not None else 0
+        showing = claim.line if claim is not None else by_number(lives, highest)
+        ids_1 = {a.id for a in attempts if is_version_1(a)}
+        makers_1 = tuple(stretch for stretch in by_number(lives, highest) if stretch.id in ids_1)
+        there = _sink_facts(folder, showing, makers_1).identities()
+        others = {self._folder(sink) for sink in self._sinks if sink is not op}
+        mine = partial(self._lies_in, op=op, there=there, others=others)
+        return Examined(op.id, folder, claim, showing, makers_1, _wanted(store, op.id, mine, lives, parent), taken_over)
+
+    def _lies_in(self, identity: Identity, file: SinkFile, *, op: Operator, there: Collection[Identity],
+                 others: Collection[str]) -> bool:  # fmt: skip
+        """Whether a part of the sink is to be looked for where the job file has it now: it was made there; or it is
+        there, since the folder was moved, or is spelt in another way."""
+        made_in = os.path.normpath(os.path.join(self._directory, file.directory))
+        if made_in == os.path.normpath(self._folder(op)):
+            return True
+        return identity in there and made_in not in map(os.path.normpath, others)
 
     def _is_ours_1(self, folder: SinkFolder, store: NativeStore | None) -> bool:
         """Whether a store of version 1 left its mark in the sink, and it is this one."""
@@ -132,8 +148,7 @@ class Outputs:
         if store is None or mark is None:
             return False
         # The store may have been brought up by an attempt that ended before it claimed the sink.
-        before = digest(seal(msgspec.structs.replace(store.facts, version="1.0")))
-        return mark in (before, digest(store.storage.read(layout.STORE)))
+        return mark in (digest_1(store.facts), digest(store.storage.read(layout.STORE)))
 
     def _may_take_over(self, op: Operator, folder: SinkFolder, claim: SinkClaim) -> None:
         if not self._take_over:
@@ -158,7 +173,7 @@ class Outputs:
         lives = [Life(a.first_epoch, a.parent, a.id) for a in store.attempts() if a.attempt < attempt.attempt]
         line = (Stretch(attempt.id, attempt.first_epoch, None), *stretches(lives, attempt.parent))
         for one in examined:
-            _file_by_attempt(one.folder, one.showing)
+            _file_by_attempt(one.folder, one.makers_1)
             # What is visible has to agree with the newest claim at every moment: so what is not of both lines goes
             # before the new claim, and what only the new one has comes after it.
             _set_aside(one.folder, one.settlement().away)
@@ -222,19 +237,29 @@ class Outputs:
 
     def _overtaken(self, operator: str, folder: SinkFolder) -> EngineStopped:
         other = folder.newest_claim()
-        who = f"attempt {other.attempt} on the store {other.store}" if other else "another job"
+        if other is None:
+            return EngineStopped(
+                f"sink {operator}: {folder.path} was emptied while the job ran: its claim is gone",
+                hint="put back what was there, if you can; `abs run --resume` says what can be done about the rest",
+            )
         return EngineStopped(
-            f"sink {operator}: {folder.path} was taken over by {who}",
+            f"sink {operator}: {folder.path} was taken over by attempt {other.attempt} on the store {other.store}",
             hint="go on with that store; what this one has staged stays there",
         )
 
 
-def _wanted(store: NativeStore | None, op: Operator, lives: Sequence[Life], parent: int) -> Wanted:
-    """What the store says that a sink should show, and all that it has ever asked of it."""
+def _wanted(
+    store: NativeStore | None,
+    operator: str,
+    lies_in: Callable[[Identity, SinkFile], bool],
+    lives: Sequence[Life],
+    parent: int,
+) -> Wanted:
+    """What the store says that a sink should show, and all that it has ever asked of any. lies_in: whether a part of
+    the sink's tasks is one for its folder."""
     line = stretches(lives, parent)
     if store is None:
         return Wanted(line, {}, 0, frozenset(), frozenset())
-    assert op.connector is not None
     due: dict[Identity, SinkFile] = {}
     named: set[Identity] = set()
     attempts = {life.id for life in lives}
@@ -251,19 +276,24 @@ def _wanted(store: NativeStore | None, op: Operator, lives: Sequence[Life], pare
             # Which parts it names is not known, so none of that attempt may be set aside.
             attempts -= {maker(by_number(lives), epoch) or ""}
             continue
-        by_epoch[epoch] = {
-            (part.attempt_id or ids.get(part.attempt, ""), file.name): file
-            for part in parts
-            if part.task.rpartition("/")[0] == op.id
-            for file in part.sink
-            if file.directory == op.connector["path"]
-        }
-        named |= by_epoch[epoch].keys()
+        by_epoch[epoch] = {}
+        for part in parts:
+            for file in part.sink:
+                identity = part.attempt_id or ids.get(part.attempt, ""), file.name
+                named.add(identity)
+                if part.task.rpartition("/")[0] == operator and lies_in(identity, file):
+                    by_epoch[epoch][identity] = file
     epoch = parent
     while epoch in by_epoch:
         due.update(by_epoch[epoch])
         epoch = parents[epoch]
     return Wanted(line, due, epoch, frozenset(named), frozenset(attempts))
+
+
+def _sink_facts(folder: SinkFolder, showing: tuple[Stretch, ...], makers_1: Sequence[Stretch]) -> SinkFacts:
+    """What lies in the folder now."""
+    staged, superseded = _filed(folder.staged(), makers_1), _filed(folder.superseded(), makers_1)
+    return SinkFacts(folder.visible(), staged, superseded, showing)
 
 
 def _filed(parts: dict[Identity, int], makers: Sequence[Stretch]) -> dict[Identity, int]:
@@ -284,7 +314,11 @@ def _newest_claim(folder: SinkFolder) -> SinkClaim | None:
     try:
         return folder.newest_claim()
     except Damaged as error:
-        error.hint = "delete it, and run again with --take-over, which goes by the numbers of the epochs"
+        # An older claim would be taken for the newest, and say of what is visible that another attempt made it.
+        error.hint = (
+            f"delete the folder {CLAIMS} that it lies in, and run again with --take-over, which goes by the numbers of "
+            "the epochs"
+        )
         raise
 
 
@@ -296,7 +330,9 @@ def _gone(one: Examined, missing: Sequence[Missing], store: NativeStore | None) 
     else:
         message = f"an output part has {first.size} bytes, {first.file.bytes} were written{more}"
     oldest = min(epoch_of_part(entry.file.name) for entry in missing)
-    below = [n for n in store.epoch_numbers() if n < oldest and store.has_manifest(n)] if store is not None else []
+    numbers = store.epoch_numbers() if store is not None else []
+    on_line = [n for n in numbers if n < oldest and maker(one.wanted.line, n) is not None]
+    below = [n for n in on_line if store is not None and store.has_manifest(n)]
     again = f"--from-epoch {below[-1]}" if below else "--from-epoch 0"
     return Damaged(
         message,

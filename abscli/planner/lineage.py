@@ -30,9 +30,10 @@ def stretches(lives: Sequence[Life], epoch: int) -> list[Stretch]:
     return leading
 
 
-def by_number(lives: Sequence[Life]) -> tuple[Stretch, ...]:
-    """Which life has which numbers, whatever line it is on: in one store no number is used twice."""
-    ends = [*(life.first_epoch - 1 for life in lives[1:]), None][: len(lives)]
+def by_number(lives: Sequence[Life], last: int | None = None) -> tuple[Stretch, ...]:
+    """Which life has which numbers, whatever line it is on: in one store no number is used twice. last: the highest
+    number of all, None where the newest life still adds to them."""
+    ends = [*(life.first_epoch - 1 for life in lives[1:]), last][: len(lives)]
     own = (Stretch(life.id, life.first_epoch, end) for life, end in zip(lives, ends, strict=True))
     return tuple(stretch for stretch in own if stretch.last is None or stretch.first <= stretch.last)
 

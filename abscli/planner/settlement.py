@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from abscli.planner.lineage import maker
 from formats.native.facts import SinkFile
-from formats.native.sink import Identity, Stretch, epoch_of_part
+from formats.native.sink import UNNAMED, Identity, Stretch, epoch_of_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,11 @@ class SinkFacts:
     superseded: Mapping[Identity, int]
     showing: Sequence[Stretch]
 
+    def identities(self) -> set[Identity]:
+        """All parts that are there, wherever they lie."""
+        made = {(maker(self.showing, epoch_of_part(name)) or "", name) for name in self.visible}
+        return made | self.staged.keys() | self.superseded.keys()
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -32,7 +37,7 @@ class Wanted:
     line: of the epoch that the job goes on from, newest first.
     due: the parts that manifests of the line name.
     named_above: above this epoch all manifests of the line are there, so that a part which none names is a stranger's.
-    named: the parts that any manifest of the store names, on whichever branch.
+    named: the parts that any manifest of the store names, on whichever branch and of whichever sink.
     attempts: the ids of the store's attempts all of whose manifests could be read.
     """
 
@@ -55,7 +60,8 @@ class Missing(NamedTuple):
 class Settlement:
     """What to do, in this order but for `missing`, which is what stands against doing it.
 
-    away: visible parts to be set aside, with the attempt that made them, "" where that is not known.
+    away: visible parts to be set aside, with the attempt that made them, "" where that is not known, `UNNAMED` where
+    it has named all that it made, and not these: they never become visible again.
     back: parts that were set aside and belong to the output again.
     reveal: parts that wait and belong to a complete epoch of the line.
     aside: parts that wait and that no manifest of the store names. They are not deleted: a copy of this store that
@@ -79,7 +85,7 @@ def settle(sink: SinkFacts, wanted: Wanted) -> Settlement:
         if made_by is not None and _belongs((made_by, name), wanted):
             stays.add((made_by, name))
         else:
-            away.append((made_by or "", name))
+            away.append((UNNAMED if _is_strange(made_by, name, wanted) else made_by or "", name))
     back, reveal, missing = [], [], []
     for identity, file in sorted(wanted.due.items()):
         id, name = identity
@@ -105,6 +111,14 @@ def settle(sink: SinkFacts, wanted: Wanted) -> Settlement:
     ]
     doubled = tuple(sorted(stays & sink.staged.keys()))
     return Settlement(tuple(away), tuple(back), tuple(reveal), tuple(aside), doubled, tuple(missing))
+
+
+def _is_strange(made_by: str | None, name: str, wanted: Wanted) -> bool:
+    """Whether a part that does not belong can never have: all manifests of its attempt that could name it are there.
+    When they have been removed that cannot be known any more, and it would be taken for one of theirs."""
+    if made_by is None or (made_by, name) in wanted.named:
+        return False
+    return maker(wanted.line, epoch_of_part(name)) == made_by
 
 
 def _belongs(identity: Identity, wanted: Wanted) -> bool:

@@ -11,7 +11,7 @@ from abscli.planner.plan import plan_full, plan_partial
 from abscli.recovery.reasons import reasons
 from formats.errors import FormatError, NoRecovery, UnknownTask
 from formats.native import layout
-from formats.native.facts import digest
+from formats.native.facts import digest, digest_1
 from formats.native.reader import NativeStore, files_of
 from formats.native.writer import now
 from formats.plan import Input, Plan, encode
@@ -166,11 +166,16 @@ def what_changed(store: NativeStore, plan: Plan, *, copied: bool = False) -> str
 
     copied: the store is the copy that a restore of this plan made, whose own fact file is another one.
     """
+    later = _later_attempts(store, plan, copied=copied)
     for item in plan.inputs:
-        problem = None if copied and item.path == layout.STORE else _differs(store, item)
+        if item.path == layout.STORE and (copied or item.sha256 == digest_1(store.facts)):
+            continue  # a copy has its own; and the restore itself brings a store of version 1 up
+        if copied and item.path.startswith(f"{layout.ATTEMPTS}/") and _not_copied(store, plan, item.path):
+            continue
+        problem = _differs(store, item)
         if problem is not None:
             return problem
-    for path in _later_attempts(store, plan):
+    for path in later:
         attempt = store.attempt(path)
         if attempt.kind != "restore" or attempt.plan != plan_digest(plan):
             return f"the job has run since: there is {path}"
@@ -182,17 +187,26 @@ def plan_digest(plan: Plan) -> str:
     return digest(encode(plan))
 
 
-def _later_attempts(store: NativeStore, plan: Plan) -> list[str]:
-    """The attempts that are newer than the newest one that the plan lists."""
+def _not_copied(store: NativeStore, plan: Plan, path: str) -> bool:
+    """Whether the copy at `store` has no such attempt of the original, or one of its own under that number: those that
+    began after the plan's epoch are left behind."""
+    return store.storage.size(path) is None or store.attempt(path).first_epoch > (plan.epoch or 0)
+
+
+def _later_attempts(store: NativeStore, plan: Plan, *, copied: bool) -> list[str]:
+    """The attempts that are newer than the newest one that the plan lists; of a copy, than those that were copied."""
+    if copied:
+        paths = [entry.name for entry in walk(store.storage, layout.ATTEMPTS)]
+        return [path for path in paths if store.attempt(path).first_epoch > (plan.epoch or 0)]
     known = max((item.path for item in plan.inputs if item.path.startswith(f"{layout.ATTEMPTS}/")), default="")
     return [entry.name for entry in walk(store.storage, layout.ATTEMPTS) if entry.name > known]
 
 
-def carried_to(store: NativeStore, plan: Plan) -> int:
+def carried_to(store: NativeStore, plan: Plan, *, copied: bool = False) -> int:
     """The epoch that carrying out a plan goes on from: the plan's own, or the newest whole one that a restore of this
-    very plan made before it was broken off. The plan holds (see `what_changed`)."""
+    very plan made before it was broken off. The plan holds, and `copied` is as there (see `what_changed`)."""
     assert plan.epoch is not None
-    begun = {store.attempt(path).attempt for path in _later_attempts(store, plan)}
+    begun = {store.attempt(path).attempt for path in _later_attempts(store, plan, copied=copied)}
     for epoch in reversed(store.epoch_numbers()) if begun else ():
         if epoch <= plan.epoch:
             break

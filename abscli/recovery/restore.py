@@ -68,8 +68,8 @@ def check_plan(plan: Plan, store: NativeStore, topology: Topology) -> None:
 
 
 def _of_epoch(items: Sequence[Input]) -> set[Input]:
-    """Those that are no attempts: which of these may be there, `what_changed` says."""
-    return {item for item in items if not item.path.startswith(f"{layout.ATTEMPTS}/")}
+    """Those that are no attempts, and not the store's own file: of these `what_changed` says what they may be."""
+    return {item for item in items if not item.path.startswith(f"{layout.ATTEMPTS}/") and item.path != layout.STORE}
 
 
 def restore(
@@ -102,7 +102,7 @@ def restore(
         if copied and (problem := what_changed(NativeStore(LocalStorage(target)), plan, copied=True)) is not None:
             raise StalePlan(f"the plan no longer holds: {problem}", path=target, hint="give --to a new directory")
 
-    start = carried_to(NativeStore(LocalStorage(target)), plan)
+    start = carried_to(NativeStore(LocalStorage(target)), plan, copied=copied)
     outcome: Outcome = run_job(
         topology,
         target,

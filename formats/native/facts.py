@@ -220,6 +220,16 @@ def identity(facts: AttemptFacts, data: bytes) -> AttemptFacts:
     return facts if facts.id else msgspec.structs.replace(facts, id=digest(data)[:ID_LENGTH])
 
 
+def digest_1(facts: StoreFacts) -> str:
+    """The SHA-256 that the store's own file had while it was of version 1, if it was."""
+    return digest(seal(msgspec.structs.replace(facts, version="1.0")))
+
+
+def is_version_1(facts: AttemptFacts) -> bool:
+    """Whether the attempt was one of a store of version 1."""
+    return facts.version.partition(".")[0] == "1"
+
+
 def new_id() -> str:
     """An id for an attempt, drawn at random."""
     return secrets.token_hex(ID_LENGTH // 2)

@@ -3,6 +3,7 @@
     part-<task, 5 digits>-<epoch, 10 digits>.jsonl    what readers see
     .staged/<attempt id>/part-...                     made, and of an epoch that is not known to be complete
     superseded/<attempt id>/part-...                  set aside when the job went back, or another store took over
+    superseded/unnamed/part-...                       set aside since no epoch of its attempt names it
     .abs-sink/lock                                    held while an attempt runs
     .abs-sink/<claim, 10 digits>.json                 who took the sink over; the highest number counts
 
@@ -24,6 +25,8 @@ from formats.storage import LocalStorage
 CLAIMS = ".abs-sink"
 STAGED = ".staged"
 SUPERSEDED = "superseded"
+UNNAMED = "unnamed"
+"""In place of an attempt's id: of visible parts that no epoch names, so that nothing brings them back."""
 OWNER_1 = ".abs-store"
 PART = re.compile(r"part-(\d{5})-(\d{10})\.jsonl", re.ASCII)
 OPEN = re.compile(r"\.open-\d{5}-[0-9a-f]{8}", re.ASCII)
