@@ -176,7 +176,7 @@ _abs() {
             esac
             ;;
         restore)
-            options='--job --to --engine --master --until --policy --dry-run -y --yes -o --output -q --quiet -v --verbose -h --help'
+            options='--job --to --engine --master --until --policy --accept-missing-parts --dry-run -y --yes -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --job) kind=option-file ;;
                 --to) kind=option-directory ;;

@@ -166,6 +166,7 @@ complete -c abs -n '__abs_is restore' -l engine -r -f -a 'spark inline' -d 'spar
 complete -c abs -n '__abs_is restore' -l master -r -f -d 'Spark master: local[*], local[N], spark://HOST:PORT, yarn or k8s://'
 complete -c abs -n '__abs_is restore' -l until -r -f -a 'drained end' -d 'drained: stop when the logs are replayed; end: go on to the end of the input'
 complete -c abs -n '__abs_is restore' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'How snapshots keep their cuts consistent; default: as the job ran last, a new one aligned'
+complete -c abs -n '__abs_is restore' -l accept-missing-parts -d 'Go on although parts of the output that belong to it are gone'
 complete -c abs -n '__abs_is restore' -l dry-run -d 'Check the plan against the store and say what would be done'
 complete -c abs -n '__abs_is restore' -s y -l yes -d 'Do not ask'
 complete -c abs -n '__abs_is restore' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from abscli.planner.settlement import SinkFacts, Wanted, settle
 from formats.native.facts import SinkFile
-from formats.native.sink import Identity, Stretch, part_name
+from formats.native.sink import UNNAMED, Identity, Stretch, part_name
 
 IDS = ("a" * 32, "b" * 32, "c" * 32)
 SIZE = 7
@@ -58,24 +60,30 @@ def test_exactly_what_belongs_to_the_line_is_visible_afterwards(
     plan = settle(SinkFacts(dict.fromkeys(visible, SIZE), staged, superseded, showing), wanted)
     assert plan.missing == ()
 
-    shown = (made - set(plan.away)) | set(plan.back) | set(plan.reveal)
+    away = {(on(showing, name) or "", name) for _, name in plan.away}
+    strange = {(id, name) for id, name in away if on(line, name) == id}
+    assert {(UNNAMED if (id, name) in strange else id, name) for id, name in away} == set(plan.away)
+    shown = (made - away) | set(plan.back) | set(plan.reveal)
     older = {
-        (id, name) for id, name in made | superseded.keys() if int(name[11:21]) <= above and on(line, name) == id
+        (id, name) for id, name in there if int(name[11:21]) <= above and on(line, name) == id
     }
     assert shown == due.keys() | older
     assert len({name for _, name in shown}) == len(shown)
 
-    aside = (superseded.keys() - set(plan.back)) | set(plan.away) | set(plan.aside)
+    aside = (superseded.keys() - set(plan.back)) | away | set(plan.aside)
     waiting = staged.keys() - set(plan.reveal) - set(plan.aside)
     assert shown | aside | waiting == there
     after = SinkFacts(
         dict.fromkeys((name for _, name in shown), SIZE),
         dict.fromkeys(waiting, SIZE),
-        dict.fromkeys((part for part in aside if part[0]), SIZE),
+        dict.fromkeys((part for part in aside - strange if part[0]), SIZE),
         line,
     )
     again = settle(after, wanted)
     assert (again.away, again.back, again.reveal, again.aside, again.missing) == ((), (), (), (), ())
+    # Also when the manifests that could have named them are gone.
+    later = settle(after, dataclasses.replace(wanted, named_above=9))
+    assert not strange & {*later.back, *later.reveal}
 
 
 def test_a_part_that_is_due_and_has_another_size_or_is_nowhere_stands_against_it() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from abscli.check.findings import Code
 from abscli.check.native import check
 from abscli.engine import attempt, journal
 from abscli.engine.errors import EngineStopped
@@ -21,6 +22,7 @@ from abscli.engine.job import JobOptions
 from abscli.engine.outputs import Outputs
 from abscli.recovery.planning import plan_recovery
 from abscli.recovery.restore import restore
+from abscli.render.validate import next_command
 from formats.errors import Damaged, OtherJob, StoreInUse
 from formats.native.facts import AttemptFacts
 from formats.native.sink import CLAIMS, epoch_of_part, part_name
@@ -68,12 +70,15 @@ def output_findings(lines: Lines) -> list[str]:
     return [f"{finding.code} {finding.path}" for finding in report.all_findings]
 
 
-def restored(lines: Lines, epoch: int, *, to: str | None = None) -> Callable[[], object]:
+def restored(
+    lines: Lines, epoch: int, *, to: str | None = None, accept_missing: bool = False
+) -> Callable[[], object]:
     """A plan for an epoch of store `a`, to be carried out as often as one likes."""
     plan = plan_recovery(lines.store(), epoch=epoch)
     options = JobOptions(
-        str(lines.folder), "job.yaml", engine="inline", workers=2, keep=None, until="drained", interval=0.01
-    )
+        str(lines.folder), "job.yaml", engine="inline", workers=2, keep=None, until="drained", interval=0.01,
+        accept_missing=accept_missing,
+    )  # fmt: skip
     target = str(lines.folder / to) if to else None
     return lambda: restore(plan, topology(), options, to=target)
 
@@ -195,6 +200,32 @@ def test_the_epoch_to_make_a_part_again_from_is_on_the_line_of_the_job(lines: Li
     with pytest.raises(Damaged) as refused:
         lines.resume()
     assert f"--from-epoch {first[2]};" in str(refused.value.hint)
+
+
+def test_where_the_whole_output_is_gone_the_job_starts_anew_and_nothing_is_rebuilt(lines: Lines) -> None:
+    lines.run(epochs=3)
+    for name in lines.sink.visible():
+        (lines.folder / "out" / name).unlink()
+    report = check(lines.store().storage, None, quick=True, progress=lambda read, total: None).report
+    assert report.latest_restorable is None
+    command = next_command(Code.SINK_PART_MISSING, report.epochs[0], report, "a")
+    assert command == "abs run JOB --store a --from-epoch 0"
+    lines.run(from_epoch=0)
+    assert lines.wrong() == {}
+
+
+def test_a_restore_goes_on_without_parts_that_a_reader_took_away_as_its_hint_says(lines: Lines) -> None:
+    lines.run(epochs=4)
+    victim = lines.folder / "out" / sorted(lines.sink.visible())[0]
+    taken = len(victim.read_text().splitlines())
+    victim.unlink()
+    epoch = lines.complete()[-1]
+    with pytest.raises(Damaged, match="is gone") as refused:
+        restored(lines, epoch)()
+    assert "--accept-missing-parts" in str(refused.value.hint)
+    restored(lines, epoch, accept_missing=True)()
+    lines.resume(accept_missing=True)
+    assert list(lines.wrong().values()) == [-1] * taken
 
 
 def test_a_sink_that_is_emptied_below_a_job_is_said_to_be(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:

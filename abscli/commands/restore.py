@@ -26,7 +26,7 @@ EXIT_STATUS = exits.status(
     _0="Restored; the new epoch is complete.",
     _2="A bad option, a plan or topology file that does not hold, a job that is not the plan's, or no --yes where "
     "nobody can be asked.",
-    _3="A file that the plan relies on is damaged.",
+    _3="A file that the plan relies on is damaged, or parts of the output that belong to its epoch are gone.",
 )
 
 
@@ -58,6 +58,10 @@ def restore(
         typer.Option("--until", help="drained: stop when the logs are replayed; end: go on to the end of the input."),
     ] = Until.DRAINED,
     policy: PolicyChoice = None,
+    accept_missing_parts: Annotated[
+        bool,
+        typer.Option("--accept-missing-parts", help="Go on although parts of the output that belong to it are gone."),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the plan against the store and say what would be done.")
     ] = False,
@@ -138,6 +142,7 @@ def restore(
         policy=policy,
         keep=None,
         until="drained" if until is Until.DRAINED else "end",
+        accept_missing=accept_missing_parts,
     )
     with job_progress(planned.job) as show:
         done = recovery.restore(planned, topology, options, to=to, on_progress=show, on_news=show.news)

@@ -99,15 +99,15 @@ def settle(sink: SinkFacts, wanted: Wanted) -> Settlement:
             back.append(identity)
         if size != file.bytes:
             missing.append(Missing(id, file, size))
-    back += [
-        identity
-        for identity in sorted(sink.superseded)
-        if identity not in wanted.due and identity not in stays and _belongs(identity, wanted)
-    ]
+    # What belongs to epochs whose manifests are gone. It waits where the sink is older than the store, as a backup is.
+    settled = stays | wanted.due.keys()
+    reveal += [one for one in sorted(sink.staged.keys() - settled) if _belongs(one, wanted)]
+    settled |= set(reveal)
+    back += [one for one in sorted(sink.superseded.keys() - settled) if _belongs(one, wanted)]
     aside = [
         identity
         for identity in sorted(sink.staged)
-        if identity not in wanted.named and identity not in stays and identity[0] in wanted.attempts
+        if identity not in wanted.named and identity not in settled and identity[0] in wanted.attempts
     ]
     doubled = tuple(sorted(stays & sink.staged.keys()))
     return Settlement(tuple(away), tuple(back), tuple(reveal), tuple(aside), doubled, tuple(missing))

@@ -312,6 +312,8 @@ def next_command(
     if epoch is not None and epoch.verdict is Status.IN_PROGRESS:
         return f"abs inspect {name} --watch"
     newest = report.latest_restorable
+    if code is Code.SINK_PART_MISSING and newest is None:
+        return f"abs run JOB --store {name} --from-epoch 0"  # the store is whole: it is the output that is not
     books = path is not None and path.startswith(("abs-store.json", "attempts/", "topologies/"))
     if format == "abs" and (newest is None or books):
         return f"abs rebuild {name} --job JOB"
