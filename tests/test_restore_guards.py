@@ -62,13 +62,16 @@ def test_a_plan_of_a_native_store_needs_the_job_file(job: Path) -> None:
 def test_only_what_a_sink_staged_is_deleted_from_its_staging_folder(job: Path) -> None:
     staged = job / "out" / STAGED
     staged.mkdir(exist_ok=True)
-    ours = ["part-00000-0000000099.jsonl", ".open-00001-0123abcd"]
+    life = opened(job).attempts()[0].id
+    (staged / life).mkdir(exist_ok=True)
+    ours = [f"{life}/part-00000-0000000099.jsonl", ".open-00001-0123abcd"]
     others = ["notes.txt", "part-1.jsonl", ".open-00001-0123abcd.bak", "part-00000-0000000099.jsonl.gz"]
+    others.append("part-00000-0000000098.jsonl")  # where version 1 staged: this store never was of it
     for name in (*ours, *others):
         (staged / name).write_text("x")
     (staged / "kept").mkdir()
     run_job(word_count(), str(job / "store"), inline(job, keep=None, from_epoch=opened(job).latest()))
-    there = {path.name for path in staged.iterdir()}
+    there = {str(path.relative_to(staged)) for path in staged.rglob("*")}
     assert there >= {*others, "kept"}
     assert not there & set(ours)
 
