@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
 import pytest
 
 from abscli.engine.errors import EngineStopped
@@ -104,6 +105,28 @@ def test_no_manifest_is_written_when_a_file_that_an_ack_names_is_gone(build: Bui
         journal.complete(1, idle=False)
     assert outcomes(build) == []
     assert NativeStore(build.storage).part(1, "seen/0") is not None
+
+
+def test_nothing_that_an_epoch_which_cannot_be_read_may_need_is_removed(build: Build) -> None:
+    attempt = build.begin()
+    build.complete(1, 0)
+    build.complete(2, 1, base=1)
+    build.complete(3, 2, base=2)
+    tasks = NativeStore(build.storage).manifest(2).tasks_file.path
+    build.storage.put(tasks, b"garbage", replace=True)
+    journal = Journal(
+        build.storage, build.topology, msgspec.structs.replace(attempt, first_epoch=4, parent=3),
+        keep=1, directory_hint="job.yaml",
+    )  # fmt: skip
+    before = {path for path in build.storage.files if "/parts/" in path}  # type: ignore[attr-defined]
+    for epoch in (4, 5):
+        acked(build, journal, epoch)
+        journal.complete(epoch, idle=False)
+        journal.prune(last=True)
+    left = set(build.storage.files)  # type: ignore[attr-defined]
+    assert {path for path in before if (layout.epoch_of(path) or 0) <= 2} <= left
+    assert layout.outcome(1) in left
+    assert layout.outcome(3) not in left
 
 
 def test_parts_become_visible_after_the_manifest_and_before_anybody_hears_of_it(build: Build) -> None:

@@ -55,6 +55,7 @@ class Journal:
         self._given_up: dict[int, str] = {}
         self._open: dict[int, TriggerFacts] = {}
         self._bases: dict[int, int] = {}
+        self._unread = 0
         self._kept = self._read_kept() if keep is not None else {}
         self._spared = self._read_spared() if keep is not None else set()
 
@@ -66,7 +67,9 @@ class Journal:
                 files = {f.path for part in self.store.parts(epoch) for f in files_of(part)} if whole else set()
                 parent = self.store.manifest(epoch).parent if whole else None
             except FormatError:
-                continue  # left alone: `validate` names it, a person decides
+                # Left alone: `validate` names it, a person decides. What it needs of older epochs is not known.
+                self._unread = epoch
+                continue
             kept[epoch] = Kept(epoch, whole, parent, frozenset(files))
         return kept
 
@@ -172,14 +175,16 @@ class Journal:
         if self._keep is None:
             return
         floor = None if last else self._bases.get(self.last_complete, self._attempt.parent)
-        gone, files = expired(self._kept.values(), self._keep, floor)
+        spare = {epoch for epoch in self._kept if epoch <= self._unread}
+        gone, files = expired(self._kept.values(), self._keep, floor, spare)
         self._bases = {epoch: base for epoch, base in self._bases.items() if epoch >= self.last_complete}
         for epoch in gone:
             self._spared |= remove_epoch(self._storage, epoch, keep=files)
             del self._kept[epoch]
         for path in self._spared - files:
-            self._storage.delete(path)
-        self._spared &= files
+            if (layout.epoch_of(path) or 0) > self._unread:
+                self._storage.delete(path)
+                self._spared.discard(path)
 
     def hint(self, mend: str | None = None) -> str:
         """What an operator does next after a failure. mend: what has to be done first, or the job fails again."""

@@ -202,7 +202,8 @@ class Outputs:
         gone = {(missing.id, missing.file.name) for missing in plan.missing}
         _set_aside(folder, plan.away)
         for id, name in plan.doubled:
-            os.unlink(_path(folder, staged_path(id, name)))
+            if os.path.samefile(_path(folder, staged_path(id, name)), _path(folder, name)):
+                os.unlink(_path(folder, staged_path(id, name)))
         for id, name in plan.back:
             if (id, name) not in gone:
                 _publish(folder, superseded_path(id, name), name)
