@@ -129,6 +129,7 @@ def write_graph(
 
 
 SKEW = """
+import functools
 import time
 from pathlib import Path
 
@@ -139,15 +140,19 @@ from formats.storage import LocalStorage
 from formats.view import Status
 
 FOLDER = Path({folder!r})
-STORE = NativeStore(LocalStorage(FOLDER / "store"))
 QUICK_BATCHES = 8
 PATIENCE = 120.0
+
+@functools.cache
+def store():
+    # There is none yet when the job is looked at before it runs.
+    return NativeStore(LocalStorage(FOLDER / "store"))
 
 def is_open():
     return (FOLDER / "open").exists()
 
 def under_way():
-    return [row for row in STORE.epochs() if row.status in (Status.IN_PROGRESS, Status.INCOMPLETE)]
+    return [row for row in store().epochs() if row.status in (Status.IN_PROGRESS, Status.INCOMPLETE)]
 
 def wait(fact, seconds):
     end = time.monotonic() + seconds
@@ -184,14 +189,14 @@ class Slow:
 
     def next(self):
         if self.behind is None:
-            begun = max(STORE.epoch_numbers(), default=0)
+            begun = max(store().epoch_numbers(), default=0)
             def ahead():
                 rows = [row.epoch for row in under_way() if row.epoch > begun]
                 return max((epoch for epoch in rows if (FOLDER / f"ahead-{{epoch}}").exists()), default=None)
             if self.turns.wait(lambda: ahead() or not under_way()):
                 self.behind = wait(ahead, PATIENCE)
-        elif self.turns.wait(lambda: (STORE.latest() or 0) >= self.behind):
-            (FOLDER / "held").write_text(str(STORE.latest()))
+        elif self.turns.wait(lambda: (store().latest() or 0) >= self.behind):
+            (FOLDER / "held").write_text(str(store().latest()))
             wait(is_open, PATIENCE)
 
 quick, slow = Quick(), Slow()

@@ -398,7 +398,7 @@ def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:
 def test_a_store_with_epochs_asks_for_resume(tmp_path: Path) -> None:
     write_words(tmp_path)
     run(word_count(), tmp_path)
-    with pytest.raises(UsageError, match="has epochs already") as caught:
+    with pytest.raises(UsageError, match=r"has epochs? .* already") as caught:
         run(word_count(), tmp_path)
     assert "--resume" in (caught.value.hint or "")
 

@@ -104,12 +104,10 @@ def test_what_is_somebody_else_s_stays(temporary: Path, monkeypatch: pytest.Monk
     old = time.time() - 2 * module.ABANDONED_SECONDS
     os.utime(temporary / f"{PREFIX}lock-missing", (old, old))
     before = sorted(temporary.rglob("*"))
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    clear_dead()
+    with monkeypatch.context() as somebody_else:
+        somebody_else.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        clear_dead()
     assert sorted(temporary.rglob("*")) == before
-    monkeypatch.undo()
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    monkeypatch.setattr(tempfile, "tempdir", None)
     clear_dead()
     assert sorted(temporary.rglob("*")) == [path for path in before if foreign not in (path, path.parent)]
 

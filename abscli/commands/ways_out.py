@@ -32,8 +32,8 @@ def way_out(error: BaseException, path: str | None, words: Sequence[str]) -> str
     if path and isinstance(error, Damaged | NotFound | OtherJob):
         with contextlib.suppress(OSError, FormatError):  # a hint must not be in the way of the error
             place = _locate(path)
-    if place is None:
-        return None
+    if place is None or (isinstance(error, NotFound) and place.path and path and os.path.isdir(path)):
+        return None  # a folder within a store is no store: its own hint names the one around it
     store = shlex.quote(place.root)
     if not place.path:
         lost = not os.path.isfile(os.path.join(place.root, _store_file()))

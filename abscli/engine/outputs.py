@@ -338,8 +338,8 @@ def _gone(one: Examined, missing: Sequence[Missing], store: NativeStore | None) 
     return Damaged(
         message,
         path=os.path.join(one.folder.path, first.file.name),
-        hint=f"put it back; or make it again from the epoch before it, `abs run` with {again}; or, where a reader took "
-        "it away, go on without it with --accept-missing-parts",
+        hint=f"put it back; or make it again from the epoch before it, with {again}; or, where a reader took it away, "
+        "go on without it with --accept-missing-parts",
     )
 
 
