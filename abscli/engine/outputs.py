@@ -8,6 +8,7 @@ of which each may be lost, or be the worker of a job that has lost its store.
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -202,8 +203,10 @@ class Outputs:
         gone = {(missing.id, missing.file.name) for missing in plan.missing}
         _set_aside(folder, plan.away)
         for id, name in plan.doubled:
-            if os.path.samefile(_path(folder, staged_path(id, name)), _path(folder, name)):
-                os.unlink(_path(folder, staged_path(id, name)))
+            # Two names of one file, or two equal files where the folder has been copied: anything else is kept.
+            staged, visible = _path(folder, staged_path(id, name)), _path(folder, name)
+            if os.path.samefile(staged, visible) or filecmp.cmp(staged, visible, shallow=False):
+                os.unlink(staged)
         for id, name in plan.back:
             if (id, name) not in gone:
                 _publish(folder, superseded_path(id, name), name)
