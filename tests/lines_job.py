@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -48,6 +49,16 @@ def write_lines(folder: Path, epochs: int) -> None:
     for i in range(TASKS):
         lines = [f"line {i} {k}" for k in range(epochs * LINES_AN_EPOCH)]
         (folder / "in" / f"{i}.txt").write_text("\n".join(lines) + "\n")
+
+
+def copy_while_it_changes(source: Path, target: Path) -> None:
+    """Copy a folder that a job writes, as `cp -r` does: what goes away meanwhile, as a temporary file does when it gets
+    its name, is left out."""
+    try:
+        shutil.copytree(source, target)
+    except shutil.Error as error:
+        for path, _, reason in error.args[0]:
+            assert not os.path.exists(path), reason
 
 
 @dataclass

@@ -28,7 +28,7 @@ from formats.native.evidence import open_for_validation
 from formats.native.probe import Prober
 from formats.native.sink import epoch_of_part, part_name, staged_path
 from tests.archives import extract
-from tests.lines_job import Gate, Lines, topology, write_lines
+from tests.lines_job import Gate, Lines, copy_while_it_changes, topology, write_lines
 
 ROOT = Path(__file__).resolve().parent.parent
 EPOCHS = 12
@@ -125,7 +125,7 @@ def test_neither_number_of_an_attempt_nor_of_an_epoch_makes_a_part_ours(lines: L
 def test_a_copy_made_while_the_job_ran_goes_on_from_its_own_newest_epoch(lines: Lines) -> None:
     def copy(epochs: int) -> None:
         if epochs == 3:
-            shutil.copytree(lines.folder / "a", lines.folder / "b")
+            copy_while_it_changes(lines.folder / "a", lines.folder / "b")
 
     lines.run(epochs=7, at=copy)
     lines.resume("b")
