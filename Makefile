@@ -22,7 +22,7 @@ lint: setup
 	$(BIN)/mypy
 
 docs: setup  ## completions/ and man/ from the command line itself
-	$(BIN)/python -m abscli.commands.generate
+	$(BIN)/python -m abscli.cli.generate
 
 lock:  ## versions and hashes of what the set-up installs, renewed; needs uv
 	@.ci/lock

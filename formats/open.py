@@ -1,6 +1,6 @@
 """From a reference to a store: what kind of checkpoint lies at a path, and which epoch of it is meant.
 
-FORMATS is the one table of formats: a format is a row here and one in `abscli.check.formats`.
+FORMATS is the one table of formats: a format is a row here and one in `abscli.stores.registry`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from formats.view import CheckpointStore, StateFacts, Status
 
 if TYPE_CHECKING:
     from formats.flink.store import FlinkStore
-    from formats.native.reader import NativeStore
+    from formats.native.store import NativeStore
 
 
 class Format(NamedTuple):
@@ -52,7 +52,7 @@ class Looking(NamedTuple):
 NOTHING = Looking()
 
 FORMATS = (
-    Format("abs", "abs-store.json (written by `abs run`)", "formats.native.reader", "is_native", "NativeStore"),
+    Format("abs", "abs-store.json (written by `abs run`)", "formats.native.store", "is_native", "NativeStore"),
     Format(
         "flink", "chk-N, or _metadata (a checkpoint or savepoint of Flink)",
         "formats.flink.opening", "recognise", "open_flink", ("search", "path_map", "uid", "type"),
@@ -167,7 +167,7 @@ def usable(row: Format, looking: Looking, path: str) -> dict[str, tuple[str, ...
 
 def open_native(path: str, format: str | None = None, *, purpose: str) -> NativeStore:
     """A store that abs wrote; OtherFormat for another. purpose: what needs it, as in `abs restore needs ...`."""
-    from formats.native.reader import NativeStore
+    from formats.native.store import NativeStore
 
     return NativeStore(_native(path, format, purpose))
 

@@ -16,7 +16,7 @@ import msgspec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from formats.topology import Topology
+    from formats.job.model import Topology
 
 
 class Status(StrEnum):

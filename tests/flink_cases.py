@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from abscli.check.findings import Code
-from abscli.check.flink import FlinkReport, check_store
+from abscli.report.findings import Code
+from abscli.stores.flink.verdict import FlinkReport, check_store
 from formats.flink.evidence import gather
 from formats.flink.store import FlinkStore
 from tests.flink_truth import DATA

@@ -16,12 +16,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from formats.flink.columns import keyed_batches, operator_batch
-from formats.flink.keyed import read_blocks
-from formats.flink.keyed_tables import Block
-from formats.flink.operator_state import read_operator_state
+from formats.flink.state.columns import keyed_batches, operator_batch
+from formats.flink.state.keyed import read_blocks
+from formats.flink.state.keyed_tables import Block
+from formats.flink.state.operator import read_operator_state
 from formats.flink.store import FlinkStore
-from formats.flink.times import instant_text
+from formats.flink.types.times import instant_text
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from formats.errors import NotFound
-from formats.flink.handles import InlineHandle, KeyGroupsHandle, OperatorStateHandle, StreamHandle
-from formats.flink.streams import Streams
+from formats.flink.files.streams import Streams
+from formats.flink.metadata.handles import InlineHandle, KeyGroupsHandle, OperatorStateHandle, StreamHandle
 
 
 class Inline:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from formats.flink import facts
-from formats.flink.handles import (
+from formats.flink.metadata.handles import (
     ChangelogHandle,
     ChannelHandle,
     EmptySegmentHandle,

@@ -118,7 +118,7 @@ def measured(*arguments: object, timeout: float = 300, stdin: int | None = subpr
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ABS_")} | {"PYTHONPATH": str(ROOT)}
     with tempfile.NamedTemporaryFile("r") as peak:
         done = subprocess.run(
-            [sys.executable, "-S", "-c", MEASURE, peak.name, sys.executable, "-m", "abscli.commands.main",
+            [sys.executable, "-S", "-c", MEASURE, peak.name, sys.executable, "-m", "abscli.cli.main",
              *map(str, arguments)],
             capture_output=True, text=True, timeout=timeout, stdin=stdin, env=environment,
         )  # fmt: skip

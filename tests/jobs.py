@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from abscli.engine.job import JobOptions
-from formats.topology import Aggregate, Edge, Kind, Operator, Partition, Topology
+from formats.job.model import Aggregate, Edge, Kind, Operator, Partition, Topology
 
 HASH, FORWARD, REBALANCE = Partition.HASH, Partition.FORWARD, Partition.REBALANCE
 
@@ -135,7 +135,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 from abscli.engine.functions import words as split
-from formats.native.reader import NativeStore
+from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 from formats.view import Status
 

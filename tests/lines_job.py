@@ -20,13 +20,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from abscli.engine import sources
+from abscli.engine.coordinator import Progress, Service
+from abscli.engine.io import sources
 from abscli.engine.job import JobOptions, Outcome, run_job
-from abscli.engine.service import Progress, Service
-from formats.native.reader import NativeStore
+from formats.job.model import Edge, Kind, Operator, Partition, Topology
 from formats.native.sink import SinkFolder
+from formats.native.store import NativeStore
 from formats.storage import LocalStorage
-from formats.topology import Edge, Kind, Operator, Partition, Topology
 
 TASKS = 2
 LINES_AN_EPOCH = 10
@@ -113,7 +113,7 @@ class Lines:
 
     def resume(self, store: str = "a", **more: object) -> Outcome:
         """From the newest complete epoch of the newest attempt's line."""
-        from abscli.recovery.planning import newest_whole
+        from abscli.stores.native.plan import newest_whole
 
         detail, _ = newest_whole(self.store(store))
         return self.run(store, from_epoch=detail.facts.epoch, **more)  # type: ignore[arg-type]
@@ -151,7 +151,8 @@ def main() -> None:
     WHERE: `manifest` (all have acked, nothing of the outcome is written) or `reveal` (the manifest is written); calls
     for epochs that have no rows for the sink do not count.
     """
-    from abscli.engine import journal, outputs
+    from abscli.engine import journal
+    from abscli.engine.io import outputs
 
     folder, store, from_epoch, where, n, number = sys.argv[1:]
     left = int(n)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abscli.sim.model import Model
-from formats.topology import Edge, Kind, Operator, Partition, Topology
+from formats.job.model import Edge, Kind, Operator, Partition, Topology
 
 
 def graph(edges: str, *, emit: str | None = None, **parallelism: int) -> Topology:

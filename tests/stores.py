@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from formats.job.model import Edge, Kind, Operator, Partition, Topology, channel_name, key_group_range, task_name
 from formats.native import layout
 from formats.native.facts import AttemptFacts, LogFacts, PartFacts, TriggerFacts, header
 from formats.native.hashing import key_groups
-from formats.native.reader import NativeStore
+from formats.native.store import NativeStore
 from formats.native.tables import KEY_GROUP, encode_log, encode_state
 from formats.native.writer import (
     complete,
@@ -29,7 +30,6 @@ from formats.native.writer import (
     put_trigger,
 )
 from formats.storage import LocalStorage, MemoryStorage, Storage
-from formats.topology import Edge, Kind, Operator, Partition, Topology, channel_name, key_group_range, task_name
 from formats.view import FileFacts, Position
 
 MAX_PARALLELISM = 8

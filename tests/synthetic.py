@@ -11,13 +11,13 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
+from formats.job.model import Aggregate, Edge, Kind, Operator, Partition, Topology, key_group_range, task_name
 from formats.native import layout
 from formats.native.facts import AttemptFacts, PartFacts, TriggerFacts, header
 from formats.native.hashing import key_groups
 from formats.native.tables import KEY_GROUP, encode_state
 from formats.native.writer import complete, create, now, put_attempt, put_file, put_topology, put_trigger
 from formats.storage import LocalStorage
-from formats.topology import Aggregate, Edge, Kind, Operator, Partition, Topology, key_group_range, task_name
 from formats.view import FileFacts, Position
 from tests.stores import FIRST
 

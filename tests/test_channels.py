@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abscli.engine.inbox import Barrier, Batch, Inbox
-from abscli.engine.routing import Route
-from abscli.engine.wire import HEADER, Connection, Frame
+from abscli.engine.channels.inbox import Barrier, Batch, Inbox
+from abscli.engine.channels.routing import Route
+from abscli.engine.channels.wire import HEADER, Connection, Frame
 from abscli.protocol.events import ProtocolError
-from formats.topology import Edge, Partition, key_group_range
+from formats.job.model import Edge, Partition, key_group_range
 
 
 def batch(first: int, count: int) -> Batch:

@@ -12,19 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from abscli.check.conservation import check_conservation
-from abscli.check.demands import unmet
-from abscli.check.epoch import check_epoch, cut_in
-from abscli.check.findings import Code, EpochReport, Finding, StoreReport
-from abscli.check.positions import check_positions, cut_of
-from abscli.check.store import check_store
 from abscli.planner.repeats import may_repeat
+from abscli.report.demands import unmet
+from abscli.report.findings import Code, EpochReport, Finding, StoreReport
+from abscli.stores.native.conservation import check_conservation
+from abscli.stores.native.positions import check_positions, cut_of
+from abscli.stores.native.store_verdict import check_store
+from abscli.stores.native.verdict import check_epoch, cut_in
 from formats.native import layout
-from formats.native.channels import Channels, by_operator
+from formats.native.counters import Channels, by_operator
 from formats.native.evidence import EpochEvidence, StoreEvidence, epoch_evidence, store_evidence
 from formats.native.facts import LogFacts, PartFacts
 from formats.native.probe import CHUNK, FileProbe, Prober
-from formats.native.reader import NativeStore
+from formats.native.store import NativeStore
 from formats.native.tables import KEY_GROUP, encode_state
 from formats.storage import MemoryStorage
 from formats.view import ChannelFacts, FileFacts, Position, Repeat, Status

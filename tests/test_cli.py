@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from abscli import __version__
-from abscli.commands import exits, main, output
-from abscli.commands.app import load
-from abscli.commands.options import duration, positive_duration
-from abscli.commands.overview import COMMANDS, OPTIONS, overview
+from abscli.cli import exits, main, output
+from abscli.cli.app import load
+from abscli.cli.options import duration, positive_duration
+from abscli.cli.overview import COMMANDS, OPTIONS, overview
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from formats import errors
 
@@ -49,7 +49,7 @@ def job(tmp_path: Path) -> str:
 
 def process(*arguments: str, code: str = "", **options: Any) -> subprocess.CompletedProcess[str]:
     """`abs` in a process of its own; code: what runs before it."""
-    start = f"import sys\n{code}\nfrom abscli.commands.main import main\nsys.exit(main())"
+    start = f"import sys\n{code}\nfrom abscli.cli.main import main\nsys.exit(main())"
     options = {"capture_output": True, "text": True, "timeout": 300} | options
     return subprocess.run([sys.executable, "-c", start, *arguments], **options)
 
@@ -95,7 +95,7 @@ def test_the_help_of_a_command_begins_with_its_summary_and_ends_in_exit_status(
 
 
 def test_the_overview_lists_the_options_that_there_are() -> None:
-    from abscli.commands.generate import pages
+    from abscli.cli.generate import pages
 
     listed = {", ".join(option.names): option.help for option in pages()[0].options}
     assert listed == OPTIONS

@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator
 
 from formats.native import layout
 from formats.native.facts import digest
-from formats.native.reader import NativeStore
+from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 from tests.jobs import last_counts, open_gate, write_countdown, write_words
 
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 300.0
 """Seconds until a process that does not move is given up."""
 
-ABS = [sys.executable, "-m", "abscli.commands.main"]
+ABS = [sys.executable, "-m", "abscli.cli.main"]
 JOB = """version: 1
 job: words
 parallelism: 2

@@ -11,7 +11,7 @@ from abscli.sim import explore as explorer
 from abscli.sim.explore import Explored, explore
 from abscli.sim.interned import InternedWorld, frozen
 from abscli.sim.job import Limits
-from formats.topology import Topology
+from formats.job.model import Topology
 from tests.sim_jobs import CHAIN, SMALL, graph, model
 
 PAIR = graph("s=a")

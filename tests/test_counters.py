@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats.native.channels import Channels, by_operator, channel_facts, neighbours
+from formats.job.model import Edge, Kind, Operator, Partition, Topology, channel_name, task_name
+from formats.native.counters import Channels, by_operator, channel_facts, neighbours
 from formats.native.facts import LogFacts, PartFacts, header
-from formats.topology import Edge, Kind, Operator, Partition, Topology, channel_name, task_name
 from formats.view import ChannelFacts
 
 WIDTHS = st.integers(1, 4)

@@ -14,22 +14,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abscli.check import diff_any, diff_native
-from abscli.check.diff import diff_topology
-from abscli.check.diff_any import compare_any
-from abscli.check.diff_native import shared_files
-from abscli.check.diff_rows import Compared, Counts, compare
-from abscli.check.diff_state import Side, diff_operators
-from abscli.commands.main import main
+from abscli.cli.main import main
+from abscli.diff import any_order as diff_any
+from abscli.diff import native as diff_native
+from abscli.diff.any_order import compare_any
+from abscli.diff.epochs import diff_topology
+from abscli.diff.native import shared_files
+from abscli.diff.rows import Compared, Counts, compare
+from abscli.diff.state import Side, diff_operators
 from formats import storage as storages
+from formats.job.model import Edge, Kind, Operator, Partition, Topology, key_group_range
 from formats.native import layout
 from formats.native.facts import PartFacts, header
 from formats.native.hashing import key_groups
-from formats.native.reader import NativeStore
 from formats.native.state import TaskRows
+from formats.native.store import NativeStore
 from formats.native.tables import KEY_GROUP, encode_state
 from formats.storage import MemoryStorage
-from formats.topology import Edge, Kind, Operator, Partition, Topology, key_group_range
 from formats.view import EpochDetail, EpochFacts, FileFacts, OperatorFacts, Status
 from tests.schemas import checked
 from tests.stores import FIRST, Build, loop_job, make_store
@@ -475,7 +476,7 @@ def test_of_many_splits_that_moved_the_sums_by_task_are_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_store(tmp_path / "store")
-    monkeypatch.setattr("abscli.render.diff.ROWS", 1)
+    monkeypatch.setattr("abscli.text.diff.ROWS", 1)
     assert main(["diff", f"{tmp_path}/store@1", f"{tmp_path}/store@2"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["lines/0", "(1", "split)", "100", "200", "+100", "+10"] in rows

@@ -18,12 +18,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from abscli.engine import door, sources
-from abscli.engine.door import HELLO_BYTES, TOKEN_BYTES, Door, greet, new_token
+from abscli.engine.channels import door
+from abscli.engine.channels.door import HELLO_BYTES, TOKEN_BYTES, Door, greet, new_token
+from abscli.engine.channels.wire import ChannelHello, Hello, Message
+from abscli.engine.coordinator import Progress, Service
 from abscli.engine.errors import EngineStopped
+from abscli.engine.io import sources
 from abscli.engine.job import run_job
-from abscli.engine.service import Progress, Service
-from abscli.engine.wire import ChannelHello, Hello, Message
 from abscli.engine.worker import Worker
 from tests.jobs import inline, last_counts, word_count, write_words
 

@@ -11,19 +11,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from abscli.engine import sources
+from abscli.engine.coordinator import Progress, Service
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine.io import sources
 from abscli.engine.job import JobOptions, run_job
 from abscli.engine.journal import Journal
-from abscli.engine.service import Progress, Service
-from abscli.recovery.planning import own_line, plan_recovery
-from abscli.recovery.restore import restore
+from abscli.stores.native.plan import own_line, plan_recovery
+from abscli.stores.native.restore import restore
 from formats.errors import Damaged, FormatError, NotFound, OtherJob, StoreInUse
+from formats.job.model import Aggregate, Edge, Kind, Partition, Topology
 from formats.native import layout
 from formats.native.lock import exclusive
-from formats.native.reader import NativeStore, files_of
+from formats.native.store import NativeStore, files_of
 from formats.storage import LocalStorage
-from formats.topology import Aggregate, Edge, Kind, Partition, Topology
 from formats.view import Status
 from tests.jobs import (
     inline,

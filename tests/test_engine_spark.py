@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from abscli.engine import wire
+from abscli.engine.channels import wire
+from abscli.engine.coordinator import Progress, Service
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.job import JobOptions, run_job
-from abscli.engine.service import Progress, Service
-from abscli.recovery.planning import plan_recovery
-from abscli.recovery.restore import restore
-from formats.native.reader import NativeStore
+from abscli.stores.native.plan import plan_recovery
+from abscli.stores.native.restore import restore
+from formats.job.model import Topology
+from formats.native.store import NativeStore
 from formats.storage import LocalStorage
-from formats.topology import Topology
 from formats.view import Status
 from tests.jobs import (
     held_at,

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from abscli.check.findings import Code, StoreReport
-from abscli.check.native import check, check_all
-from abscli.check.outputs import with_output
 from abscli.engine.errors import EngineStopped, UsageError
+from abscli.engine.io.sinks import JsonLinesSink
 from abscli.engine.journal import Journal
-from abscli.engine.sinks import JsonLinesSink
-from abscli.recovery.planning import plan_recovery
-from abscli.recovery.restore import copy_epoch, restore
+from abscli.report.findings import Code, StoreReport
+from abscli.stores.native.check import check, check_all
+from abscli.stores.native.outputs import with_output
+from abscli.stores.native.plan import plan_recovery
+from abscli.stores.native.restore import copy_epoch, restore
 from formats.errors import Damaged, StoreInUse
 from formats.native import layout
 from formats.native.evidence import open_for_validation

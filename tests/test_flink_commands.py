@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from abscli.commands.main import main
+from abscli.cli.main import main
 from formats.flink.facts import file_handles
-from formats.flink.handles import RelativeHandle
+from formats.flink.metadata.handles import RelativeHandle
 from formats.flink.store import FlinkStore
 from tests.flink_truth import DATA, load
 from tests.schemas import checked

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abscli.check.findings import Code
-from abscli.check.flink_conservation import conserved
-from abscli.commands.main import main
+from abscli.cli.main import main
+from abscli.report.findings import Code
+from abscli.stores.flink.conservation import conserved
 from formats.errors import Damaged
 from formats.flink.channels import buffers
-from formats.flink.handles import ChannelPart, Metadata
-from formats.flink.metadata import encode, parse
+from formats.flink.in_flight import Source, Tally, tallies
+from formats.flink.metadata.file import encode, parse
+from formats.flink.metadata.handles import ChannelPart, Metadata
 from formats.flink.store import FlinkStore
-from formats.flink.tally import Source, Tally, tallies
 from tests.flink_truth import DATA
 from tests.schemas import checked
 
@@ -148,9 +148,9 @@ def test_cuts_that_conserve_are_never_told_to_break_a_law(cuts: list[tuple[int, 
 
 
 def test_the_verdict_stays_what_the_bytes_say(tmp_path: Path) -> None:
-    from abscli.check.flink import check_epoch
-    from formats.flink.checks import stream_checks
+    from abscli.stores.flink.verdict import check_epoch
     from formats.flink.evidence import gather
+    from formats.flink.files.checks import stream_checks
 
     store = FlinkStore(str(UNALIGNED))
     found = tallies(store, [2])

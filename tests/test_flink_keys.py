@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from formats.flink.columns import keyed_batches
-from formats.flink.handles import StreamHandle
-from formats.flink.key_lookup import groups_of
-from formats.flink.keyed import read_blocks
+from formats.flink.metadata.handles import StreamHandle
+from formats.flink.state.columns import keyed_batches
+from formats.flink.state.key_lookup import groups_of
+from formats.flink.state.keyed import read_blocks
 from formats.flink.store import FlinkStore
-from formats.predicate import parse_predicate
-from formats.query import Selection, rows
+from formats.query.predicate import parse_predicate
+from formats.query.select import Selection, rows
 from tests.flink_truth import DATA
 
 CASES = ["hashmap-checkpoint", "hashmap-savepoint-canonical", "sql", "sql-global", "state/rocksdb", "unaligned"]
@@ -59,7 +59,7 @@ def test_a_keys_text_leads_to_the_key_group_where_flink_put_it(case: str) -> Non
 
 
 def test_keys_that_may_equal_others_of_another_hash_are_looked_for_everywhere() -> None:
-    from formats.flink.values import fixed
+    from formats.flink.types.values import fixed
 
     real = fixed("double", "d", "float64")
     assert groups_of([{"key": "0.0"}], real, 128) is None
@@ -69,8 +69,8 @@ def test_keys_that_may_equal_others_of_another_hash_are_looked_for_everywhere() 
 
 
 def test_types_whose_binary_form_is_not_known_are_looked_for_everywhere() -> None:
-    from formats.flink.key_lookup import binary_row_of
-    from formats.flink.logical_types import LogicalType
+    from formats.flink.state.key_lookup import binary_row_of
+    from formats.flink.types.logical_types import LogicalType
 
     assert binary_row_of([LogicalType("DATE")], [date(2024, 1, 1)]) is None
     assert binary_row_of([LogicalType("DECIMAL", True, 4, 2)], [Decimal("1.00")]) is None

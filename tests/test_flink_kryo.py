@@ -13,12 +13,12 @@ import pytest
 
 from formats.errors import FormatError
 from formats.flink.bytes import Reader, Writer
-from formats.flink.codecs import codec
-from formats.flink.keys import hash_of
-from formats.flink.kryo import MAY_HIDE
-from formats.flink.kryo_names import BOXES, COLLECTIONS, ENUMS, MAPS
-from formats.flink.snapshots import Snapshot, Unknown, read_versioned
-from formats.flink.values import BROKEN, Codec, Hidden
+from formats.flink.state.keys import hash_of
+from formats.flink.types.codecs import codec
+from formats.flink.types.kryo.names import BOXES, COLLECTIONS, ENUMS, MAPS
+from formats.flink.types.kryo.values import MAY_HIDE
+from formats.flink.types.serializers import Snapshot, Unknown, read_versioned
+from formats.flink.types.values import BROKEN, Codec, Hidden
 from tests.flink_truth import DATA
 
 VECTORS: list[dict[str, Any]] = [

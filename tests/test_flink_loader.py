@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from abscli.recovery.flink import plan_flink, restore_flink
+from abscli.stores.flink.plan import plan_flink, restore_flink
 from formats.flink.store import FlinkStore
 from tests.flink_truth import DATA
 from tests.flink_venv import flink_jars

@@ -17,17 +17,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from abscli.check.findings import Code
-from abscli.check.flink import check_epoch
-from abscli.commands.main import main
-from abscli.recovery.flink import plan_flink, restore_flink
+from abscli.cli.main import main
+from abscli.report.findings import Code
+from abscli.stores.flink.plan import plan_flink, restore_flink
+from abscli.stores.flink.verdict import check_epoch
 from formats.errors import NoRecovery
-from formats.flink.checks import stream_checks
 from formats.flink.evidence import gather
-from formats.flink.folders import NotLookedAt
-from formats.flink.handles import ChangelogHandle, FileChangelogHandle, FileHandle, KeyedHandle, StreamHandle
-from formats.flink.metadata import encode, parse
-from formats.flink.resolve import How
+from formats.flink.files.checks import stream_checks
+from formats.flink.files.folders import NotLookedAt
+from formats.flink.files.resolve import How
+from formats.flink.metadata.file import encode, parse
+from formats.flink.metadata.handles import ChangelogHandle, FileChangelogHandle, FileHandle, KeyedHandle, StreamHandle
 from formats.flink.store import FlinkStore
 from formats.view import Status
 from tests.archives import extract

@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from formats.codec.murmur import murmur3_128, operator_id, proved
 from formats.errors import Damaged, FormatError, UnsupportedVersion
-from formats.flink import facts, properties
+from formats.flink import facts
 from formats.flink.bytes import Reader, decode_utf, encode_utf
-from formats.flink.handle_codec import Unwritable
-from formats.flink.handles import (
+from formats.flink.metadata import properties
+from formats.flink.metadata.file import encode, parse
+from formats.flink.metadata.handle_codec import Unwritable
+from formats.flink.metadata.handles import (
     Change,
     ChangelogHandle,
     ChangeStream,
@@ -41,9 +44,7 @@ from formats.flink.handles import (
     StreamHandle,
     Subtask,
 )
-from formats.flink.java_object import JavaObject, read_value
-from formats.flink.metadata import encode, parse
-from formats.flink.murmur import murmur3_128, operator_id, proved
+from formats.flink.metadata.java_object import JavaObject, read_value
 from tests.flink_truth import DATA, differences, load
 
 CASES = sorted(DATA.glob("**/_metadata"))

@@ -7,14 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from abscli.check.findings import Code
+from abscli.report.findings import Code
 from formats.flink.facts import file_handles
-from formats.flink.handles import (
-    FileHandle,
-    RelativeHandle,
-    SegmentHandle,
-)
-from formats.flink.resolve import How, PathMap, parse_path_map, plain, resolve
+from formats.flink.files.resolve import How, PathMap, parse_path_map, plain, resolve
+from formats.flink.metadata.handles import FileHandle, RelativeHandle, SegmentHandle
 from formats.flink.store import FlinkStore
 from tests.flink_cases import HASHMAP, MERGED, check, largest
 

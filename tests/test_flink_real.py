@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from abscli.commands.main import main
+from abscli.cli.main import main
 from tests.flink_venv import flink_python
 from tests.schemas import checked
 

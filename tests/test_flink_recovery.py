@@ -7,18 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from abscli.check.findings import Code
-from abscli.recovery.flink import plan_flink, restore_flink
+from abscli.report.findings import Code
+from abscli.stores.flink.plan import plan_flink, restore_flink
 from formats.errors import FormatError, NoRecovery, StalePlan
 from formats.flink.facts import file_handles
-from formats.flink.handles import (
-    FileHandle,
-    OperatorStateHandle,
-    RelativeHandle,
-    SegmentHandle,
-)
-from formats.flink.metadata import encode, parse
-from formats.flink.resolve import How, Place
+from formats.flink.files.resolve import How, Place
+from formats.flink.metadata.file import encode, parse
+from formats.flink.metadata.handles import FileHandle, OperatorStateHandle, RelativeHandle, SegmentHandle
 from formats.flink.store import FlinkStore
 from formats.view import Status
 from tests.flink_cases import ALL, CANONICAL, HASHMAP, MERGED, OLD, check, codes, largest
@@ -172,7 +167,7 @@ def test_a_plan_is_stale_when_the_metadata_is_another(job: Path, tmp_path: Path)
 
 
 def test_names_that_collide_in_the_copy_get_a_number(tmp_path: Path) -> None:
-    from formats.flink.rewrite import copies
+    from formats.flink.metadata.rewrite import copies
 
     places = {
         FileHandle("file:/a/x", 1): Place(0, "a/x", 1, How.WRITTEN),

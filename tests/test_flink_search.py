@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
-from formats.flink import keyed_heap
-from formats.flink.handles import InlineHandle, KeyGroupsHandle
-from formats.flink.keyed_tables import Block, KeyedState
-from formats.flink.keys import key_group, long_hash
-from formats.flink.snapshots import Snapshot
-from formats.flink.state_meta import KeyedMeta, Kind, StateInfo
+from formats.flink.metadata.handles import InlineHandle, KeyGroupsHandle
+from formats.flink.state import keyed_heap
+from formats.flink.state.keyed_tables import Block, KeyedState
+from formats.flink.state.keys import key_group, long_hash
+from formats.flink.state.meta import KeyedMeta, Kind, StateInfo
+from formats.flink.types.serializers import Snapshot
 from tests.flink_streams import Inline
 
 PREFIX = b"m"  # offset 0 says that a group is not there

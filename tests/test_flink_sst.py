@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.codec.snappy import crc32c
+from formats.codec.xxh3 import xxh3_64
 from formats.errors import Damaged, FormatError
-from formats.flink import sst
-from formats.flink.checks import TableCheck
-from formats.flink.handles import IncrementalHandle, InlineHandle, LocalFile, OperatorState, Subtask
-from formats.flink.snappy import crc32c
-from formats.flink.streams import Streams
-from formats.xxh3 import xxh3_64
+from formats.flink.files.checks import TableCheck
+from formats.flink.files.streams import Streams
+from formats.flink.metadata.handles import IncrementalHandle, InlineHandle, LocalFile, OperatorState, Subtask
+from formats.flink.state import sst
 from tests.flink_truth import DATA
 
 SMALL = (DATA / "sst" / "small.sst").read_bytes()

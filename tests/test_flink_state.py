@@ -14,20 +14,27 @@ import msgspec
 import pytest
 
 from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
-from formats.flink import keyed_canonical, keyed_heap, rocksdb
 from formats.flink.bytes import Reader
-from formats.flink.codecs import codec
-from formats.flink.columns import keyed_batches
 from formats.flink.evidence import gather
-from formats.flink.handles import IncrementalHandle, InlineHandle, KeyGroupsHandle, LocalFile, OperatorState, Subtask
-from formats.flink.keyed import read_blocks
-from formats.flink.keys import GroupOf
-from formats.flink.python_types import named_types
-from formats.flink.snapshots import Snapshot
-from formats.flink.state_meta import KeyedMeta, read_keyed_meta
-from formats.flink.state_rows import batches, summaries
+from formats.flink.files.stream_check import check_state
+from formats.flink.metadata.handles import (
+    IncrementalHandle,
+    InlineHandle,
+    KeyGroupsHandle,
+    LocalFile,
+    OperatorState,
+    Subtask,
+)
+from formats.flink.state import keyed_canonical, keyed_heap, rocksdb
+from formats.flink.state.columns import keyed_batches
+from formats.flink.state.keyed import read_blocks
+from formats.flink.state.keys import GroupOf
+from formats.flink.state.meta import KeyedMeta, read_keyed_meta
+from formats.flink.state.rows import batches, summaries
 from formats.flink.store import FlinkStore
-from formats.flink.stream_check import check_state
+from formats.flink.types.codecs import codec
+from formats.flink.types.python_types import named_types
+from formats.flink.types.serializers import Snapshot
 from tests.flink_state_truth import tally
 from tests.flink_streams import Inline, held_keyed
 from tests.flink_truth import DATA
@@ -294,7 +301,7 @@ def test_states_are_not_found_again_where_their_keys_would_lie_elsewhere() -> No
 
 def test_the_search_behind_hidden_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     found, handle = plain_heap("hashmap-inline.chk-2", "totals")
-    monkeypatch.setattr("formats.flink.keyed_heap._PATIENCE", -(1 << 40))
+    monkeypatch.setattr("formats.flink.state.keyed_heap._PATIENCE", -(1 << 40))
     blocks = list(read_blocks(handle, Inline(), found.max_parallelism))
     assert not any(block.hidden.resumed for block in blocks if block.hidden is not None)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from formats.codec import snappy
 from formats.errors import Damaged, FormatError
-from formats.flink import snappy
-from formats.flink.handles import (
+from formats.flink.metadata.handles import (
     Change,
     ChangelogHandle,
     InlineHandle,
@@ -18,8 +18,8 @@ from formats.flink.handles import (
     KeyGroupsHandle,
     OperatorStateHandle,
 )
-from formats.flink.keyed import read_blocks
-from formats.flink.operator_state import read_operator_state
+from formats.flink.state.keyed import read_blocks
+from formats.flink.state.operator import read_operator_state
 from formats.flink.store import FlinkStore
 from tests.flink_streams import Inline, held_keyed, held_operator
 from tests.flink_truth import DATA
@@ -212,8 +212,8 @@ def test_a_chunk_that_promises_much_costs_nothing() -> None:
 
 
 def test_a_file_of_changes_is_read_with_and_without_compression(tmp_path: Path) -> None:
-    from formats.flink.changes import changes
-    from formats.flink.handles import ChangeStream, FileChangelogHandle
+    from formats.flink.metadata.handles import ChangeStream, FileChangelogHandle
+    from formats.flink.state.changes import changes
 
     def number(n: int) -> bytes:
         return n.to_bytes(4, "big", signed=True)

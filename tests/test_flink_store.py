@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from abscli.check.findings import Code
-from abscli.check.flink import check_store
-from abscli.recovery.flink import plan_flink, restore_flink
+from abscli.report.findings import Code
+from abscli.stores.flink.plan import plan_flink, restore_flink
+from abscli.stores.flink.verdict import check_store
 from formats.errors import FormatError, NoRecovery, NotFound, UnknownTask
 from formats.flink import channels, splits
-from formats.flink.checks import stream_checks
 from formats.flink.evidence import gather
 from formats.flink.facts import file_handles
-from formats.flink.layout import is_flink
+from formats.flink.files.checks import stream_checks
+from formats.flink.files.layout import is_flink
 from formats.flink.store import FlinkStore
 from formats.view import Status
 from tests.flink_cases import ALL, CANONICAL, HASHMAP, MERGED, OLD, OPEN, UNALIGNED, check, codes, largest

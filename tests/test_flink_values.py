@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 
 from formats.errors import Damaged, FormatError
 from formats.flink.bytes import Reader
-from formats.flink.codecs import codec
-from formats.flink.columns import Column, arrow_type, batch
-from formats.flink.composites import list_codec, map_codec
-from formats.flink.keys import hash_of, key_group
-from formats.flink.logical_types import LogicalType
-from formats.flink.python_types import named_types, read_type
-from formats.flink.rows import binary_row, shape
-from formats.flink.sequences import masked
-from formats.flink.snapshots import Snapshot, Unknown, read_versioned
-from formats.flink.values import BROKEN, Codec, Hidden, Opaque, plain
+from formats.flink.state.columns import Column, arrow_type, batch
+from formats.flink.state.keys import hash_of, key_group
+from formats.flink.types.codecs import codec
+from formats.flink.types.composites import list_codec, map_codec
+from formats.flink.types.logical_types import LogicalType
+from formats.flink.types.python_types import named_types, read_type
+from formats.flink.types.rows import binary_row, shape
+from formats.flink.types.sequences import masked
+from formats.flink.types.serializers import Snapshot, Unknown, read_versioned
+from formats.flink.types.values import BROKEN, Codec, Hidden, Opaque, plain
 from tests.flink_state_truth import compare
 from tests.flink_truth import DATA
 

@@ -46,26 +46,26 @@ def refused(what, path="f"):
 """
 BOMBS = {
     "spark zstd": """
-from formats.spark.blocks import unpack
+from formats.spark.state.blocks import unpack
 data = packed("zstd", 24)
 assert len(data) < 1 << 20
 refused(lambda: unpack(data, "f"))
 """,
     "spark snappy": """
-from formats.spark.blocks import SNAPPY, unpack
+from formats.spark.state.blocks import SNAPPY, unpack
 block = pa.Codec("snappy").compress(bytes(64 << 20), asbytes=True)
 data = SNAPPY + bytes(8) + (len(block).to_bytes(4, "big") + block) * 24
 refused(lambda: unpack(data, "f"))
 """,
     "spark lz4": """
-from formats.spark.blocks import LZ4, unpack
+from formats.spark.state.blocks import LZ4, unpack
 raw = 32 << 20
 block = pa.Codec("lz4_raw").compress(bytes(raw), asbytes=True)
 one = struct.pack("<8sBIII", LZ4, 0x20 | 15, len(block), raw, 0) + block
 refused(lambda: unpack(one * 50, "f"))
 """,
     "spark zip": """
-from formats.spark.rocks import read_zip
+from formats.spark.state.rocks import read_zip
 sink = io.BytesIO()
 with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
     for i in range(24):
@@ -75,7 +75,7 @@ assert len(data) < 2 << 20
 refused(lambda: read_zip(data, "f"))
 """,
     "flink snappy": """
-from formats.flink.snappy import uncompressed
+from formats.codec.snappy import uncompressed
 plain = 1500 << 20
 data = varint(plain) + b"\\x00a" + b"\\xfe\\x01\\x00" * ((plain - 1) // 64)
 assert 20 < plain // len(data)
@@ -108,7 +108,7 @@ def test_the_bound_is_what_the_environment_says(size: str, bound: int) -> None:
 @pytest.mark.parametrize("size", ["much", "-1", "1e9", "4X"])
 def test_a_bound_that_is_no_size_is_an_error(size: str, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "ABS_MEMORY": size}
-    command = [sys.executable, "-m", "abscli.commands.main", "inspect", str(tmp_path)]
+    command = [sys.executable, "-m", "abscli.cli.main", "inspect", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
     assert done.returncode == 2
     assert "ABS_MEMORY" in done.stderr
@@ -117,7 +117,7 @@ def test_a_bound_that_is_no_size_is_an_error(size: str, tmp_path: Path) -> None:
 def test_a_command_called_by_another_program_bounds_nothing(tmp_path: Path) -> None:
     import resource
 
-    from abscli.commands.main import main
+    from abscli.cli.main import main
 
     before = resource.getrlimit(resource.RLIMIT_DATA)
     main(["inspect", str(tmp_path)])

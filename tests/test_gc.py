@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abscli.check.garbage import carry_out, plan_removal
-from abscli.commands.main import main
+from abscli.cli.main import main
 from abscli.planner.retention import Kept, expired
+from abscli.stores.native.garbage import carry_out, plan_removal
 from formats.native import layout, lock
-from formats.native.reader import NativeStore
+from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 from formats.view import Status
 from tests.schemas import checked
@@ -50,7 +50,7 @@ def files(path: Path) -> dict[str, bytes]:
 
 def whole(path: Path) -> list[int]:
     """Epochs that can be restored."""
-    from abscli.check.native import check
+    from abscli.stores.native.check import check
 
     report = check(LocalStorage(path), None, quick=False, progress=lambda read, total: None).report
     return list(report.restorable)

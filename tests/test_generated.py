@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from abscli.commands import generate
-from abscli.commands.overview import COMMANDS
-from abscli.render.pages import Page
+from abscli.cli import generate
+from abscli.cli.overview import COMMANDS
+from abscli.text.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 

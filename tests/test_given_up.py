@@ -8,16 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from abscli.engine import sources, worker
+from abscli.engine import worker
+from abscli.engine.coordinator import Progress, Service
+from abscli.engine.io import sources
 from abscli.engine.job import run_job
 from abscli.engine.journal import Journal
 from abscli.engine.news import EpochGivenUp, News
-from abscli.engine.service import Progress, Service
+from formats.job.model import Edge, Kind, Partition, Topology, task_name
 from formats.native.facts import AttemptFacts, PartFacts, header
-from formats.native.reader import NativeStore
+from formats.native.store import NativeStore
 from formats.native.writer import create, now, put_attempt, put_part, put_topology
 from formats.storage import LocalStorage, MemoryStorage, Storage
-from formats.topology import Edge, Kind, Partition, Topology, task_name
 from tests.jobs import inline, operator, output_rows, word_count, write_words
 
 GATED = """

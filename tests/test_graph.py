@@ -13,7 +13,7 @@ from abscli.graph.backedges import back_edges
 from abscli.graph.expand import channels, channels_of_edge, owner, receivers, senders, tasks
 from abscli.graph.job_graph import JobGraph
 from abscli.graph.loops import loops
-from formats.topology import Edge, Kind, Operator, Partition, Topology, key_group_range
+from formats.job.model import Edge, Kind, Operator, Partition, Topology, key_group_range
 
 
 def graph(text: str, parallelism: int = 1) -> Topology:

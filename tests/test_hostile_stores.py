@@ -15,7 +15,7 @@ import pytest
 from formats.errors import Damaged, FormatError, UnsafePath
 from formats.native import layout
 from formats.native.facts import digest
-from formats.native.reader import NativeStore
+from formats.native.store import NativeStore
 from formats.native.tables import KEY_GROUP, decode_log, decode_state
 from formats.storage import LocalStorage
 from tests.hostile import (

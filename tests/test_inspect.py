@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abscli.commands.main import main
-from abscli.render.columns import bar, clean, columns, moment, seconds, size, some, wrapped
-from abscli.render.inspect import next_commands
-from abscli.render.inspect_page import StorePage
+from abscli.cli.main import main
+from abscli.text.columns import bar, clean, columns, moment, seconds, size, some, wrapped
+from abscli.text.inspect import next_commands
+from abscli.text.inspect_page import StorePage
 from formats.native import layout, lock
-from formats.native.reader import NativeStore
+from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 from formats.view import Status
 from tests.schemas import checked
@@ -219,7 +219,7 @@ def test_files_that_were_not_looked_for_are_not_said_to_be_there(
 ) -> None:
     (own / layout.state(1, "seen/0", FIRST)).unlink()
     assert [e["present"] for e in result(capsys, own)["epochs"]] == [False, False, None, False, None]
-    monkeypatch.setattr("formats.native.reader.PRESENCE_LIMIT", 7)
+    monkeypatch.setattr("formats.native.store.PRESENCE_LIMIT", 7)
     told = result(capsys, own)
     assert [e["present"] for e in told["epochs"]] == [None, None, None, False, None]
     assert told["latest_complete"] == 2
@@ -251,7 +251,7 @@ def test_an_epoch_shows_back_edges_positions_and_times(store: Path, capsys: pyte
 def test_of_many_splits_the_sums_by_task_are_shown(
     store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("abscli.render.inspect_epoch.ROWS", 1)
+    monkeypatch.setattr("abscli.text.inspect_epoch.ROWS", 1)
     rows = [line.split() for line in run(capsys, f"{store}@4")[1].splitlines()]
     assert ["lines/0", "(1", "split)", "400", "40"] in rows
     assert ["sums", "over", "2", "splits;", "-o", "json", "has", "each"] in rows
@@ -330,7 +330,7 @@ def test_small_helpers_of_tables() -> None:
 
 def test_inspect_as_json_imports_nothing_heavy(store: Path) -> None:
     code = (
-        "import sys; from abscli.commands.main import main; main(['inspect', sys.argv[1], '-o', 'json']);"
+        "import sys; from abscli.cli.main import main; main(['inspect', sys.argv[1], '-o', 'json']);"
         "heavy = {'pyarrow', 'numpy', 'rich', 'yaml', 'pyspark', 'pydantic'};"
         "print(sorted(heavy & sys.modules.keys()), file=sys.stderr)"
     )
@@ -340,7 +340,7 @@ def test_inspect_as_json_imports_nothing_heavy(store: Path) -> None:
 
 
 def test_watching_ends_when_nobody_reads(store: Path) -> None:
-    abs_ = [sys.executable, "-c", "import sys; from abscli.commands.main import main; sys.exit(main())"]
+    abs_ = [sys.executable, "-c", "import sys; from abscli.cli.main import main; sys.exit(main())"]
     args = [*abs_, "inspect", str(store), "--watch", "-o", "ndjson"]
     with subprocess.Popen(args, stdout=subprocess.PIPE, bufsize=0) as watch:
         try:

@@ -11,7 +11,7 @@ from abscli.engine.errors import EngineStopped
 from abscli.engine.journal import Journal
 from formats.native import layout
 from formats.native.facts import AbortFacts, ManifestFacts
-from formats.native.reader import NativeStore
+from formats.native.store import NativeStore
 from formats.native.writer import put_fence, put_part
 from formats.storage import MemoryStorage
 from tests.stores import Build, loop_job

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abscli.engine import keyed
-from abscli.engine.aggregates import Overflow, ValueColumn, merged, result_type, running
-from abscli.engine.keyed import KeyIndex
-from abscli.engine.state import KeyedState
+from abscli.engine.state import key_table as keyed
+from abscli.engine.state.aggregates import Overflow, ValueColumn, merged, result_type, running
+from abscli.engine.state.key_table import KeyIndex
+from abscli.engine.state.keyed_state import KeyedState
 from formats.native.hashing import hash_rows, key_groups
 from formats.native.state import latest
 from formats.native.tables import KEY_GROUP, decode_state, encode_state

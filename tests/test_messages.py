@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from abscli.commands.main import main
-from abscli.recovery.flink import plan_flink
-from abscli.render.columns import coloured, columns, not_shown
+from abscli.cli.main import main
+from abscli.stores.flink.plan import plan_flink
+from abscli.text.columns import coloured, columns, not_shown
 from formats.disk import writing
 from formats.errors import NoRecovery
 from formats.flink.store import FlinkStore
 from formats.native import layout
-from formats.native.reader import NativeStore
+from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 from tests.stores import FIRST, make_store
 from tests.test_cli_jobs import abs_, make_job, run

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from abscli.commands.main import main
+from abscli.cli.main import main
 from formats.native import layout
 from tests.schemas import checked
 from tests.stores import FIRST, make_store
@@ -30,7 +30,7 @@ def shell(tmp_path: Path) -> dict[str, Any]:
     make_store(tmp_path / "store")
     tools = tmp_path / "bin"
     tools.mkdir()
-    for name, command in (("abs", f"exec {sys.executable} -m abscli.commands.main"), ("pip", "exit 0 #")):
+    for name, command in (("abs", f"exec {sys.executable} -m abscli.cli.main"), ("pip", "exit 0 #")):
         (tools / name).write_text(f'#!/bin/sh\n{command} "$@"\n')
         (tools / name).chmod(0o755)
     environment = {

@@ -37,8 +37,8 @@ from formats.native.facts import (
     unseal,
 )
 from formats.native.hashing import key_groups
-from formats.native.reader import NativeStore
 from formats.native.remove import remove_epoch
+from formats.native.store import NativeStore
 from formats.native.writer import create, put_aborted, put_fence, put_file, seconds_between
 from formats.open import BadReference, Reference, open_store, parse_reference, resolve_epoch
 from formats.storage import LocalStorage, MemoryStorage, walk

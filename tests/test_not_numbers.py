@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from abscli.commands.main import main
-from abscli.engine import sources
+from abscli.cli.main import main
 from abscli.engine.errors import JobFailed
+from abscli.engine.io import sources
+from abscli.engine.io.sinks import JsonLinesSink
 from abscli.engine.job import run_job
-from abscli.engine.sinks import JsonLinesSink
+from formats.job.model import Aggregate, Edge, Kind, Operator, Partition, Topology
 from formats.native.sink import staged_path
-from formats.predicate import BadPredicate, filtered, may_hold, parse_predicate
-from formats.topology import Aggregate, Edge, Kind, Operator, Partition, Topology
+from formats.query.predicate import BadPredicate, filtered, may_hold, parse_predicate
 from tests.jobs import inline, operator, output_rows
 
 KEYS = ["NaN", "Infinity", "-Infinity", None, 0.0, 1.5]

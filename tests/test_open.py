@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from abscli.check import formats as checkers
-from abscli.check.formats import checker
-from abscli.commands.main import main
-from abscli.commands.options import StoreFormat
-from abscli.render.facts import LINES, facts
+from abscli.cli.main import main
+from abscli.cli.options import StoreFormat
+from abscli.stores import registry as checkers
+from abscli.stores.registry import checker
+from abscli.text.facts import LINES, facts
 from formats import open as opening
 from formats.errors import NotFound, OtherFormat
-from formats.native.reader import NativeStore
+from formats.native.store import NativeStore
 from formats.open import FORMATS, Format, open_native, open_store, recognise, resolve_epoch
 from formats.storage import LocalStorage, MemoryStorage, Storage
 from tests.schemas import checked
@@ -94,7 +94,7 @@ def is_foreign(storage: Storage) -> bool:
 def foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     row = Format("spark", "anything", __name__, "is_foreign", "Foreign")
     monkeypatch.setattr(opening, "FORMATS", (row, *FORMATS))
-    monkeypatch.setitem(checkers.CHECKERS, "spark", ("abscli.check.native", "check"))
+    monkeypatch.setitem(checkers.CHECKERS, "spark", ("abscli.stores.native.check", "check"))
 
 
 @pytest.mark.usefixtures("foreign")

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from abscli.planner.plan import plan_full, plan_partial
 from formats.errors import NoRecovery, UnknownTask
+from formats.job.model import Edge, Kind, Operator, Partition, Topology, canonical
 from formats.plan import Cost, Input, Plan, ReplayLog, Rewind, Skipped, decode, encode
-from formats.topology import Edge, Kind, Operator, Partition, Topology, canonical
 from formats.view import (
     ChannelFacts,
     EpochDetail,

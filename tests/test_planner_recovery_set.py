@@ -14,7 +14,7 @@ from abscli.planner.adjacency import Adjacency
 from abscli.planner.determinism import replay_deterministic
 from abscli.planner.ranges import Ranges
 from abscli.planner.recovery_set import RecoverySet, recovery_set
-from formats.topology import ROW_WISE, Edge, Kind, Operator, Partition, Topology
+from formats.job.model import ROW_WISE, Edge, Kind, Operator, Partition, Topology
 
 Task = tuple[str, int]
 Channel = tuple[Task, Task, Edge]

@@ -41,7 +41,7 @@ from abscli.sim.job import Limits
 from abscli.sim.node import Barrier, Effect, Item, Node, Part, Reveal, Write
 from abscli.sim.scheduler import run
 from abscli.sim.world import World
-from formats.topology import Topology
+from formats.job.model import Topology
 from tests.sim_jobs import (
     NARROW_CHAIN,
     ONCE_AN_EPOCH,

@@ -13,21 +13,21 @@ from typing import Any
 
 import pytest
 
-from abscli.check.epoch import check_epoch
-from abscli.check.findings import EpochReport
+from abscli.engine.coordinator import Progress
 from abscli.engine.errors import UsageError
 from abscli.engine.job import run_job
-from abscli.engine.service import Progress
 from abscli.graph.backedges import back_edges
 from abscli.planner.repeats import total
-from abscli.recovery.planning import plan_recovery
-from abscli.recovery.restore import restore
+from abscli.report.findings import EpochReport
+from abscli.stores.native.plan import plan_recovery
+from abscli.stores.native.restore import restore
+from abscli.stores.native.verdict import check_epoch
+from formats.job.model import Topology, channel_name
 from formats.native import layout
 from formats.native.evidence import epoch_evidence
 from formats.native.probe import Prober
-from formats.native.reader import NativeStore
+from formats.native.store import NativeStore
 from formats.storage import LocalStorage
-from formats.topology import Topology, channel_name
 from formats.view import ChannelFacts, Status
 from tests.jobs import (
     countdown,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.errors import UnknownTask
-from formats.predicate import (
+from formats.query.predicate import (
     And,
     BadPredicate,
     Compare,
@@ -25,7 +25,7 @@ from formats.predicate import (
     may_hold,
     parse_predicate,
 )
-from formats.query import key_predicate
+from formats.query.select import key_predicate
 
 TABLE = pa.table({
     "n": pa.array([1, 2, None, 10], pa.int64()),

@@ -12,19 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from abscli.draw.spacetime_svg import spacetime_svg
 from abscli.protocol.events import Discard, Forward, Log, Persist, TaskAction, TaskEvent
 from abscli.protocol.task import Task
-from abscli.render.spacetime import spacetime_text
-from abscli.render.spacetime_svg import spacetime_svg
-from abscli.sim import marker_node, markers
-from abscli.sim.chandy_lamport import CROSSING, PIPES, PLACES, TOKEN, single_token
-from abscli.sim.marker_diagram import drawn
-from abscli.sim.marker_node import Marker, Node, Note, Whole
-from abscli.sim.marker_runs import explore, run
-from abscli.sim.markers import Scope, Step, World
-from abscli.sim.processes import CannotOccur, Event, Global, Move, Pipe, Rule, System
+from abscli.sim.chandy_lamport import markers
+from abscli.sim.chandy_lamport import node as marker_node
+from abscli.sim.chandy_lamport.diagram import drawn
+from abscli.sim.chandy_lamport.markers import Scope, Step, World
+from abscli.sim.chandy_lamport.node import Marker, Node, Note, Whole
+from abscli.sim.chandy_lamport.processes import CannotOccur, Event, Global, Move, Pipe, Rule, System
+from abscli.sim.chandy_lamport.recorded import Done, Part, check_reachable, permuted
+from abscli.sim.chandy_lamport.runs import explore, run
+from abscli.sim.chandy_lamport.systems import CROSSING, PIPES, PLACES, TOKEN, single_token
 from abscli.sim.properties import Violation
-from abscli.sim.recorded import Done, Part, check_reachable, permuted
+from abscli.text.spacetime import spacetime_text
 
 DATA = Path(__file__).parent / "data" / "spacetime"
 

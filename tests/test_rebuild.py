@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from abscli.engine import sources
+from abscli.engine.coordinator import Progress, Service
+from abscli.engine.io import sources
 from abscli.engine.job import run_job
-from abscli.engine.service import Progress, Service
+from formats.job.file import parse_topology
 from formats.native import layout, lock
-from formats.native.reader import NativeStore
+from formats.native.store import NativeStore
 from formats.storage import LocalStorage
-from formats.topology_file import parse_topology
 from tests.jobs import inline, last_counts, write_words
 from tests.schemas import checked
 from tests.test_cli_jobs import JOB, abs_, fingerprint, newest, run

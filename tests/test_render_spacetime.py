@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abscli.render.cells import cells, shortened
-from abscli.render.spacetime import LEAST, spacetime_text
-from abscli.render.spacetime_svg import spacetime_svg
+from abscli.draw.spacetime_svg import spacetime_svg
 from abscli.sim.diagram import COORDINATOR, KINDS, Diagram, Message, Moment
+from abscli.text.cells import cells, shortened
+from abscli.text.spacetime import LEAST, spacetime_text
 from tests.runs import ORPHAN, TOKEN
 
 DATA = Path(__file__).parent / "data" / "spacetime"

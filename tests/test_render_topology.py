@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from abscli.draw.topology_drawings import topology_dot, topology_mermaid
+from abscli.draw.topology_svg import topology_svg
 from abscli.graph.job_graph import JobGraph
-from abscli.render.topology import topology_json, topology_text
-from abscli.render.topology_drawings import topology_dot, topology_mermaid
-from abscli.render.topology_rails import Rail, draw, lay
-from abscli.render.topology_svg import topology_svg
-from formats.topology import Edge, Kind, Operator, Partition, Topology
-from formats.topology_file import parse_topology, parse_topology_bytes
+from abscli.text.topology import topology_json, topology_text
+from abscli.text.topology_rails import Rail, draw, lay
+from formats.job.file import parse_topology, parse_topology_bytes
+from formats.job.model import Edge, Kind, Operator, Partition, Topology
 
 DATA = Path(__file__).parent / "data" / "topologies"
 SCHEMA = json.loads((Path(__file__).parents[1] / "formats" / "schemas" / "abs.topology.json").read_bytes())

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from abscli.draw.layers import arrange, crossings, layers
+from abscli.draw.placement import Extent, place
+from abscli.draw.topology_layout import LABEL_HEIGHT, Box, Layout, Link, Piece, Point, lay_out, spread
+from abscli.draw.topology_svg import topology_svg
 from abscli.graph.backedges import back_edges
 from abscli.graph.job_graph import JobGraph
-from abscli.render.layers import arrange, crossings, layers
-from abscli.render.placement import Extent, place
-from abscli.render.topology_layout import LABEL_HEIGHT, Box, Layout, Link, Piece, Point, lay_out, spread
-from abscli.render.topology_svg import topology_svg
-from formats.topology import Edge, Kind, Operator, Partition, Topology
-from formats.topology_file import parse_topology, parse_topology_bytes
+from formats.job.file import parse_topology, parse_topology_bytes
+from formats.job.model import Edge, Kind, Operator, Partition, Topology
 
 DATA = Path(__file__).parent / "data" / "topologies"
 SVG = "{http://www.w3.org/2000/svg}"

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
+from abscli.engine.coordinator import Service
 from abscli.engine.errors import EngineError
+from abscli.engine.io.sinks import STAGED
 from abscli.engine.job import run_job
-from abscli.engine.service import Service
-from abscli.engine.sinks import STAGED
-from abscli.recovery.planning import plan_recovery
-from abscli.recovery.restore import check_plan, restore
+from abscli.stores.native.plan import plan_recovery
+from abscli.stores.native.restore import check_plan, restore
 from formats.errors import Damaged, StalePlan
 from formats.native import layout
-from formats.native.reader import NativeStore
+from formats.native.store import NativeStore
 from formats.plan import encode
 from formats.storage import LocalStorage
 from tests.hostile import ROOT, change, change_tasks
@@ -146,7 +146,7 @@ def killed(job: Path, when: str, *more: object) -> None:
     code = (
         "import os, signal, sys\n"
         "import abscli.engine.attempt as attempt\n"
-        "from abscli.engine.outputs import Outputs\n"
+        "from abscli.engine.io.outputs import Outputs\n"
         "import abscli.engine.journal as journal\n"
         f"place = {places[when]}\n"
         "inner = getattr(*place)\n"
@@ -154,7 +154,7 @@ def killed(job: Path, when: str, *more: object) -> None:
         "    done = inner(*given, **named)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "setattr(*place, last)\n"
-        "from abscli.commands.main import main\n"
+        "from abscli.cli.main import main\n"
         "main(sys.argv[1:])\n"
     )
     words = ["restore", job / "plan.json", "--job", job / "job.yaml", "--engine", "inline", "--yes", *more]
@@ -174,7 +174,7 @@ def planned(tmp_path: Path) -> tuple[Path, Counter[str]]:
     (tmp_path / "job.yaml").write_text(JOB)
     stopped = inline(tmp_path, keep=None, interval=0.05)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("abscli.engine.sources.CHUNK", 4096)
+        patch.setattr("abscli.engine.io.sources.CHUNK", 4096)
         run_job(
             word_count(), str(tmp_path / "store"), stopped,
             on_progress=lambda progress: ask_to_stop() if progress.epochs >= 2 else None,
@@ -225,7 +225,7 @@ def test_a_restore_of_another_plan_makes_this_one_stale(planned: tuple[Path, Cou
 def test_a_copy_is_whole_or_not_there(planned: tuple[Path, Counter[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     job, _ = planned
     plan = plan_recovery(opened(job))
-    monkeypatch.setattr("abscli.recovery.restore.put_store", lambda *given: 1 / 0)
+    monkeypatch.setattr("abscli.stores.native.restore.put_store", lambda *given: 1 / 0)
     before = sorted(path.name for path in job.iterdir())
     with pytest.raises(ZeroDivisionError):
         restore(plan, word_count(), inline(job, keep=None), to=str(job / "copy"))

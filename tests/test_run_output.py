@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from abscli.commands import output, results
-from abscli.commands.main import main
-from abscli.commands.running import Display
+from abscli.cli import output, results
+from abscli.cli.main import main
+from abscli.cli.running import Display
+from abscli.engine.channels.wire import Lag, Lagging
 from abscli.engine.errors import EngineStopped
 from abscli.engine.job import _Signals, run_job
 from abscli.engine.lateness import Lateness
 from abscli.engine.news import EpochDone, EpochGivenUp, Late, News, Stopping
-from abscli.engine.wire import Lag, Lagging
-from formats.native.reader import NativeStore
+from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 from tests.jobs import inline, word_count, write_words
 from tests.test_cli_jobs import ABS, ROOT

@@ -12,10 +12,10 @@ import pytest
 
 from abscli.engine.runnable import all_faults
 from abscli.graph.restless import restless_loops
+from formats.job.file import TopologyErrors, parse_topology, parse_topology_bytes
+from formats.job.model import Topology
 from formats.native import lock
 from formats.storage import LocalStorage
-from formats.topology import Topology
-from formats.topology_file import TopologyErrors, parse_topology, parse_topology_bytes
 from tests.test_cli_jobs import abs_, fingerprint, make_job, result, run
 
 MODULE = """

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from abscli.engine import attempt, journal, outputs
+from abscli.engine import attempt, journal
 from abscli.engine.errors import UsageError
-from abscli.recovery.planning import newest_whole
+from abscli.engine.io import outputs
+from abscli.stores.native.plan import newest_whole
 from tests.lines_job import Gate, Lines, write_lines
 
 STEPS = 7

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from abscli.commands import exits
+from abscli.cli import exits
 from abscli.engine import java
 
 ROOT = Path(__file__).resolve().parent.parent

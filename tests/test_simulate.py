@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
+from abscli.draw.spacetime_svg import spacetime_svg
 from abscli.protocol.policy import Policy
-from abscli.render.simulate import simulated_json, simulated_text
-from abscli.render.spacetime_svg import spacetime_svg
 from abscli.sim import job as sim_job
 from abscli.sim import node, report
 from abscli.sim.campaign import Failures, Tally, campaign, mixture
@@ -24,7 +23,8 @@ from abscli.sim.replay import play
 from abscli.sim.report import every_interleaving, one_run, random_runs, scope
 from abscli.sim.scheduler import run
 from abscli.sim.world import World
-from formats.topology import Topology
+from abscli.text.simulate import simulated_json, simulated_text
+from formats.job.model import Topology
 from tests.schemas import checked
 from tests.sim_jobs import CHAIN, NARROW_CHAIN, PEERS, SHAPES, SMALL, TWO_INPUTS, TWO_TASK_LOOP, model
 from tests.test_planted_faults import FAULTS, LogsNothing, NeverHolds, ShowsEarly
@@ -37,7 +37,7 @@ def quiet(text: str) -> None:
 
 
 def abs_(*arguments: str) -> subprocess.CompletedProcess[str]:
-    start = "import sys\nfrom abscli.commands.main import main\nif __name__ == '__main__': sys.exit(main())"
+    start = "import sys\nfrom abscli.cli.main import main\nif __name__ == '__main__': sys.exit(main())"
     command = [sys.executable, "-c", start, "simulate", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 

@@ -13,7 +13,7 @@ from abscli.sim.campaign import Failures, mixture
 from abscli.sim.job import Limits
 from abscli.sim.model import Model
 from abscli.sim.scheduler import Outcome, run
-from formats.topology import Topology
+from formats.job.model import Topology
 from tests.sim_jobs import NARROW_CHAIN, REPLAYABLE, SHAPES, TWO_TASK_LOOP, model
 
 

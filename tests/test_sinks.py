@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from abscli.engine.sinks import JsonLinesSink
+from abscli.engine.io.sinks import JsonLinesSink
+from formats.job.model import Kind
 from formats.native.sink import SinkFolder
-from formats.topology import Kind
 from tests.jobs import operator
 
 ID = "0" * 32

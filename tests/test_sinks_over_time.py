@@ -14,20 +14,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from abscli.check.findings import Code
-from abscli.check.native import check
 from abscli.engine import attempt, journal
 from abscli.engine.errors import EngineStopped
+from abscli.engine.io.outputs import Outputs
 from abscli.engine.job import JobOptions
-from abscli.engine.outputs import Outputs
-from abscli.recovery.planning import plan_recovery
-from abscli.recovery.restore import restore
-from abscli.render.validate import next_command
+from abscli.report.findings import Code
+from abscli.stores.native.check import check
+from abscli.stores.native.plan import plan_recovery
+from abscli.stores.native.restore import restore
+from abscli.text.validate import next_command
 from formats.errors import Damaged, OtherJob, StoreInUse
+from formats.job.model import Topology
 from formats.native.facts import AttemptFacts
 from formats.native.sink import CLAIMS, epoch_of_part, part_name
 from formats.storage import LocalStorage, Storage
-from formats.topology import Topology
 from tests import lines_job
 from tests.archives import extract
 from tests.lines_job import Gate, Lines, topology, write_lines

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from abscli.check.findings import HARMLESS, Code, StoreReport
-from abscli.check.spark import check_spark
-from formats.spark.blocks import unpack as unpack_blocks
+from abscli.report.findings import HARMLESS, Code, StoreReport
+from abscli.stores.spark.verdict import check_spark
 from formats.spark.checkpoint import Checkpoint
 from formats.spark.gather import gather
+from formats.spark.state.blocks import unpack as unpack_blocks
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage
 from formats.view import Status

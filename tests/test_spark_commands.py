@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from abscli.commands.main import main
-from abscli.render.spark import ddl
+from abscli.cli.main import main
+from abscli.text.spark import ddl
 from tests.schemas import checked
 from tests.spark_data import Case, copy_of, unpack
 
@@ -160,7 +160,7 @@ def test_spark_itself_is_asked_where_that_was_wanted(spark: Any, folder: Path, t
                                                      monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     import contextlib
 
-    from abscli.commands import asking
+    from abscli.cli import asking
 
     @contextlib.contextmanager
     def shared(format: str, option: str, master: str) -> Any:
@@ -178,9 +178,9 @@ def test_spark_itself_is_asked_where_that_was_wanted(spark: Any, folder: Path, t
 
 
 def test_what_spark_finds_takes_a_batch_from_those_that_can_be_restored(folder: Path) -> None:
-    from abscli.check.findings import Code, Finding
-    from abscli.check.spark import check_spark
-    from abscli.check.spark_store import with_findings
+    from abscli.report.findings import Code, Finding
+    from abscli.stores.spark.check import with_findings
+    from abscli.stores.spark.verdict import check_spark
     from formats.spark.checkpoint import Checkpoint
     from formats.spark.gather import gather
     from formats.storage import LocalStorage

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from abscli.check.findings import Code
-from abscli.check.spark import check_spark, judge
-from abscli.check.spark_store import check, only
+from abscli.report.findings import Code
+from abscli.stores.spark.check import check, only
+from abscli.stores.spark.verdict import check_spark, judge
 from formats.errors import Damaged, UnsupportedVersion
 from formats.open import NOTHING
-from formats.spark.blocks import unpack as unpack_file
 from formats.spark.checkpoint import Checkpoint
 from formats.spark.gather import gather
+from formats.spark.state.blocks import unpack as unpack_file
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage
 from tests.spark_data import CASES, Case, copy_of, unpack

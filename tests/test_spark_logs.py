@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from abscli.check.findings import HARMLESS, Code, StoreReport
-from abscli.check.formats import Checked
-from abscli.check.spark import check_spark
-from abscli.check.spark_store import check, only
-from abscli.commands.main import main
-from abscli.recovery.spark_planning import plan_spark
+from abscli.cli.main import main
+from abscli.report.findings import HARMLESS, Code, StoreReport
+from abscli.stores.registry import Checked
+from abscli.stores.spark.check import check, only
+from abscli.stores.spark.plan import plan_spark
+from abscli.stores.spark.verdict import check_spark
 from formats.errors import NoRecovery
 from formats.open import NOTHING
 from formats.spark.checkpoint import Checkpoint

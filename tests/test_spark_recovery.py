@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from abscli.commands.main import main
+from abscli.cli.main import main
 from formats.plan import BadPlan, encode
 from formats.spark.plan import SparkPlan, decode
 from formats.spark.store import SparkStore

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from abscli.commands.main import main
+from abscli.cli.main import main
 from tests import spark_cases
 from tests.schemas import checked
 from tests.spark_words import CONFS, add_files, counts, go_on, killed

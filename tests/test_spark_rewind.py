@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from abscli.check.findings import Code
-from abscli.check.spark import check_spark
-from abscli.check.spark_diff import Moved, Refusal, diff_conf, diff_offsets, diff_rows, diff_schemas
 from abscli.engine.errors import EngineError
-from abscli.engine.statestore import deep_check, spark_rows
-from abscli.recovery.spark_relocate import input_uri, move_source_log, renewed, uri
-from abscli.recovery.spark_rewind import Rewind, rewind
+from abscli.report.findings import Code
+from abscli.stores.spark.diff import Moved, Refusal, diff_conf, diff_offsets, diff_rows, diff_schemas
+from abscli.stores.spark.reader import deep_check, spark_rows
+from abscli.stores.spark.relocate import input_uri, move_source_log, renewed, uri
+from abscli.stores.spark.rewind import Rewind, rewind
+from abscli.stores.spark.verdict import check_spark
 from formats.errors import NoRecovery
 from formats.spark.gather import gather
-from formats.spark.replay import load
+from formats.spark.state.replay import load
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage
 from tests import spark_cases

@@ -13,15 +13,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from formats.spark import murmur3
-from formats.spark.blocks import xxhash32, xxhash32s
+from formats.codec.xxh3 import xxh3_64
 from formats.spark.checksums import crc32c, crc32cs
-from formats.spark.families import Keys, list_items
-from formats.spark.rules import Coding, Rule
-from formats.spark.schema import StateSchema
-from formats.spark.types import Field, Type, arrow_type, struct, struct_of
-from formats.spark.unsafe_row import Rows
-from formats.xxh3 import xxh3_64
+from formats.spark.state import murmur3
+from formats.spark.state.blocks import xxhash32, xxhash32s
+from formats.spark.state.families import Keys, list_items
+from formats.spark.state.rules import Coding, Rule
+from formats.spark.state.schema import StateSchema
+from formats.spark.state.types import Field, Type, arrow_type, struct, struct_of
+from formats.spark.state.unsafe_row import Rows
 
 WIDE = Type("decimal", precision=38, scale=2)
 NARROW = Type("decimal", precision=12, scale=3)

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from abscli.check.spark import check_spark
+from abscli.stores.spark.verdict import check_spark
 from formats.errors import FormatError, NotFound
-from formats.spark.blocks import unpack as unpack_blocks
 from formats.spark.checkpoint import Checkpoint, is_spark
 from formats.spark.checksums import check_hadoop_crc, check_spark_crc
 from formats.spark.gather import gather
-from formats.spark.offsets import parse_commit, parse_offsets
-from formats.spark.operators import parse_operator
-from formats.spark.records import parse_records
-from formats.spark.rocks import parse_zip
-from formats.spark.schema import parse_schema
-from formats.spark.sources import is_file_source, kind_of, parse_sink, parse_source, positions
-from formats.spark.sst import parse_sst
+from formats.spark.logs.offsets import parse_commit, parse_offsets
+from formats.spark.logs.operators import parse_operator
+from formats.spark.logs.sources import is_file_source, kind_of, parse_sink, parse_source, positions
+from formats.spark.state.blocks import unpack as unpack_blocks
+from formats.spark.state.records import parse_records
+from formats.spark.state.rocks import parse_zip
+from formats.spark.state.schema import parse_schema
+from formats.spark.state.sst import parse_sst
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage, MemoryStorage
 from formats.view import CheckpointStore, Position, Status

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abscli.sim.chandy_lamport import CROSSING, PLACES, TOKEN
-from abscli.sim.marker_runs import explore, run
-from abscli.sim.markers import Scope
-from abscli.sim.processes import Global, System
-from abscli.sim.recorded import Recorded
-from abscli.sim.stable import (
+from abscli.sim.chandy_lamport.markers import Scope
+from abscli.sim.chandy_lamport.processes import Global, System
+from abscli.sim.chandy_lamport.recorded import Recorded
+from abscli.sim.chandy_lamport.runs import explore, run
+from abscli.sim.chandy_lamport.stable import (
     Lender,
     Property,
     Worker,
@@ -24,6 +23,7 @@ from abscli.sim.stable import (
     terminated,
     wait_cycle,
 )
+from abscli.sim.chandy_lamport.systems import CROSSING, PLACES, TOKEN
 
 PAIR = {"a": "b", "b": "a"}
 RING = {"a": "b", "b": "c", "c": "a"}

@@ -18,15 +18,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abscli.commands.main import main
+from abscli.cli.main import main
 from abscli.commands.state import EXAMPLES
-from formats.keys import is_any_of, last_of_each, matches
 from formats.native import layout
 from formats.native.hashing import key_groups
-from formats.native.reader import NativeStore
 from formats.native.state import StateFile, TaskRows, live_rows
+from formats.native.store import NativeStore
 from formats.native.tables import KEY_GROUP, encode_state
-from formats.predicate import parse_predicate
+from formats.query.keys import is_any_of, last_of_each, matches
+from formats.query.predicate import parse_predicate
 from formats.storage import LocalStorage, MemoryStorage, Storage
 from formats.values import plain
 from formats.view import FileFacts

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abscli.commands.main import main
+from abscli.cli.main import main
 from formats.errors import Damaged, NotFound, UnsafePath
 from formats.storage import ArrowStorage, LocalStorage, MemoryStorage, Storage, check_path, open_storage, walk
 

@@ -16,8 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from formats.errors import FormatError, UnsupportedVersion
-from formats.topology import Aggregate, Edge, Kind, Partition, Topology, canonical
-from formats.topology_file import MAX_BYTES, TopologyErrors, parse_topology, parse_topology_bytes
+from formats.job.file import MAX_BYTES, TopologyErrors, parse_topology, parse_topology_bytes
+from formats.job.model import Aggregate, Edge, Kind, Partition, Topology, canonical
 
 DATA = Path(__file__).parent / "data" / "topologies"
 GOOD = sorted((DATA / "good").iterdir())

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from formats.errors import Damaged, UnsafePath
+from formats.job.file import TopologyErrors, parse_topology_bytes
 from formats.native import layout, lock
 from formats.plain_text import plain_json, plain_lines
 from formats.storage import LocalStorage, walk
-from formats.topology_file import TopologyErrors, parse_topology_bytes
 from tests.hostile import change, measured
 from tests.stores import make_store
 
@@ -54,8 +54,8 @@ def test_a_device_in_place_of_a_file_is_refused(command: list[str], device: str,
 
 
 def make_plan(folder: Path) -> None:
-    from abscli.recovery.planning import plan_recovery
-    from formats.native.reader import NativeStore
+    from abscli.stores.native.plan import plan_recovery
+    from formats.native.store import NativeStore
     from formats.plan import encode
 
     build = make_store(folder / "planned")

@@ -14,17 +14,17 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from abscli.check.files import check_files
-from abscli.check.findings import Code, EpochReport, Finding, StoreReport
-from abscli.check.native import check_all
-from abscli.commands.main import main
-from abscli.commands.overview import COMMANDS
-from abscli.render.validate import MEANING, text
+from abscli.cli.main import main
+from abscli.cli.overview import COMMANDS
+from abscli.report.findings import Code, EpochReport, Finding, StoreReport
+from abscli.stores.native.check import check_all
+from abscli.stores.native.files import check_files
+from abscli.text.validate import MEANING, text
 from formats.native import layout, lock
 from formats.native.evidence import epoch_evidence, open_for_validation, store_evidence
 from formats.native.facts import digest, seal
 from formats.native.probe import Prober
-from formats.native.reader import NativeStore, files_of
+from formats.native.store import NativeStore, files_of
 from formats.native.tables import KEY_GROUP, decode_state, encode_state
 from formats.storage import LocalStorage, MemoryStorage, walk
 from formats.view import FileFacts, Status

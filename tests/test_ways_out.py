@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from formats.native import layout
-from formats.native.reader import NativeStore
+from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 from tests.test_cli_jobs import JOB, abs_, make_job, newest
 from tests.test_rebuild import cut, lose

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from abscli.commands import exits
-from abscli.commands.options import Quiet, Verbose
-from abscli.commands.output import emit_text
+from abscli.cli import exits
+from abscli.cli.options import Quiet, Verbose
+from abscli.cli.output import emit_text
 
 EXAMPLES = (
     ('eval "$(abs completion bash)"', "In this bash; in ~/.bashrc for good."),
@@ -61,7 +61,7 @@ def _written(shell: Shell) -> str | None:
 
 def _made(shell: Shell) -> str:
     """The same script, made anew: all commands have to be imported for that."""
-    from abscli.commands.generate import pages
-    from abscli.render.completion import SCRIPTS
+    from abscli.cli.completion import SCRIPTS
+    from abscli.cli.generate import pages
 
     return SCRIPTS[shell.value](pages())

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from abscli.commands import exits
-from abscli.commands.options import Master, OutputForm, Quiet, Verbose
-from abscli.commands.output import Output, emit_json, emit_ndjson, emit_text, note
+from abscli.cli import exits
+from abscli.cli.options import Master, OutputForm, Quiet, Verbose
+from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, note
 
 if TYPE_CHECKING:
     from abscli.examples.scenario import Story
@@ -86,7 +86,7 @@ def _next(directory: str | None) -> str:
 
 
 def _tell(folder: Path, master: str) -> list[Story]:
-    from abscli.commands.running import job_progress
+    from abscli.cli.running import job_progress
     from abscli.engine.spark import start_context
     from abscli.examples.scenario import tell
 

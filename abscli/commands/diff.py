@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from abscli.commands import exits
-from abscli.commands.options import FormatChoice, OutputForm, PathMap, Quiet, Search, Uid, Verbose, looking
-from abscli.commands.output import Output, emit_json, emit_line, emit_ndjson, emit_text, progress, warn, width
+from abscli.cli import exits
+from abscli.cli.options import FormatChoice, OutputForm, PathMap, Quiet, Search, Uid, Verbose, looking
+from abscli.cli.output import Output, emit_json, emit_line, emit_ndjson, emit_text, progress, warn, width
 
 if TYPE_CHECKING:
-    from abscli.check.diff import TopologyDiff
-    from abscli.check.diff_state import Side
-    from abscli.commands.options import StoreFormat
-    from abscli.render.diff import DiffPage, End
+    from abscli.cli.options import StoreFormat
+    from abscli.diff.epochs import TopologyDiff
+    from abscli.diff.state import Side
+    from abscli.text.diff import DiffPage, End
     from formats.open import Looking
     from formats.view import CheckpointStore
 
@@ -76,7 +76,7 @@ def diff(
     With --uids, before a deployment on Flink: which state of the snapshot no operator of the job would own, and which
     operators would begin without state.
     """
-    from abscli.render import diff as render
+    from abscli.text import diff as render
     from formats.errors import UnknownTask
     from formats.open import known_as, only_epoch, open_store, parse_reference, resolve_epoch
 
@@ -103,7 +103,7 @@ def diff(
                 operator = known_as(store, end.epoch, operator)
     import pyarrow as pa
 
-    from abscli.check.diff_state import Side
+    from abscli.diff.state import Side
 
     pa.set_memory_pool(pa.system_memory_pool())  # tables of one size come and go: a fifth less time, half the memory
     sides = (Side(stores[0], ends[0].epoch), Side(stores[1], ends[1].epoch))
@@ -127,7 +127,7 @@ def diff(
 
 def _check_out(out: str | None) -> None:
     if out is not None:
-        from formats.export import BadExport, check_ending
+        from formats.query.export import BadExport, check_ending
 
         if check_ending(out) == ".csv":
             raise BadExport("changes have nested columns, which CSV cannot hold", hint="end it in .parquet or .jsonl")
@@ -147,8 +147,8 @@ class _Changes:
     def _open(self, sides: tuple[Side, Side], operator: str | None, out: str) -> Any:
         import pyarrow as pa
 
-        from abscli.check.diff_state import rows_schema
-        from formats.export import BadExport, RowsFile, check_ending
+        from abscli.diff.state import rows_schema
+        from formats.query.export import BadExport, RowsFile, check_ending
 
         schema = rows_schema(*sides, operator)
         if schema is None and check_ending(out) != ".jsonl":
@@ -163,7 +163,7 @@ class _Changes:
     def __call__(self, operator: str, state: str | None, table: Any) -> None:
         import pyarrow as pa
 
-        from abscli.render.diff import ROWS, row_items
+        from abscli.text.diff import ROWS, row_items
 
         if self._writer is not None:
             names = [pa.array([text] * table.num_rows, pa.string()) for text in (operator, state)]
@@ -189,9 +189,9 @@ class _Changes:
 def _page(
     sides: tuple[Side, Side], ends: list[End], operator: str | None, changes: _Changes, show: Any
 ) -> DiffPage:
-    from abscli.check.diff import diff_logs, diff_positions, diff_topology
-    from abscli.check.diff_state import diff_operators
-    from abscli.render.diff import DiffPage
+    from abscli.diff.epochs import diff_logs, diff_positions, diff_topology
+    from abscli.diff.state import diff_operators
+    from abscli.text.diff import DiffPage
     from formats.errors import UnknownTask
     from formats.open import as_flink
 
@@ -207,7 +207,7 @@ def _page(
     topology, raw = diff_topology(graphs[0], graphs[1], (details[0], details[1])), None
     pair = [(flink, side.epoch) for side in sides if (flink := as_flink(side.store)) is not None]
     if len(pair) == 2:
-        from abscli.check.diff_flink import diff_files, diff_states
+        from abscli.stores.flink.diff import diff_files, diff_states
 
         topology += diff_states(pair[0], pair[1])
         raw = diff_files(pair[0], pair[1])
@@ -226,7 +226,7 @@ def _changes_of_spark(sides: tuple[Side, Side]) -> list[TopologyDiff]:
     """Settings and schemas that differ, where both sides are Spark's."""
     if any(side.store.format != "spark" for side in sides):
         return []
-    from abscli.check.spark_changes import changes
+    from abscli.stores.spark.changes import changes
     from formats.spark.store import SparkStore
 
     left, right = (side.store for side in sides)
@@ -239,14 +239,14 @@ def _owners(
     ref: str, file: str, looking: Looking, format: StoreFormat | None, output: Output, exit_code: bool
 ) -> None:
     """A snapshot of Flink against the operators of a job."""
-    from abscli.check import owners
-    from abscli.render import owners as render
+    from abscli.stores.flink import owners
+    from abscli.stores.flink import text_owners as render
     from formats.bounds import read_user_file
     from formats.errors import OtherFormat
     from formats.flink.plan_json import is_plan, read_plan
     from formats.flink.store import FlinkStore
+    from formats.job.file import MAX_BYTES
     from formats.open import only_epoch, open_store, parse_reference, resolve_epoch
-    from formats.topology_file import MAX_BYTES
 
     path, named = parse_reference(ref)
     store = open_store(path, format, looking)
@@ -268,7 +268,7 @@ def _owners(
 
 def _digests(sides: tuple[Side, Side]) -> tuple[dict[str, str | None], dict[str, str | None]] | None:
     """Digests of the logs by channel, where both formats have them."""
-    from formats.native.reader import NativeStore
+    from formats.native.store import NativeStore
 
     found = [
         {log.channel: log.file.sha256 for part in side.store.parts(side.epoch) for log in part.logs if log.file}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from abscli.commands.output import Output, emit_json, emit_ndjson, emit_text, note, progress, width
+from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, note, progress, width
 
 if TYPE_CHECKING:
     from formats.open import Looking
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 def plan(path: str, epoch: int | str | None, looking: Looking, form: Output, out: str | None) -> None:
     """Choose a snapshot and show the plan. epoch: None or `latest`: the newest whole one."""
-    from abscli.commands.plans import write_plan
-    from abscli.recovery.flink import plan_flink
-    from abscli.recovery.flink_plan import encode
-    from abscli.render.columns import size
-    from abscli.render.plan_flink import plan_text
-    from formats.flink.checks import stream_checks
+    from abscli.cli.plans import write_plan
+    from abscli.stores.flink.plan import plan_flink
+    from abscli.stores.flink.plan_file import encode
+    from abscli.stores.flink.text_plan import plan_text
+    from abscli.text.columns import size
+    from formats.flink.files.checks import stream_checks
     from formats.flink.store import FlinkStore
     from formats.open import open_store
 
@@ -40,11 +40,11 @@ def restore(data: bytes, path: str, to: str | None, form: Output, *, dry_run: bo
     """Carry a plan out: write the copy. path: of the plan file, for messages."""
     import typer
 
-    from abscli.commands.plans import show_plan
-    from abscli.recovery.flink import check_plan, restore_flink
-    from abscli.recovery.flink_plan import decode, restored_json
-    from abscli.render.columns import size
-    from abscli.render.plan_flink import plan_text, restored_text
+    from abscli.cli.plans import show_plan
+    from abscli.stores.flink.plan import check_plan, restore_flink
+    from abscli.stores.flink.plan_file import decode, restored_json
+    from abscli.stores.flink.text_plan import plan_text, restored_text
+    from abscli.text.columns import size
     from formats.flink.store import FlinkStore
     from formats.open import open_store
     from formats.storage import local_name

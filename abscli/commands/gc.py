@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from abscli.commands import exits
-from abscli.commands.options import OutputForm, Quiet, Verbose, duration
-from abscli.commands.output import Output, emit_json, emit_marked, emit_ndjson, plain_ascii, progress, width
+from abscli.cli import exits
+from abscli.cli.options import OutputForm, Quiet, Verbose, duration
+from abscli.cli.output import Output, emit_json, emit_marked, emit_ndjson, plain_ascii, progress, width
 
 EXAMPLES = (
     ("abs gc snapshots", "What would go if the newest 10 complete epochs stay; nothing is changed."),
@@ -52,8 +52,8 @@ def gc(
     """
     import contextlib
 
-    from abscli.check.garbage import carry_out, plan_removal
-    from abscli.render import gc as render
+    from abscli.stores.native import text_gc as render
+    from abscli.stores.native.garbage import carry_out, plan_removal
     from formats.errors import StoreInUse
     from formats.native import lock
     from formats.open import open_native

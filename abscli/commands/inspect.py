@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from abscli.commands import exits
-from abscli.commands.options import FormatChoice, OutputForm, PathMap, Quiet, Ref, Search, Uid, Verbose, looking
-from abscli.commands.output import Output
+from abscli.cli import exits
+from abscli.cli.options import FormatChoice, OutputForm, PathMap, Quiet, Ref, Search, Uid, Verbose, looking
+from abscli.cli.output import Output
 
 if TYPE_CHECKING:
-    from abscli.render.inspect_page import EpochPage, StorePage
+    from abscli.text.inspect_page import EpochPage, StorePage
     from formats.view import CheckpointStore, EpochDetail
 
 REFRESH = 1.0
@@ -65,10 +65,10 @@ def inspect(
     and tasks with their files, channels with their counters, logs, source positions and durations. Only facts are
     read, not the state itself; what a format does not tell is shown as unknown.
     """
-    from abscli.commands.output import emit_json, emit_marked, emit_ndjson, note, plain_ascii, width
-    from abscli.render import inspect as render
-    from abscli.render import inspect_flink
-    from abscli.render.inspect_page import StorePage, epoch_json, items, store_json
+    from abscli.cli.output import emit_json, emit_marked, emit_ndjson, note, plain_ascii, width
+    from abscli.stores.flink import text_inspect as inspect_flink
+    from abscli.text import inspect as render
+    from abscli.text.inspect_page import StorePage, epoch_json, items, store_json
     from formats.open import only_epoch, open_store, parse_reference
 
     path, number = parse_reference(ref)
@@ -111,7 +111,7 @@ def _epoch_page(
 ) -> EpochPage:
     """The page of an epoch, narrowed; the newest complete one if none is named. UnknownTask for what it has not."""
     from abscli.graph.backedges import back_edges
-    from abscli.render.inspect_page import EpochPage
+    from abscli.text.inspect_page import EpochPage
     from formats.open import known_as, resolve_epoch
 
     epoch = resolve_epoch(store, number)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from abscli.commands import exits
-from abscli.commands.options import Failed, FormatChoice, OutputForm, PathMap, Quiet, Search, Verbose, looking
-from abscli.commands.output import Output, note, width
+from abscli.cli import exits
+from abscli.cli.options import Failed, FormatChoice, OutputForm, PathMap, Quiet, Search, Verbose, looking
+from abscli.cli.output import Output, note, width
 
 if TYPE_CHECKING:
-    from abscli.commands.options import StoreFormat
+    from abscli.cli.options import StoreFormat
     from formats.plan import Plan
 
 EXAMPLES = (
@@ -157,7 +157,7 @@ def _from_store(
     parallelism: list[str] | None,
     format: StoreFormat | None,
 ) -> Plan:
-    from abscli.recovery.planning import plan_failed, plan_recovery
+    from abscli.stores.native.plan import plan_failed, plan_recovery
     from formats.open import open_native, parse_reference
 
     if strategy is Strategy.REPAIR:
@@ -193,8 +193,8 @@ def _from_graph(topology: str, failed: list[str]) -> Plan:
 
 
 def _show(plan: Plan, form: Output, out: str | None) -> None:
-    from abscli.commands.plans import write_plan
-    from abscli.render.plan import items, plan_text
+    from abscli.cli.plans import write_plan
+    from abscli.text.plan import items, plan_text
     from formats.plan import encode
 
     write_plan(encode(plan), form, out, lambda: plan_text(plan, width=width(), plan_file=out), items)

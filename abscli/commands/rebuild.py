@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from abscli.commands import exits
-from abscli.commands.options import OutputForm, Quiet, Verbose
-from abscli.commands.output import Output, emit_json, emit_ndjson, emit_text, progress, width
+from abscli.cli import exits
+from abscli.cli.options import OutputForm, Quiet, Verbose
+from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, progress, width
 
 if TYPE_CHECKING:
-    from abscli.recovery.rebuild import Offer
+    from abscli.stores.native.rebuild import Offer
 
 EXAMPLES = (
     ("abs rebuild snapshots", "What is lost or damaged, and what could be made anew; nothing is changed."),
@@ -47,8 +47,8 @@ def rebuild(
     import contextlib
     import os
 
-    from abscli.recovery.rebuild import carry_out, decide
-    from abscli.render import rebuild as render
+    from abscli.stores.native import text_rebuild as render
+    from abscli.stores.native.rebuild import carry_out, decide
     from formats.errors import StoreInUse
     from formats.native import lock
     from formats.native.books import read_books
@@ -80,7 +80,7 @@ def rebuild(
 def _offer(job: str) -> Offer:
     import os
 
-    from abscli.recovery.rebuild import Offer
-    from formats.topology_file import parse_topology
+    from abscli.stores.native.rebuild import Offer
+    from formats.job.file import parse_topology
 
     return Offer(parse_topology(job), os.path.dirname(os.path.abspath(job)))

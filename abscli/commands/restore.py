@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from abscli.commands import exits
-from abscli.commands.options import Engine, EngineChoice, Master, OutputForm, PolicyChoice, Quiet, Verbose
-from abscli.commands.output import Output, note, say, width
+from abscli.cli import exits
+from abscli.cli.options import Engine, EngineChoice, Master, OutputForm, PolicyChoice, Quiet, Verbose
+from abscli.cli.output import Output, note, say, width
 
 if TYPE_CHECKING:
     from formats.plan import Plan
@@ -86,15 +86,15 @@ def restore(
     import os
     import shlex
 
-    from abscli.commands.running import again_json, emit_result, job_progress, note_taken_over
+    from abscli.cli.running import again_json, emit_result, job_progress, note_taken_over
     from abscli.engine.job import JobOptions
     from abscli.planner.repeats import total
-    from abscli.recovery import restore as recovery
-    from abscli.recovery.flink_plan import is_flink_plan
+    from abscli.stores.flink.plan_file import is_flink_plan
+    from abscli.stores.native import restore as recovery
     from formats.bounds import bound_memory, check_json, read_user_file
+    from formats.job.file import parse_topology
     from formats.open import open_native
     from formats.plan import BadPlan, decode, schema_of
-    from formats.topology_file import parse_topology
 
     data = read_user_file(plan)
     check_json(data, plan, kind=BadPlan)
@@ -125,8 +125,8 @@ def restore(
     store = open_native(planned.store, purpose="`abs restore`")
     recovery.check_plan(planned, store, topology)
     if dry_run:
-        from abscli.commands.plans import show_plan
-        from abscli.render.plan import items, plan_text
+        from abscli.cli.plans import show_plan
+        from abscli.text.plan import items, plan_text
 
         word = shlex.quote(job)
         show_plan(data, output, lambda: plan_text(planned, width=width(), plan_file=plan, job=word), items)
@@ -170,7 +170,7 @@ def restore(
 def _ask(planned: Plan, path: str) -> None:
     import sys
 
-    from abscli.render.plan import plan_text
+    from abscli.text.plan import plan_text
 
     if not sys.stdin.isatty():
         raise typer.BadParameter("nobody can be asked here: give --yes to carry the plan out", param_hint="'--yes'")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from abscli.commands import exits
-from abscli.commands.options import (
+from abscli.cli import exits
+from abscli.cli.options import (
     Engine,
     EngineChoice,
     Master,
@@ -20,11 +20,11 @@ from abscli.commands.options import (
     positive_duration,
     words_again,
 )
-from abscli.commands.output import Output, note, warn
+from abscli.cli.output import Output, note, warn
 
 if TYPE_CHECKING:
     from abscli.engine.job import JobOptions
-    from formats.topology import Topology
+    from formats.job.model import Topology
 
 EXAMPLES = (
     ("abs run job.yaml --store snapshots", "Runs the job on this machine's cores, with a snapshot every second."),
@@ -121,7 +121,7 @@ def run(
     SIGTERM and SIGINT take a last epoch, commit it and leave; a second signal leaves at once (the same one within half
     a second counts once, as 'timeout' sends it twice).
     """
-    from abscli.commands.running import (
+    from abscli.cli.running import (
         again_json,
         again_text,
         check_directory,
@@ -132,7 +132,7 @@ def run(
     )
     from abscli.engine.job import JobOptions, run_job
     from abscli.engine.runnable import all_faults, graph_faults
-    from formats.topology_file import parse_topology
+    from formats.job.file import parse_topology
 
     if resume and from_epoch is not None:
         raise typer.BadParameter("--resume and --from-epoch exclude each other", param_hint="'--resume'")
@@ -191,7 +191,7 @@ def run(
 
 def _rehearse(topology: Topology, store: str, options: JobOptions, words: str, form: Output) -> None:
     """What a run would do; raises what it would be refused for."""
-    from abscli.commands.running import emit_result
+    from abscli.cli.running import emit_result
     from abscli.engine.job import rehearse
     from abscli.graph.expand import channels, tasks
 
@@ -217,10 +217,10 @@ def _newest(store: str) -> int:
 
     Raises NoRecovery when there are complete epochs and none is whole.
     """
-    from abscli.recovery.planning import newest_whole, own_line
+    from abscli.stores.native.plan import newest_whole, own_line
     from formats.errors import NotFound
     from formats.native.lock import held
-    from formats.native.reader import is_native
+    from formats.native.store import is_native
     from formats.open import open_native
     from formats.storage import LocalStorage
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from abscli.commands import exits
-from abscli.commands.options import OutputForm, Policy, Quiet, Verbose
-from abscli.commands.output import Output, emit_json, emit_ndjson, emit_text, note, plain_ascii, progress, width
+from abscli.cli import exits
+from abscli.cli.options import OutputForm, Policy, Quiet, Verbose
+from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, note, plain_ascii, progress, width
 
 if TYPE_CHECKING:
     from abscli.sim.diagram import Diagram
@@ -98,11 +98,11 @@ def simulate(
     not keep that promise.
     """
     from abscli.protocol.policy import Policy as Protocol
-    from abscli.render import simulate as render
     from abscli.sim import report
     from abscli.sim.campaign import Failures
     from abscli.sim.model import Model, narrowed
-    from formats.topology_file import parse_topology
+    from abscli.text import simulate as render
+    from formats.job.file import parse_topology
 
     if (job is None) == (example is None):
         raise typer.BadParameter("give a topology file, or --example", param_hint="JOB")
@@ -134,7 +134,7 @@ def simulate(
         shown = picture if trace or result.finding else None
         emit_text(render.simulated_text(result, width=width(), ascii=plain_ascii(), picture=shown))
     if out is not None and picture is not None:
-        from abscli.render.spacetime_svg import spacetime_svg
+        from abscli.draw.spacetime_svg import spacetime_svg
         from formats.disk import writing
 
         with writing(out), open(out, "w", encoding="utf-8") as file:
@@ -145,8 +145,8 @@ def simulate(
 
 
 def _single_token(output: Output) -> None:
-    from abscli.render.simulate import token_json, token_text
-    from abscli.sim.chandy_lamport import single_token
+    from abscli.sim.chandy_lamport.systems import single_token
+    from abscli.text.simulate import token_json, token_text
 
     found = single_token()
     if output is Output.TABLE:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from abscli.commands.output import Output, emit_json, emit_ndjson, emit_text, note, progress, width
+from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, note, progress, width
 
 if TYPE_CHECKING:
     from formats.spark.plan import Moved, SparkPlan
@@ -24,10 +24,10 @@ def plan_checkpoint(
     out: str | None,
 ) -> None:
     """Plans, writes the plan to `out` if anywhere, and shows it."""
-    from abscli.commands.plans import write_plan
-    from abscli.recovery.spark_planning import plan_spark
-    from abscli.render import spark_plan as render
-    from abscli.render.columns import size
+    from abscli.cli.plans import write_plan
+    from abscli.stores.spark import text_plan as render
+    from abscli.stores.spark.plan import plan_spark
+    from abscli.text.columns import size
     from formats.plan import encode
     from formats.spark.store import SparkStore
     from formats.storage import open_storage
@@ -59,7 +59,7 @@ def _check_id(text: str) -> None:
 
 
 def _moves(texts: Sequence[str]) -> list[Moved]:
-    from abscli.recovery.spark_relocate import input_uri
+    from abscli.stores.spark.relocate import input_uri
     from formats.spark.plan import Moved
 
     found = []
@@ -83,10 +83,10 @@ def _check_moves(made: SparkPlan) -> None:
 
 def restore_checkpoint(data: bytes, name: str, to: str | None, *, dry_run: bool, form: Output) -> None:
     """Carries the plan in the bytes of the file `name` out."""
-    from abscli.commands.plans import show_plan
-    from abscli.recovery.spark_restore import check_plan, check_target, restore_spark
-    from abscli.render import spark_plan as render
-    from abscli.render.columns import size
+    from abscli.cli.plans import show_plan
+    from abscli.stores.spark import text_plan as render
+    from abscli.stores.spark.restore import check_plan, check_target, restore_spark
+    from abscli.text.columns import size
     from formats.spark.plan import decode
     from formats.storage import local_name, open_storage
 

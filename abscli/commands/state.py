@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from abscli.commands import exits
-from abscli.commands.options import (
+from abscli.cli import exits
+from abscli.cli.options import (
     Engine,
     FormatChoice,
     Master,
@@ -22,14 +22,14 @@ from abscli.commands.options import (
     Verbose,
     looking,
 )
-from abscli.commands.output import Output, emit_json, emit_ndjson, emit_text, note, width
+from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, note, width
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from formats.errors import FormatError
-    from formats.predicate import Predicate
-    from formats.query import Selection
+    from formats.query.predicate import Predicate
+    from formats.query.select import Selection
     from formats.view import CheckpointStore, StateFacts
 
 SHOWN = 40
@@ -117,12 +117,12 @@ def state(
     """
     from msgspec.structs import replace
 
-    from abscli.render import state as render
+    from abscli.text import state as render
     from formats.open import known_as, only_epoch, open_store, parse_reference, resolve_epoch, states_of
-    from formats.query import find_state
+    from formats.query.select import find_state
 
     if out is not None:
-        from formats.export import check_ending
+        from formats.query.export import check_ending
 
         check_ending(out)
     path, number = parse_reference(ref)
@@ -148,8 +148,8 @@ def state(
     if engine is Engine.INLINE:
         _show_rows(store, epoch, wanted, selection, limit, out, output, head)
         return
-    from abscli.commands.asking import spark_of
-    from abscli.engine.statestore import AskedOfSpark
+    from abscli.cli.asking import spark_of
+    from abscli.stores.spark.reader import AskedOfSpark
     from formats.spark.store import SparkStore
 
     with spark_of(store.format, "--engine", master) as context:
@@ -159,8 +159,8 @@ def state(
 
 
 def _selection(wanted: StateFacts, keys: list[str], conditions: list[str], columns: str | None) -> Selection:
-    from formats.predicate import And, parse_predicate
-    from formats.query import Selection, key_predicate
+    from formats.query.predicate import And, parse_predicate
+    from formats.query.select import Selection, key_predicate
 
     terms: list[Predicate] = [parse_predicate(text) for text in conditions]
     if (of_key := key_predicate(keys, wanted.key)) is not None:
@@ -180,14 +180,14 @@ def _show_rows(
     output: Output,
     head: dict[str, object],
 ) -> None:
-    from abscli.render import state as render
-    from formats.query import rows, schema_of
+    from abscli.text import state as render
+    from formats.query.select import rows, schema_of
 
     schema = schema_of(store, epoch, wanted, selection)
     batches = rows(store, epoch, wanted, selection)
     head["columns"] = render.described(schema)
     if out is not None:
-        from formats.export import write_rows
+        from formats.query.export import write_rows
 
         written = write_rows(out, schema, _limited(batches, limit))
         head |= {"count": written, "out": out}
@@ -220,7 +220,7 @@ def _show_rows(
 def _whole(batches: Iterator[pa.RecordBatch], trouble: list[FormatError]) -> Iterator[pa.RecordBatch]:
     """The batches up to the first that cannot be read; the error is kept until what was read has been shown."""
     from formats.errors import FormatError
-    from formats.predicate import BadPredicate
+    from formats.query.predicate import BadPredicate
 
     try:
         yield from batches

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from abscli.commands import exits
-from abscli.commands.options import Quiet, Verbose
-from abscli.commands.output import emit_json, emit_ndjson, emit_text, note, plain_ascii, width
+from abscli.cli import exits
+from abscli.cli.options import Quiet, Verbose
+from abscli.cli.output import emit_json, emit_ndjson, emit_text, note, plain_ascii, width
 
 if TYPE_CHECKING:
-    from formats.topology import Topology
+    from formats.job.model import Topology
 
 EXAMPLES = (
     ("abs topology job.yaml", "The operators as a numbered list, with a rail for every back edge."),
@@ -69,9 +69,9 @@ def topology(
     connector, kind of operator or mark that cannot be run, input or columns that are not there, and loops that never
     come to rest.
     """
+    from abscli.draw.topology_drawings import topology_dot, topology_mermaid
     from abscli.graph.job_graph import JobGraph
-    from abscli.render.topology import topology_json, topology_text
-    from abscli.render.topology_drawings import topology_dot, topology_mermaid
+    from abscli.text.topology import topology_json, topology_text
     from formats.flink.plan_json import parse_job
 
     graph = JobGraph.of(_checked(job) if check else parse_job(job))
@@ -89,7 +89,7 @@ def topology(
         case GraphForm.MERMAID:
             emit_text(topology_mermaid(graph))
         case GraphForm.SVG:
-            from abscli.render.topology_svg import topology_svg
+            from abscli.draw.topology_svg import topology_svg
 
             emit_text(topology_svg(graph))
     if check:
@@ -104,7 +104,7 @@ def _checked(job: str) -> Topology:
     from formats.bounds import read_user_file
     from formats.errors import OtherFormat
     from formats.flink.plan_json import is_plan
-    from formats.topology_file import MAX_BYTES, parse_topology_bytes
+    from formats.job.file import MAX_BYTES, parse_topology_bytes
 
     data = read_user_file(job, MAX_BYTES, hint="give a topology file, YAML or JSON")
     if is_plan(data):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from abscli.commands import exits
-from abscli.commands.options import (
+from abscli.cli import exits
+from abscli.cli.options import (
     FormatChoice,
     Master,
     OutputForm,
@@ -21,11 +21,11 @@ from abscli.commands.options import (
     duration,
     looking,
 )
-from abscli.commands.output import Output
+from abscli.cli.output import Output
 
 if TYPE_CHECKING:
-    from abscli.check.findings import StoreReport
-    from abscli.render.validate import Leftovers
+    from abscli.report.findings import StoreReport
+    from abscli.text.validate import Leftovers
     from formats.storage import Storage
 
 LOOKED_UP = 10_000
@@ -84,11 +84,11 @@ def validate(
     that were written; conservation says that the cut is consistent. A check that the format does not allow is listed
     as unchecked; it does not pass.
     """
-    from abscli.check.demands import unmet
-    from abscli.check.formats import checker
-    from abscli.commands.output import emit_json, emit_marked, emit_ndjson, plain_ascii, progress, width
-    from abscli.render import validate as render
-    from abscli.render.columns import bar
+    from abscli.cli.output import emit_json, emit_marked, emit_ndjson, plain_ascii, progress, width
+    from abscli.report.demands import unmet
+    from abscli.stores.registry import checker
+    from abscli.text import validate as render
+    from abscli.text.columns import bar
     from formats.open import parse_reference, recognise, usable
     from formats.storage import open_storage
 
@@ -107,9 +107,9 @@ def validate(
         checked = checker(row.name)(storage, number, quick=quick, progress=more, looking=extra)
     report, job, epoch = checked.report, checked.job, checked.epoch
     if deep:
-        from abscli.check.spark_store import with_findings
-        from abscli.commands.asking import spark_of
-        from abscli.engine.statestore import deep_findings
+        from abscli.cli.asking import spark_of
+        from abscli.stores.spark.check import with_findings
+        from abscli.stores.spark.reader import deep_findings
 
         with spark_of(row.name, "--deep", master) as context:
             report = with_findings(report, deep_findings(context, storage, report))
@@ -130,11 +130,11 @@ def _leftovers(storage: Storage, format: str, path: str, report: StoreReport) ->
     """Of files that nothing refers to: how large they are, and whether `abs gc` would remove them now."""
     import shlex
 
-    from abscli.check.findings import Code
-    from abscli.check.garbage import KEEP, MIN_AGE, plan_removal
-    from abscli.render.validate import Leftovers
+    from abscli.report.findings import Code
+    from abscli.stores.native.garbage import KEEP, MIN_AGE, plan_removal
+    from abscli.text.validate import Leftovers
     from formats.errors import FormatError
-    from formats.native.reader import NativeStore
+    from formats.native.store import NativeStore
     from formats.storage import LocalStorage
 
     paths = {f.path for f in report.all_findings if f.code is Code.UNREFERENCED_FILE and f.path is not None}

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from abscli.engine.errors import UsageError
-from abscli.engine.outputs import Outputs
+from abscli.engine.io.outputs import Outputs
 from abscli.planner.repeats import may_repeat
 from abscli.protocol.policy import Policy
 from formats.errors import Damaged, NotFound, OtherJob, StoreInUse
+from formats.job.model import Topology
 from formats.native import layout
-from formats.native.channels import Channels, by_operator
+from formats.native.counters import Channels, by_operator
 from formats.native.facts import AttemptFacts, PartFacts, header, new_id
-from formats.native.reader import NativeStore
+from formats.native.store import NativeStore
 from formats.native.writer import bring_up, create, now, put_attempt, put_fence, put_topology
 from formats.storage import LocalStorage
-from formats.topology import Topology
 from formats.view import Repeat
 
 MAX_FENCES = 10_000

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from abscli.engine.aggregates import result_type
+from abscli.engine.state.aggregates import result_type
 from abscli.graph.job_graph import JobGraph
-from formats.topology import Kind, Operator, Topology
-from formats.topology_errors import OperatorFault
+from formats.job.errors import OperatorFault
+from formats.job.model import Kind, Operator, Topology
 
 WORDS = pa.schema([pa.field("word", pa.string())])
 """What the built-in `words` returns."""

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
+from abscli.engine.channels.wire import JobSpec
 from abscli.engine.errors import EngineError, EngineStopped
-from abscli.engine.wire import JobSpec
 from abscli.engine.worker import Worker
 
 

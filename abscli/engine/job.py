@@ -13,22 +13,22 @@ from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
 from abscli.engine.attempt import Request, Start, begin, look, policy_of
+from abscli.engine.channels.wire import JobSpec
+from abscli.engine.coordinator import Progress, Service
 from abscli.engine.errors import EngineError, EngineStopped, UsageError
 from abscli.engine.inline import InlineWorkers
+from abscli.engine.io.outputs import Outputs
 from abscli.engine.journal import Journal, records_read
 from abscli.engine.news import News, Stopping
-from abscli.engine.outputs import Outputs
 from abscli.engine.runnable import check_runnable
-from abscli.engine.service import Progress, Service
-from abscli.engine.wire import JobSpec
 from abscli.protocol.coordinator import Coordinator, Until
 from abscli.protocol.policy import Policy
 from formats.errors import StoreInUse
+from formats.job.model import Kind, Topology, task_name
 from formats.native import lock
-from formats.native.reader import NativeStore
+from formats.native.store import NativeStore
 from formats.native.writer import check_store_of
 from formats.storage import LocalStorage
-from formats.topology import Kind, Topology, task_name
 from formats.view import Repeat
 
 

@@ -12,13 +12,13 @@ from abscli.engine.errors import EngineStopped
 from abscli.engine.news import EpochDone
 from abscli.planner.retention import Kept, expired
 from formats.errors import Damaged, FormatError
+from formats.job.model import Topology, task_name
 from formats.native import layout
 from formats.native.facts import AttemptFacts, PartFacts, TriggerFacts, header
-from formats.native.reader import NativeStore, files_of
 from formats.native.remove import remove_epoch
+from formats.native.store import NativeStore, files_of
 from formats.native.writer import complete, now, put_aborted, put_trigger
 from formats.storage import Storage, walk
-from formats.topology import Topology, task_name
 
 
 class Journal:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from abscli.engine.channels.wire import Lag, Lagging
 from abscli.engine.news import Late
-from abscli.engine.wire import Lag, Lagging
 
 IN_A_ROW = 3
 """Epochs that are given up before it is told; then again when it has been twice as many."""

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abscli.engine.aggregates import Overflow, ValueColumn, merged, result_type, running
 from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.functions import Function, call, load
-from abscli.engine.keyed import Located
-from abscli.engine.state import KeyedState
-from formats.topology import Kind, Operator
+from abscli.engine.state.aggregates import Overflow, ValueColumn, merged, result_type, running
+from abscli.engine.state.key_table import Located
+from abscli.engine.state.keyed_state import KeyedState
+from formats.job.model import Kind, Operator
 
 
 class Runnable(Protocol):

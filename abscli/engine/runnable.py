@@ -10,11 +10,11 @@ import pyarrow as pa
 from abscli.engine.columns import column_faults
 from abscli.engine.errors import UsageError
 from abscli.engine.functions import load
-from abscli.engine.sources import SOURCE_TYPES, declared_schema, find_splits, infer_schema
+from abscli.engine.io.sources import SOURCE_TYPES, declared_schema, find_splits, infer_schema
 from abscli.graph.backedges import back_edges
 from abscli.graph.restless import restless_loops
-from formats.topology import MAX_CHANNELS, MAX_TASKS, Kind, Operator, Topology, size_of
-from formats.topology_errors import OperatorFault
+from formats.job.errors import OperatorFault
+from formats.job.model import MAX_CHANNELS, MAX_TASKS, Kind, Operator, Topology, size_of
 
 RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
                       Kind.SINK})  # fmt: skip

@@ -22,9 +22,9 @@ from typing import Any
 
 import msgspec
 
+from abscli.engine.channels.wire import JobSpec
 from abscli.engine.errors import EngineError, EngineStopped
 from abscli.engine.java import use_java
-from abscli.engine.wire import JobSpec
 from formats.native.facts import digest
 from formats.scratch import scratch
 

@@ -17,12 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
-from abscli.engine.assembly import build_runners
-from abscli.engine.door import Door, dial
-from abscli.engine.errors import MEND, EngineError, EngineStopped
-from abscli.engine.inbox import Barrier, Batch, Inbox
-from abscli.engine.runner import Runner
-from abscli.engine.wire import (
+from abscli.engine.build import build_runners
+from abscli.engine.channels.door import Door, dial
+from abscli.engine.channels.inbox import Barrier, Batch, Inbox
+from abscli.engine.channels.wire import (
     ChannelHello,
     Connection,
     EpochAborted,
@@ -45,6 +43,8 @@ from abscli.engine.wire import (
     Wakeup,
     decode,
 )
+from abscli.engine.errors import MEND, EngineError, EngineStopped
+from abscli.engine.task import Runner
 from formats.errors import FormatError
 from formats.native.facts import PartFacts
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
-from formats.topology import Topology
-from formats.topology_file import parse_topology
+from formats.job.file import parse_topology
+from formats.job.model import Topology
 
 WORD = re.compile(r"\w+")
 COPIES = 6

@@ -15,17 +15,17 @@ from typing import Any
 
 import msgspec
 
+from abscli.engine.coordinator import Progress, Service
 from abscli.engine.errors import EngineStopped
 from abscli.engine.job import JobOptions, run_job
-from abscli.engine.service import Progress, Service
 from abscli.examples import inputs
-from abscli.recovery.planning import plan_recovery
-from abscli.recovery.restore import restore
-from abscli.render.inspect import StorePage, store_text
-from formats.native.reader import NativeStore
+from abscli.stores.native.plan import plan_recovery
+from abscli.stores.native.restore import restore
+from abscli.text.inspect import StorePage, store_text
+from formats.job.model import Topology
 from formats.native.sink import SinkFolder
+from formats.native.store import NativeStore
 from formats.storage import LocalStorage
-from formats.topology import Topology
 from formats.view import Status
 
 SINCE_COMPLETE = (0.1, 0.05, 0.0, 0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from formats.topology import Kind, Topology
+from formats.job.model import Kind, Topology
 
 
 def back_edges(topology: Topology) -> frozenset[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from formats.topology import Edge, Partition, Topology
+from formats.job.model import Edge, Partition, Topology
 
 
 def tasks(topology: Topology) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from abscli.graph.backedges import back_edges
 from abscli.graph.loops import loops
-from formats.topology import Edge, Operator, Topology
+from formats.job.model import Edge, Operator, Topology
 
 
 @dataclass(frozen=True, slots=True)

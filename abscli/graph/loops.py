@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from formats.topology import Topology
+from formats.job.model import Topology
 
 
 def loops(topology: Topology) -> list[list[str]]:

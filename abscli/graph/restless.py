@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abscli.graph.loops import loops
-from formats.topology import Kind, Topology
+from formats.job.model import Kind, Topology
 
 PASSES_ON = frozenset({Kind.MAP, Kind.UNION, Kind.REDUCE})
 """What puts out a row, now or with the epoch, whenever it has got one. A filter, a distinct and a flat_map may not."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from abscli.planner.ranges import Ranges
-from formats.topology import Edge, Operator, Partition, Topology
+from formats.job.model import Edge, Operator, Partition, Topology
 
 
 @dataclass(frozen=True, slots=True)

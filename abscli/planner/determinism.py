@@ -14,7 +14,7 @@ are needed. A cycle without a cause stays deterministic because causes are sprea
 from __future__ import annotations
 
 from abscli.planner.adjacency import Adjacency
-from formats.topology import ROW_WISE, Kind
+from formats.job.model import ROW_WISE, Kind
 
 _REPLAYED_ROW_BY_ROW = ROW_WISE | {Kind.SOURCE, Kind.OPAQUE}
 

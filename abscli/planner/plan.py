@@ -12,8 +12,8 @@ from abscli.planner.ranges import EMPTY, Ranges
 from abscli.planner.recovery_set import Restart, recovery_set
 from abscli.planner.repeats import may_repeat
 from formats.errors import NoRecovery, UnknownTask
+from formats.job.model import Topology, canonical, task_name
 from formats.plan import Cost, DedupRow, Input, Plan, PlanKind, ReplayLog, RestartRow, Rewind, Skipped
-from formats.topology import Topology, canonical, task_name
 from formats.view import EpochDetail, Position, Repeat, Status
 
 _TASK = re.compile(r"(.+)/(0|[1-9][0-9]{0,17})", re.DOTALL)

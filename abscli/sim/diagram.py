@@ -1,6 +1,6 @@
 """What happened at which task, and which message went where: a run as a space-time diagram (Lamport 1978) has it.
 
-`abscli.render` makes text and pictures of it.
+`abscli.text` and `abscli.draw` make text and pictures of it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from abscli.planner.adjacency import Adjacency
 from abscli.planner.ranges import Ranges
 from abscli.planner.recovery_set import recovery_set
 from abscli.sim.model import Model
-from formats.topology import Topology, task_name
+from formats.job.model import Topology, task_name
 
 
 def recovery_of(model: Model, task: str) -> tuple[frozenset[str], frozenset[str]]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from abscli.graph.backedges import back_edges
 from abscli.graph.expand import receivers
-from formats.topology import Edge, Kind, Operator, Partition, Topology, canonical, channel_name, task_name
+from formats.job.model import Edge, Kind, Operator, Partition, Topology, canonical, channel_name, task_name
 
 ROUNDS = 2
 """How often a row goes over back edges."""

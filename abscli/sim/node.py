@@ -31,7 +31,7 @@ from abscli.protocol.events import (
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
 from abscli.sim.model import Model, Record
-from formats.topology import Partition, channel_name, task_name
+from formats.job.model import Partition, channel_name, task_name
 
 
 class Item(NamedTuple):

@@ -14,7 +14,7 @@ import msgspec
 from abscli.sim.disk import Snapshot
 from abscli.sim.model import Model, Record, operator_id
 from abscli.sim.node import Part
-from formats.topology import Edge, Partition, channel_name, task_name
+from formats.job.model import Edge, Partition, channel_name, task_name
 
 
 def may_rescale(model: Model, operator: str) -> bool:

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 from formats.errors import Damaged, FormatError
 from formats.flink.bytes import Reader
-from formats.flink.handles import ChannelHandle, ChannelPart, Metadata, StreamHandle
-from formats.flink.streams import Streams
+from formats.flink.files.streams import Streams
+from formats.flink.metadata.handles import ChannelHandle, ChannelPart, Metadata, StreamHandle
 
 MOST: Final = 256 << 20
 """Bytes of channel state beyond which they are not read to count."""

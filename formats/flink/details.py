@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from formats.errors import FormatError
 from formats.flink import channels, facts, splits
-from formats.flink.folders import FolderStreams
-from formats.flink.handles import (
+from formats.flink.files.folders import FolderStreams
+from formats.flink.metadata.handles import (
     FileHandle,
     Metadata,
     OperatorState,

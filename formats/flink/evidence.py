@@ -14,7 +14,10 @@ import msgspec
 from formats.errors import FormatError
 from formats.flink import channels
 from formats.flink.facts import states
-from formats.flink.handles import (
+from formats.flink.files.resolve import FileLike, How, directory_of, file_size, fits
+from formats.flink.files.streams import Streams
+from formats.flink.metadata.file import FILE
+from formats.flink.metadata.handles import (
     ChannelHandle,
     FileHandle,
     Handle,
@@ -28,10 +31,7 @@ from formats.flink.handles import (
     handles,
     streams,
 )
-from formats.flink.metadata import FILE
-from formats.flink.resolve import FileLike, How, directory_of, file_size, fits
 from formats.flink.store import FlinkStore
-from formats.flink.streams import Streams
 from formats.view import Status
 
 FIELDS: Final = {
@@ -122,7 +122,7 @@ def gather(
 ) -> EpochEvidence:
     """Look at one checkpoint.
 
-    quick: presence and sizes alone. checks: what reads the streams; `formats.flink.checks` has all there are.
+    quick: presence and sizes alone. checks: what reads the streams; `formats.flink.files.checks` has all there are.
     """
     home = store.home(epoch)
     newest = store.latest()

@@ -33,7 +33,10 @@ from typing import Any
 import msgspec
 
 from formats.flink import channels, splits
-from formats.flink.handles import (
+from formats.flink.files.resolve import FileLike
+from formats.flink.files.streams import Streams
+from formats.flink.metadata.file import WRITTEN_BY
+from formats.flink.metadata.handles import (
     ChangelogHandle,
     FileHandle,
     Handle,
@@ -53,10 +56,7 @@ from formats.flink.handles import (
     key_groups,
     state_size,
 )
-from formats.flink.handles import streams as below
-from formats.flink.metadata import WRITTEN_BY
-from formats.flink.resolve import FileLike
-from formats.flink.streams import Streams
+from formats.flink.metadata.handles import streams as below
 
 UNREAD = ("rows", "bytes", "opaque")
 SAMPLE = 16
@@ -259,7 +259,7 @@ def file_handles(metadata: Metadata) -> Iterator[tuple[OperatorState, Subtask, F
 
 def states(operator: OperatorState, streams: Streams, *, count: bool = False) -> list[dict[str, Any]]:
     """The states of an operator by name. count: read all rows, for their number and bytes."""
-    from formats.flink.state_rows import OPERATOR_WORDS, summaries
+    from formats.flink.state.rows import OPERATOR_WORDS, summaries
 
     few = operator if count else msgspec.structs.replace(operator, subtasks=operator.subtasks[:SAMPLE])
     found = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from formats.errors import FormatError
-from formats.flink import layout
-from formats.flink.resolve import parse_path_map
+from formats.flink.files import layout
+from formats.flink.files.resolve import parse_path_map
 from formats.flink.store import FlinkStore
 from formats.storage import Storage
 
@@ -29,7 +29,7 @@ def open_flink(
     try:
         maps = [parse_path_map(text) for text in path_map]
         if type:
-            from formats.flink.python_types import named_types
+            from formats.flink.types.python_types import named_types
 
             types = named_types(dict(_named(text) for text in type))
     except ValueError as error:

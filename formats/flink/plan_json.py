@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from formats.errors import FormatError
-from formats.topology import Edge, Kind, Operator, Partition, Topology
+from formats.job.model import Edge, Kind, Operator, Partition, Topology
 
 ID_CHARACTERS = 40
 """A name that is longer does not stand for its vertex; the id does."""
@@ -157,7 +157,7 @@ def _max_parallelism(parallelism: int) -> int:
 def parse_job(path: str) -> Topology:
     """The job graph in a file: a plan of Flink's, or a topology file; raises what reading either raises."""
     from formats.bounds import read_user_file
-    from formats.topology_file import MAX_BYTES, parse_topology_bytes
+    from formats.job.file import MAX_BYTES, parse_topology_bytes
 
     data = read_user_file(path, MAX_BYTES, hint="give a topology file, YAML or JSON")
     return topology(read_plan(data, path)) if is_plan(data) else parse_topology_bytes(data, path)

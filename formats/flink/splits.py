@@ -14,8 +14,8 @@ import msgspec
 
 from formats.errors import Damaged, NotFound
 from formats.flink.bytes import Reader
-from formats.flink.handles import Subtask
-from formats.flink.streams import Streams
+from formats.flink.files.streams import Streams
+from formats.flink.metadata.handles import Subtask
 
 STATE: Final = "SourceReaderState"
 _MOST: Final = 64 << 20

@@ -13,23 +13,24 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from formats.codec.murmur import proved
 from formats.errors import Damaged, FormatError, NotFound, UnknownTask
-from formats.flink import channels, facts, layout
-from formats.flink.folders import Folder, FolderStreams
-from formats.flink.handles import Metadata, OperatorState
-from formats.flink.layout import Kind, find, number
-from formats.flink.metadata import FILE, kryo_of, parse
-from formats.flink.murmur import proved
-from formats.flink.resolve import FileLike, How, PathMap, file_size, fits
+from formats.flink import channels, facts
+from formats.flink.files import layout
+from formats.flink.files.folders import Folder, FolderStreams
+from formats.flink.files.layout import Kind, find, number
+from formats.flink.files.resolve import FileLike, How, PathMap, file_size, fits
+from formats.flink.metadata.file import FILE, kryo_of, parse
+from formats.flink.metadata.handles import Metadata, OperatorState
 from formats.storage import LocalStorage, Storage, open_storage
 from formats.view import EpochDetail, EpochFacts, StateFacts, Status
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from formats.flink.keyed_tables import Types
-    from formats.predicate import Predicate
-    from formats.topology import Topology
+    from formats.flink.state.keyed_tables import Types
+    from formats.job.model import Topology
+    from formats.query.predicate import Predicate
 
 MOST = 1 << 30
 """Bytes beyond which a `_metadata` is not read: none that Flink writes comes near."""
@@ -288,7 +289,7 @@ class FlinkStore:
     def counted_states(self, epoch: int, operator: str | None = None) -> list[StateFacts]:
         """The same, of all operators or one, with rows and bytes if at most COUNTED bytes of state are to be read; then
         what cannot be decoded is told with how much it hides."""
-        from formats.flink.states import COUNTED
+        from formats.flink.state.states import COUNTED
 
         metadata = self.metadata(epoch)
         mine = [o for o in metadata.operators if operator in (None, self.names(metadata)[o.id])]
@@ -298,7 +299,7 @@ class FlinkStore:
     def _states(
         self, epoch: int, *, count: bool = False, only: str | None = None, whole: bool = False
     ) -> list[StateFacts]:
-        from formats.flink.states import list_states
+        from formats.flink.state.states import list_states
 
         metadata = self.metadata(epoch)
         names = {hash_: name for hash_, name in self.names(metadata).items() if only in (None, name)}
@@ -310,7 +311,7 @@ class FlinkStore:
 
         In the heap's own layout values have no lengths, so that one which only its class can read hides others.
         """
-        from formats.flink.states import hidden
+        from formats.flink.state.states import hidden
 
         if (epoch, operator) not in self._hidden:
             found = self.find_operator(epoch, operator)
@@ -318,7 +319,7 @@ class FlinkStore:
         return self._hidden[epoch, operator].get(name)
 
     def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
-        from formats.flink.state_rows import batches
+        from formats.flink.state.rows import batches
 
         found = self.find_operator(epoch, operator)
         return batches(found, self.streams(epoch), name, types=self.types, path=self.path)
@@ -332,16 +333,16 @@ class FlinkStore:
         columns: Sequence[str] | None = None,
         where: Predicate | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """As `formats.query.Selective`."""
-        from formats.flink.states import select
+        """As `formats.query.select.Selective`."""
+        from formats.flink.state.states import select
 
         found = self.find_operator(epoch, operator)
         at = self.streams(epoch)
         return select(found, at, name, columns, where, types=self.types, path=self.path)
 
     def state_schema(self, epoch: int, operator: str, name: str | None = None) -> pa.Schema:
-        """As `formats.query.Selective`."""
-        from formats.flink.states import state_schema
+        """As `formats.query.select.Selective`."""
+        from formats.flink.state.states import state_schema
 
         found = self.find_operator(epoch, operator)
         return state_schema(found, self.streams(epoch), name, types=self.types, path=self.path)

@@ -11,7 +11,7 @@ from formats.errors import FormatError, NotFound, UnsupportedVersion
 from formats.native import layout
 from formats.native.evidence import open_for_validation
 from formats.native.facts import AttemptFacts, FenceFacts, ManifestFacts, StoreFacts, TriggerFacts
-from formats.native.reader import NativeStore
+from formats.native.store import NativeStore
 from formats.storage import Storage
 
 T = TypeVar("T")

@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
+from formats.job.model import Topology, task_name
 from formats.native import layout
 from formats.native.facts import (
     AbortFacts,
@@ -23,9 +24,8 @@ from formats.native.facts import (
     TriggerFacts,
 )
 from formats.native.probe import FileProbe, Prober
-from formats.native.reader import NativeStore, files_of, is_native
+from formats.native.store import NativeStore, files_of, is_native
 from formats.storage import Storage, walk
-from formats.topology import Topology, task_name
 from formats.view import FileFacts, Status
 
 T = TypeVar("T")

@@ -9,6 +9,7 @@ import msgspec
 
 from formats.bounds import check_json
 from formats.errors import Damaged, FormatError, NotFound, UnsafePath
+from formats.job.model import Topology, task_name
 from formats.native import layout, lock
 from formats.native.facts import (
     AbortFacts,
@@ -30,7 +31,6 @@ from formats.native.facts import (
 )
 from formats.native.names import check_facts, check_graph
 from formats.storage import LocalStorage, Storage, check_path
-from formats.topology import Topology, task_name
 from formats.view import FileFacts
 
 MAX_FACTS = 256 << 20

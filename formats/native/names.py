@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from formats.errors import Damaged, UnsafePath
+from formats.job.model import MAX_CHANNELS, MAX_TASKS, Topology, size_of
 from formats.native.facts import ID_LENGTH, ManifestFacts, PartFacts, SinkFile, TasksFacts
 from formats.storage import check_path
-from formats.topology import MAX_CHANNELS, MAX_TASKS, Topology, size_of
 from formats.view import FileFacts
 
 _ID = r"[A-Za-z][A-Za-z0-9_.-]*"

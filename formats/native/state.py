@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from formats.errors import Damaged
-from formats.keys import key_arrays, last_of_each
 from formats.native.guards import check_row_groups
 from formats.native.hashing import key_groups
 from formats.native.tables import KEY_GROUP, as_written, first_line, key_columns
-from formats.predicate import (
+from formats.query.keys import key_arrays, last_of_each
+from formats.query.predicate import (
     Predicate,
     check_columns,
     columns_of,

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from formats import topology as topologies
 from formats.errors import Damaged, NotFound, OtherJob
+from formats.job import model as topologies
+from formats.job.model import Topology
 from formats.native import layout
 from formats.native.facts import (
     FORMAT_VERSION,
@@ -25,7 +26,6 @@ from formats.native.facts import (
     unseal,
 )
 from formats.storage import Storage
-from formats.topology import Topology
 from formats.view import FileFacts
 
 

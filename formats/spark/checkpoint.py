@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 from formats.errors import Damaged, NotFound, UnsafePath, UnsupportedVersion
-from formats.spark import layout, logs
+from formats.spark import layout
 from formats.spark.checksums import check_hadoop_crc, check_spark_crc
 from formats.spark.folders import Folders, Listing
 from formats.spark.layout import StateFile
-from formats.spark.offsets import Commit, Offsets, parse_commit, parse_offsets
-from formats.spark.operators import (
+from formats.spark.logs import log as logs
+from formats.spark.logs.offsets import Commit, Offsets, parse_commit, parse_offsets
+from formats.spark.logs.operators import (
     OperatorInfo,
     StoreInfo,
     metadata_path,
@@ -18,7 +19,7 @@ from formats.spark.operators import (
     parse_operator,
     schema_here,
 )
-from formats.spark.schema import StateSchema, parse_schema, schema_path, schema_v3_dir
+from formats.spark.state.schema import StateSchema, parse_schema, schema_path, schema_v3_dir
 from formats.storage import Storage
 
 _UUID = re.compile("-".join(f"[0-9A-Fa-f]{{1,{length}}}" for length in (8, 4, 4, 4, 12)))

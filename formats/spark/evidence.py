@@ -7,14 +7,14 @@ from typing import Any
 
 from formats.errors import FormatError, NotFound
 from formats.spark.checksums import ChecksumMismatch
-from formats.spark.codings import Family
 from formats.spark.layout import SNAPSHOTS, StateFile
-from formats.spark.replay import PartitionFiles
+from formats.spark.state.codings import Family
+from formats.spark.state.replay import PartitionFiles
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong with a file. code: a word of `abscli.check.findings.Code`; loud: whether Spark notices it."""
+    """Something wrong with a file. code: a word of `abscli.report.findings.Code`; loud: whether Spark notices it."""
 
     code: str
     path: str

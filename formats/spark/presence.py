@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
-from formats.spark.codings import expected_partitions
 from formats.spark.layout import StateFile
-from formats.spark.offsets import Offsets
-from formats.spark.operators import OperatorInfo, StoreInfo
-from formats.spark.replay import PartitionFiles
-from formats.spark.rocks import parse_zip
+from formats.spark.logs.offsets import Offsets
+from formats.spark.logs.operators import OperatorInfo, StoreInfo
+from formats.spark.state.codings import expected_partitions
+from formats.spark.state.replay import PartitionFiles
+from formats.spark.state.rocks import parse_zip
 
 LOOK_INTO_ZIPS = 1000
 """Snapshots of RocksDB up to which the list of batches looks whether the SST files that they name are there."""

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from formats.errors import FormatError
-from formats.spark import layout, sources
+from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
-from formats.spark.operators import OperatorInfo
+from formats.spark.logs import sources
+from formats.spark.logs.operators import OperatorInfo
 from formats.spark.presence import Presence
 
 T = TypeVar("T")

@@ -7,21 +7,23 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from formats.errors import NotFound, UnsupportedVersion
-from formats.spark import layout, logs, sources
+from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint, is_spark
-from formats.spark.codings import Family, expected_partitions, families, family_numbers
-from formats.spark.offsets import Offsets
-from formats.spark.operators import OperatorInfo, StoreInfo
+from formats.spark.logs import log as logs
+from formats.spark.logs import sources
+from formats.spark.logs.offsets import Offsets
+from formats.spark.logs.operators import OperatorInfo, StoreInfo
 from formats.spark.presence import Presence
-from formats.spark.replay import Chain, PartitionFiles, load, partition_files
-from formats.spark.rocks import parse_zip
+from formats.spark.state.codings import Family, expected_partitions, families, family_numbers
+from formats.spark.state.replay import Chain, PartitionFiles, load, partition_files
+from formats.spark.state.rocks import parse_zip
 from formats.storage import Storage
 from formats.view import EpochDetail, EpochFacts, FileFacts, OperatorFacts, StateFacts, Status, TaskFacts
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from formats.topology import Topology
+    from formats.job.model import Topology
 
 ASK = "ask Spark with --engine spark"
 """What to do about state that is not read here."""
@@ -261,7 +263,7 @@ class SparkStore:
             return newest
 
     def states(self, epoch: int) -> list[StateFacts]:
-        from formats.spark.tables import key_names
+        from formats.spark.state.tables import key_names
 
         out = []
         for family in self.families(epoch):
@@ -282,7 +284,7 @@ class SparkStore:
 
     def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
         """operator: its number, or its name where only one has it."""
-        from formats.spark import tables
+        from formats.spark.state import tables
 
         family = self.family(epoch, operator, name)
         if family.opaque is not None:

@@ -51,7 +51,7 @@ def main() -> None:
                 found[name].append(cpu(command))
     for name, times in found.items():
         print(f"{name:34} median {statistics.median(times):6.0f} ms (min {min(times):.0f}, max {max(times):.0f})")
-    code = "import sys\nfrom abscli.commands.main import main\nmain(['--help'])\nprint(*sorted(sys.modules), sep='\\n')"
+    code = "import sys\nfrom abscli.cli.main import main\nmain(['--help'])\nprint(*sorted(sys.modules), sep='\\n')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = done.stdout.split("\n")
     ours = [m for m in modules if m.split(".")[0] in ("abscli", "formats")]

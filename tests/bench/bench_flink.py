@@ -15,9 +15,16 @@ import tracemalloc
 from pathlib import Path
 
 from formats.errors import FormatError
-from formats.flink import properties
-from formats.flink.handles import InlineHandle, KeyGroupsHandle, Metadata, OperatorState, RelativeHandle, Subtask
-from formats.flink.metadata import encode, parse
+from formats.flink.metadata import properties
+from formats.flink.metadata.file import encode, parse
+from formats.flink.metadata.handles import (
+    InlineHandle,
+    KeyGroupsHandle,
+    Metadata,
+    OperatorState,
+    RelativeHandle,
+    Subtask,
+)
 from tests.flink_truth import DATA, differences, load
 
 INSPECT = """

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from formats.flink.columns import keyed_batches
-from formats.flink.handles import InlineHandle, KeyGroupsHandle
-from formats.flink.keyed import read_blocks
-from formats.flink.keys import GroupOf
+from formats.flink.metadata.handles import InlineHandle, KeyGroupsHandle
+from formats.flink.state.columns import keyed_batches
+from formats.flink.state.keyed import read_blocks
+from formats.flink.state.keys import GroupOf
 from formats.flink.store import FlinkStore
 from tests.flink_state_truth import tally
 from tests.flink_streams import Inline

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from formats.native.tables import KEY_GROUP
 from tests.synthetic import Synthetic, words
 
-ABS = [sys.executable, "-m", "abscli.commands.main"]
+ABS = [sys.executable, "-m", "abscli.cli.main"]
 JOIN = """
 import duckdb, sys
 root, threads = sys.argv[1:]

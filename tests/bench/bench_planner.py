@@ -6,8 +6,8 @@ import statistics
 import time
 
 from abscli.planner.plan import plan_partial
+from formats.job.model import Edge, Kind, Operator, Partition, Topology
 from formats.plan import encode
-from formats.topology import Edge, Kind, Operator, Partition, Topology
 
 
 def layered(operators: int, width: int, partition: Partition) -> Topology:

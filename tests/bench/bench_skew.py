@@ -20,9 +20,9 @@ import msgspec
 
 from abscli.engine.job import run_job
 from abscli.protocol.policy import Policy
-from formats.native.reader import NativeStore
+from formats.job.model import Topology
+from formats.native.store import NativeStore
 from formats.storage import LocalStorage
-from formats.topology import Topology
 from tests.jobs import inline, word_count
 
 SKEW = """

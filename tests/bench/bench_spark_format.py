@@ -27,7 +27,7 @@ ROWS = 1_000_000
 
 def truth() -> None:
     """Rows and verdicts of all cases under tests/data/spark."""
-    from abscli.check.spark import check_spark
+    from abscli.stores.spark.verdict import check_spark
     from formats.errors import FormatError
     from formats.spark.checkpoint import Checkpoint
     from formats.spark.gather import gather
@@ -151,7 +151,7 @@ def large_checkpoint(folder: Path) -> None:
         code = (
             "import time, resource; start = time.perf_counter()\n"
             "from formats.spark.store import SparkStore\nfrom formats.storage import LocalStorage\n"
-            "from formats.spark.gather import gather\nfrom abscli.check.spark import check_spark\n"
+            "from formats.spark.gather import gather\nfrom abscli.stores.spark.verdict import check_spark\n"
             f"store = SparkStore(LocalStorage({str(made)!r}))\n{call}\n"
             "usage = resource.getrusage(resource.RUSAGE_SELF)\n"
             "more = resource.getrusage(resource.RUSAGE_CHILDREN)\n"

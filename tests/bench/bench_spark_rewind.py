@@ -17,7 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from abscli.commands.main import main
+from abscli.cli.main import main
 from tests import spark_cases
 from tests.spark_words import CONFS, add_files, counts, go_on, killed
 

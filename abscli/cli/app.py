@@ -1,0 +1,166 @@
+"""The Typer app: commands are imported when they are asked for, and carry their examples and exit statuses."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from abscli.cli.coercion import lighten
+from abscli.cli.options import WORDS, Quiet, Verbose
+from abscli.cli.overview import COMMANDS, overview, width
+from abscli.cli.results import keep_stdout
+
+RUN_OTHERS_CODE = frozenset({"run", "restore", "demo", "topology", "state", "validate"})
+"""Commands in which functions of a job, Spark or Java may run, and print."""
+
+HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+
+
+class AbsCommand(TyperCommand):
+    """A command whose help ends in EXAMPLES and EXIT STATUS, and whose shared variables have a form of their own."""
+
+    examples: tuple[tuple[str, str], ...] = ()
+    exit_status: dict[int, str] = {}
+
+    def __init__(self, name: str | None, **settings: Any) -> None:
+        super().__init__(name, **settings)
+        lighten(self.params)
+        params: list[Any] = self.params
+        for param in params:
+            param.show_envvar = False
+            if isinstance(param.envvar, str):  # ABS_RUN_MASTER is closer than ABS_MASTER
+                own = f"ABS_{name}_{param.name}".upper().replace("-", "_")
+                param.envvar = [own, param.envvar]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As Typer does; the words stay with the context, for commands that say how they are to be given again."""
+        ctx.meta[WORDS] = tuple(args)
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
+    def invoke(self, ctx: Any) -> Any:
+        """Runs it; stdout is for its results alone."""
+        if self.name in RUN_OTHERS_CODE:
+            keep_stdout()
+        return super().invoke(ctx)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """As Typer makes it, with the light coercion."""
+        option = super().get_help_option(ctx)
+        lighten([option] if option else [])
+        return option
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """`[OPTIONS] JOB`, an optional argument in brackets."""
+        names = [(str(p.metavar), p.required) for p in self.params if p.param_type_name == "argument"]
+        return ["[OPTIONS]", *(name if required else f"[{name}]" for name, required in names)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments and options, as tables."""
+        params: list[Any] = self.get_params(ctx)
+        arguments = [(p.metavar, p.help or "") for p in params if p.param_type_name == "argument"]
+        if arguments:
+            with formatter.section("Arguments"):
+                formatter.write_dl(arguments)
+        with formatter.section("Options"):
+            formatter.write_dl([p.get_help_record(ctx) for p in params if p.param_type_name == "option"])
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Where else options may come from; examples and exit statuses, as tables."""
+        prefix = ctx.auto_envvar_prefix
+        if prefix:
+            formatter.write_paragraph()
+            formatter.write_text(f"Every option can also be given in the environment, as {prefix}_OPTION.")
+        with formatter.section("EXAMPLES"):
+            for line, what in self.examples:
+                formatter.write(f"  {line}\n")
+                formatter.indent()
+                formatter.write_text(what)
+                formatter.dedent()
+        with formatter.section("EXIT STATUS"):
+            formatter.write_dl([(str(code), text) for code, text in self.exit_status.items()])
+
+
+class AbsGroup(TyperGroup):
+    """`abs` itself: knows its commands by name, and imports the one that is wanted."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        lighten(self.params)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """As Typer makes it, with the light coercion."""
+        option = super().get_help_option(ctx)
+        lighten([option] if option else [])
+        return option
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of all commands, in the order of the overview."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
+        """The command, imported now; None if there is no such command."""
+        if cmd_name not in self.commands and cmd_name in COMMANDS:
+            self.commands[cmd_name] = load(cmd_name)
+        found = self.commands.get(cmd_name)
+        return found if isinstance(found, TyperCommand) else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As Typer does, with a suggestion from all commands, loaded or not."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            ctx.fail(f"No such command '{args[0]}'" + (f"; did you mean '{near[0]}'?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The overview."""
+        formatter.write(overview(width()))
+
+
+def load(name: str) -> TyperCommand:
+    """Imports a command's module and makes the command from its function, EXAMPLES and EXIT_STATUS."""
+    module_name = name.replace("-", "_")
+    module = importlib.import_module(f"abscli.commands.{module_name}")
+    single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    single.command(name, cls=AbsCommand, context_settings=HELP_NAMES)(getattr(module, module_name))
+    command = typer.main.get_command(single)
+    assert isinstance(command, AbsCommand)
+    command.examples = module.EXAMPLES
+    command.exit_status = module.EXIT_STATUS
+    return command
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from abscli import __version__
+
+        typer.echo(f"abs {__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    name="abs",
+    cls=AbsGroup,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={**HELP_NAMES, "auto_envvar_prefix": "ABS"},
+)
+
+
+@app.callback()
+def _abs(
+    quiet: Quiet = False,
+    verbose: Verbose = 0,
+    version: Annotated[
+        bool,
+        # A variable called ABS_VERSION may well be somebody's own.
+        typer.Option("--version", callback=_version, is_eager=True, allow_from_autoenv=False,
+                     help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Take, inspect, check and recover snapshots of dataflow jobs."""

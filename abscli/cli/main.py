@@ -1,0 +1,191 @@
+"""The entry point of `abs`: runs the app, and turns what went wrong into a message and an exit code."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from abscli.cli.overview import COMMANDS, overview, width
+from abscli.cli.results import give_back_stdout, open_standard_streams
+
+WITH_FUNCTIONS = frozenset({"run", "restore", "demo"})
+"""Commands that run functions of a job, which may multiply matrices."""
+
+UNBOUNDED = WITH_FUNCTIONS | {"simulate"}
+"""Commands that may take as much memory as there is: the state of a job, the worlds of a search. What others read was
+often written by somebody else."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `abs` with `argv` (default: the process's own) and returns its exit code. Never raises.
+
+    The process's own stdout is given back to nobody: what functions leave to run at its end may print as well.
+    """
+    if argv is None:
+        open_standard_streams()
+    args = list(sys.argv[1:] if argv is None else argv)
+    if not args or args in (["--help"], ["-h"]):
+        return _print_overview()
+    if args[0] not in WITH_FUNCTIONS:  # the threads of numpy's BLAS cost 0.1 s to start, and nothing here needs them
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from abscli.cli import output
+    from formats import bounds
+
+    output.voice.quiet, output.voice.verbose = False, 0
+    try:
+        try:
+            from abscli.cli.app import app
+
+            if argv is None:
+                bounds.own_process()
+            if next((word for word in args if word in COMMANDS), None) not in UNBOUNDED:
+                bounds.bound_memory()
+            code = app(args, prog_name="abs", standalone_mode=False)
+        except SystemExit as leaving:
+            code = leaving.code
+    except BrokenPipeError:
+        code = 0
+    except BaseException as error:
+        code = _report(error, args)
+    output.flush()
+    if argv is not None:
+        give_back_stdout()
+    return code if isinstance(code, int) else 0
+
+
+def _print_overview() -> int:
+    from abscli.cli import output
+
+    output.emit_text(overview(width()))
+    return 0
+
+
+def _report(error: BaseException, args: list[str]) -> int:
+    """Says on stderr what went wrong, as one JSON object if that form was asked for; returns the exit code."""
+    from abscli.cli import exits, output
+    from abscli.cli.ways_out import way_out
+    from abscli.text.columns import clean
+
+    known = exits.fault(error)
+    if output.voice.verbose > 1:
+        import traceback
+
+        output.say("".join(traceback.format_exception(error)).rstrip())
+    message, hint = _message(error, known.code)
+    path = _path(error)
+    hint = way_out(error, path, args) or hint
+    if wanted_form(args, os.environ) in ("json", "ndjson"):
+        import json
+
+        told: dict[str, Any] = {
+            "schema": "abs.error", "version": "1.0", "code": known.code, "name": known.name,
+            "message": message, "hint": hint, "path": path,
+        }
+        if findings := _findings(error):
+            told["errors"] = findings
+        output.say(json.dumps(told).replace("\x7f", "\\u007f"))
+        return known.code
+    bold, plain = ("\x1b[1;31m", "\x1b[0m") if output.colour(sys.stderr) else ("", "")
+    if path and path not in message:
+        message = f"{path}: {message}"
+    elif _findings(error):
+        message = f"{path or 'input'} does not hold: {message.count(chr(10)) + 1} errors\n{message}"
+    first, *rest = (clean(line) for line in message.split("\n"))  # it may quote what a damaged file says
+    output.say("\n".join([f"{bold}abs: error:{plain} {first}", *rest]))
+    hints = [f"hint: line {found['line']}: {found['hint']}" for found in _findings(error) if found["hint"] and not hint]
+    for line in dict.fromkeys(hints):
+        output.say(line)
+    if hint:
+        output.say(f"hint: {clean(hint)}")
+    return known.code
+
+
+def _message(error: BaseException, code: int) -> tuple[str, str | None]:
+    """What happened, and what to do next."""
+    from typer import Abort, TyperException
+
+    if isinstance(error, KeyboardInterrupt | Abort):
+        return "interrupted", None
+    if isinstance(error, TyperException):
+        return _sentence(error.format_message()), _usage_hint(error)
+    if isinstance(error, OSError) and code != 1:
+        return error.strerror or str(error), getattr(error, "hint", _system_hint(error))
+    if isinstance(error, MemoryError):
+        from formats.bounds import too_much
+
+        return too_much(), "`abs validate` names a file that was made to be so; ABS_MEMORY=4G allows more"
+    if code == 1 and not hasattr(error, "exit_code"):
+        text = " ".join(str(error).split())
+        return (
+            f"unexpected {type(error).__name__}{': ' + text if text else ''}",
+            "this is a bug; run with -vv for the traceback",
+        )
+    return str(error), getattr(error, "hint", None)
+
+
+def _system_hint(error: OSError) -> str | None:
+    """What to do about an error of the system, where its kind tells."""
+    from abscli.cli import exits
+
+    if isinstance(error, PermissionError):
+        return "run it as a user who may, such as the job's own"
+    folder = os.path.dirname(os.path.abspath(path)) if (path := _path(error)) else ""
+    if isinstance(error, FileNotFoundError) and folder and not os.path.isdir(folder):
+        return f"there is no directory {folder}: make it, or name a file elsewhere"
+    if exits.fault(error).code == exits.STOPPED and folder:
+        return f"make room where {path} lies, then run the same command again"
+    return None
+
+
+def _findings(error: BaseException) -> list[dict[str, Any]]:
+    """The single errors of an error that gathers several, such as all those of a topology file."""
+    return [
+        {"line": found.line, "column": found.column, "message": found.message, "hint": found.hint}
+        for found in getattr(error, "errors", ())
+        if hasattr(found, "line")
+    ]
+
+
+def _usage_hint(error: BaseException) -> str:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "abs"
+    return f"'{path} --help' lists the {'commands' if path == 'abs' else 'options'}"
+
+
+def _sentence(text: str) -> str:
+    """Typer's messages in the form of ours: no capital at the start, no full stop at the end."""
+    text = re.sub(r"\s*\n\s*", " ", text.strip())
+    return (text[:1].lower() + text[1:]).removesuffix(".")
+
+
+def _path(error: BaseException) -> str | None:
+    path = getattr(error, "path", None)
+    if path is None and isinstance(error, OSError):
+        path = error.filename
+    return os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else None
+
+
+def wanted_form(args: Sequence[str], environment: Mapping[str, str]) -> str:
+    """The output form as far as `args` and the environment tell, for errors that come before or during parsing."""
+    form, command = None, None
+    words = iter(args)
+    for word in words:
+        if word == "--":
+            break
+        short = re.fullmatch(r"-[qv]*o(.*)", word)
+        if word == "--output" or (short and not short[1]):
+            form = next(words, None)
+        elif word.startswith("--output="):
+            form = word.partition("=")[2]
+        elif short:
+            form = short[1]
+        elif command is None and word in COMMANDS:
+            command = word.replace("-", "_").upper()
+    return form or (command and environment.get(f"ABS_{command}_OUTPUT")) or environment.get("ABS_OUTPUT") or "table"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

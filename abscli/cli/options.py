@@ -1,0 +1,168 @@
+"""Options and arguments that several commands share, and how durations are written."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from abscli.cli.output import Output, voice
+
+if TYPE_CHECKING:
+    from formats.open import Looking
+
+COMPLETES: dict[str, str] = {"JOB": "file", "FILE": "file", "PLAN": "file", "PATH": "directory",
+                             "REF": "directory", "DIR": "directory"}
+"""What a shell offers for a value, by the metavar."""
+
+WORDS = "abscli.words"
+"""Where a command's own words stand in the `meta` of its context."""
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhd])?")
+
+
+class Policy(StrEnum):
+    """How a snapshot keeps a cut consistent."""
+
+    ALIGNED = "aligned"
+    UNALIGNED = "unaligned"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+PolicyChoice = Annotated[
+    Policy | None,
+    typer.Option("--policy", show_default=False,
+                 help="How snapshots keep their cuts consistent; default: as the job ran last, a new one aligned."),
+]
+
+
+class Engine(StrEnum):
+    """Where tasks run."""
+
+    SPARK = "spark"
+    INLINE = "inline"
+
+
+class StoreFormat(StrEnum):
+    """Whose checkpoints a store holds."""
+
+    ABS = "abs"
+    FLINK = "flink"
+    SPARK = "spark"
+
+
+def duration(text: str | float) -> float:
+    """Seconds of `500ms`, `10s`, `5m`, `2h`, `1d` or `1h30m`; a number alone is seconds. ValueError otherwise."""
+    written = str(text).strip()
+    parts = [(m[1], m[2]) for m in _DURATION.finditer(written)]
+    whole = "".join(number + (unit or "") for number, unit in parts) == written
+    if not parts or not whole or (len(parts) > 1 and not all(unit for _, unit in parts)):
+        raise ValueError(f"{written!r} is not a duration such as 500ms, 10s, 5m or 1h30m")
+    seconds = sum(float(number) * _UNITS[unit or "s"] for number, unit in parts)
+    if not math.isfinite(seconds):
+        raise ValueError(f"{written!r} is too long a duration")
+    return seconds
+
+
+def positive_duration(text: str | float) -> float:
+    """As `duration`, above zero."""
+    seconds = duration(text)
+    if seconds <= 0:
+        raise ValueError(f"{text!r} is not above zero")
+    return seconds
+
+
+def _hush(value: bool) -> bool:
+    voice.quiet = voice.quiet or value
+    return value
+
+
+def _louder(value: int) -> int:
+    voice.verbose += value
+    return value
+
+
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", callback=_hush, help="Print results and errors only.")
+]
+Verbose = Annotated[
+    int,
+    typer.Option("--verbose", "-v", count=True, callback=_louder, metavar="", show_default=False,
+                 help="Say more; -vv shows the traceback of an error."),
+]
+OutputForm = Annotated[
+    Output, typer.Option("--output", "-o", envvar="ABS_OUTPUT", help="Form of the result on stdout.")
+]
+Master = Annotated[
+    str,
+    typer.Option("--master", envvar="ABS_MASTER", metavar="URL",
+                 help="Spark master: local[*], local[N], spark://HOST:PORT, yarn or k8s://..."),
+]
+EngineChoice = Annotated[
+    Engine, typer.Option("--engine", help="spark: worker processes; inline: this process alone, no JVM.")
+]
+Ref = Annotated[
+    str,
+    typer.Argument(
+        metavar="REF",
+        help="PATH, PATH@7 or PATH@latest; PATH is the directory of a store or a URI such as s3://...",
+    ),
+]
+FormatChoice = Annotated[
+    StoreFormat | None,
+    typer.Option("--format", help="Format of the store, in place of what is recognised from its files."),
+]
+Search = Annotated[
+    list[str] | None,
+    typer.Option("--search", metavar="DIR",
+                 help="Look here too for files of Flink's that lie elsewhere now; repeatable."),
+]
+PathMap = Annotated[
+    list[str] | None,
+    typer.Option("--path-map", metavar="OLD=NEW",
+                 help="What began with OLD in Flink's metadata, or a Spark query's inputs, begins with NEW now."),
+]
+Uid = Annotated[
+    list[str] | None,
+    typer.Option("--uid", metavar="NAME",
+                 help="A name that an operator of Flink may have been given by uid(): proved by its hash; repeatable."),
+]
+Failed = Annotated[
+    list[str] | None,
+    typer.Option("--failed", metavar="TASK", help="A task that has died, such as counts/1; repeatable."),
+]
+
+
+def words_again(context: typer.Context, without: Mapping[str, int]) -> str:
+    """What was typed after the command's name, as a shell takes it: so that a hint repeats every option that was given.
+
+    without: options that are left out, with how many words each takes after it.
+    """
+    kept, words = [], iter(context.meta[WORDS])
+    for word in words:
+        option, equals, _ = word.partition("=")
+        if option not in without:
+            kept.append(word)
+        elif not equals:
+            for _ in range(without[option]):
+                next(words, None)
+    return shlex.join(kept)
+
+
+def looking(
+    *,
+    search: list[str] | None = None,
+    path_map: list[str] | None = None,
+    uid: list[str] | None = None,
+    type: list[str] | None = None,
+) -> Looking:
+    """These options together."""
+    from formats.open import Looking
+
+    return Looking(*(tuple(value or ()) for value in (search, path_map, uid, type)))

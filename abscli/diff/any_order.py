@@ -1,0 +1,103 @@
+"""Two states in whatever order their rows come, compared in bounded memory: rows go into buckets by the hash of their
+key, buckets to temporary files when they grow, and then bucket meets bucket."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from abscli.diff.rows import Compared, compare
+from formats.native.hashing import key_groups
+from formats.query.keys import NTH, key_arrays, last_of_each, numbered, plain_column
+from formats.query.select import HIDDEN
+from formats.scratch import scratch
+
+BUCKETS = 64
+MEMORY = 96 << 20
+"""Bytes of one side that stay in memory before buckets go to files."""
+
+
+class Buckets:
+    """One side. Rows with equal keys are in one bucket, whichever side they are of."""
+
+    def __init__(self, folder: Path, key: Sequence[str], batches: Iterable[pa.RecordBatch]) -> None:
+        self._folder = folder
+        self._key = key
+        self._held: list[list[pa.Table]] = [[] for _ in range(BUCKETS)]
+        self._bytes = 0
+        self._written = 0
+        self.schema: pa.Schema | None = None
+        for batch in batches:
+            self._add(batch)
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        table = pa.Table.from_batches([batch])
+        table = table.select([name for name in table.schema.names if name not in HIDDEN or name in self._key])
+        self.schema = self.schema or table.schema
+        if not table.num_rows:
+            return
+        names = self._key or table.schema.names
+        columns = [plain_column(column) for column in key_arrays(table, names)]
+        groups = key_groups(columns, BUCKETS)
+        order = np.argsort(groups, kind="stable")
+        ends = np.searchsorted(groups[order], np.arange(BUCKETS + 1))
+        table = table.take(pa.array(order))
+        for i in np.unique(groups).tolist():
+            self._held[i].append(table.slice(int(ends[i]), int(ends[i + 1] - ends[i])))
+        self._bytes += table.nbytes
+        if self._bytes > MEMORY:
+            self._flush()
+
+    def _flush(self) -> None:
+        for i, tables in enumerate(self._held):
+            if tables:
+                path = self._folder / f"{i}-{self._written}.arrow"
+                with pa.ipc.new_file(path, tables[0].schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as file:
+                    file.write_table(pa.concat_tables(tables).combine_chunks())
+        self._held = [[] for _ in range(BUCKETS)]
+        self._bytes = 0
+        self._written += 1
+
+    def bucket(self, i: int) -> pa.Table | None:
+        """Everything in one bucket; None if there was never a row."""
+        if self.schema is None:
+            return None
+        files = sorted(self._folder.glob(f"{i}-*.arrow"))
+        tables = [pa.ipc.open_file(path).read_all() for path in files]
+        return pa.concat_tables([self.schema.empty_table(), *tables, *self._held[i]])
+
+
+def compare_any(
+    left: Iterable[pa.RecordBatch], right: Iterable[pa.RecordBatch], key: Sequence[str], *, rows: bool
+) -> Iterator[Callable[[], Compared]]:
+    """Comparisons that together cover both, to be carried out one after another while the iterator is open.
+
+    Without key columns whole rows are keys, and may be there several times. Both sides have the same key columns.
+    """
+    with tempfile.TemporaryDirectory(prefix="diff-", dir=scratch()) as folder:
+        sides = []
+        for name, batches in (("left", left), ("right", right)):
+            (Path(folder) / name).mkdir()
+            sides.append(Buckets(Path(folder) / name, key, batches))
+        for i in range(BUCKETS):
+            tables = [side.bucket(i) for side in sides]
+            known = next((table for table in tables if table is not None), None)
+            if known is None:
+                return
+            a, b = (known.schema.empty_table() if table is None else table for table in tables)
+            if a.num_rows or b.num_rows:
+                yield lambda a=a, b=b: _bucket(a, b, key, rows=rows)  # type: ignore[misc]
+
+
+def _bucket(left: pa.Table, right: pa.Table, key: Sequence[str], *, rows: bool) -> Compared:
+    names = list(key or right.schema.names)
+    if any(side.num_rows != len(last_of_each(key_arrays(side, names))) for side in (left, right) if side.num_rows):
+        left, right = (
+            side.append_column(NTH, pa.array(numbered(key_arrays(side, names)))) for side in (left, right)
+        )
+        names.append(NTH)
+    return compare(left, right, names, rows=rows)

@@ -1,0 +1,243 @@
+"""What changed between two epochs, of one store or of two: positions, logs and job graphs from facts alone.
+
+The state itself is compared by `abscli.diff.state`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from formats.job.model import Edge, Operator, Topology
+from formats.view import EpochDetail, OperatorFacts, Position
+
+
+class StateDiff(msgspec.Struct, frozen=True):
+    """Keys of one named state. None: not compared; note: why not, or what was not."""
+
+    state: str | None
+    kind: str
+    key: tuple[str, ...]
+    added: int | None = None
+    removed: int | None = None
+    changed: int | None = None
+    unchanged: int | None = None
+    note: str | None = None
+
+    @property
+    def differs(self) -> bool | None:
+        """Whether a key came, went or changed; None if that is not known."""
+        if self.added is None or self.removed is None or self.changed is None:
+            return None
+        return bool(self.added or self.removed or self.changed)
+
+
+class OperatorDiff(msgspec.Struct, frozen=True):
+    """One operator. change: `added`, `removed`, `changed` (its state), `unchanged`, or `unknown`."""
+
+    id: str
+    change: str
+    added: int | None
+    removed: int | None
+    changed: int | None
+    unchanged: int | None
+    states: tuple[StateDiff, ...]
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Where a source stood. offset: in the connector's unit."""
+
+    offset: int | None
+    records: int | None
+
+
+class PositionDiff(msgspec.Struct, frozen=True):
+    """One split. from, to: None where it was not there; moved: as far as both are known, backwards is negative."""
+
+    task: str
+    split: str
+    before: Mark | None = msgspec.field(name="from")
+    after: Mark | None = msgspec.field(name="to")
+    moved: Mark
+
+
+class LogDiff(msgspec.Struct, frozen=True):
+    """Records logged on one channel. same: whether they are the same records, by digest; None if that is not known."""
+
+    channel: str
+    before: int | None = msgspec.field(name="from")
+    after: int | None = msgspec.field(name="to")
+    same: bool | None
+
+
+class TopologyDiff(msgspec.Struct, frozen=True):
+    """One difference of the job graphs, and what it means for taking the first epoch's state into the second's job."""
+
+    change: str
+    subject: str
+    before: str | None = msgspec.field(name="from")
+    after: str | None = msgspec.field(name="to")
+    consequence: str
+
+
+# -- positions and logs ---------------------------------------------------------------------------------------
+
+
+def diff_positions(left: EpochDetail, right: EpochDetail) -> Iterator[PositionDiff]:
+    """Every split of either side, by operator and name; a split keeps its name when another task reads it."""
+    before, after = _splits(left), _splits(right)
+    for key in dict.fromkeys([*before, *after]):
+        a, b = before.get(key), after.get(key)
+        task, split = (b or a or ("", None))[0], key[1]
+        was, now = (Mark(x[1].offset, x[1].records) if x else None for x in (a, b))
+        moved = Mark(*(_less(p, q) for p, q in zip(_pair(now), _pair(was), strict=True)))
+        yield PositionDiff(task, split, was, now, moved)
+
+
+def _splits(detail: EpochDetail) -> dict[tuple[str, str], tuple[str, Position]]:
+    return {
+        (operator.id, at.split): (task.task, at)
+        for operator in detail.operators
+        for task in operator.tasks
+        for at in task.position or ()
+    }
+
+
+def _pair(mark: Mark | None) -> tuple[int | None, int | None]:
+    return (mark.offset, mark.records) if mark else (None, None)
+
+
+def _less(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a - b
+
+
+def diff_logs(
+    left: EpochDetail, right: EpochDetail, digests: tuple[Mapping[str, str | None], Mapping[str, str | None]] | None
+) -> Iterator[LogDiff]:
+    """Channels that have a log on either side. digests: of the log files by channel, where the format has any."""
+    before, after = ({c.channel: c.logged for c in side.channels} for side in (left, right))
+    for channel in dict.fromkeys([*before, *after]):
+        a, b = before.get(channel), after.get(channel)
+        if a or b:
+            same: bool | None = None
+            if a is not None and b is not None and a != b:
+                same = False
+            elif digests is not None and (one := digests[0].get(channel)) and (other := digests[1].get(channel)):
+                same = True if one == other else None  # other bytes may hold the same records
+            yield LogDiff(channel, a, b, same)
+
+
+# -- job graphs -----------------------------------------------------------------------------------------------
+
+
+def diff_topology(
+    left: Topology | None, right: Topology | None, details: tuple[EpochDetail, EpochDetail]
+) -> list[TopologyDiff]:
+    """What differs; from the operators that the epochs name where a format has no graph."""
+    facts = {op.id: op for op in details[0].operators}
+    if left is None or right is None:
+        return [*_known_operators(facts, {op.id: op for op in details[1].operators})]
+    before, after = ({op.id: op for op in graph.operators} for graph in (left, right))
+    found = [*_comings(before, after, facts)]
+    for id, old in before.items():
+        if id in after:
+            found += _operator(old, after[id], facts.get(id))
+    found += _edges(left, right)
+    if details[0].policy != details[1].policy and None not in (details[0].policy, details[1].policy):
+        found.append(TopologyDiff("policy", "", details[0].policy, details[1].policy, "none for the state"))
+    return found
+
+
+def _holds(facts: OperatorFacts | None) -> bool | None:
+    """Whether the operator has state; None if that is not known."""
+    if facts is None:
+        return False
+    return None if facts.rows is None and facts.bytes is None else bool(facts.rows or facts.bytes)
+
+
+def _comings(
+    before: Mapping[str, Operator], after: Mapping[str, Operator], facts: Mapping[str, OperatorFacts]
+) -> Iterator[TopologyDiff]:
+    for id, operator in before.items():
+        if id not in after:
+            yield _gone(id, str(operator.kind), facts.get(id))
+    for id, operator in after.items():
+        if id not in before:
+            yield TopologyDiff("operator-added", id, None, str(operator.kind), "it would start without state")
+
+
+def _gone(id: str, kind: str | None, facts: OperatorFacts | None) -> TopologyDiff:
+    held = _holds(facts)
+    said = "it has no state: nothing is lost"
+    if held:
+        rows = f"{facts.rows:,} rows" if facts and facts.rows is not None else "bytes"
+        said = f"its state ({rows}) would have no owner: a restore has to give it up or is refused"
+    elif held is None:
+        said = "its state, if it has any, would have no owner"
+    return TopologyDiff("operator-removed", id, kind, None, said)
+
+
+def _operator(old: Operator, new: Operator, facts: OperatorFacts | None) -> Iterator[TopologyDiff]:
+    held = _holds(facts)
+
+    def of(change: str, before: object, after: object, with_state: str, without: str = "none") -> TopologyDiff:
+        return TopologyDiff(change, old.id, str(before), str(after), without if held is False else with_state)
+
+    if old.kind != new.kind:
+        yield of("kind", old.kind, new.kind, "its state was made by another kind of operator and cannot be used")
+    if old.max_parallelism != new.max_parallelism:
+        said = "keys lie in other key groups: the state must be rewritten key by key"
+        yield of("max-parallelism", old.max_parallelism, new.max_parallelism, said)
+    if old.parallelism != new.parallelism:
+        said = "key groups move between tasks: a restore has to rescale, and starts a new generation"
+        rest = "a restore has to rescale: channels and counters begin anew"
+        yield of("parallelism", old.parallelism, new.parallelism, said, rest)
+    if old.key != new.key:
+        said = "its state is kept by other keys and cannot be used"
+        yield of("key", ", ".join(old.key) or "none", ", ".join(new.key) or "none", said)
+    if old.aggregates != new.aggregates:
+        was, now = (", ".join(f"{a.name}: {a.function} {a.column}" for a in op.aggregates) for op in (old, new))
+        yield of("aggregates", was, now, "what the state lacks would have to start anew")
+    if old.function != new.function:
+        yield of("function", old.function, new.function, "its state was made by other code",
+                 "records in logs were made by other code")  # fmt: skip
+    if old.connector != new.connector:
+        said = "positions, and what sinks have shown, may be of other data"
+        yield of("connector", _settings(old), _settings(new), said, said)
+
+
+def _settings(operator: Operator) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted((operator.connector or {}).items())) or "none"
+
+
+def _edges(left: Topology, right: Topology) -> Iterator[TopologyDiff]:
+    before, after = ({(e.source, e.target): e for e in graph.edges} for graph in (left, right))
+    for ends, edge in before.items():
+        name = f"{edge.source}->{edge.target}"
+        if ends not in after:
+            yield TopologyDiff("edge-removed", name, _how(edge), None, "a log on it would have no receiver")
+        elif _how(edge) != _how(after[ends]):
+            said = "a log on it has to be routed anew"
+            yield TopologyDiff("edge", name, _how(edge), _how(after[ends]), said)
+    for ends, edge in after.items():
+        if ends not in before:
+            yield TopologyDiff("edge-added", f"{edge.source}->{edge.target}", None, _how(edge), "none")
+
+
+def _how(edge: Edge) -> str:
+    return f"{edge.partition}({', '.join(edge.key)})" if edge.key else str(edge.partition)
+
+
+def _known_operators(
+    before: Mapping[str, OperatorFacts], after: Mapping[str, OperatorFacts]
+) -> Iterator[TopologyDiff]:
+    for id, old in before.items():
+        if id not in after:
+            yield _gone(id, old.name, old)
+        elif old.parallelism != after[id].parallelism:
+            said = "its state is spread over another number of tasks"
+            yield TopologyDiff("parallelism", id, str(old.parallelism), str(after[id].parallelism), said)
+    for id, new in after.items():
+        if id not in before:
+            yield TopologyDiff("operator-added", id, None, new.name, "it would start without state")

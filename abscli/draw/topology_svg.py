@@ -1,0 +1,100 @@
+"""The job graph as a picture: data flows downwards, back edges are dashed and run up at the right."""
+
+from __future__ import annotations
+
+from abscli.draw import svg
+from abscli.draw.topology_layout import Box, Link, Route, lay_out
+from abscli.graph.job_graph import JobGraph
+from abscli.text.cells import broken, cells, shortened
+from abscli.text.topology import partition_label, show, topology_summary
+from formats.job.model import Edge, Kind, Operator
+
+MARGIN = 20.0
+ID_LIMIT, ID_LINES = 28, 3  # characters of an id in one line, and lines; the whole id is its tooltip
+LABEL_LIMIT = 28
+LINE = 15.0
+
+
+def topology_svg(graph: JobGraph) -> str:
+    """A whole SVG document; the same graph gives the same bytes."""
+    operators = graph.topology.operators
+    edges = graph.topology.edges
+    at = {op.id: number for number, op in enumerate(operators)}
+    loop = {id: number for number, ids in enumerate(graph.loops, 1) for id in ids}
+    texts = [_texts(op, loop.get(op.id)) for op in operators]
+    labels = [shortened(partition_label(edge), LABEL_LIMIT) for edge in edges]
+    links = [
+        Link(at[edge.source], at[edge.target], _label_width(label), graph.is_back(edge))
+        for edge, label in zip(edges, labels, strict=True)
+    ]
+    layout = lay_out([_size(*lines) for lines in texts], links)
+
+    heading = [show(graph.topology.job), topology_summary(graph)]
+    legend = "dashed: back edge, which closes a cycle" if graph.back else ""
+    top = MARGIN + (64 if legend else 48)
+    width = max(layout.width, *(cells(line) * 7.5 for line in (*heading, legend))) + 2 * MARGIN
+    left = (width - layout.width) / 2
+    parts = [
+        svg.text(MARGIN, MARGIN + 14, heading[0], "title"),
+        svg.text(MARGIN, MARGIN + 32, heading[1], "faint"),
+    ]
+    if legend:
+        parts.append(svg.text(MARGIN, MARGIN + 48, legend, "faint"))
+    parts.append(f'<g transform="translate({svg.number(left)} {svg.number(top)})">')
+    drawn = list(zip(edges, labels, layout.routes, strict=True))
+    parts += [_line(edge, route, graph.is_back(edge)) for edge, _, route in drawn]
+    parts += [_label(label, route) for _, label, route in drawn]
+    for op, lines, box in zip(operators, texts, layout.boxes, strict=True):
+        parts.append(_box(op, *lines, box, op.id in loop))
+    parts.append("</g>")
+    about = f"Job graph of {show(graph.topology.job)}: {heading[1]}. Data flows downwards; back edges are dashed."
+    return svg.drawing(width, top + layout.height + MARGIN, f"Job graph of {show(graph.topology.job)}", about, parts)
+
+
+def _texts(op: Operator, loop: int | None) -> tuple[list[str], str]:
+    """The lines of its id, and what it is."""
+    about = f"{op.kind.value}, {op.parallelism} task{'' if op.parallelism == 1 else 's'}"
+    return broken(op.id, ID_LIMIT, ID_LINES), about + (f", loop {loop}" if loop else "")
+
+
+def _size(names: list[str], about: str) -> tuple[float, float]:
+    wide = max(*(cells(name) * 13 * svg.MONO for name in names), cells(about) * 11 * svg.SANS)
+    return max(wide + 28, 90.0), LINE * len(names) + 30
+
+
+def _label_width(label: str) -> float:
+    return cells(label) * 10 * svg.SANS + 6
+
+
+def _line(edge: Edge, route: Route, back: bool) -> str:
+    *_, before, tip = route.pieces[-1]
+    kind, colour, tip_colour = ("back edge", " dashed back", "back-tip") if back else ("edge", "", "tip")
+    ends = f'data-from="{svg.escape(edge.source)}" data-to="{svg.escape(edge.target)}"'
+    title = f"{edge.source} to {edge.target}: {partition_label(edge)}" + (" (back edge)" if back else "")
+    return (
+        f'<g class="{kind}" {ends}><title>{svg.escape(title)}</title>'
+        f'<path class="line{colour}" d="{svg.path(route.pieces)}"/>'
+        f'<path class="{tip_colour}" d="{svg.arrow_head(tip, before)}"/></g>'
+    )
+
+
+def _label(label: str, route: Route) -> str:
+    x, y = route.label
+    return svg.plate(x, y, _label_width(label), 14) + svg.text(x, y + 3.5, label, "small faint middle")
+
+
+def _box(op: Operator, names: list[str], about: str, box: Box, looped: bool) -> str:
+    """Sources and sinks have round ends: the job begins and ends there."""
+    x, corner = box.left + box.width / 2, box.height / 2 if op.kind in (Kind.SOURCE, Kind.SINK) else 6
+    place = f'x="{svg.number(box.left)}" y="{svg.number(box.top)}"'
+    size = f'width="{svg.number(box.width)}" height="{svg.number(box.height)}" rx="{svg.number(corner)}"'
+    return "".join(
+        (
+            f'<g class="operator" data-operator="{svg.escape(op.id)}">',
+            f"<title>{svg.escape(f'{op.id}: {about}')}</title>",
+            f'<rect class="box{" looped" if looped else ""}" {place} {size}/>',
+            *(svg.text(x, box.top + 20 + LINE * line, name, "mono name middle") for line, name in enumerate(names)),
+            svg.text(x, box.bottom - 10, about, "faint middle"),
+            "</g>",
+        )
+    )

@@ -1,0 +1,224 @@
+"""The door of a coordinator or a worker: who connects shows the attempt's token before anything else of it is read.
+
+A greeting is the token, a length (4 bytes, little-endian), and so many bytes: the hello, one JSON message. Until it is
+whole the connection is a stranger's. Whatever a stranger sends ends that connection and nothing else; strangers have a
+deadline, and there are never so many that descriptors run out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hmac
+import resource
+import secrets
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from abscli.engine.channels.wire import Message, decode
+
+TOKEN_BYTES = 32
+HELLO_BYTES = 1 << 14
+HELLO_SECONDS = 10.0
+"""Time for a whole greeting, however it drips in."""
+
+PATIENCE_SECONDS = 0.5
+"""What every stranger has of that when others wait for its place: who knows the token has sent all by then."""
+
+MOST_STRANGERS = 128
+ACCEPTED_AT_ONCE = 16
+
+_LENGTH = struct.Struct("<I")
+_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+def new_token() -> bytes:
+    """The secret of one attempt."""
+    return secrets.token_bytes(TOKEN_BYTES)
+
+
+def dial(address: tuple[str, int], token: bytes, hello: msgspec.Struct, *, seconds: float) -> socket.socket:
+    """A connection to the door at `address`, greeted; OSError if there is none within so many seconds."""
+    sock = socket.create_connection(address, timeout=seconds)
+    try:
+        greet(sock, token, hello)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def greet(sock: socket.socket, token: bytes, hello: msgspec.Struct) -> None:
+    """Send a greeting on a new connection, which still blocks."""
+    body = msgspec.json.encode(hello)
+    sock.sendall(token + _LENGTH.pack(len(body)) + body)
+
+
+class Door:
+    """Listens on `host`, and from `open` on lets those in who know the token.
+
+    admit: what to do with a hello and its socket; False turns it away, True has taken the socket over. `keep_time` is
+    to be called in every round of the loop that drives the selector.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        token: bytes,
+        selector: selectors.BaseSelector,
+        admit: Callable[[Message, socket.socket], bool],
+        *,
+        backlog: int,
+    ) -> None:
+        self._token = token
+        self._selector = selector
+        self._admit = admit
+        self._strangers: list[_Stranger] = []  # in the order in which they came
+        self._most = _most_strangers()
+        self._shut_until: float | None = None
+        self._listener = socket.create_server((host, 0), backlog=backlog)
+        self._listener.setblocking(False)
+        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+
+    def open(self) -> None:
+        """From now on; who came before waits in the listener's queue."""
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody stands in it, so that time is to be kept."""
+        return bool(self._strangers) or self._shut_until is not None
+
+    def keep_time(self) -> None:
+        """Turn away who has taken too long, and open again after a pause."""
+        now = time.monotonic()
+        for stranger in [s for s in self._strangers if now - s.since >= HELLO_SECONDS]:
+            stranger.leave()
+        if self._shut_until is not None and now >= self._shut_until:
+            self._shut_until = None
+            self.open()
+
+    def close(self) -> None:
+        """Turn everybody away and stop listening."""
+        for stranger in list(self._strangers):
+            stranger.leave()
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(self._listener)
+        self._listener.close()
+
+    def _accept(self, mask: int) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            if len(self._strangers) >= self._most and not self._drop_oldest():
+                self._pause()
+                return
+            try:
+                sock, _address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:  # others are of a connection that has ended while it waited
+                if error.errno in _NO_DESCRIPTOR and not self._drop_oldest():
+                    self._pause()
+                return
+            stranger = _Stranger(sock, self._token, self._heard, self._selector)
+            self._strangers.append(stranger)
+            stranger.read()  # a greeting mostly comes with the connection
+
+    def _drop_oldest(self) -> bool:
+        """Make room; False if nobody has been here for long enough."""
+        if not self._strangers or time.monotonic() - self._strangers[0].since < PATIENCE_SECONDS:
+            return False
+        self._strangers[0].leave()
+        return True
+
+    def _pause(self) -> None:
+        """A listener that cannot be served would wake the loop without end."""
+        self._selector.unregister(self._listener)
+        self._shut_until = time.monotonic() + PATIENCE_SECONDS / 5
+
+    def _heard(self, stranger: _Stranger, hello: Message | None) -> None:
+        """The stranger's greeting is whole (None: it was none), and it is no stranger any more."""
+        self._strangers.remove(stranger)
+        if hello is None or not self._admit(hello, stranger.sock):
+            stranger.sock.close()
+
+
+class _Stranger:
+    """A connection until its greeting is whole. heard: called once, with the hello, or None when it has no right to be
+    here, or is gone; the socket is then in no selector."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        token: bytes,
+        heard: Callable[[_Stranger, Message | None], None],
+        selector: selectors.BaseSelector,
+    ) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self.since = time.monotonic()
+        self._token = token
+        self._heard = heard
+        self._selector = selector
+        self._take = self._take_token
+        self._buffer = memoryview(bytearray(TOKEN_BYTES))
+        self._filled = 0
+        self._here = True
+        selector.register(sock, selectors.EVENT_READ, self.read)
+
+    def read(self, mask: int = selectors.EVENT_READ) -> None:
+        """Take what has come, never more than belongs to the greeting."""
+        while self._here:
+            try:
+                count = self.sock.recv_into(self._buffer[self._filled :])
+            except BlockingIOError:
+                return
+            except OSError:
+                count = 0
+            if not count:
+                self.leave()
+                return
+            self._filled += count
+            if self._filled == len(self._buffer):
+                self._filled = 0
+                self._take()
+
+    def leave(self) -> None:
+        """Turn it away."""
+        self._end(None)
+
+    def _take_token(self) -> None:
+        if not hmac.compare_digest(self._buffer, self._token):
+            self.leave()
+            return
+        self._buffer, self._take = memoryview(bytearray(_LENGTH.size)), self._take_length
+
+    def _take_length(self) -> None:
+        (length,) = _LENGTH.unpack(self._buffer)
+        if not 0 < length <= HELLO_BYTES:
+            self.leave()
+            return
+        self._buffer, self._take = memoryview(bytearray(length)), self._take_hello
+
+    def _take_hello(self) -> None:
+        try:
+            hello = decode(self._buffer)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            hello = None
+        self._end(hello)
+
+    def _end(self, hello: Message | None) -> None:
+        if self._here:
+            self._here = False
+            self._selector.unregister(self.sock)
+            self._heard(self, hello)
+
+
+def _most_strangers() -> int:
+    """A part of the descriptors that this process may have: the job needs the others."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_STRANGERS if soft == resource.RLIM_INFINITY else max(8, min(MOST_STRANGERS, soft // 8))

@@ -1,0 +1,402 @@
+"""The driver's hand on the sinks of a job: who may write them, and what they show.
+
+Before anything is written into a sink it is locked, examined and claimed, in this order; nothing is moved before all
+sinks of the job have been examined. Parts become visible here, after the manifest that names them: not by the workers,
+of which each may be lost, or be the worker of a job that has lost its store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import filecmp
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from abscli.engine.errors import EngineStopped, UsageError
+from abscli.engine.io.sinks import sync_folder
+from abscli.planner.lineage import Life, by_number, maker, stretches
+from abscli.planner.settlement import Missing, Settlement, SinkFacts, Wanted, settle
+from formats.errors import Damaged, FormatError, StoreInUse
+from formats.job.model import Kind, Operator, Topology
+from formats.native import layout, lock
+from formats.native.facts import AttemptFacts, PartFacts, SinkFile, digest, digest_1, is_version_1
+from formats.native.sink import (
+    CLAIMS,
+    OWNER_1,
+    Identity,
+    SinkClaim,
+    SinkFolder,
+    Stretch,
+    epoch_of_part,
+    new_claim,
+    staged_path,
+    superseded_path,
+)
+from formats.native.store import NativeStore
+from formats.native.writer import now
+from formats.storage import LocalStorage
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A sink as an attempt found it.
+
+    claim: the newest, None where there is none. showing: the line that what is visible was made on. makers_1: which
+    attempt of a store of version 1 has which numbers: what lies without an attempt's id can only be of these. wanted:
+    what it should show. taken_over: the store that showed something last, None where it was this one.
+    """
+
+    operator: str
+    folder: SinkFolder
+    claim: SinkClaim | None
+    showing: tuple[Stretch, ...]
+    makers_1: tuple[Stretch, ...]
+    wanted: Wanted
+    taken_over: str | None
+
+    def settlement(self) -> Settlement:
+        """What has to be done, by what lies there now."""
+        return settle(_sink_facts(self.folder, self.showing, self.makers_1), self.wanted)
+
+
+class Outputs:
+    """The sinks of one attempt. `hold` them, `examine` them, `take` them, then `reveal` after every manifest.
+
+    take_over: also from another store that has shown something since; accept_missing: also where parts that belong to
+    the line are gone.
+    """
+
+    def __init__(
+        self, topology: Topology, directory: str, *, take_over: bool = False, accept_missing: bool = False
+    ) -> None:
+        self._sinks = [op for op in topology.operators if op.kind is Kind.SINK and op.connector is not None]
+        self._directory = directory
+        self._take_over = take_over
+        self._accept_missing = accept_missing
+        self._claims: dict[str, tuple[SinkFolder, SinkClaim]] = {}
+
+    def _folder(self, op: Operator) -> str:
+        assert op.connector is not None
+        return os.path.join(self._directory, op.connector["path"])
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep every other job from these sinks meanwhile; StoreInUse, naming the holder, where one has them."""
+        with contextlib.ExitStack() as stack:
+            for op in self._sinks:
+                own = os.path.join(self._folder(op), CLAIMS)
+                os.makedirs(own, exist_ok=True)
+                try:
+                    stack.enter_context(lock.exclusive(LocalStorage(own)))
+                except StoreInUse as error:
+                    raise StoreInUse(
+                        f"sink {op.id} is {error.message}", path=self._folder(op),
+                        hint="wait for that job, or stop it with SIGTERM; or give the sink another path",
+                    ) from None  # fmt: skip
+            yield
+
+    # -- before anything is changed -----------------------------------------------------------------------
+
+    def examine(self, store: NativeStore | None, parent: int) -> list[Examined]:
+        """What has to be done for every sink, so that it shows what leads to epoch `parent`; nothing is changed.
+
+        store: None for one that is not there yet. UsageError where another store has written since, or something is
+        visible that nobody claims; Damaged where a part of the line is gone.
+        """
+        examined = [self._examine(op, store, parent) for op in self._sinks]
+        for one in examined:
+            missing = one.settlement().missing
+            if missing and not self._accept_missing:
+                raise _gone(one, missing, store)
+        return examined
+
+    def _examine(self, op: Operator, store: NativeStore | None, parent: int) -> Examined:
+        folder = SinkFolder(self._folder(op))
+        claim = _newest_claim(folder)
+        attempts = store.attempts() if store is not None else []
+        lives = [Life(a.first_epoch, a.parent, a.id) for a in attempts]
+        taken_over = None
+        if folder.visible():
+            if claim is None and not self._is_ours_1(folder, store):
+                self._may_adopt(op, folder)
+            elif claim is not None and claim.attempt_id not in {life.id for life in lives}:
+                taken_over = claim.store
+                self._may_take_over(op, folder, claim)
+        # What is above all numbers of the store was made after it was copied, by an attempt that it does not know.
+        highest = store.highest_number() if store is not None else 0
+        showing = claim.line if claim is not None else by_number(lives, highest)
+        ids_1 = {a.id for a in attempts if is_version_1(a)}
+        makers_1 = tuple(stretch for stretch in by_number(lives, highest) if stretch.id in ids_1)
+        there = _sink_facts(folder, showing, makers_1).identities()
+        others = {self._folder(sink) for sink in self._sinks if sink is not op}
+        mine = partial(self._lies_in, op=op, there=there, others=others)
+        return Examined(op.id, folder, claim, showing, makers_1, _wanted(store, op.id, mine, lives, parent), taken_over)
+
+    def _lies_in(self, identity: Identity, file: SinkFile, *, op: Operator, there: Collection[Identity],
+                 others: Collection[str]) -> bool:  # fmt: skip
+        """Whether a part of the sink is to be looked for where the job file has it now: it was made there; or it is
+        there, since the folder was moved, or is spelt in another way."""
+        made_in = os.path.normpath(os.path.join(self._directory, file.directory))
+        if made_in == os.path.normpath(self._folder(op)):
+            return True
+        return identity in there and made_in not in map(os.path.normpath, others)
+
+    def _is_ours_1(self, folder: SinkFolder, store: NativeStore | None) -> bool:
+        """Whether a store of version 1 left its mark in the sink, and it is this one."""
+        mark = folder.owner_1()
+        if store is None or mark is None:
+            return False
+        # The store may have been brought up by an attempt that ended before it claimed the sink.
+        return mark in (digest_1(store.facts), digest(store.storage.read(layout.STORE)))
+
+    def _may_take_over(self, op: Operator, folder: SinkFolder, claim: SinkClaim) -> None:
+        if not self._take_over:
+            raise UsageError(
+                f"sink {op.id}: {folder.path} shows what attempt {claim.attempt} on the store {claim.store} made since",
+                hint="go on with that store; or give the sink another path; or set aside what this store did not make, "
+                "with --take-over",
+            )
+
+    def _may_adopt(self, op: Operator, folder: SinkFolder) -> None:
+        if not self._take_over:
+            first = next(iter(folder.visible()))
+            raise UsageError(
+                f"sink {op.id}: {folder.path} already holds {first}, which this store did not write",
+                hint="move the output away; or give the sink another path; or set it aside with --take-over",
+            )
+
+    # -- what changes them --------------------------------------------------------------------------------
+
+    def take(self, examined: Sequence[Examined], store: NativeStore, attempt: AttemptFacts) -> None:
+        """Claim every sink for the attempt, and make it show exactly what belongs to the attempt's parent."""
+        lives = [Life(a.first_epoch, a.parent, a.id) for a in store.attempts() if a.attempt < attempt.attempt]
+        line = (Stretch(attempt.id, attempt.first_epoch, None), *stretches(lives, attempt.parent))
+        for one in examined:
+            _file_by_attempt(one.folder, one.makers_1)
+            # What is visible has to agree with the newest claim at every moment: so what is not of both lines goes
+            # before the new claim, and what only the new one has comes after it.
+            _set_aside(one.folder, one.settlement().away)
+            self._claim(one, store, attempt, line)
+            # Whoever had the sink before may have shown a last part in between; from here on it cannot.
+            self._bring_in(one, one.settlement(), {life.id for life in lives})
+
+    def _claim(self, one: Examined, store: NativeStore, attempt: AttemptFacts, line: tuple[Stretch, ...]) -> None:
+        claim = new_claim(
+            one.claim.number + 1 if one.claim else 1,
+            job=store.job,
+            store=os.path.abspath(store.path),
+            attempt=attempt.attempt,
+            attempt_id=attempt.id,
+            line=line,
+            claimed=now(),
+        )
+        try:
+            one.folder.put_claim(claim)
+        except FileExistsError:
+            raise self._overtaken(one.operator, one.folder) from None
+        self._claims[one.operator] = one.folder, claim
+
+    def _bring_in(self, one: Examined, plan: Settlement, attempts: set[str]) -> None:
+        folder = one.folder
+        gone = {(missing.id, missing.file.name) for missing in plan.missing}
+        _set_aside(folder, plan.away)
+        for id, name in plan.doubled:
+            # Two names of one file, or two equal files where the folder has been copied: anything else is kept.
+            staged, visible = _path(folder, staged_path(id, name)), _path(folder, name)
+            if os.path.samefile(staged, visible) or filecmp.cmp(staged, visible, shallow=False):
+                os.unlink(staged)
+        for id, name in plan.back:
+            if (id, name) not in gone:
+                _publish(folder, superseded_path(id, name), name)
+        for id, name in plan.reveal:
+            if (id, name) not in gone:
+                _publish(folder, staged_path(id, name), name)
+        for id, name in plan.aside:
+            _move(folder, staged_path(id, name), superseded_path(id, name))
+        _drop_unfinished(folder, attempts)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder.path, OWNER_1))
+        sync_folder(folder.path)
+
+    def reveal(self, parts: Sequence[PartFacts]) -> None:
+        """The manifest that names these parts is written: they become visible.
+
+        Again is no harm. EngineStopped if another job has taken a sink over meanwhile; Damaged if a part is gone, or
+        another one stands under its name.
+        """
+        by_operator: dict[str, list[PartFacts]] = {}
+        for part in parts:
+            if part.sink:
+                by_operator.setdefault(part.task.rpartition("/")[0], []).append(part)
+        for operator, members in by_operator.items():
+            folder, claim = self._claims[operator]
+            if not folder.is_newest(claim):
+                raise self._overtaken(operator, folder)
+            for part in members:
+                for file in part.sink:
+                    _show(folder, part.attempt_id, file)
+            sync_folder(folder.path)
+
+    def _overtaken(self, operator: str, folder: SinkFolder) -> EngineStopped:
+        other = folder.newest_claim()
+        if other is None:
+            return EngineStopped(
+                f"sink {operator}: {folder.path} was emptied while the job ran: its claim is gone",
+                hint="put back what was there, if you can; `abs run --resume` says what can be done about the rest",
+            )
+        return EngineStopped(
+            f"sink {operator}: {folder.path} was taken over by attempt {other.attempt} on the store {other.store}",
+            hint="go on with that store; what this one has staged stays there",
+        )
+
+
+def _wanted(
+    store: NativeStore | None,
+    operator: str,
+    lies_in: Callable[[Identity, SinkFile], bool],
+    lives: Sequence[Life],
+    parent: int,
+) -> Wanted:
+    """What the store says that a sink should show, and all that it has ever asked of any. lies_in: whether a part of
+    the sink's tasks is one for its folder."""
+    line = stretches(lives, parent)
+    if store is None:
+        return Wanted(line, {}, 0, frozenset(), frozenset())
+    due: dict[Identity, SinkFile] = {}
+    named: set[Identity] = set()
+    attempts = {life.id for life in lives}
+    ids = {a.attempt: a.id for a in store.attempts()}
+    parents: dict[int, int] = {}
+    by_epoch: dict[int, dict[Identity, SinkFile]] = {}
+    for epoch in store.epoch_numbers():
+        if not store.has_manifest(epoch):
+            continue
+        try:
+            parents[epoch] = store.manifest(epoch).parent
+            parts = store.parts(epoch)
+        except FormatError:
+            # Which parts it names is not known, so none of that attempt may be set aside.
+            attempts -= {maker(by_number(lives), epoch) or ""}
+            continue
+        by_epoch[epoch] = {}
+        for part in parts:
+            for file in part.sink:
+                identity = part.attempt_id or ids.get(part.attempt, ""), file.name
+                named.add(identity)
+                if part.task.rpartition("/")[0] == operator and lies_in(identity, file):
+                    by_epoch[epoch][identity] = file
+    epoch = parent
+    while epoch in by_epoch:
+        due.update(by_epoch[epoch])
+        epoch = parents[epoch]
+    return Wanted(line, due, epoch, frozenset(named), frozenset(attempts))
+
+
+def _sink_facts(folder: SinkFolder, showing: tuple[Stretch, ...], makers_1: Sequence[Stretch]) -> SinkFacts:
+    """What lies in the folder now."""
+    staged, superseded = _filed(folder.staged(), makers_1), _filed(folder.superseded(), makers_1)
+    return SinkFacts(folder.visible(), staged, superseded, showing)
+
+
+def _filed(parts: dict[Identity, int], makers: Sequence[Stretch]) -> dict[Identity, int]:
+    """The parts with the attempt that made them also where a store of version 1 left them without."""
+    return {(id or maker(makers, epoch_of_part(name)) or "", name): size for (id, name), size in parts.items()}
+
+
+def _file_by_attempt(folder: SinkFolder, makers: Sequence[Stretch]) -> None:
+    """Put what a store of version 1 staged and set aside where this version keeps it: by the attempt that made it."""
+    for parts, where in ((folder.staged(), staged_path), (folder.superseded(), superseded_path)):
+        for id, name in parts:
+            owner = maker(makers, epoch_of_part(name))
+            if not id and owner:
+                _move(folder, where("", name), where(owner, name))
+
+
+def _newest_claim(folder: SinkFolder) -> SinkClaim | None:
+    try:
+        return folder.newest_claim()
+    except Damaged as error:
+        # An older claim would be taken for the newest, and say of what is visible that another attempt made it.
+        error.hint = (
+            f"delete the folder {CLAIMS} that it lies in, and run again with --take-over, which goes by the numbers of "
+            "the epochs"
+        )
+        raise
+
+
+def _gone(one: Examined, missing: Sequence[Missing], store: NativeStore | None) -> Damaged:
+    first = missing[0]
+    more = f", and {len(missing) - 1} more like it" if len(missing) > 1 else ""
+    if first.size is None:
+        message = f"an output part of {first.file.rows} rows is gone{more}"
+    else:
+        message = f"an output part has {first.size} bytes, {first.file.bytes} were written{more}"
+    oldest = min(epoch_of_part(entry.file.name) for entry in missing)
+    numbers = store.epoch_numbers() if store is not None else []
+    on_line = [n for n in numbers if n < oldest and maker(one.wanted.line, n) is not None]
+    below = [n for n in on_line if store is not None and store.has_manifest(n)]
+    again = f"--from-epoch {below[-1]}" if below else "--from-epoch 0"
+    return Damaged(
+        message,
+        path=os.path.join(one.folder.path, first.file.name),
+        hint=f"put it back; or make it again from the epoch before it, with {again}; or, where a reader took it away, "
+        "go on without it with --accept-missing-parts",
+    )
+
+
+def _set_aside(folder: SinkFolder, parts: Sequence[Identity]) -> None:
+    for id, name in parts:
+        _move(folder, name, superseded_path(id, name))
+
+
+def _path(folder: SinkFolder, path: str) -> str:
+    return folder.storage.local_path(path)
+
+
+def _move(folder: SinkFolder, source: str, target: str) -> None:
+    """Rename within the folder; under a name of its own where something else stands there."""
+    goal = _path(folder, target)
+    os.makedirs(os.path.dirname(goal), exist_ok=True)
+    plain, n = goal, 0
+    while os.path.exists(goal):
+        n += 1
+        goal = f"{plain}.{n}"
+    os.rename(_path(folder, source), goal)
+    sync_folder(os.path.dirname(goal))
+
+
+def _publish(folder: SinkFolder, source: str, name: str) -> None:
+    """Give a part its visible name; never in place of another. FileNotFoundError if it is not there."""
+    hidden, visible = _path(folder, source), _path(folder, name)
+    try:
+        os.link(hidden, visible)
+    except FileExistsError:
+        if not os.path.samefile(hidden, visible):
+            raise Damaged(
+                f"is there already, and is not the part that belongs there, {source}", path=visible,
+                hint="move it away; then `abs run --resume`",
+            ) from None  # fmt: skip
+    os.unlink(hidden)
+
+
+def _show(folder: SinkFolder, id: str, file: SinkFile) -> None:
+    """Reveal a part, if that has not been done."""
+    epoch_of_part(file.name)  # a name that leads elsewhere is refused before anything is moved
+    try:
+        _publish(folder, staged_path(id, file.name), file.name)
+    except FileNotFoundError:
+        if folder.visible().get(file.name) != file.bytes:
+            raise Damaged(
+                f"an output part of {file.rows} rows is gone", path=_path(folder, file.name),
+                hint="`abs run --resume` says what can be done",
+            ) from None  # fmt: skip
+
+
+def _drop_unfinished(folder: SinkFolder, attempts: set[str]) -> None:
+    """Delete what attempts of this store were writing when they ended: it belongs to no epoch."""
+    for id, path in folder.unfinished():
+        if not id or id in attempts:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(_path(folder, path))

@@ -1,0 +1,77 @@
+"""From an epoch in the store back to running tasks: counters, positions, state and the heads of channels."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from abscli.engine.channels.inbox import Batch
+from formats.errors import Damaged
+from formats.job.model import Edge, Topology, channel_name, task_name
+from formats.native.facts import PartFacts, digest
+from formats.native.store import neighbours
+from formats.native.tables import decode_log, decode_state
+from formats.storage import Storage
+from formats.view import FileFacts
+
+
+class Restored:
+    """The parts of one epoch, as the tasks of a new attempt ask for them. Empty for epoch 0."""
+
+    def __init__(self, storage: Storage, topology: Topology, parts: tuple[PartFacts, ...]) -> None:
+        self.parts = {part.task: part for part in parts}
+        self._storage = storage
+        self._width = {op.id: op.parallelism for op in topology.operators}
+        self._logs = {log.channel: log for part in parts for log in part.logs if log.records}
+        self._sent: dict[str, int] = {}
+        for edge in topology.edges:
+            for i in range(self._width[edge.source]):
+                part = self.parts.get(task_name(edge.source, i))
+                counts = part.sent.get(edge.target, ()) if part else ()
+                self._sent.update(zip(self._channels(edge, i), counts, strict=bool(part)))
+
+    def _channels(self, edge: Edge, index: int) -> list[str]:
+        sender = task_name(edge.source, index)
+        return [
+            channel_name(sender, task_name(edge.target, j)) for j in neighbours(edge, index, self._width[edge.target])
+        ]
+
+    def sent(self, channel: str) -> int:
+        """Records that the sender had put on the channel."""
+        return self._sent.get(channel, 0)
+
+    def received(self, channel: str) -> int:
+        """Records that the receiver has taken: the sender's count less the log, which comes (again) first."""
+        log = self._logs.get(channel)
+        return self.sent(channel) - (log.records if log else 0)
+
+    def log(self, channel: str) -> Iterator[Batch]:
+        """The records at the head of the channel, numbered; Damaged if the file is not what was written."""
+        log = self._logs.get(channel)
+        if log is None or log.file is None:
+            return
+        first = self.received(channel) + 1
+        for rows in decode_log(self._read(log.file), log.file.path):
+            if rows.num_rows:
+                yield Batch(first, rows)
+                first += rows.num_rows
+
+    def state(self, task: str) -> Iterator[pa.Table]:
+        """The tables of the task's state files, oldest first; Damaged if a file is not what was written."""
+        part = self.parts.get(task)
+        for file in part.state if part else ():
+            yield decode_state(self._read(file), file.path)
+
+    def _read(self, file: FileFacts) -> bytes:
+        data = self._storage.read(file.path)
+        if digest(data) != file.sha256:
+            store = shlex.quote(self._storage.root)
+            raise Damaged(
+                f"has SHA-256 {digest(data)[:12]}…, the manifest says {(file.sha256 or '')[:12]}…",
+                path=f"{self._storage.root}/{file.path}",
+                hint=f"`abs validate {store}` names what is damaged; `abs plan-recovery {store} --out plan.json` takes "
+                "the newest epoch that is whole",
+            )
+        return data

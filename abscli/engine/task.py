@@ -1,0 +1,338 @@
+"""One running task: its protocol machine, its operator, source or sink, and its queues. It carries out actions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from abscli.engine.channels.inbox import Barrier, Batch, Inbox
+from abscli.engine.channels.routing import Route
+from abscli.engine.channels.wire import Lag
+from abscli.engine.errors import JobFailed
+from abscli.engine.io.sinks import JsonLinesSink
+from abscli.engine.io.sources import Source
+from abscli.engine.operators import Runnable
+from abscli.engine.state.part_io import PartDraft, write_part, write_state
+from abscli.protocol.events import (
+    Aborted,
+    Ack,
+    BarrierArrived,
+    Block,
+    Commit,
+    Completed,
+    Copy,
+    Discard,
+    EndOfInput,
+    Flush,
+    Forward,
+    Log,
+    Persist,
+    Persisted,
+    Process,
+    RecordsArrived,
+    Sent,
+    TaskEvent,
+    Triggered,
+    Unblock,
+)
+from abscli.protocol.task import Task
+from abscli.protocol.turns import Turns
+from formats.native.facts import PartFacts
+from formats.storage import Storage
+from formats.view import FileFacts
+
+FULL_AFTER = 16
+"""State files of a task after which the next one is written whole."""
+
+
+@dataclass(slots=True)
+class Part:
+    """A copy that is not yet acked."""
+
+    draft: PartDraft
+    base: int
+    state: Future[tuple[FileFacts, ...]]
+    logs: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
+
+
+class Runner:
+    """machine: the task's protocol; exactly one of source, sink, operator is set.
+
+    send(channel, item) delivers to a receiver; acked(part, base epoch) and ended(task) report; later(function) runs it
+    on the processing thread. base: the state files of the epoch that the task was restored from.
+    """
+
+    def __init__(
+        self,
+        machine: Task,
+        inboxes: list[Inbox],
+        routes: list[Route],
+        storage: Storage,
+        attempt: int,
+        attempt_id: str,
+        pool: ThreadPoolExecutor,
+        *,
+        send: Callable[[str, Batch | Barrier], None],
+        acked: Callable[[PartFacts, int], None],
+        ended: Callable[[str], None],
+        later: Callable[[Callable[[], None]], None],
+        source: Source | None = None,
+        sink: JsonLinesSink | None = None,
+        operator: Runnable | None = None,
+        base: tuple[FileFacts, ...] = (),
+        base_epoch: int = 0,
+    ) -> None:
+        self.machine = machine
+        self.inboxes = {inbox.channel: inbox for inbox in inboxes}
+        self.routes = routes
+        self.source = source
+        self.sink = sink
+        self.operator = operator
+        self.records_read = 0
+        self._regular = [inbox for inbox in inboxes if not inbox.back]
+        self._back = [inbox for inbox in inboxes if inbox.back]
+        self._storage = storage
+        self._attempt = attempt
+        self._attempt_id = attempt_id
+        self._pool = pool
+        self._send = send
+        self._acked = acked
+        self._ended = ended
+        self._later = later
+        self._parts: dict[int, Part] = {}
+        self._files: dict[int, tuple[FileFacts, ...]] = {}
+        self._base = base
+        self._base_epoch = base_epoch
+        self._turns = Turns()
+        self._schema: pa.Schema | None = None
+        self._first_barrier: dict[int, float] = {}
+
+    # -- what drives it -----------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Take one item from an input, or read once; False if there is nothing to do."""
+        if self.source is not None:
+            return self._read()
+        inbox = self._choose()
+        if inbox is None:
+            return False
+        item = inbox.take()
+        if isinstance(item, Barrier):
+            if item.epoch > self.machine.copied:
+                self._first_barrier.setdefault(item.epoch, time.monotonic())
+            self.on(BarrierArrived(inbox.channel, item.epoch))
+        else:
+            self.on(RecordsArrived(inbox.channel, item.first, item.rows.num_rows, item))
+        return True
+
+    def _choose(self) -> Inbox | None:
+        """The input to read next; those of a kind take turns."""
+        back = next((inbox for inbox in self._back if inbox), None)
+        regular = next((inbox for inbox in self._regular if inbox), None)
+        if self._turns.back_edge_next(back is not None, regular is not None):
+            chosen, peers = back, self._back
+        else:
+            chosen, peers = regular, self._regular
+        if chosen is not None:
+            peers.append(peers.pop(peers.index(chosen)))
+        return chosen
+
+    def _read(self) -> bool:
+        assert self.source is not None
+        if self.machine.finished:
+            return False
+        rows = self.source.read()
+        if rows is None:
+            self.on(EndOfInput())
+            self._ended(self.machine.name)
+            return True
+        self.records_read += rows.num_rows
+        self._emit(rows)
+        return True
+
+    def trigger(self, epoch: int) -> None:
+        """The coordinator begins an epoch: sources act; under unaligned every task, so that an epoch takes as long as
+        the fullest channel and not as the slowest path (any process may start a snapshot, Chandy and Lamport 1985)."""
+        if self.machine.is_source or self.machine.policy.copies_at_first:
+            self.on(Triggered(epoch))
+
+    def complete(self, epoch: int) -> None:
+        """The coordinator says that an epoch is complete."""
+        self.on(Completed(epoch))
+
+    def abort(self, epoch: int) -> None:
+        """The coordinator says that an epoch is given up."""
+        self.on(Aborted(epoch))
+
+    def lag(self, epoch: int) -> Lag | None:
+        """What it is doing for an epoch; None if it has acked it."""
+        now, name = time.monotonic(), self.machine.name
+        awaits = tuple(sorted(self.machine.awaits(epoch)))
+        queued = sum(self.inboxes[channel].queued for channel in awaits)
+        if epoch > self.machine.copied:
+            if not self.inboxes:
+                return Lag(name, "begin")
+            since = now - self._first_barrier.get(epoch, now)
+            return Lag(name, "align", awaits, queued, seconds=since)
+        part = self._parts.get(epoch)
+        if part is None:
+            return None
+        since = now - part.draft.copied
+        if awaits:
+            return Lag(name, "log", awaits, queued, seconds=since)
+        return Lag(name, "write", rows=part.draft.rows, seconds=since)
+
+    def on(self, event: TaskEvent) -> None:
+        """Tell the machine, and do what it says."""
+        for action in self.machine.on(event):
+            match action:
+                case Process(_, _, batch, skip):
+                    assert isinstance(batch, Batch)
+                    self._process(batch.without(skip))
+                case Log(channel, epochs, _, batch, skip):
+                    assert isinstance(batch, Batch)
+                    for epoch in epochs:
+                        self._parts[epoch].logs.setdefault(channel, []).append(batch.without(skip).rows)
+                case Block(channel):
+                    self.inboxes[channel].blocked = True
+                case Unblock(channel):
+                    self.inboxes[channel].blocked = False
+                case Flush(_):
+                    if self.operator is not None:
+                        self._emit(self.operator.flush())
+                case Copy(epoch):
+                    self._copy(epoch)
+                case Forward(epoch):
+                    for route in self.routes:
+                        for channel in route.channels:
+                            self._send(channel, Barrier(epoch))
+                case Persist(epoch):
+                    self._persist(epoch)
+                case Ack(epoch):
+                    del self._parts[epoch]
+                case Commit(epoch):
+                    self._commit(epoch)
+                case Discard(epoch):
+                    self._parts.pop(epoch, None)
+
+    # -- what the actions mean here -----------------------------------------------------------------------
+
+    def _process(self, batch: Batch) -> None:
+        try:
+            if self.sink is not None:
+                self.sink.write(batch.rows)
+            elif self.operator is not None:
+                self._emit(self.operator.process(batch.rows, batch.first))
+        except (pa.ArrowException, ValueError, TypeError, KeyError) as error:  # JobFailed is none of these
+            raise self._cannot(error, batch.rows.schema) from error
+
+    def _cannot(self, error: Exception, schema: pa.Schema) -> JobFailed:
+        what = (str(error).splitlines() or [""])[0]
+        return JobFailed(
+            f"task {self.machine.name} cannot work on columns {_columns(schema)}: {type(error).__name__}: {what}",
+            hint="cast the columns to plain types in a map before it",
+        )
+
+    def _emit(self, rows: pa.RecordBatch | None) -> None:
+        if rows is None or not rows.num_rows:
+            return
+        rows = _without_dictionaries(rows)
+        if self._schema is None:
+            self._schema = rows.schema
+            if len(set(rows.schema.names)) < len(rows.schema.names):
+                raise JobFailed(f"task {self.machine.name}: two columns of one name in {_columns(rows.schema)}")
+        elif not rows.schema.equals(self._schema):
+            raise JobFailed(
+                f"task {self.machine.name}: its output changed from columns {_columns(self._schema)} "
+                f"to {_columns(rows.schema)}",
+                hint="a function must return the same columns and types for every batch: cast them",
+            )
+        for route in self.routes:
+            for channel, part in route.split(rows):
+                first = self.machine.sent[channel] + 1
+                self.machine.on(Sent(channel, part.num_rows))
+                self._send(channel, Batch(first, part))
+
+    def _copy(self, epoch: int) -> None:
+        started = time.monotonic()
+        state = self.operator.state if self.operator is not None else None
+        table, base = None, self._base
+        if state is not None:
+            whole = len(base) >= FULL_AFTER or (
+                len(base) > 3 and sum(f.rows or 0 for f in base) > 2 * state.rows
+            )
+            table = state.copy(epoch, None if whole else self._base_epoch)
+            base = () if whole else base
+        staged, stage = self.sink.cut(epoch) if self.sink is not None else ((), None)
+        draft = PartDraft(
+            task=self.machine.name,
+            epoch=epoch,
+            attempt=self._attempt,
+            attempt_id=self._attempt_id,
+            rows=state.rows if state is not None else 0,
+            sent=dict(self.machine.sent),
+            received=dict(self.machine.received),
+            positions=self.source.positions if self.source is not None else None,
+            round_robin={r.edge.target: r.turn for r in self.routes},
+            connector=self.source.connector if self.source is not None else None,
+            sink=staged,
+            finished=self.machine.finished,
+            alignment=started - self._first_barrier.get(epoch, started),
+            copied=started,
+            sync=time.monotonic() - started,
+        )
+        self._first_barrier = {e: at for e, at in self._first_barrier.items() if e > epoch}
+        key = state.key if state is not None else ()
+        future = self._pool.submit(write_state, self._storage, draft, table, key, base, stage)
+        self._parts[epoch] = Part(draft, self._base_epoch, future)
+
+    def _persist(self, epoch: int) -> None:
+        part = self._parts[epoch]
+        write = self._pool.submit(
+            write_part, self._storage, part.draft, part.state, part.logs, self.machine.back, self.routes,
+            self.machine.inputs,
+        )  # fmt: skip
+        write.add_done_callback(lambda done: self._later(lambda: self._persisted(epoch, done)))
+
+    def _persisted(self, epoch: int, done: Future[PartFacts]) -> None:
+        try:
+            facts = done.result()
+        except pa.ArrowException as error:
+            raise self._cannot(error, self._schema or pa.schema([])) from error
+        if epoch in self._parts:
+            base = self._parts[epoch].base
+            self._files[epoch] = facts.state
+            self.on(Persisted(epoch))
+            self._acked(facts, base)
+
+    def _commit(self, epoch: int) -> None:
+        if epoch in self._files and epoch > self._base_epoch:
+            self._base, self._base_epoch = self._files[epoch], epoch
+            self._files = {e: files for e, files in self._files.items() if e > epoch}
+            if self.operator is not None and self.operator.state is not None:
+                self.operator.state.forget(epoch)
+        if self.sink is not None:
+            self.sink.commit(epoch)
+
+    def close(self) -> None:
+        """Drop queues and open files."""
+        for inbox in self.inboxes.values():
+            inbox.close()
+        if self.sink is not None:
+            self.sink.close()
+
+
+def _without_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Plain values in place of dictionary-encoded ones: a dictionary belongs to its batch, channels carry a schema."""
+    if not any(pa.types.is_dictionary(kind) for kind in rows.schema.types):
+        return rows
+    columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in rows.columns]
+    return pa.record_batch(columns, names=rows.schema.names)
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{f.name}: {f.type}" for f in schema)

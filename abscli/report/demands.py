@@ -1,0 +1,52 @@
+"""Whether a report meets what was asked of it: what `abs validate` turns into its exit code."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from abscli.report.findings import StoreReport
+
+
+def unmet(
+    report: StoreReport,
+    *,
+    epoch: int | None = None,
+    strict: bool = False,
+    max_age: float | None = None,
+    min_epochs: int | None = None,
+    now: datetime | None = None,
+) -> list[str]:
+    """Every demand that does not hold, in words; empty if all do.
+
+    epoch: the one that was asked for, None for the whole store; max_age: seconds since the newest restorable epoch
+    was triggered, which is the moment that it would bring back.
+    """
+    said = []
+    if epoch is not None:
+        said += [f"epoch {r.epoch} is {r.verdict}" for r in report.epochs if not r.whole]
+    else:
+        said += [f"epoch {r.epoch} is damaged" for r in report.epochs if r.verdict == "damaged"]
+        if report.latest_restorable is None:
+            said.append("no epoch can be restored")
+    if epoch is not None and not said:
+        said += [f"epoch {r.epoch}: {r.reason}" for r in report.epochs if r.epoch not in report.restorable and r.reason]
+    if report.damaged and not said:
+        said.append("the store's own files are damaged")
+    if strict and report.all_findings and not said:
+        count = len(report.all_findings)
+        said.append(f"--strict: {count} finding{'s'[: count != 1]}")
+    if min_epochs is not None and len(report.restorable) < min_epochs:
+        said.append(f"--min-epochs {min_epochs}: {len(report.restorable)} can be restored")
+    if max_age is not None and (old := _age(report, now)) > max_age:
+        said.append(f"--max-age {max_age:g} s: the newest that can be restored is {old:.0f} s old")
+    return said
+
+
+def _age(report: StoreReport, now: datetime | None) -> float:
+    """Seconds since the newest restorable epoch was triggered; infinite if there is none, or its time is no time."""
+    newest = next((r for r in reversed(report.epochs) if r.epoch == report.latest_restorable), None)
+    try:
+        triggered = datetime.fromisoformat(newest.triggered or "") if newest else None
+        return ((now or datetime.now(UTC)) - triggered).total_seconds() if triggered else float("inf")
+    except (ValueError, TypeError):
+        return float("inf")

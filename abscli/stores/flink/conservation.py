@@ -1,0 +1,202 @@
+"""Conservation of an unaligned checkpoint of Flink: what was emitted = what was counted + what was in flight.
+
+Flink counts no records, and which state counts them is the job's own affair. But an equation between the positions of
+sources (or numbers in the state of senders), a number in a receiver's state and the records in flight between them that
+holds to the record is no accident, and is a law of the job where it holds again in another checkpoint with other
+numbers. Operators that keep no numbers are passed through: what is in flight on both sides of them counts. So the edges
+into a receiver
+
+- hold in a checkpoint where some such equation does, with a constant that is known (what the splits began at; nothing,
+  between counts) or is the same in another checkpoint whose count is clearly another;
+- are told as broken where an equation holds in two other checkpoints and none does in this one. That does not make it
+  damaged: a law that was learned is no proof (a job may begin to drop records), and every byte may be there;
+- are unchecked otherwise, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, islice, product
+from typing import Final, NamedTuple
+
+from abscli.report.findings import Code, Finding
+from formats.flink.in_flight import MOST, Tally
+
+APART: Final = 16
+"""Records by which the counts of two checkpoints differ at least, so that what both agree on says something."""
+
+WAYS: Final = 8
+"""Ways into an operator that are followed; with more, so much can be chosen that an equation says nothing."""
+
+OPERATORS: Final = 300
+"""Operators whose inflow is looked for, and so how long a way may be."""
+
+LAWS: Final = 64
+"""Choices of numbers that are tried for one count."""
+
+Edge = tuple[str, str]
+Names = Mapping[str, str]
+
+
+class Law(NamedTuple):
+    """An equation: counted, a number in the receiver's state; emitted: by operator the number in its state, None where
+    it is a source's positions."""
+
+    counted: str
+    emitted: tuple[tuple[str, str | None], ...]
+
+
+class Numbers(NamedTuple):
+    """A law in one checkpoint. known: whether the constant needs no other checkpoint."""
+
+    emitted: int
+    counted: int
+    in_flight: int
+    known: bool
+
+    @property
+    def rest(self) -> int:
+        return self.emitted - self.counted - self.in_flight
+
+
+class Inflow(NamedTuple):
+    """What comes to an operator. origins: the operators that tell what they emitted, one for each way from them; edges:
+    all edges on these ways."""
+
+    origins: tuple[str, ...]
+    edges: frozenset[Edge]
+
+
+class Conserved(NamedTuple):
+    """Of one checkpoint. findings: laws that it breaks; holds: those that it keeps, in words; why: what is unchecked,
+    None if every edge with records in flight keeps one."""
+
+    findings: tuple[Finding, ...]
+    holds: tuple[str, ...]
+    why: str | None
+
+
+def conserved(tally: Tally, others: Sequence[Tally], names: Names) -> Conserved:
+    """Judge one checkpoint. others: checkpoints of the same job."""
+    known = {edge for one in (tally, *others) for edge in one.in_flight}
+    findings: list[Finding] = []
+    holds: list[str] = []
+    settled: set[Edge] = set()
+    inflows: dict[str, Inflow | None] = {}
+    for receiver in sorted({end for _, end in known}):
+        inflow = _inflow(receiver, tally, known, inflows)
+        if inflow is None or not inflow.edges & tally.in_flight.keys():
+            continue
+        said, broken = _receiver(receiver, inflow, tally, others, names)
+        if said is not None:
+            holds.append(said)
+        elif broken is not None:
+            senders = "+".join(dict.fromkeys(names.get(origin, origin) for origin in inflow.origins))
+            channel = f"{senders}->{names.get(receiver, receiver)}"
+            findings.append(Finding(Code.CONSERVATION, None, channel, None, broken))
+        if said or broken:
+            settled |= inflow.edges
+    reasons = []
+    unknown = [edge for edge in sorted(tally.in_flight) if edge not in settled]
+    if unknown:
+        said = "no number in state goes with the records that were sent and are in flight"
+        reasons.append(f"{', '.join(_called(edge, names) for edge in unknown)}: {said}")
+        if tally.skipped:
+            large = ", ".join(names.get(operator, operator) for operator in tally.skipped)
+            reasons.append(f"the state of {large} is more than {MOST >> 20} MiB and was not summed")
+    if tally.loose:
+        reasons.append("which operator feeds which could not be told for all of the in-flight data")
+    if not tally.in_flight and not reasons:
+        reasons.append("no records are in flight")
+    return Conserved(tuple(findings), tuple(holds), "; ".join(reasons) or None)
+
+
+def _inflow(receiver: str, tally: Tally, edges: set[Edge], found: dict[str, Inflow | None]) -> Inflow | None:
+    """Back from an operator to those that tell what they emitted; None if a way ends, or goes round, before one.
+    found: what is known already."""
+    if receiver in found or len(found) >= OPERATORS:
+        return found.get(receiver)
+    found[receiver] = None
+    origins: list[str] = []
+    on: set[Edge] = set()
+    for sender in sorted(sender for sender, end in edges if end == receiver):
+        on.add((sender, receiver))
+        if sender in tally.sources or tally.sums.get(sender):
+            origins.append(sender)
+            continue
+        before = _inflow(sender, tally, edges, found)
+        if before is None:
+            return None
+        origins += before.origins
+        on |= before.edges
+    if 0 < len(origins) <= WAYS:
+        found[receiver] = Inflow(tuple(origins), frozenset(on))
+    return found[receiver]
+
+
+def _receiver(
+    receiver: str, inflow: Inflow, tally: Tally, others: Sequence[Tally], names: Names
+) -> tuple[str | None, str | None]:
+    """The law that holds, in words; else the one that is broken."""
+    broken = None
+    there = [(other, dict(_laws(receiver, inflow, other))) for other in others]
+    for law, mine in _laws(receiver, inflow, tally):
+        before = [(other, laws[law]) for other, laws in there if law in laws]
+        same = any(n.rest == mine.rest and abs(n.counted - mine.counted) >= APART for _, n in before)
+        if (mine.known and mine.counted >= APART) or same:
+            return _said(receiver, law, mine, names), None
+        broken = broken or _broken(receiver, law, mine, before, names)
+    return None, broken
+
+
+def _broken(
+    receiver: str, law: Law, mine: Numbers, before: list[tuple[Tally, Numbers]], names: Names
+) -> str | None:
+    for (one, first), (other, second) in combinations(before, 2):
+        apart = abs(first.counted - second.counted) >= APART
+        if first.rest == second.rest != mine.rest and (apart or (first.known and second.known)):
+            off = mine.rest - first.rest
+            what = f"{abs(off)} {'are missing' if off > 0 else 'too many'}"
+            pair = f"checkpoints {one.epoch} and {other.epoch}"
+            return f"{what}, by a law that {pair} keep: {_said(receiver, law, mine, names, first.rest)}"
+    return None
+
+
+def _laws(receiver: str, inflow: Inflow, tally: Tally) -> Iterator[tuple[Law, Numbers]]:
+    """Every equation that may hold, those of sources' positions first."""
+    in_flight = sum(tally.in_flight.get(edge, 0) for edge in inflow.edges)
+    choices = [_emitted(origin, tally) for origin in inflow.origins]
+    for counted, total in tally.sums.get(receiver, {}).items():
+        for chosen in islice(product(*choices), LAWS):
+            emitted = sum(number for _, _, number, _ in chosen)
+            starts = {sum(part) for part in product(*(starts for _, _, _, starts in chosen))}
+            law = Law(counted, tuple((origin, name) for origin, name, _, _ in chosen))
+            yield law, Numbers(emitted, total, in_flight, emitted - total - in_flight in starts)
+
+
+def _emitted(origin: str, tally: Tally) -> list[tuple[str, str | None, int, tuple[int, ...]]]:
+    """What may tell how much an operator emitted: which number, the number, and what it began at as far as known."""
+    source = tally.sources.get(origin)
+    if source is not None:
+        return [(origin, None, sum(source.positions.values()), source.starts)]
+    return [(origin, name, total, (0,)) for name, total in tally.sums.get(origin, {}).items()]
+
+
+def _said(receiver: str, law: Law, numbers: Numbers, names: Names, rest: int | None = None) -> str:
+    emitted = numbers.emitted - (numbers.rest if rest is None else rest)
+    senders = dict.fromkeys(
+        f"{names.get(origin, origin)}{'' if name is None else f' ({_column(name)})'}" for origin, name in law.emitted
+    )
+    return (
+        f"{' and '.join(senders)} emitted {emitted}, {names.get(receiver, receiver)} counted {numbers.counted}"
+        f" ({_column(law.counted)}), {numbers.in_flight} in flight"
+    )
+
+
+def _column(name: str) -> str:
+    state, _, field = name.partition("\0")
+    return f"{state}.{field}" if field else state
+
+
+def _called(edge: Edge, names: Names) -> str:
+    return "->".join(names.get(end, end) for end in edge)

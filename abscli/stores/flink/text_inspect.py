@@ -1,0 +1,348 @@
+"""What `abs inspect` shows of Flink's checkpoints, in Flink's words: `savepoint_metadata` names its columns so.
+
+The same functions as `abscli.text.inspect` has; the facts are those of `formats.flink.facts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from abscli.text.columns import UNKNOWN, columns, marked, moment, not_shown, number, size, some, wrapped
+from abscli.text.inspect import ROWS, EpochPage, StorePage
+from formats.view import ChannelFacts
+
+BARE = 20
+"""Operators without state that are named."""
+
+CELL = 60
+"""Characters of a serializer that a table shows; json has it whole."""
+
+COLUMNS = (
+    "operator-name",
+    "operator-uid",
+    "operator-uid-hash",
+    "operator-parallelism",
+    "operator-max-parallelism",
+    "operator-subtask-state-count",
+    "operator-coordinator-state-size-in-bytes",
+    "operator-total-size-in-bytes",
+)
+"""Those of `savepoint_metadata`, whose `checkpoint-id` stands once, above."""
+
+PARTS = {
+    "managed_keyed": "managed keyed",
+    "raw_keyed": "raw keyed",
+    "managed_operator": "managed operator",
+    "raw_operator": "raw operator",
+    "input_channels": "in-flight input",
+    "output_channels": "in-flight output",
+}
+
+
+def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
+    """The checkpoints of a job."""
+    raw = page.raw or {}
+    known = {said["epoch"]: said for said in raw.get("checkpoints", ())}
+    what = f"Flink checkpoints {page.path}"
+    lines = wrapped(f"{what}, job {page.job}" if page.job else what, width)
+    if not page.epochs:
+        return "\n".join([*lines, "", "No checkpoints yet."]) + "\n"
+    rows = [
+        (
+            str(epoch.epoch),
+            marked(epoch.status, ascii),
+            _kind(known.get(epoch.epoch)),
+            *(size(known[epoch.epoch][what]) if epoch.epoch in known else UNKNOWN for what in SIZES),
+            moment(known.get(epoch.epoch, {}).get("modified")),
+        )
+        for epoch in page.epochs
+    ]
+    header = ("CHK", "STATUS", "KIND", "STATE SIZE", "CHECKPOINTED", "WRITTEN (UTC)")
+    head, *body = columns(header, rows, "rllrrl", width, spare=SPARE)
+    lines += ["", head]
+    for epoch, line in zip(page.epochs, body, strict=True):
+        lines.append(line)
+        if epoch.reason:
+            lines += wrapped(epoch.reason, width, " " * 16, "       because: ")
+    lines += not_shown(header, rows, width, SPARE)
+    for name, found in raw.get("directories", {}).items():
+        lines += ["", *wrapped(f"{number(found['files'])} files, {size(found['bytes'])}", width, "  ", f"{name}/: ")]
+    newest = "none" if page.latest_complete is None else str(page.latest_complete)
+    return "\n".join([*lines, "", f"Latest complete: {newest}"]) + "\n"
+
+
+SIZES = ("state_size", "checkpointed_size")
+SPARE = ("CHECKPOINTED",)
+"""Columns that a narrow terminal does without."""
+
+
+def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:
+    """One checkpoint or savepoint: what it is, operators, states, subtasks where few are asked for, splits."""
+    if page.raw is None:
+        return "\n".join(_status(page, {}, width, ascii)) + "\n"
+    shown = {op.id for op in page.detail.operators}
+    operators = sorted((op for op in page.raw["operators"] if name_of(op) in shown), key=_largest_first)
+    bare = [] if page.narrow else [op for op in operators if _is_bare(op)]
+    sections = [
+        [*_status(page, page.raw, width, ascii), *_sizes(page.raw, width)],
+        _operators([op for op in operators if op not in bare], width),
+        _bare(bare, width),
+        _states(operators, width),
+        _finished(operators, width),
+        _subtasks(page, operators, width) if page.narrow else [],
+        _channels(page, width),
+        _splits(page, operators, width),
+        _masters(page.raw, width),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def name_of(operator: Mapping[str, Any]) -> str:
+    """What an operator is called in tasks and channels: its uid, else its hash."""
+    return str(operator["operator-uid"] or operator["proved-uid"] or operator["operator-uid-hash"])
+
+
+def _labels(operators: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Hash -> what tells an operator from the others and can be asked for: uid, else a name that only one has, as
+    SQL's operators do, else the hash."""
+    names = [str(operator["operator-name"]) for operator in operators]
+    return {
+        str(op["operator-uid-hash"]): (
+            name if name_of(op) == op["operator-uid-hash"] and name and names.count(name) == 1 else name_of(op)
+        )
+        for op, name in zip(operators, names, strict=True)
+    }
+
+
+def _kind(said: Mapping[str, Any] | None) -> str:
+    """`checkpoint (rocksdb)`, `savepoint, native (heap), stop: suspend`."""
+    if said is None:
+        return UNKNOWN
+    text = said["kind"] + (f", {said['layout']}" if said["layout"] else "")
+    backends = [name for name in said["backends"] if name != said["layout"]]
+    text += f" ({'+'.join(backends)})" if backends else ""
+    text += ", unaligned" if said["unaligned"] else ""
+    text += f", stop: {said['stop']}" if said["stop"] else ""
+    return text if said["kind_known"] else f"{text}?"
+
+
+def _status(page: EpochPage, raw: Mapping[str, Any], width: int, ascii: bool) -> list[str]:
+    facts = page.detail.facts
+    lines = wrapped(f"Checkpoint {facts.epoch} of {page.store.path}, job {page.store.job or UNKNOWN}", width)
+    said = []
+    if raw:
+        said = [
+            _kind(raw) + ("" if raw["kind_known"] else " (a guess: its properties are lost or not there)"),
+            f"metadata version {raw['metadata_version']}, written by {raw['written_by']}",
+            f"checkpoint-id {raw['checkpoint-id']}",
+            f"written here {moment(raw['modified'])} UTC",
+        ]
+    lines += wrapped(", ".join(said), width, "  ", f"{marked(facts.status, ascii)}: ")
+    if facts.reason:
+        lines += wrapped(facts.reason, width, "  ", "  because: ")
+    return lines
+
+
+def _sizes(raw: Mapping[str, Any], width: int) -> list[str]:
+    """Both sizes of Flink with what they mean, and what lies on disk."""
+    files = f"{number(raw['files'])} files, {size(raw['file_bytes'])}, each counted once"
+    lines = wrapped(f"{size(raw['state_size'])}, all that its handles refer to", width, "    ", "  state size: ")
+    said = f"{size(raw['checkpointed_size'])}, what this checkpoint itself wrote, as far as its handles tell"
+    lines += wrapped(said, width, "    ", "  checkpointed size: ")
+    inline = f"; {size(raw['inline_bytes'])} within _metadata" if raw["inline_bytes"] else ""
+    shared = f"; {size(raw['shared_bytes'])} in files that other checkpoints use too" if raw["shared_bytes"] else ""
+    return lines + wrapped(f"{files}{inline}{shared}", width, "    ", "  on disk: ")
+
+
+def _operators(operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+    """As a table where there is room, else a few lines each; the columns' names are Flink's own."""
+    if not operators:
+        return []
+    rows = [tuple(_shown(operator, column) for column in COLUMNS) for operator in operators]
+    short = [column.removeprefix("operator-") for column in COLUMNS]
+    table = columns(short, rows, "lllrrrrr", width)
+    if max(map(len, table)) <= width:
+        return ["Operators: columns of savepoint_metadata, each without its `operator-`", *table]
+    lines = ["Operators, by the columns of savepoint_metadata"]
+    for row in rows:
+        said = [f"{column} {cell}" for column, cell in zip(COLUMNS[1:], row[1:], strict=True)]
+        lines += wrapped(row[0], width, "    ", "  operator-name ")
+        lines += wrapped(", ".join(said), width, "    ", "    ")
+    return lines
+
+
+def _largest_first(operator: Mapping[str, Any]) -> int:
+    return -int(operator["state-size"])
+
+
+def _is_bare(operator: Mapping[str, Any]) -> bool:
+    """Whether it runs and holds nothing, as most operators of a SQL job do."""
+    held = ("state-size", "states", "fully-finished", "finished-subtasks")
+    return not any(operator[what] for what in held)
+
+
+def _bare(operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+    """Operators without state, by name alone."""
+    if not operators:
+        return []
+    names = sorted(str(op["operator-name"] or name_of(op)) for op in operators)
+    more = "; -o json has them all" if len(names) > BARE else ""
+    return wrapped(some(names, BARE) + more, width, "  ", f"Without state, {number(len(names))}: ")
+
+
+def _shown(operator: Mapping[str, Any], column: str) -> str:
+    value = operator[column]
+    if column == "operator-uid" and not value and operator["proved-uid"]:
+        return f"{operator['proved-uid']} (proved)"
+    return UNKNOWN if value in (None, "") else str(value)
+
+
+def _states(operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+    called = _labels(operators)
+    found = [(called[operator["operator-uid-hash"]], state) for operator in operators for state in operator["states"]]
+    if not found:
+        return []
+    counted = any(state["bytes"] is not None or (state["rows"] is not None) for _, state in found)
+    numbers = ("ROWS", "BYTES") if counted else ()
+    rows = [
+        (
+            owner,
+            state["name"] or "-",
+            f"{'keyed ' if state['keyed'] and state['kind'] != 'keyed' else ''}{state['kind']}",
+            *((number(state["rows"]), size(state["bytes"])) if counted else ()),
+            _cut(serializers(state["serializers"])),
+        )
+        for owner, state in found
+    ]
+    header, align = ("OPERATOR", "STATE", "KIND", *numbers, "SERIALIZERS"), "lll" + "r" * len(numbers) + "l"
+    lines = columns(header, rows, align, width)
+    if max(map(len, lines)) > width:
+        head, *body = columns(header[:-1], [row[:-1] for row in rows], align[:-1], width)
+        lines = [head]
+        for line, row in zip(body, rows, strict=True):
+            lines += [line, *wrapped(row[-1], width, "    ")]
+    for owner, state in found:
+        if state["opaque"]:
+            lines += wrapped(state["opaque"], width, "    ", f"  {owner} {state['name'] or '-'}: ")
+    return lines
+
+
+def serializers(described: Mapping[str, Any]) -> str:
+    """`String -> Tuple2<String, Long>`; a namespace that says nothing is left out."""
+    parts = [
+        serializer(described[role])
+        for role in ("key", "namespace", "value")
+        if role in described and described[role].get("serializer") != "VoidNamespaceSerializer"
+    ]
+    return " -> ".join(parts) + (f" (not known: {described['unknown']})" if "unknown" in described else "")
+
+
+def serializer(described: Mapping[str, Any]) -> str:
+    """One serializer with what it is made of, in a line."""
+    outer, _, inmost = str(described.get("serializer", UNKNOWN)).removesuffix("Serializer").rpartition("$")
+    name = inmost or outer
+    of = str(described.get("class", "")).rpartition(".")[2]
+    if name == "Tuple" and of:
+        name = of
+    elif of:
+        name = f"{name} {of}"
+    inner = [serializer(part) for part in described.get("nested", ())]
+    names = described.get("names", ())
+    if inner and len(names) == len(inner):
+        return f"{name}{{{', '.join(f'{field}: {kind}' for field, kind in zip(names, inner, strict=True))}}}"
+    if inner:
+        return f"{name}<{', '.join(inner)}>"
+    return f"{name}{{{', '.join(map(str, names))}}}" if names else name
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= CELL else text[: CELL - 1] + "…"
+
+
+def _finished(operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+    said = [
+        f"{name_of(op)} whole" if op["fully-finished"] else f"{name_of(op)} {op['finished-subtasks']} subtasks"
+        for op in operators
+        if op["fully-finished"] or op["finished-subtasks"]
+    ]
+    return wrapped(", ".join(said), width, "  ", "Finished: ") if said else []
+
+
+def _subtasks(page: EpochPage, operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+    asked = {task.task for op in page.detail.operators for task in op.tasks}
+    rows = []
+    for operator in operators:
+        for subtask in operator["subtasks"]:
+            if (name := f"{name_of(operator)}/{subtask['subtask']}") in asked:
+                groups = subtask["key_groups"]
+                parts = [f"{PARTS[what]}: {part['bytes']} B, {part['type']}" for what, part in subtask["parts"].items()]
+                rows.append(
+                    (
+                        name,
+                        "finished" if subtask["finished"] else f"{groups[0]}-{groups[1]}" if groups else "-",
+                        size(subtask["state_size"]),
+                        size(subtask["checkpointed_size"]),
+                        "; ".join(parts) or "no state",
+                    )
+                )
+    header = ("SUBTASK", "KEY GROUPS", "STATE SIZE", "CHECKPOINTED", "OF IT")
+    lines = columns(header, rows[:ROWS], "llrrl", width) if rows else []
+    files = {file.path: file.bytes for op in page.detail.operators for task in op.tasks for file in task.files}
+    if files:
+        lines += ["", *columns(("FILE", "BYTES"), [(p, number(b)) for p, b in files.items()][:ROWS], "lr", width)]
+    return lines + _left_out(max(len(rows), len(files)))
+
+
+def _ends(channel: ChannelFacts, *, narrow: bool) -> str:
+    if narrow:
+        return channel.channel
+    sender, _, receiver = channel.channel.partition("->")
+    return "->".join(end if end == UNKNOWN else end.rpartition("/")[0] for end in (sender, receiver))
+
+
+def _channels(page: EpochPage, width: int) -> list[str]:
+    """In-flight data: records by edge, or by channel where few are asked for."""
+    edges: dict[str, list[ChannelFacts]] = {}
+    for channel in page.detail.channels:
+        edges.setdefault(_ends(channel, narrow=page.narrow), []).append(channel)
+    rows = []
+    for edge, channels in edges.items():
+        logged = [channel.logged for channel in channels]
+        records = None if None in logged else sum(count or 0 for count in logged)
+        rows.append((edge, number(len(channels)), number(records)))
+    if not rows:
+        return []
+    lines = columns(("IN FLIGHT", "CHANNELS", "RECORDS"), rows[:ROWS], "lrr", width)
+    if any(UNKNOWN in edge for edge in edges):
+        said = "the metadata does not say which operator feeds which, and the data fits no pair"
+        lines += wrapped(said, width, "  ", f"{UNKNOWN}: ")
+    return lines + _left_out(len(rows))
+
+
+def _splits(page: EpochPage, operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+    asked = {task.task for op in page.detail.operators for task in op.tasks}
+    rows = [
+        (name, split["id"] or UNKNOWN, split["kind"] or "not known", number(split["next"]), number(split["end"]))
+        for operator in operators
+        for subtask in operator["subtasks"]
+        if (name := f"{name_of(operator)}/{subtask['subtask']}") in asked
+        for split in subtask["splits"] or ()
+    ]
+    lines = columns(("SOURCE", "SPLIT", "KIND", "NEXT", "END"), rows[:ROWS], "lllrr", width) if rows else []
+    coordinators = [
+        f"{name_of(op)} {op['operator-coordinator-state-size-in-bytes']} B"
+        for op in operators
+        if op["operator-coordinator-state-size-in-bytes"]
+    ]
+    said = wrapped(", ".join(coordinators), width, "  ", "Coordinator state: ") if coordinators else []
+    return [*lines, *_left_out(len(rows)), *said]
+
+
+def _masters(raw: Mapping[str, Any], width: int) -> list[str]:
+    rows = [(master["name"], str(master["version"]), number(master["bytes"])) for master in raw["master_states"]]
+    return columns(("MASTER STATE", "VERSION", "BYTES"), rows, "lrr", width) if rows else []
+
+
+def _left_out(count: int) -> list[str]:
+    return [f"... and {count - ROWS} more; -o json has them all"] if count > ROWS else []

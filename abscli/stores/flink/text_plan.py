@@ -1,0 +1,57 @@
+"""What `abs plan-recovery` and `abs restore` say of a snapshot of Flink."""
+
+from __future__ import annotations
+
+import shlex
+
+from abscli.stores.flink.plan import FlinkPlan, FlinkRestored
+from abscli.text.columns import clean, number, size, wrapped
+
+ROWS = 20
+
+
+def plan_text(plan: FlinkPlan, *, width: int = 80, plan_file: str | None = None) -> str:
+    """Which snapshot, why not a newer one, what a copy would set right, and the next command."""
+    sections = [
+        wrapped(f"Plan: {plan.kind} {plan.epoch} of {plan.store}, in {plan.directory}", width, "  ", ""),
+        [line for text in plan.repairs for line in wrapped(text, width, "    ", "  - ")],
+        [
+            line
+            for place in plan.not_read
+            for line in wrapped(f"{number(place.files)} files in {place.directory}", width, "    ", "  - ")
+        ],
+        [
+            line
+            for epoch, reason in plan.skipped[:ROWS]
+            for line in wrapped(f"{epoch}: {reason}", width, "    ", "  ")
+        ],
+        [] if plan.not_read else wrapped(f"{number(plan.files)} files, {size(plan.bytes)}", width, "  ", "A copy: "),
+    ]
+    if sections[1]:
+        sections[1].insert(0, "Flink cannot restore it where it lies; a copy sets right")
+    else:
+        sections[1] = ["Flink can restore it where it lies"]
+    if sections[2]:
+        sections[2].insert(0, "Not looked at: it lies outside of the directories that were named")
+    if sections[3]:
+        sections[3].insert(0, "Newer checkpoints that are not used")
+    sections.append([f"Next: {clean(command)}" for command in next_commands(plan, plan_file)])
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def next_commands(plan: FlinkPlan, plan_file: str | None) -> list[str]:
+    """The line that starts the job, if it can start from where the snapshot lies; what makes a copy."""
+    found = [plan.command] if plan.command else []
+    if plan_file is not None and not plan.not_read:
+        return [*found, f"abs restore {shlex.quote(plan_file)} --to NEWDIR"]
+    named = "".join(f" --search {shlex.quote(place.directory)}" for place in plan.not_read)
+    return [*found, f"abs plan-recovery {shlex.quote(plan.store)}{named} --out plan.json"]
+
+
+def restored_text(done: FlinkRestored, width: int = 80) -> str:
+    """What was written, and the line that starts a job from it."""
+    said = f"checkpoint {done.epoch}, {number(done.files)} files, {size(done.bytes)}, is in {done.directory}"
+    lines = wrapped(said, width, "  ", "Copied: ")
+    for text in done.repairs:
+        lines += wrapped(text, width, "    ", "  - ")
+    return "\n".join([*lines, f"Next: {clean(done.command)}"]) + "\n"

@@ -1,0 +1,212 @@
+"""Output: the parts of sinks that complete epochs name are there, and what is visible is named by one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from abscli.planner.lineage import Life, by_number, maker
+from abscli.report.findings import Code, Finding, StoreReport
+from formats.errors import FormatError
+from formats.native.facts import AttemptFacts, SinkFile
+from formats.native.probe import FileProbe, Prober
+from formats.native.sink import (
+    Identity,
+    SinkClaim,
+    SinkFolder,
+    Stretch,
+    epoch_of_part,
+    staged_path,
+    superseded_path,
+)
+from formats.native.store import NativeStore
+from formats.view import FileFacts, Status
+
+ELSEWHERE = "the folder of the sink is not there: it is looked for where the job file was when the job ran last"
+TAKEN = "the sink shows the output of another store now"
+UNREAD = "what the sink says of itself cannot be read"
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A part that a complete epoch names; made: identity, by attempt and name."""
+
+    epoch: int
+    task: str
+    made: Identity
+    file: SinkFile
+
+    @property
+    def operator(self) -> str:
+        return self.task.rpartition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkLook:
+    """What is in a sink's folder: visible, staged and superseded parts with their sizes, and the line they show."""
+
+    path: str
+    visible: Mapping[str, int]
+    staged: Mapping[Identity, int]
+    superseded: Mapping[Identity, int]
+    showing: tuple[Stretch, ...]
+
+    def place(self, made: Identity) -> str | None:
+        """Where a part lies, relative to the folder; None if it is nowhere."""
+        id, name = made
+        if name in self.visible and maker(self.showing, epoch_of_part(name)) == id:
+            return name
+        for parts, path in ((self.staged, staged_path), (self.superseded, superseded_path)):
+            for known in (id, ""):
+                if (known, name) in parts:
+                    return path(known, name)
+        return None
+
+
+def with_output(store: NativeStore, report: StoreReport, prober: Prober, *, at_rest: bool) -> StoreReport:
+    """The report with what is to be said of sinks. Only the line that a sink shows is asked for: what was set aside of
+    others is nobody's promise. at_rest: no job runs, so that nothing is about to be shown."""
+    try:
+        attempts = store.attempts()
+    except FormatError:
+        attempts = []
+    by_path = _due(store, report, attempts)
+    for path, due in sorted(by_path.items()):
+        look = _look(os.path.join(attempts[-1].directory, path), attempts)
+        if isinstance(look, str):
+            report = _unchecked(report, {part.epoch for part in due})
+            continue
+        on_line = [part for part in due if maker(look.showing, part.epoch) == part.made[0]]
+        report = _accused(
+            report, check_parts_shown(look, on_line, _probes(look, on_line, prober)), look.showing
+        )
+        if at_rest and len(report.epochs) > 1:
+            # The folder may have had another name when an older epoch named a part: it is the operator that counts.
+            operators = {part.operator for part in due}
+            named = {part.made for parts in by_path.values() for part in parts if part.operator in operators}
+            strangers = tuple(check_strangers(look, named, _sure_above(store, look.showing, report)))
+            report = msgspec.structs.replace(report, findings=(*report.findings, *strangers))
+    return report
+
+
+def check_parts_shown(
+    look: SinkLook, due: Iterable[Due], probes: Mapping[str, FileProbe]
+) -> Iterable[tuple[int, Finding]]:
+    """Every part that an epoch names is visible, or waits to be. probes: by place; empty where only sizes are asked."""
+    for part in due:
+        place = look.place(part.made)
+        where = os.path.join(look.path, place or part.file.name)
+        probe = probes.get(place or "")
+        size = probe.size if probe else None
+        if place is None:
+            message = f"an output part of {part.file.rows} rows is neither visible nor staged"
+        elif probe is not None and probe.error is not None:
+            message = f"an output part cannot be read: {probe.error}"
+        elif size != part.file.bytes:
+            message = f"an output part has {size} bytes, {part.file.bytes} were written"
+        elif probe is not None and probe.sha256 not in (None, part.file.sha256):
+            message = f"an output part has SHA-256 {probe.sha256[:12]}…, {part.file.sha256[:12]}… was written"
+        else:
+            continue
+        yield part.epoch, Finding(Code.SINK_PART_MISSING, part.task, None, where, message)
+
+
+def check_strangers(look: SinkLook, named: Collection[Identity], sure_above: int) -> Iterable[Finding]:
+    """Every visible part is one that an epoch names, as far as all epochs that could are there."""
+    for name in sorted(look.visible):
+        epoch = epoch_of_part(name)
+        id = maker(look.showing, epoch)
+        if id is None or (epoch > sure_above and (id, name) not in named):
+            message = "is visible, and no epoch of the line that the sink shows names it: its rows may be there twice"
+            yield Finding(Code.SINK_PART_UNNAMED, None, None, os.path.join(look.path, name), message)
+
+
+def _due(store: NativeStore, report: StoreReport, attempts: list[AttemptFacts]) -> dict[str, list[Due]]:
+    """The parts that complete epochs name, by the path of their sink."""
+    ids = {a.attempt: a.id for a in attempts}
+    due: dict[str, list[Due]] = {}
+    for epoch in (row.epoch for row in report.epochs if row.verdict in (Status.COMPLETE, Status.DAMAGED)):
+        try:
+            parts = store.parts(epoch)
+        except FormatError:
+            continue
+        for part in parts if attempts else ():
+            for file in part.sink:
+                made = (part.attempt_id or ids.get(part.attempt, ""), file.name)
+                due.setdefault(os.path.normpath(file.directory), []).append(Due(epoch, part.task, made, file))
+    return due
+
+
+def _look(path: str, attempts: list[AttemptFacts]) -> SinkLook | str:
+    """What is in the folder, or why that says nothing about this store."""
+    if not os.path.isdir(path):
+        return ELSEWHERE
+    folder = SinkFolder(path)
+    try:
+        # In the order in which a part moves: what is shown meanwhile is seen at least once.
+        staged, superseded, claim = folder.staged(), folder.superseded(), folder.newest_claim()
+        visible = folder.visible()
+    except FormatError:
+        return UNREAD
+    lives = [Life(a.first_epoch, a.parent, a.id) for a in attempts]
+    if claim is not None and claim.attempt_id not in {life.id for life in lives}:
+        return TAKEN
+    return SinkLook(path, visible, staged, superseded, _showing(claim, lives))
+
+
+def _showing(claim: SinkClaim | None, lives: list[Life]) -> tuple[Stretch, ...]:
+    return claim.line if claim is not None else by_number(lives)
+
+
+def _probes(look: SinkLook, due: Iterable[Due], prober: Prober) -> dict[str, FileProbe]:
+    """Sizes, and digests unless the prober is quick, by place in the folder."""
+    files = {
+        place: FileFacts(place, part.file.bytes, part.file.rows, part.file.sha256)
+        for part in due
+        if (place := look.place(part.made)) is not None
+    }
+    return prober.beside(SinkFolder(look.path).storage).probe(files.values())
+
+
+def _sure_above(store: NativeStore, showing: tuple[Stretch, ...], report: StoreReport) -> int:
+    """Above this epoch all that the sink's line consists of are still there and could be read."""
+    complete = {row.epoch for row in report.epochs if row.verdict in (Status.COMPLETE, Status.DAMAGED)}
+    epoch = max((n for n in complete if maker(showing, n) is not None), default=0)
+    with contextlib.suppress(FormatError):
+        while epoch in complete:
+            store.parts(epoch)
+            epoch = store.manifest(epoch).parent
+    return epoch
+
+
+def _accused(
+    report: StoreReport, findings: Iterable[tuple[int, Finding]], showing: tuple[Stretch, ...]
+) -> StoreReport:
+    """The report with findings that take away from epochs: neither they nor what came after them on the line that is
+    shown can be restored without a loss."""
+    by_epoch: dict[int, list[Finding]] = {}
+    for epoch, finding in findings:
+        by_epoch.setdefault(epoch, []).append(finding)
+    if not by_epoch:
+        return report
+    epochs = tuple(
+        msgspec.structs.replace(row, verdict=Status.DAMAGED, findings=(*row.findings, *by_epoch[row.epoch]))
+        if row.epoch in by_epoch
+        else row
+        for row in report.epochs
+    )
+    oldest = min(by_epoch)
+    restorable = tuple(n for n in report.restorable if n < oldest or maker(showing, n) is None)
+    return msgspec.structs.replace(report, epochs=epochs, restorable=restorable)
+
+
+def _unchecked(report: StoreReport, epochs: set[int]) -> StoreReport:
+    rows = tuple(
+        msgspec.structs.replace(row, unchecked=(*row.unchecked, Code.SINK_PART_MISSING)) if row.epoch in epochs else row
+        for row in report.epochs
+    )
+    return msgspec.structs.replace(report, epochs=rows)

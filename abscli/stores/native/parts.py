@@ -1,0 +1,67 @@
+"""Completeness: the parts of an epoch are those of its tasks, each once, each what it claims to be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from abscli.report.findings import Code, Finding
+from formats.job.model import Topology, task_name
+from formats.native import layout
+from formats.native.evidence import EpochEvidence
+from formats.native.facts import PartFacts
+from formats.view import Status
+
+
+def check_parts(evidence: EpochEvidence) -> Iterator[Finding]:
+    """Missing, unknown and double parts. An epoch in progress may lack some."""
+    topology, parts = evidence.topology, evidence.parts
+    if topology is None or parts is None:
+        return
+    complete = evidence.manifest is not None
+    tasks = {task_name(op.id, i): None for op in topology.operators for i in range(op.parallelism)}
+    counts = Counter(part.task for part in parts)
+    unread = {problem.task for problem in evidence.problems}
+
+    def finding(code: Code, task: str, said: str) -> Finding:
+        home = evidence.home
+        path = layout.tasks_file(evidence.epoch, home) if complete else layout.ack(evidence.epoch, task, home)
+        return Finding(code, task, None, path, said)
+
+    if evidence.status is not Status.IN_PROGRESS:
+        said = "has no part in the tasks file" if complete else "has not acked"
+        for task in tasks:
+            if task not in counts and task not in unread:
+                yield finding(Code.MISSING_ACK, task, said)
+    for task, count in counts.items():
+        if task not in tasks:
+            yield finding(Code.UNREADABLE, task, "a part of a task that the job graph does not have")
+        elif count > 1:
+            yield finding(Code.UNREADABLE, task, f"{count} parts of one task")
+    for part in parts:
+        if part.epoch != evidence.epoch:
+            yield finding(Code.UNREADABLE, part.task, f"is of epoch {part.epoch}, not of {evidence.epoch}")
+    if evidence.manifest is not None and evidence.manifest.tasks != len(parts):
+        said = f"counts {evidence.manifest.tasks} tasks, the tasks file has {len(parts)} parts"
+        yield Finding(Code.UNREADABLE, None, None, evidence.outcome, said)
+
+
+def check_logs(topology: Topology, parts: tuple[PartFacts, ...]) -> Iterator[Finding]:
+    """Every log that is claimed is named, and belongs to an input of its task."""
+    inputs: dict[str, set[str]] = {op.id: set() for op in topology.operators}
+    for edge in topology.edges:
+        inputs[edge.target].add(edge.source)
+    for part in parts:
+        seen: set[str] = set()
+        for log in part.logs:
+            sender, _, receiver = log.channel.partition("->")
+            path = log.file.path if log.file else None
+            if receiver != part.task or sender.rpartition("/")[0] not in inputs.get(part.task.rpartition("/")[0], ()):
+                said = "logged on a channel that the task does not have"
+                yield Finding(Code.MISSING_LOG, part.task, log.channel, path, said)
+            elif log.channel in seen:
+                yield Finding(Code.UNREADABLE, part.task, log.channel, path, "two logs of one channel")
+            if log.records > 0 and log.file is None:
+                said = f"{log.records} records are logged, and no file is named that holds them"
+                yield Finding(Code.MISSING_LOG, part.task, log.channel, None, said)
+            seen.add(log.channel)

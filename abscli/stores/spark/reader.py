@@ -1,0 +1,178 @@
+"""Asks Spark's own state reader, for what is not read without it and as a referee."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from abscli.engine.errors import EngineError
+from abscli.engine.spark import first_line
+from abscli.report.findings import Code, Finding, StoreReport
+from formats.errors import FormatError
+from formats.spark import layout
+from formats.spark.state.codings import Family
+from formats.spark.store import SparkStore
+from formats.storage import Storage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PARTITION = "partition_id"
+
+
+@contextlib.contextmanager
+def _session(context: Any, store: SparkStore) -> Iterator[Any]:
+    """A session of its own with the settings that the checkpoint needs: the reader does not find them itself."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession(context).newSession()
+    for key, value in store.reader_conf().items():
+        session.conf.set(key, value)
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    yield session
+
+
+def _frame(session: Any, store: SparkStore, epoch: int, family: Family) -> Any:
+    """The rows of one state as Spark's `statestore` source has them; EngineError for what it does not give."""
+    options: dict[str, Any] = {"batchId": epoch, "operatorId": family.operator.id}
+    if not family.grouped:
+        options["storeName"] = family.store.name
+    elif family.operator.name == "symmetricHashJoin":
+        side, _, what = (family.name or "").partition("-")
+        if what not in _JOINED:
+            said = f"Spark's reader gives the rows of a join's {side} side only as a whole, not {family.name}"
+            raise EngineError(said, hint=f"ask for {side}-{' or '.join(_JOINED)}")
+        options["joinSide"] = side
+    else:
+        options["stateVarName"] = family.name
+    return session.read.format("statestore").options(**options).load(store.path)
+
+
+_JOINED = ("keyWithIndexToValue", "keyWithTsToValues")
+"""Column families of newer joins that hold the rows of a side."""
+
+
+def spark_rows(context: Any, store: SparkStore, epoch: int, family: Family) -> Iterator[pa.RecordBatch]:
+    """The rows of a state, read by Spark: plain columns, named as those that are read without it, and `partition_id`.
+
+    EngineError with the first line of what Spark says where it refuses.
+    """
+    try:
+        with _session(context, store) as session:
+            frame = _frame(session, store, epoch, family)
+            names = _plain_names(frame.schema)
+            for batch in _apart(frame).toArrow().to_batches():
+                yield _flat(batch, names)
+    except (FormatError, EngineError):
+        raise
+    except Exception as error:
+        said = first_line(error)
+        hint = "the checkpoint was moved: a copy made by `abs restore` names its schemas where they are"
+        moved = "FileNotFoundException" in said and "_stateSchema" in said
+        raise EngineError(f"Spark does not read batch {epoch}: {said}", hint=hint if moved else None) from error
+
+
+def _apart(frame: Any) -> Any:
+    """The frame with other names within its structs: Arrow wants each but once, and Spark's aggregates are all `sum`.
+    Year-month intervals, which PySpark does not have in Arrow, are their months."""
+    from pyspark.sql.functions import col
+    from pyspark.sql.types import ArrayType, IntegerType, MapType, StructType, YearMonthIntervalType
+
+    def named_apart(of: Any) -> Any:
+        if isinstance(of, StructType):
+            made, taken = StructType(), set[str]()
+            for field in of.fields:
+                name, n = field.name, 1
+                while name in taken:
+                    n += 1
+                    name = f"{field.name}_{n}"
+                taken.add(name)
+                made.add(name, named_apart(field.dataType), field.nullable)
+            return made
+        if isinstance(of, ArrayType):
+            return ArrayType(named_apart(of.elementType), of.containsNull)
+        if isinstance(of, MapType):
+            return MapType(named_apart(of.keyType), named_apart(of.valueType), of.valueContainsNull)
+        return IntegerType() if isinstance(of, YearMonthIntervalType) else of
+
+    return frame.select(*(col(field.name).cast(named_apart(field.dataType)) for field in frame.schema.fields))
+
+
+def _plain_names(schema: Any) -> list[str]:
+    """The names of columns once structs are taken apart, `partition_id` last."""
+    from formats.spark.state.tables import unique
+
+    names = []
+    for field in schema.fields:
+        if field.name != PARTITION:
+            inside = getattr(field.dataType, "fields", None)
+            names += [field.name] if inside is None else [part.name for part in inside]
+    return [*unique(names), PARTITION]
+
+
+def _flat(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
+    """The structs `key` and `value` (of transformWithState also `user_map_key` and so on) as columns of their own."""
+    import pyarrow as pa
+
+    arrays: list[pa.Array] = []
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if field.name != PARTITION:
+            arrays += column.flatten() if pa.types.is_struct(field.type) else [column]
+    return pa.RecordBatch.from_arrays([*arrays, batch.column(PARTITION)], names=names)
+
+
+class AskedOfSpark:
+    """A checkpoint whose state Spark itself reads, for whatever works through the view."""
+
+    def __init__(self, store: SparkStore, context: Any) -> None:
+        self._store, self._context = store, context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
+        """As `CheckpointStore.state`; EngineError with what Spark says where it refuses."""
+        yield from spark_rows(self._context, self._store, epoch, self._store.family(epoch, operator, name))
+
+
+def deep_findings(context: Any, storage: Storage, report: StoreReport) -> dict[int, list[Finding]]:
+    """`deep_check` of all batches that a report holds to be restorable."""
+    store = SparkStore(storage)
+    return {epoch: deep_check(context, store, epoch) for epoch in report.restorable}
+
+
+def deep_check(context: Any, store: SparkStore, epoch: int) -> list[Finding]:
+    """What Spark's reader finds wrong with a batch's state, or finds other rows in than are found without it.
+
+    Slow: Spark loads every partition of every store. Of the column families of joins it gives only those with rows.
+    """
+    found: list[Finding] = []
+    for family in store.families(epoch):
+        joined = family.grouped and family.operator.name == "symmetricHashJoin"
+        if family.kind in ("internal", "timers") or (joined and (family.name or "").partition("-")[2] not in _JOINED):
+            continue
+        path = f"{layout.STATE}/{family.operator.id}"
+        try:
+            with _session(context, store) as session:
+                rows = _frame(session, store, epoch, family).groupBy(PARTITION).count().collect()
+        except Exception as error:
+            found.append(Finding(Code.UNREADABLE, None, None, path, f"Spark's own reader: {first_line(error)}"))
+            continue
+        if family.opaque is not None:
+            continue
+        theirs = Counter({int(row[PARTITION]): int(row["count"]) for row in rows})
+        ours: Counter[int] = Counter()
+        try:
+            for batch in store.state(epoch, str(family.operator.id), family.name):
+                ours.update(batch.column(PARTITION).to_pylist())
+        except FormatError as error:
+            found.append(Finding(Code.UNREADABLE, None, None, error.path or path, error.message))
+            continue
+        for partition in sorted(theirs.keys() | ours.keys()):
+            if theirs[partition] != ours[partition]:
+                task = f"{family.operator.id}/{partition}"
+                said = f"Spark's own reader has {theirs[partition]} rows, the files have {ours[partition]}"
+                found.append(Finding(Code.ROW_MISMATCH, task, None, f"{path}/{partition}", said))
+    return found

@@ -1,0 +1,77 @@
+"""Absolute paths inside a Spark checkpoint, written anew for another place: of schemas and of inputs. Pure."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from formats.errors import FormatError
+from formats.spark import layout
+from formats.spark.logs import log as logs
+from formats.spark.logs import sources
+from formats.spark.logs.operators import schema_here
+from formats.spark.plan import Moved
+
+METADATA = re.compile(rf"{layout.STATE}/\d+/_metadata/(metadata|v2/\d+)")
+"""Where an operator's metadata lies."""
+
+_ESCAPED = re.compile(r'[\x00-\x20"#%<>?\[\\\]^`{|}\x7f]')
+
+
+def uri(path: str) -> str:
+    """A path as Spark writes the places of its own files: local ones as `file:/...`."""
+    return path.rstrip("/") if "://" in path else "file:" + posixpath.normpath("/" + path.lstrip("/"))
+
+
+def input_uri(path: str) -> str:
+    """A folder as the file source writes it: local ones as `file:///...`, escaped as in Java's URIs."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", path):
+        path = re.sub(r"^file:/+", "file:///", path)
+        return path.rstrip("/")
+    plain = posixpath.normpath("/" + path.lstrip("/"))
+    return "file://" + _ESCAPED.sub(lambda found: quote(found[0]), plain)
+
+
+def renewed(path: str, data: bytes, *, to: str, moves: Sequence[Moved]) -> bytes:
+    """A file of a copy at `to`, with the places in it that hold there; the bytes as they are if they name none."""
+    if path.startswith(f"{layout.SOURCES}/"):
+        for move in moves:
+            data = move_source_log(data, path, move.old, move.new)[0]
+        return data
+    return move_metadata(data, path, to) or data
+
+
+def move_metadata(data: bytes, path: str, to: str) -> bytes | None:
+    """An operator's metadata with the paths of its schemas at the copy; None if it names none."""
+    try:
+        _, rest = logs.lines(data, path, 2)
+        said = logs.parse("\n".join(rest), path)
+    except FormatError:
+        return None
+    changed = False
+    for store in said.get("stateStoreInfo") or ():
+        for i, absolute in enumerate(store.get("stateSchemaFilePaths") or ()):
+            here = schema_here(absolute)
+            if here is not None:
+                store["stateSchemaFilePaths"][i] = f"{uri(to)}/{here}"
+                changed = True
+    head = data.split(b"\n", 1)[0]
+    return head + b"\n" + json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode() if changed else None
+
+
+def move_source_log(data: bytes, path: str, old: str, new: str) -> tuple[bytes, int]:
+    """A file source's log with input paths below `old` now below `new`, and how many were changed."""
+    version, rest = logs.lines(data, path, sources.NEWEST)
+    out, changed = [f"v{version}"], 0
+    before, after = old.rstrip("/") + "/", new.rstrip("/") + "/"
+    for line in rest:
+        said = logs.parse(line, path)
+        if str(said.get("path", "")).startswith(before):
+            said["path"] = after + said["path"][len(before) :]
+            changed += 1
+            line = json.dumps(said, separators=(",", ":"), ensure_ascii=False)
+        out.append(line)
+    return "\n".join(out).encode(), changed

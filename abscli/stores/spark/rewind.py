@@ -1,0 +1,313 @@
+"""Going back to a batch of a Spark checkpoint: what a copy keeps, leaves out and writes anew. Pure: nothing is copied.
+
+A copy from which the query goes on after batch N has the query's id, offsets and commits up to N, the source logs up
+to the positions of N, all schemas and operators' metadata, and of each partition the files that lead to version N + 1
+(and, where they are sound, to version N).
+What comes later stays behind: offsets of N + 1 would make Spark run that batch with yesterday's end, and files of
+later versions would be taken for its own. Spark: `MicroBatchExecution.populateStartOffsets`.
+
+Where the sink goes by the numbers of batches, yesterday's end is just what is wanted: then offsets of N + 1 are kept,
+with what its sources had seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+
+from abscli.stores.spark.commits import commit_of
+from abscli.stores.spark.logs import contradictions
+from abscli.stores.spark.relocate import METADATA, move_metadata, move_source_log
+from formats.errors import NoRecovery, NotFound
+from formats.spark import layout
+from formats.spark.checkpoint import UNREADABLE, Checkpoint
+from formats.spark.gather import BatchEvidence, CheckpointEvidence
+from formats.spark.logs import log as logs
+from formats.spark.logs import sources
+from formats.spark.logs.source_log import SourceEvidence
+from formats.spark.plan import Moved
+from formats.spark.state.replay import Chain
+from formats.spark.state.rocks import parse_zip
+
+_OPERATOR = re.compile(rf"{layout.STATE}/\d+/_metadata/metadata")
+"""An operator's metadata of version 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A file with new content. data: None for its own bytes with the places of the copy in them (`renewed`)."""
+
+    path: str
+    why: str
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """What the copy is made of. keep: files as they are; write: files with new content; drop: files that stay behind,
+    and why; replay: what the sink will see again, batch by batch, as (batch, was committed)."""
+
+    batch: int
+    keep: tuple[str, ...]
+    write: tuple[Write, ...]
+    drop: tuple[tuple[str, str], ...]
+    replay: tuple[tuple[int, bool], ...]
+
+
+def rewind(
+    checkpoint: Checkpoint,
+    evidence: CheckpointEvidence,
+    batch: int,
+    *,
+    files: Sequence[str],
+    query_id: str | None = None,
+    moves: Sequence[Moved] = (),
+    next_as_before: bool = False,
+) -> Rewind:
+    """What a copy of the checkpoint needs to go on after a batch.
+
+    files: all paths of the checkpoint; query_id: in place of one that was lost; moves: of inputs; next_as_before: the
+    batch after it runs with the offsets that it had. NoRecovery if the batch's own files do not allow it; whether its
+    state is exact is `check_spark`'s to say.
+    """
+    known = {found.batch: found for found in evidence.history}
+    at = known.get(batch)
+    if at is None or at.offsets is None:
+        raise NoRecovery(f"the offsets of batch {batch} cannot be read", path=layout.offsets(batch))
+    before = evidence.before(batch)
+    if batch > 0 and (before is None or before.offsets is None):
+        said = f"the offsets of batch {batch - 1} cannot be read, and Spark does not start from batch {batch} without"
+        raise NoRecovery(said, path=layout.offsets(batch - 1), hint="go back further")
+    if not evidence.ended(at):
+        raise NoRecovery(f"batch {batch} was never committed", path=layout.commits(batch))
+    last = known.get(batch + 1) if next_as_before else at
+    if last is None or last.offsets is None:
+        raise NoRecovery(
+            f"the offsets of batch {batch + 1} cannot be read, so that it cannot run with them again",
+            path=layout.offsets(batch + 1), hint="leave --keep-in-flight out",
+        )  # fmt: skip
+    upto = {name: sources.is_file_source(offset) for name, offset in last.offsets.sources.items()}
+    needed, first = _state(checkpoint, evidence, at, before)
+    first = min(first, before.batch if before is not None else batch - 1)
+    write = {made.path: made for made in _logs(checkpoint, evidence, known, first, batch, query_id)}
+    for name, position in upto.items():
+        if position is not None and name in evidence.sources:
+            write.update(_entries(checkpoint, evidence.sources[name], position, moves))
+    doubted = contradictions(evidence).keys() - {batch}
+    if before is not None and before.batch in doubted:
+        write.update(_settled(checkpoint, before, at))
+        doubted -= {before.batch}
+    nameless = any(_OPERATOR.fullmatch(problem.path) for problem in evidence.problems)
+    keep = _Keep(known, range(first, batch + 1), last.batch, upto, needed, nameless, doubted)
+    kept, dropped = [], []
+    for path in files:
+        if _main(path) in write:
+            continue
+        why = keep.why_not(path)
+        if why is not None:
+            dropped.append((path, why))
+        elif (made := _renewed(checkpoint, path, moves)) is not None:
+            write[path] = made
+        elif _main(path) == path or _renewed(checkpoint, _main(path), moves) is None:
+            kept.append(path)
+    later = [(n, known[n].committed) for n in sorted(known) if n > batch]
+    return Rewind(batch, tuple(kept), tuple(write[path] for path in sorted(write)), tuple(dropped), tuple(later))
+
+
+class _Keep:
+    """Which files belong to a checkpoint of some batches. begun: the last batch whose offsets are kept; nameless:
+    whether some operator's metadata is lost: where Spark finds none at all, it writes all of them anew; doubted:
+    batches whose logs contradict others."""
+
+    def __init__(
+        self,
+        known: dict[int, BatchEvidence],
+        batches: range,
+        begun: int,
+        upto: dict[str, int | None],
+        needed: set[str],
+        nameless: bool,
+        doubted: Set[int],
+    ) -> None:
+        self.known, self.batches, self.begun, self.upto, self.needed = known, batches, begun, upto, needed
+        self.nameless, self.doubted = nameless, doubted
+
+    def why_not(self, path: str) -> str | None:
+        """Why a file stays behind; None if it is kept."""
+        main = _main(path)
+        folder, _, name = main.rpartition("/")
+        top = main.partition("/")[0]
+        if name.endswith(".tmp"):
+            return "left by writes that never ended"
+        entry = layout.log_entry(name)
+        if folder in (layout.OFFSETS, layout.COMMITS) and entry is not None:
+            return self._log(folder, entry[0])
+        if top == layout.SOURCES and entry is not None:
+            upto = self.upto.get(folder.rpartition("/")[2])
+            return None if upto is None or entry[0] <= upto else "seen by a source after the batch"
+        if top == layout.STATE and re.fullmatch(r"state/\d+/\d+(/.+)?", folder) and "_metadata" not in folder:
+            return None if main in self.needed else "state that the batch does without"
+        if self.nameless and _OPERATOR.fullmatch(main):
+            return "an operator's metadata is lost or damaged: Spark writes that of all operators anew"
+        if METADATA.fullmatch(main) and name.isdigit() and self.batches[-1] < int(name):
+            return "an operator's metadata of a later batch"
+        return None
+
+    def _log(self, folder: str, number: int) -> str | None:
+        if number > (self.begun if folder == layout.OFFSETS else self.batches[-1]):
+            return "of later batches"
+        if number < self.batches[0]:
+            return "of earlier batches, whose state is not copied"
+        found = self.known.get(number)
+        if found is not None and found.offsets is None:
+            return "of a batch whose offsets cannot be read"
+        if number in self.doubted and number <= self.batches[-1]:
+            return "of a batch that contradicts others"
+        if folder == layout.COMMITS and found is not None and found.commit is None:
+            return "cannot be read, and can be done without"
+        return None
+
+
+def _logs(
+    checkpoint: Checkpoint,
+    evidence: CheckpointEvidence,
+    known: dict[int, BatchEvidence],
+    first: int,
+    batch: int,
+    query_id: str | None,
+) -> Iterator[Write]:
+    """Commits and the query's id where they are lost: what can be told from elsewhere."""
+    for number in sorted(known):
+        found = known[number]
+        if not first <= number <= batch or found.offsets is None or found.commit is not None:
+            continue
+        try:
+            yield Write(layout.commits(number), "the commit was lost or cannot be read", commit_of(evidence, number))
+        except NoRecovery:
+            if number == batch:
+                raise
+    if checkpoint.query_id is None:
+        if query_id is None:
+            hint = "give it with --query-id; the query's progress events and log name it"
+            raise NoRecovery("the query's id is lost", path=layout.METADATA, hint=hint)
+        data = json.dumps({"id": query_id}, separators=(",", ":")).encode()
+        yield Write(layout.METADATA, "the query's id was lost", data)
+
+
+def _settled(checkpoint: Checkpoint, before: BatchEvidence, at: BatchEvidence) -> Iterator[tuple[str, Write]]:
+    """The offsets of the batch before, of which Spark takes the positions alone, with the settings of the batch itself
+    where theirs contradict them."""
+    assert before.offsets is not None
+    assert at.offsets is not None
+    if before.offsets.conf == at.offsets.conf:
+        return
+    path = layout.offsets(before.batch)
+    version, text, *rest = checkpoint.read(path).decode().split("\n")
+    head = {**json.loads(text or "{}"), "conf": at.offsets.conf}
+    data = "\n".join([version, json.dumps(head, separators=(",", ":"), ensure_ascii=False), *rest])
+    yield path, Write(path, "its settings contradict those of other batches", data.encode())
+
+
+def _renewed(checkpoint: Checkpoint, path: str, moves: Sequence[Moved]) -> Write | None:
+    """A file that names places: of schemas, or of inputs that have moved."""
+    if METADATA.fullmatch(path):
+        try:
+            if move_metadata(checkpoint.read(path), path, "") is not None:
+                return Write(path, "names schemas by their absolute paths", None)
+        except UNREADABLE:
+            return None
+    parts = path.split("/")
+    if moves and len(parts) == 3 and parts[0] == layout.SOURCES and layout.log_entry(parts[2]) is not None:
+        data = checkpoint.read(path)
+        try:
+            if any(move_source_log(data, path, move.old, move.new)[1] for move in moves):
+                return Write(path, "names inputs that have moved", None)
+        except UNREADABLE:
+            return None
+    return None
+
+
+def _main(path: str) -> str:
+    """The file that a checksum file belongs to; any other file itself."""
+    folder, slash, name = path.rpartition("/")
+    while name.endswith(".crc"):
+        name = name[:-4]
+        name = name.removeprefix(".")
+    return f"{folder}{slash}{name}"
+
+
+def _chains(evidence: CheckpointEvidence, batch: BatchEvidence, *, clean: bool = False) -> dict[str, Chain]:
+    """By partition that the batch has, the files that lead to its state, damaged snapshots passed over. NoRecovery.
+
+    clean: nothing at all may be wrong with them.
+    """
+    found: dict[str, Chain] = {}
+    tasks = set(evidence.tasks(batch))
+    for part in evidence.partitions:
+        if (part.operator, part.partition) not in tasks:
+            continue
+        skip = frozenset(name for name, one in part.evidence.items() if one.file.whole and one.loud)
+        try:
+            chain = found[part.folder] = part.files.chain(batch.batch + 1, skip=skip)
+        except NotFound as error:
+            raise NoRecovery(error.message, path=part.folder, hint="abs validate names the batches to go to") from None
+        if clean and any(part.evidence[file.name].problems for file in chain.files):
+            raise NoRecovery(f"batch {batch.batch} is damaged", path=part.folder)
+    return found
+
+
+def _state(
+    checkpoint: Checkpoint, evidence: CheckpointEvidence, batch: BatchEvidence, before: BatchEvidence | None
+) -> tuple[set[str], int]:
+    """The state files that are needed, and the first batch whose state is whole with them. With those of the batch go
+    those of the one before, where they are sound: Spark keeps two at the least."""
+    chains = [_chains(evidence, batch)]
+    if before is not None:
+        with contextlib.suppress(NoRecovery):
+            chains.insert(0, _chains(evidence, before, clean=True))
+    bases = (chain.base.version - 1 if chain.base is not None else 0 for chain in chains[0].values())
+    needed = {path for found in chains for path in _needed(checkpoint, found)}
+    return needed, max(bases, default=0)
+
+
+def _needed(checkpoint: Checkpoint, chains: dict[str, Chain]) -> Iterator[str]:
+    for folder, chain in chains.items():
+        for file in chain.files:
+            yield f"{folder}/{file.name}"
+        if chain.base is not None and chain.base.uuid is not None:  # Spark may look for its lineage
+            own = f"{folder}/{chain.base.version}_{chain.base.uuid}.changelog"
+            if checkpoint.size(own) is not None:
+                yield own
+        if chain.base is not None and chain.base.kind == "zip":
+            path = f"{folder}/{chain.base.name}"
+            for sst in parse_zip(checkpoint.read(path), path).ssts:
+                yield f"{folder}/{layout.SSTS}/{sst.name}"
+
+
+def _entries(
+    checkpoint: Checkpoint, source: SourceEvidence, upto: int, moves: Sequence[Moved]
+) -> Iterator[tuple[str, Write]]:
+    """Entries of a source's log that only a later compaction still holds, as files of their own again. NoRecovery."""
+    lacking = {problem.path for problem in source.lacking(upto)}
+    later = [base for base in source.bases if base > upto]
+    if not source.any or not lacking:
+        return
+    if not later:
+        hint = "go back further, to a batch that had not read it"
+        raise NoRecovery("the entry of the source's log is lost", path=sorted(lacking)[0], hint=hint)
+    path = f"{source.folder}/{later[0]}.compact"
+    version, rest = logs.lines(checkpoint.read(path), path, sources.NEWEST)
+    by_batch: dict[int, list[str]] = {}
+    for line in rest:
+        by_batch.setdefault(logs.number(logs.parse(line, path), "batchId", path) or 0, []).append(line)
+    base = max((found for found in source.bases if found <= upto), default=-1)
+    for number in range(base + 1, upto + 1):
+        if number not in source.there:
+            data = "\n".join([f"v{version}", *by_batch.get(number, ())]).encode()
+            own = f"{source.folder}/{number}"
+            for move in moves:
+                data = move_source_log(data, own, move.old, move.new)[0]
+            yield own, Write(own, "only a later compaction has the entry", data)

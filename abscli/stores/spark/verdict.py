@@ -1,0 +1,315 @@
+"""The verdict on a Spark checkpoint: batch by batch, from which a restart gives exact results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from abscli.report.findings import HARMLESS, Code, EpochReport, Finding, StoreReport
+from abscli.stores.spark.commits import can_be_told
+from abscli.stores.spark.logs import contradictions
+from formats.spark import layout
+from formats.spark.evidence import FileEvidence, PartitionEvidence, Problem
+from formats.spark.gather import BatchEvidence, CheckpointEvidence
+from formats.spark.logs import sources
+from formats.spark.store import timestamp
+from formats.view import Status
+
+_NOT_SPARKS = {
+    Code.CONSERVATION: "Spark keeps no counters of what went over a channel",
+    Code.TOPOLOGY_MISSING: "a checkpoint does not hold the query",
+}
+_QUICK = "only presence and sizes were looked at"
+_ASK = "--deep asks Spark's own reader"
+
+
+@dataclass(slots=True)
+class _Version:
+    """One version of a partition. blame: why it is not exact, empty if it is; named: what is wrong with files of this
+    very version that it can do without; there: whether files lead to it at all; vouched: checksums hold for them."""
+
+    blame: tuple[Problem, ...]
+    named: tuple[Problem, ...]
+    there: bool
+    vouched: bool
+
+
+class SparkVerdict(NamedTuple):
+    """A report, and why what is unchecked is: epoch -> code -> reason."""
+
+    report: StoreReport
+    why: dict[int, dict[str, str]]
+
+
+def check_spark(evidence: CheckpointEvidence) -> StoreReport:
+    """The report of `judge`."""
+    return judge(evidence).report
+
+
+def judge(evidence: CheckpointEvidence) -> SparkVerdict:
+    """All checks on a checkpoint.
+
+    An epoch is restorable when its offsets, its commit, what its file sources have seen and the state of each of its
+    partitions are those that were written, as far as can be told, and its logs contradict no others: then the query
+    goes on from it to exact results. Spark also wants the offsets of the batch before, to start at all. A commit that
+    is lost takes nothing away where the batch after it says all that it said: a copy has it anew.
+    A damaged snapshot that Spark notices and can do without (4.1 on) is told, and takes nothing away.
+    """
+    last = max((batch.batch for batch in evidence.batches), default=-1) + 1
+    versions = {(part.operator, part.partition, part.store): _versions(part, last) for part in evidence.partitions}
+    by_task: dict[tuple[int, int], list[PartitionEvidence]] = {}
+    for part in evidence.partitions:
+        by_task.setdefault((part.operator, part.partition), []).append(part)
+    reports: list[EpochReport] = []
+    restorable: list[int] = []
+    why: dict[int, dict[str, str]] = {}
+    against = contradictions(evidence)
+    for batch in evidence.batches:
+        state = _State()
+        before = evidence.before(batch.batch)
+        findings = [*_logs(batch, evidence), *against.get(batch.batch, ()), *_source_logs(batch, evidence)]
+        findings += _state(batch, evidence, by_task, versions, state)
+        regressed, compared = _positions(before, batch)
+        findings += regressed
+        unchecked = {**_NOT_SPARKS, **dict(_unchecked(evidence, state, batch))}
+        if not compared:
+            said = "some source's offsets are of a kind that is not known, or those of the batch before are not there"
+            unchecked[Code.POSITION_REGRESSED] = said
+        why[batch.batch] = {str(code): unchecked[code] for code in Code if code in unchecked}
+        verdict = _verdict(batch, findings)
+        if _exact(batch, evidence, findings, state) and not state.purged and _follows(before, batch):
+            restorable.append(batch.batch)
+        reports.append(
+            EpochReport(
+                epoch=batch.batch,
+                verdict=verdict,
+                findings=tuple(dict.fromkeys(findings)),
+                unchecked=tuple(code for code in Code if code in unchecked),
+                triggered=timestamp(batch.offsets.timestamp) if batch.offsets else None,
+                reason="its state has been purged" if state.purged else None,
+            )
+        )
+    findings = [_finding(problem, None) for problem in evidence.problems]
+    findings += [_finding(problem, None) for problem in dict.fromkeys(evidence.stale)]
+    findings += [_orphan(path) for path in evidence.orphans]
+    return SparkVerdict(StoreReport(tuple(reports), tuple(findings), (), tuple(restorable)), why)
+
+
+def _exact(batch: BatchEvidence, evidence: CheckpointEvidence, findings: list[Finding], state: _State) -> bool:
+    """Whether nothing was found that a copy of the checkpoint up to this batch would suffer from."""
+    if not evidence.ended(batch) or batch.offsets is None:
+        return False
+    lost = batch.commit is None
+    if lost and not can_be_told(evidence, batch.batch):
+        return False
+    own = layout.commits(batch.batch)
+    return all(one in state.spared or one.code in HARMLESS or (lost and one.path == own) for one in findings)
+
+
+def _follows(before: BatchEvidence | None, batch: BatchEvidence) -> bool:
+    """Whether Spark can read the offsets of the batch before; the first batch has none before it."""
+    if batch.batch == 0:
+        return True
+    if before is None or before.offsets is None or batch.offsets is None:
+        return False
+    was, now = before.offsets, batch.offsets
+    return was.version != 1 or now.version != 1 or len(was.sources) == len(now.sources)
+
+
+@dataclass(slots=True)
+class _State:
+    """What was found of a batch's state. spared: findings that take nothing away from it."""
+
+    purged: bool = False
+    vouched: bool = True
+    shapes: bool = True
+    places: bool = True
+    unread: str | None = None
+    spared: set[Finding] = field(default_factory=set)
+
+
+def _logs(batch: BatchEvidence, evidence: CheckpointEvidence) -> Iterator[Finding]:
+    """Offsets and commit."""
+    yield from (_finding(problem, None) for problem in batch.problems)
+    if not batch.begun:
+        said = "is not there, and the batch was committed"
+        yield Finding(Code.MISSING_FILE, None, None, layout.offsets(batch.batch), said)
+    if not batch.committed and evidence.ended(batch) and not evidence.stateless:
+        later = "committed" if batch.batch < evidence.newest_commit else "begun"
+        said = f"is not there, and later batches were {later}"
+        yield Finding(Code.MISSING_FILE, None, None, layout.commits(batch.batch), said)
+    if batch.batch == evidence.newest_begun > 0 and not evidence.sparse and evidence.before(batch.batch) is None:
+        said = f"is not there, and Spark does not start from batch {batch.batch} without"
+        yield Finding(Code.MISSING_FILE, None, None, layout.offsets(batch.batch - 1), said)
+
+
+def _source_logs(batch: BatchEvidence, evidence: CheckpointEvidence) -> Iterator[Finding]:
+    """What file sources have seen up to the batch."""
+    if batch.offsets is None:
+        return
+    for name, offset in batch.offsets.sources.items():
+        upto = sources.is_file_source(offset)
+        if upto is None or name not in evidence.sources or _shared(name, offset, batch, evidence):
+            continue
+        for problem in evidence.sources[name].lacking(upto):
+            yield _finding(problem, f"source-{name}/0")
+
+
+def _shared(name: str, offset: str | None, batch: BatchEvidence, evidence: CheckpointEvidence) -> bool:
+    """Whether a source has no log because it is another one read twice, as in the join of a stream with itself."""
+    if evidence.sources[name].any or batch.offsets is None:
+        return False
+    others = [other for other, found in evidence.sources.items() if found.any]
+    return any(batch.offsets.sources.get(other) == offset for other in others)
+
+
+def _state(
+    batch: BatchEvidence,
+    evidence: CheckpointEvidence,
+    by_task: dict[tuple[int, int], list[PartitionEvidence]],
+    versions: dict[tuple[int, int, str], list[_Version]],
+    state: _State,
+) -> Iterator[Finding]:
+    """The state that a batch left, task by task."""
+    if not evidence.ended(batch):
+        return
+    if evidence.unread is not None:
+        state.unread, state.vouched, state.shapes, state.places = evidence.unread, False, False, False
+        return
+    version = batch.batch + 1
+    tasks = evidence.tasks(batch)
+    own = [
+        (part, versions[part.operator, part.partition, part.store]) for task in tasks for part in by_task.get(task, ())
+    ]
+    state.purged = bool(own) and all(_purged(part, found, version) for part, found in own)
+    if state.purged:
+        return
+    for task in tasks:
+        name = f"{task[0]}/{task[1]}"
+        if task not in by_task:
+            folder = f"{layout.STATE}/{name}"
+            yield Finding(Code.MISSING_FILE, name, None, folder, "the partition's folder is not there")
+        for part in by_task.get(task, ()):
+            found = versions[part.operator, part.partition, part.store][version]
+            state.vouched &= found.vouched
+            state.shapes &= part.shapes
+            state.places &= part.places
+            state.unread = state.unread or part.unread
+            yield from (_finding(problem, name) for problem in found.blame)
+            for problem in found.named:
+                spared = _finding(problem, name)
+                if not found.blame:
+                    state.spared.add(spared)
+                yield spared
+
+
+_EXACT = _Version((), (), True, True)
+_UNVOUCHED = _Version((), (), True, False)
+
+
+def _versions(part: PartitionEvidence, last: int) -> list[_Version]:
+    """Each version of a partition up to the newest batch's, from the files that lead to it, as Spark takes them."""
+    out = [_EXACT]
+    logs, snapshots = part.versions()
+    for version in range(1, last + 1):
+        at_whole, at_log = snapshots.get(version), logs.get(version)
+        before = out[-1]
+        if at_whole is not None and not at_whole.loud:
+            spare = _blamed(at_log) if at_log is not None else ()
+            out.append(_Version(_blamed(at_whole), spare, True, at_whole.vouched))
+        elif at_log is not None and at_log.plain and at_whole is None and (before is _EXACT or before is _UNVOUCHED):
+            out.append(before)
+        elif at_log is not None:
+            named = tuple(at_whole.problems) if at_whole is not None else ()
+            blame = (*before.blame, *_blamed(at_log))
+            if not blame and (wanted := part.unreached(version)) is not None:
+                said = f"cannot be used, and Spark finds no way to version {version} without it in checkpoint format 2"
+                blame = (Problem("missing-file", wanted, said, True),)
+            out.append(_Version(blame, named, before.there, before.vouched and at_log.vouched))
+        elif at_whole is not None:
+            out.append(_Version(tuple(at_whole.problems), (), before.there, False))
+        else:
+            missing = Problem("missing-file", f"{part.folder}/{_name(part, version)}", _lost(version), True)
+            blame = before.blame if before.blame and not before.there else (missing,)
+            out.append(_Version(blame, (), False, False))
+        if out[-1] == _EXACT:
+            out[-1] = _EXACT
+        elif out[-1] == _UNVOUCHED:
+            out[-1] = _UNVOUCHED
+    return out
+
+
+def _blamed(found: FileEvidence) -> tuple[Problem, ...]:
+    if found.problems:
+        return tuple(found.problems)
+    return (Problem("row-mismatch", found.path, found.doubted, False),) if found.doubted is not None else ()
+
+
+def _name(part: PartitionEvidence, version: int) -> str:
+    """What the log of a version would be called."""
+    kinds = {found.file.kind for found in part.evidence.values()}
+    kind = next((kind for kind in ("delta", "changelog", "snapshot", "zip") if kind in kinds), "delta")
+    uuid = part.files.id_of(version)
+    return f"{version}.{kind}" if uuid is None else f"{version}_{uuid}.{kind}"
+
+
+def _lost(version: int) -> str:
+    return f"is not there; without it version {version} and what builds on it are lost"
+
+
+def _purged(part: PartitionEvidence, versions: list[_Version], version: int) -> bool:
+    """Whether a version is older than all that is kept of its partition: deleted on purpose."""
+    return not versions[version].there and part.files.purged(version)
+
+
+def _positions(before: BatchEvidence | None, batch: BatchEvidence) -> tuple[list[Finding], bool]:
+    """Whether a source went back since the batch before, and whether that could be told of all sources."""
+    if batch.offsets is None:
+        return [], False
+    if before is None or before.offsets is None:
+        return [], batch.batch == 0
+    found, compared = [], True
+    for name, offset in batch.offsets.sources.items():
+        old, new = sources.positions(before.offsets.sources.get(name)), sources.positions(offset)
+        if new is None:
+            compared &= offset is None
+            continue
+        stood = {position.split: position.offset for position in old or ()}
+        for position in new:
+            was = stood.get(position.split)
+            if was is not None and position.offset is not None and position.offset < was:
+                said = f"source {name} went back in {position.split}, from {was} to {position.offset}"
+                path = layout.offsets(batch.batch)
+                found.append(Finding(Code.POSITION_REGRESSED, f"source-{name}/0", None, path, said))
+    return found, compared
+
+
+def _unchecked(evidence: CheckpointEvidence, state: _State, batch: BatchEvidence) -> Iterator[tuple[Code, str]]:
+    """What could not be checked of a batch, and why."""
+    if evidence.quick or not state.vouched or not batch.vouched:
+        said = "some files have no checksum of any kind, or one that could not be made use of"
+        yield Code.DIGEST_MISMATCH, _QUICK if evidence.quick else said
+    unread = f"{state.unread or 'the columns of some state are not known'}; {_ASK}"
+    if evidence.quick or not state.shapes:
+        yield Code.ROW_MISMATCH, _QUICK if evidence.quick else unread
+    if evidence.quick or not state.places:
+        said = unread if not state.shapes else "which columns some state is partitioned by is not known"
+        yield Code.MISPLACED_KEY, _QUICK if evidence.quick else said
+    if not evidence.ended(batch):
+        for code in (Code.MISSING_ACK, Code.MISSING_FILE):
+            yield code, "the batch was not committed: what is not there may not have been written yet"
+
+
+def _verdict(batch: BatchEvidence, findings: list[Finding]) -> Status:
+    if any(finding.code not in HARMLESS for finding in findings):
+        return Status.DAMAGED
+    return Status.COMPLETE if batch.committed else Status.IN_PROGRESS
+
+
+def _finding(problem: Problem, task: str | None) -> Finding:
+    return Finding(Code(problem.code), task, None, problem.path, problem.message)
+
+
+def _orphan(path: str) -> Finding:
+    return Finding(Code.UNREFERENCED_FILE, None, None, path, "no batch that is kept refers to it")

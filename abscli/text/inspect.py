@@ -1,0 +1,121 @@
+"""`abs inspect` of a store, for people: its epochs, which of them are whole, and why the others are not."""
+
+from __future__ import annotations
+
+import shlex
+
+from abscli.protocol.policy import Policy
+from abscli.text.columns import UNKNOWN, columns, marked, moment, not_shown, number, seconds, size, some, wrapped
+from abscli.text.inspect_epoch import ROWS as ROWS
+from abscli.text.inspect_epoch import WIDE
+from abscli.text.inspect_epoch import epoch_text as epoch_text
+from abscli.text.inspect_page import EpochPage as EpochPage
+from abscli.text.inspect_page import StorePage as StorePage
+from formats.view import EpochFacts, Status
+
+MISSING = 12
+"""Missing tasks that the list of epochs names."""
+
+SPARE = ("ATTEMPT", "PARENT", "TOOK", "NEW", "TRIGGERED (UTC)")
+"""Columns that a narrow terminal does without."""
+
+_OPEN = (Status.INCOMPLETE, Status.ABORTED, Status.IN_PROGRESS)
+
+
+def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
+    """The list of epochs."""
+    what = f"{'Store' if page.format == 'abs' else page.format.capitalize() + ' checkpoints'} {page.path}"
+    lines = wrapped(f"{what}, job {page.job}" if page.job else what, width)
+    if not page.epochs:
+        return "\n".join([*lines, "", "No epochs yet."]) + "\n"
+    wide = width >= WIDE
+    rows = [
+        (
+            str(epoch.epoch),
+            marked(epoch.status, ascii),
+            UNKNOWN if epoch.parent is None else str(epoch.parent),
+            UNKNOWN if epoch.attempt is None else str(epoch.attempt),
+            f"{number(epoch.acked)}/{number(epoch.expected)}",
+            size(epoch.bytes),
+            *_held(epoch, wide),
+            "-" if epoch.status in _OPEN else seconds(epoch.duration),
+            moment(epoch.triggered),
+        )
+        for epoch in page.epochs
+    ]
+    more = ("STATE", "STATE ROWS", "LOGGED") if wide else ()
+    header = ("EPOCH", "STATUS", "PARENT", "ATTEMPT", "ACKED", "NEW", *more, "TOOK", "TRIGGERED (UTC)")
+    head, *body = columns(header, rows, f"rlrrrr{'r' * len(more)}rl", width, SPARE)
+    lines += ["", head]
+    for epoch, line in zip(page.epochs, body, strict=True):
+        lines.append(line)
+        if epoch.missing:
+            lines += wrapped(some(epoch.missing, MISSING), width, " " * 16, "       missing: ")
+        if epoch.reason:
+            lines += wrapped(epoch.reason, width, " " * 16, "       because: ")
+    lines += not_shown(header, rows, width, SPARE)
+    lines += _policies(page, width)
+    return "\n".join([*lines, "", *_latest(page, width)]) + "\n"
+
+
+def _held(epoch: EpochFacts, wide: bool) -> tuple[str, ...]:
+    """What the epoch refers to in all; unknown of one that is not complete."""
+    if not wide:
+        return ()
+    if epoch.status in _OPEN:
+        return ("-", "-", "-")
+    return (size(epoch.state_bytes), number(epoch.state_rows), number(epoch.log_records))
+
+
+def _latest(page: StorePage, width: int) -> list[str]:
+    """The newest complete epoch, and why none of the later ones is."""
+    newest = "none" if page.latest_complete is None else str(page.latest_complete)
+    lines = [f"Latest complete: {newest}"]
+    later = [epoch for epoch in page.epochs if epoch.epoch > (page.latest_complete or 0)]
+    for epoch in later[:MISSING]:
+        lines += wrapped(f"epoch {epoch.epoch} is not: {_why_not(epoch)}", width, "    ", "  ")
+    if len(later) > MISSING:
+        lines.append(f"  nor are {len(later) - MISSING} more")
+    unseen = sum(epoch.present is None and epoch.status is Status.COMPLETE for epoch in page.epochs)
+    if page.format == "abs" and unseen:
+        said = f"The files of {unseen} {'epoch' if unseen == 1 else 'epochs'} were not looked for, there are so many; "
+        lines += wrapped(f"{said}`abs validate {shlex.quote(page.path)} --quick` does.", width)
+    return lines
+
+
+def _why_not(epoch: EpochFacts) -> str:
+    if epoch.status is Status.DAMAGED:
+        return "it is damaged"
+    if epoch.status is Status.ABORTED:
+        return "it was given up"
+    missing = f"{number(len(epoch.missing))} of {number(epoch.expected)} tasks have not acked"
+    if epoch.status is Status.IN_PROGRESS:
+        return f"it is being taken; {missing}" if epoch.missing else "it is being taken"
+    return missing if epoch.missing else "it was never made complete"
+
+
+def _policies(page: StorePage, width: int) -> list[str]:
+    """The epochs that were not taken as usual."""
+    lines: list[str] = []
+    for policy in (Policy.UNALIGNED, Policy.AT_LEAST_ONCE):
+        taken = [str(epoch.epoch) for epoch in page.epochs if epoch.policy == policy]
+        if taken:
+            more = "" if policy.exactly_once else "; records may repeat after a restore"
+            lines += ["", *wrapped(f"epoch{'s'[: len(taken) != 1]} {some(taken, ROWS)}{more}", width, "  ",
+                                   f"Policy {policy}: ")]  # fmt: skip
+    return lines
+
+
+def next_commands(page: StorePage, epoch: int | None = None) -> list[str]:
+    """What to type next, for the store as it stands; epoch: the one that was shown, if one was."""
+    store = shlex.quote(page.path)
+    shown = store if epoch is None else f"{store}@{epoch}"
+    if any(epoch.status is Status.IN_PROGRESS for epoch in page.epochs):
+        return [f"abs inspect {store} --watch"]
+    if page.latest_complete is None:
+        return [f"abs validate {shown}"] if page.epochs else []
+    if page.format == "flink":
+        return [f"abs validate {shown}"]
+    complete = any(known.epoch == epoch and known.status is Status.COMPLETE for known in page.epochs)
+    back = epoch if complete else page.latest_complete
+    return [f"abs validate {shown}", f"abs plan-recovery {store}@{back} --out plan.json"]

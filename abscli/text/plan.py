@@ -1,0 +1,215 @@
+"""A recovery plan as text for people: what happens to whom and why, what it costs, and the next command."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from abscli.text.columns import size
+from formats.plan import Plan, PlanKind
+
+ROWS = 20
+"""Rows of a section that are shown; the plan file has them all."""
+
+_TITLES = {
+    PlanKind.RECOVER: "every task goes back",
+    PlanKind.PARTIAL: "a part of the running job restarts",
+    PlanKind.REPAIR: "a part of the job runs again to mend an epoch",
+}
+
+
+def plan_text(
+    plan: Plan, *, width: int = 80, plan_file: str | None = None, job: str = "JOB", rows: int = ROWS
+) -> str:
+    """The plan at most `width` columns wide where its names allow, without colour, ending in the next command.
+
+    plan_file: where the plan was written, if it was; job: the job file, as a shell takes it; rows: most of a section.
+    """
+    sections = [
+        _heading(plan, width),
+        _restart(plan, width, rows),
+        _dedup(plan, width, rows),
+        _replay(plan, width, rows),
+        _repeats(plan, width, rows),
+        _rewind(plan, width, rows),
+        _skipped(plan, width, rows),
+        _summary(plan, width),
+        [f"Next: {next_command(plan, plan_file, job)}"],
+    ]
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def items(plan: dict[str, Any]) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+    """The object of a plan as the header and the items of ndjson: a restarted task a line."""
+    rows = plan.pop("restart")
+    return plan, ({"type": "restart", **row} for row in rows)
+
+
+def next_command(plan: Plan, plan_file: str | None = None, job: str = "JOB") -> str:
+    """What to type next: carry the plan out, or make one that can be carried out."""
+    if plan.kind is PlanKind.PARTIAL:
+        if plan.store is not None:
+            return f"abs inspect {_word(plan.store)} --watch"
+        tasks = plan.failed if len(plan.failed) <= 4 else (*plan.failed[:3], "TASK...")
+        return "abs plan-recovery STORE " + " ".join(f"--failed {_word(task)}" for task in tasks)
+    if plan_file is not None:
+        return f"abs restore {_word(plan_file)} --job {job}"
+    return f"abs plan-recovery {_word(plan.store or 'STORE')} --out plan.json"
+
+
+def _heading(plan: Plan, width: int) -> list[str]:
+    if plan.store is None:
+        where = "from its graph alone"
+    elif plan.epoch == plan.base_epoch:
+        where = f"from epoch {plan.epoch} of {_clean(plan.store)}"
+    else:
+        where = f"epoch {plan.epoch} of {_clean(plan.store)}, from epoch {plan.base_epoch}"
+    title = f"Plan ({plan.kind}) for {_clean(plan.job)}, {where}: {_TITLES[plan.kind]}"
+    failed = _wrapped("Failed: ", ", ".join(_cut(list(map(_clean, plan.failed)), ROWS)), width) if plan.failed else []
+    return _wrapped("", title, width) + failed
+
+
+def _restart(plan: Plan, width: int, rows: int) -> list[str]:
+    tasks = sum(_count(row.subtasks) for row in plan.restart)
+    heading = f"Restart: {tasks:,} of {tasks + plan.untouched:,} tasks"
+    reasons = {row.why for row in plan.restart}
+    if len(reasons) == 1:
+        return [
+            *_wrapped(heading + ", ", _clean(reasons.pop()), width, indent=2),
+            *_table([(_tasks(row.operator, row.subtasks),) for row in plan.restart], width, rows),
+        ]
+    table = [(_tasks(row.operator, row.subtasks), row.why) for row in plan.restart]
+    return [*_wrapped("", heading, width, indent=2), *_table(table, width, rows)]
+
+
+def _dedup(plan: Plan, width: int, rows: int) -> list[str]:
+    if not plan.dedup:
+        return []
+    return [
+        *_wrapped("De-duplicate: ", "these receivers go on and drop what they have already seen", width, indent=2),
+        *_table(
+            [(f"{_tasks(row.target, row.receivers)}", f"from {_tasks(row.source, row.senders)}") for row in plan.dedup],
+            width, rows,
+        ),
+    ]
+
+
+def _replay(plan: Plan, width: int, rows: int) -> list[str]:
+    if not plan.replay_logs:
+        return []
+    heading = f"Replay first: {_many(len(plan.replay_logs), 'log')}, {_known(plan.cost.log_records, 'record')}"
+    table = [(log.channel, _known(log.records, "record")) for log in plan.replay_logs]
+    return [*_wrapped("", heading, width, indent=2), *_table(table, width, rows)]
+
+
+def _repeats(plan: Plan, width: int, rows: int) -> list[str]:
+    if not plan.repeats:
+        return []
+    count = sum(repeat.records for repeat in plan.repeats)
+    heading = (
+        f"Records repeat: epoch {plan.base_epoch} was taken at-least-once; its state holds {_many(count, 'record')} "
+        "that come again"
+    )
+    table = [(repeat.channel, _many(repeat.records, "record")) for repeat in plan.repeats]
+    return [*_wrapped("", heading, width, indent=2), *_table(table, width, rows)]
+
+
+def _rewind(plan: Plan, width: int, rows: int) -> list[str]:
+    if not plan.rewind:
+        return []
+    heading = f"Rewind sources: {_many(len(plan.rewind), 'split')}"
+    return [
+        heading,
+        *_table(
+            [(row.task, row.split, f"{_offset(row.from_)} -> {_offset(row.to, 'start')}") for row in plan.rewind],
+            width, rows,
+        ),
+    ]
+
+
+def _skipped(plan: Plan, width: int, rows: int) -> list[str]:
+    if not plan.skipped:
+        return []
+    return ["Newer epochs that are not used", *_table([(str(s.epoch), s.reason) for s in plan.skipped], width, rows)]
+
+
+def _summary(plan: Plan, width: int) -> list[str]:
+    cost = plan.cost
+    parts = [
+        "unknown bytes of state" if cost.state_bytes is None else f"{size(cost.state_bytes)} of state",
+        _known(cost.log_records, "log record"),
+        _known(cost.source_records, "source record"),
+    ]
+    lines = [f"Untouched: {_many(plan.untouched, 'task')}"]
+    if plan.parallelism:
+        changes = ", ".join(f"{_clean(id)} to {n}" for id, n in plan.parallelism.items())
+        lines += _wrapped("New parallelism: ", changes, width)
+    costs = "not known without a store" if plan.store is None else ", ".join(parts)
+    lines += _wrapped("Cost: ", costs, width)
+    if plan.inputs:
+        lines += _wrapped("Relies on: ", f"{_many(len(plan.inputs), 'file')} of the store, by digest", width)
+    return lines
+
+
+def _table(table: Sequence[tuple[str, ...]], width: int, limit: int) -> Iterator[str]:
+    """Rows of cells, indented; all columns but the last are aligned, and the last one is wrapped under itself."""
+    shown = [tuple(map(_clean, row)) for row in table[:limit]]
+    widths = [max(len(row[i]) for row in shown) for i in range(len(shown[0]) - 1)]
+    for row in shown:
+        # A cell that is very long pushes the rest of its own row only.
+        lead = "  " + "".join(f"{cell:<{min(w, 40)}}  " for cell, w in zip(row, widths, strict=False))
+        yield from _wrapped(lead, row[-1], width, indent=min(len(lead), 4 + width // 2))
+    if len(table) > limit:
+        yield f"  ... and {len(table) - limit:,} more (all of them with -o json)"
+
+
+def _wrapped(lead: str, text: str, width: int, *, indent: int | None = None) -> list[str]:
+    return textwrap.wrap(
+        lead + text,
+        max(width, 20),
+        subsequent_indent=" " * (len(lead) if indent is None else indent),
+        drop_whitespace=True,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _cut(items: list[str], limit: int) -> list[str]:
+    return items if len(items) <= limit else [*items[:limit], f"and {len(items) - limit:,} more"]
+
+
+def _tasks(operator: str, subtasks: str) -> str:
+    spans = subtasks.split(",")
+    return f"{operator}/{','.join(spans[:8])}" + (f",... ({_count(subtasks):,} tasks)" if len(spans) > 8 else "")
+
+
+def _count(subtasks: str) -> int:
+    """How many subtasks `0-3,7` are; the text is one that the plan's own checks let pass."""
+    total = 0
+    for span in subtasks.split(","):
+        first, _, last = span.partition("-")
+        total += int(last or first) - int(first) + 1
+    return total
+
+
+def _offset(value: int | None, unknown: str = "?") -> str:
+    return unknown if value is None else f"{value:,}"
+
+
+def _known(number: int | None, noun: str) -> str:
+    return f"unknown {noun}s" if number is None else _many(number, noun)
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _word(text: str) -> str:
+    return shlex.quote(_clean(text))
+
+
+def _clean(text: str) -> str:
+    """Text that cannot move the cursor or end the line: file names may hold anything."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

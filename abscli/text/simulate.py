@@ -1,0 +1,154 @@
+"""What a simulation found: a table of what was covered, and a violation with its diagram."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from abscli.sim.chandy_lamport.systems import SingleToken
+from abscli.sim.diagram import Diagram
+from abscli.sim.job import Step
+from abscli.sim.report import Finding, Row, Simulated
+from abscli.text.columns import columns, wrapped
+from abscli.text.spacetime import spacetime_text
+
+VERSION = "1.0"
+MAX_STEPS = 60
+"""Steps of a diagram that are shown; the SVG and JSON have more."""
+
+
+def simulated_text(result: Simulated, *, width: int, ascii: bool, picture: Diagram | None) -> str:
+    """For people. picture: a diagram to show, of a violation or of a run that was asked for."""
+    head = f"{result.job}: {result.tasks} tasks, {result.channels} channels"
+    lines = [head + (f", from seed {result.seed}" if result.seed is not None else ""), ""]
+    lines += _searches(result, width) if result.seed is None else _runs(result, width)
+    if picture is not None:
+        lines += ["", spacetime_text(picture, width=width, ascii=ascii, max_steps=MAX_STEPS).rstrip()]
+    lines.append("")
+    if result.finding is not None:
+        lines += _said(result.finding, width)
+    elif any(row.whole is False for row in result.rows):
+        lines += wrapped("No violation, but not everything was seen: raise --worlds, or lower --subtasks or --records.",
+                         width)
+    else:
+        lines.append("No violation.")
+    return "\n".join(lines) + "\n"
+
+
+def _runs(result: Simulated, width: int) -> list[str]:
+    header = ("policy", "runs", "steps", "epochs", "crashes", "losses", "rescales", "lost acks", "timeouts", "runs/s")
+    rows = [
+        (row.policy.value, f"{row.runs:,}", f"{row.steps:,}", f"{row.epochs:,}",
+         *(f"{row.failures.get(kind, 0):,}" for kind in ("crash", "lose", "rescale", "lose-ack", "time-out")),
+         f"{(row.runs or 0) / row.seconds:,.0f}" if row.seconds else "?")
+        for row in result.rows
+    ]  # fmt: skip
+    return [*columns(header, rows, "lrrrrrrrrr", width), "runs/s: of one core"]
+
+
+def _searches(result: Simulated, width: int) -> list[str]:
+    header = ("policy", "one failure", "states", "steps", "ends", "seconds", "seen")
+    rows = [
+        (row.policy.value, row.anywhere or "none", f"{row.worlds:,}", f"{row.steps:,}", f"{row.ends:,}",
+         f"{row.seconds:.1f}", "everything" if row.whole else "a part")
+        for row in result.rows
+    ]  # fmt: skip
+    return columns(header, rows, "llrrrrl", width)
+
+
+def _said(finding: Finding, width: int) -> list[str]:
+    where = f"seed {finding.seed}, " if finding.seed is not None else ""
+    said = (
+        f"VIOLATION under {finding.policy} ({where}{finding.found_after} steps, {len(finding.steps)} after shortening "
+        f"with {finding.records} rows of each source task): {finding.message}"
+    )
+    return wrapped(said, width)
+
+
+def simulated_json(result: Simulated) -> dict[str, Any]:
+    """`abs.simulate`."""
+    finding = result.finding
+    return {
+        "schema": "abs.simulate",
+        "version": VERSION,
+        "job": result.job,
+        "tasks": result.tasks,
+        "channels": result.channels,
+        "seed": result.seed,
+        "rows": [_row(row) for row in result.rows],
+        "violation": None
+        if finding is None
+        else {
+            "policy": finding.policy.value,
+            "seed": finding.seed,
+            "rule": finding.rule,
+            "message": finding.message,
+            "records": finding.records,
+            "found_after": finding.found_after,
+            "steps": [step_text(step) for step in finding.steps],
+        },
+    }
+
+
+def items(result: Simulated) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+    """The header and one item a row."""
+    whole = simulated_json(result)
+    rows = whole.pop("rows")
+    return whole, ({"type": "row", **row} for row in rows)
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {
+        "policy": row.policy.value,
+        "runs": row.runs,
+        "steps": row.steps,
+        "epochs": row.epochs,
+        "failures": row.failures if row.runs is not None else None,
+        "anywhere": row.anywhere,
+        "worlds": row.worlds,
+        "ends": row.ends,
+        "whole": row.whole,
+        "seconds": round(row.seconds, 3),
+    }
+
+
+def token_text(found: SingleToken, width: int) -> str:
+    """What all snapshots of the single-token system are."""
+    places = list(next(iter(found.recorded.values())))
+    rows = [(who, *(f"{counts[place]:,}" for place in places)) for who, counts in found.recorded.items()]
+    said = "Every snapshot is one of the four states, and each of them is recorded."
+    if not found.holds:
+        strange = ", ".join(map(str, found.elsewhere)) or "not all four states are recorded"
+        said = f"VIOLATION: {found.message or strange}"
+    lines = [
+        "Chandy and Lamport's single-token system: two processes, two channels, one token.",
+        "",
+        *wrapped(f"Any number of moves: {found.worlds:,} states, {found.steps:,} steps. At most {found.moves} moves: "
+                 f"{found.runs:,} runs, and what their snapshots recorded, by who began them:", width),
+        "",
+        *columns(("begun by", *places), rows, "l" + "r" * len(places), width),
+        "",
+        *wrapped(said, width),
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def token_json(found: SingleToken) -> dict[str, Any]:
+    """`abs.simulate.example`."""
+    return {
+        "schema": "abs.simulate.example",
+        "version": VERSION,
+        "example": "single-token",
+        "worlds": found.worlds,
+        "steps": found.steps,
+        "moves": found.moves,
+        "runs": found.runs,
+        "recorded": found.recorded,
+        "elsewhere": [str(state) for state in found.elsewhere],
+        "violation": None if found.holds else found.message or "a state that is none of the four, or not all of them",
+    }
+
+
+def step_text(step: Step) -> str:
+    """`deliver a/0->b/1 2`."""
+    return " ".join(map(str, step))

@@ -1,0 +1,95 @@
+"""What Spark's own files say of a batch, in words: settings, sources, operators with their schemas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from abscli.report.findings import Code
+from abscli.text.columns import UNKNOWN, columns, moment, wrapped
+from formats.spark.store import timestamp
+
+MEANING = {
+    Code.MISSING_FILE: "Spark does not start from a batch that needs it",
+    Code.ROW_MISMATCH: "what it holds is not what was written: Spark may read other values without an error",
+    Code.MISPLACED_KEY: "keys lie where Spark does not look for them: it goes on with other results, without an error",
+    Code.MANIFEST_UNREADABLE: "what the batch was to read, or that it is done, is not known",
+    Code.POSITION_REGRESSED: "the source went back: its input is in the state twice",
+}
+"""What findings mean for a query of Spark's, where that is not what they mean elsewhere."""
+
+SHORT = "spark.sql.streaming."
+"""What the names of most settings begin with, left out where they are listed."""
+
+
+def batch_lines(raw: Mapping[str, Any], width: int) -> list[str]:
+    """The raw facts of `SparkStore.raw` for people."""
+    lines = ["As Spark says it"]
+    form = raw["checkpoint_format"]
+    said = f"{raw['provider'] or UNKNOWN}, codec {raw['codec'] or UNKNOWN}, checkpoint format {form or UNKNOWN}"
+    lines += wrapped(said, width, "    ", "  state store: ")
+    mark = raw["watermark"]
+    lines += wrapped(f"{_time(mark['batch'])} in the batch, {_time(mark['next'])} after it", width, "    ",
+                     "  watermark: ")  # fmt: skip
+    readable = "none" if raw["readable"] is None else f"batches {raw['readable'][0]} to {raw['readable'][1]}"
+    flight = "nothing" if raw["in_flight"] is None else f"batch {raw['in_flight']}"
+    lines += wrapped(f"{readable}; in flight: {flight}", width, "    ", "  state that is there: ")
+    for source in raw["sources"]:
+        said = f"from {source['start'] or 'the start'} to {source['offset'] or UNKNOWN}"
+        lines += wrapped(said, width, "    ", f"  source {source['source']} ({source['kind'] or 'connector'}): ")
+    for operator in raw["operators"]:
+        lines += _operator(operator, width)
+    return [*lines, *_settings(raw["conf"], width)]
+
+
+def _time(milliseconds: int | None) -> str:
+    if milliseconds == 0:
+        return "none"
+    return moment(timestamp(milliseconds)) if milliseconds is not None else UNKNOWN
+
+
+def _operator(operator: Mapping[str, Any], width: int) -> Iterator[str]:
+    for store in operator["stores"]:
+        name = f"operator {operator['id']} ({operator['name'] or UNKNOWN})"
+        name += "" if store["name"] == "default" else f", store {store['name']}"
+        yield from wrapped(f"{name}: {store['partitions']} partitions", width, "    ", "  ")
+        if store["schemas"] is None:
+            yield "    its schema cannot be read"
+        for schema in store["schemas"] or ():
+            family = "" if schema["family"] == "default" else f"{schema['family']}: "
+            yield from wrapped(f"{family}{ddl(schema['key'])} -> {ddl(schema['value'])}", width, "      ", "    ")
+
+
+def _settings(conf: Mapping[str, str] | None, width: int) -> list[str]:
+    if not conf:
+        return []
+    rows = []
+    for name in sorted(conf):
+        value = conf[name].rpartition(".")[2] if name.endswith("Class") else conf[name]
+        rows.append((name.removeprefix(SHORT).removeprefix("spark."), value))
+    return ["", *columns(("SETTING KEPT IN THE OFFSETS", "VALUE"), rows, "ll", width)]
+
+
+def ddl(schema: str) -> str:
+    """A Spark type, written as JSON, as `(word string, n bigint)`; what cannot be read stays as it is."""
+    try:
+        return _type(json.loads(schema))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return schema
+
+
+_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+
+
+def _type(said: Any) -> str:
+    if isinstance(said, str):
+        return _NAMES.get(said, said)
+    kind = said["type"]
+    if kind == "struct":
+        return "(" + ", ".join(f"{field['name']} {_type(field['type'])}" for field in said["fields"]) + ")"
+    if kind == "array":
+        return f"array<{_type(said['elementType'])}>"
+    if kind == "map":
+        return f"map<{_type(said['keyType'])}, {_type(said['valueType'])}>"
+    return str(kind)

@@ -1,0 +1,93 @@
+"""What `abs state` shows: the states of an epoch, or rows of one of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from abscli.text.columns import columns, number, size, wrapped
+from formats.values import plain
+from formats.view import StateFacts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+VERSION = "1.0"
+CELL = 60
+"""Characters of a value that a table shows; the other forms have it whole."""
+
+
+def header(store: str, format: str, epoch: int, states: Sequence[StateFacts]) -> dict[str, Any]:
+    """`abs.state` without rows: the states that the epoch has."""
+    return {
+        "schema": "abs.state",
+        "version": VERSION,
+        "store": store,
+        "format": format,
+        "epoch": epoch,
+        "states": [msgspec.to_builtins(state) for state in states],
+        "operator": None,
+        "state": None,
+        "columns": None,
+        "count": None,
+        "more": None,
+        "out": None,
+        "rows": None,
+    }
+
+
+def described(schema: pa.Schema) -> list[dict[str, str]]:
+    """Columns by name and type."""
+    return [{"name": field.name, "type": str(field.type)} for field in schema]
+
+
+def row_items(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    """Rows as JSON has them, one at a time."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield {name: plain(value) for name, value in row.items()}
+
+
+def states_text(store: str, epoch: int, states: Sequence[StateFacts], width: int) -> str:
+    """The states as a table."""
+    lines = wrapped(f"Epoch {epoch} of {store}", width)
+    if not states:
+        return "\n".join([*lines, "", "No state."]) + "\n"
+    rows = [
+        (s.operator, s.name or "-", s.kind, ", ".join(s.key) or "-", number(s.rows), size(s.bytes)) for s in states
+    ]
+    lines += ["", *columns(("OPERATOR", "STATE", "KIND", "KEY", "ROWS", "BYTES"), rows, "llllrr", width)]
+    for state in states:
+        if state.opaque:
+            lines += wrapped(f"{state.operator} {state.name or ''}: {state.opaque}", width, "  ")
+    return "\n".join(lines) + "\n"
+
+
+def rows_text(rows: Sequence[dict[str, Any]], schema: pa.Schema, more: bool, width: int) -> str:
+    """Rows as a table; numbers to the right."""
+    if not rows:
+        return "No rows.\n"
+    align = "".join("r" if _is_number(field) else "l" for field in schema)
+    cells = [tuple(_cell(row[field.name]) for field in schema) for row in rows]
+    lines = columns([field.name for field in schema], cells, align, width)
+    if more:
+        lines.append(f"... and more than these {len(rows)}; --limit shows more of them, -o ndjson and --out all")
+    return "\n".join(lines) + "\n"
+
+
+def _is_number(field: pa.Field) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "null"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= CELL else text[: CELL - 1] + "…"
+
+

@@ -1,0 +1,149 @@
+"""The job graph as JSON and as a numbered list with rails for its back edges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from abscli.graph.expand import channels, tasks
+from abscli.graph.job_graph import JobGraph
+from abscli.text.cells import cells
+from abscli.text.topology_rails import draw, lay
+from formats.job.model import Edge, Partition
+
+HEAD = ("#", "operator", "kind", "tasks", "inputs")
+GAP = "  "
+
+
+def topology_json(graph: JobGraph) -> dict[str, Any]:
+    """The `abs.topology` object; operators and edges in declared order."""
+    return {
+        "schema": "abs.topology",
+        "version": "1.0",
+        "job": graph.topology.job,
+        "operators": [
+            {
+                "id": op.id,
+                "kind": op.kind.value,
+                "parallelism": op.parallelism,
+                "max_parallelism": op.max_parallelism,
+                "stateful": op.stateful,
+                "name": op.name,
+            }
+            for op in graph.topology.operators
+        ],
+        "edges": [
+            {
+                "from": edge.source,
+                "to": edge.target,
+                "partition": edge.partition.value,
+                "key": list(edge.key),
+                "replayable": edge.replayable,
+                "back": graph.is_back(edge),
+            }
+            for edge in graph.topology.edges
+        ],
+        "back_edges": [{"from": e.source, "to": e.target} for e in graph.topology.edges if graph.is_back(e)],
+        "loops": [list(loop) for loop in graph.loops],
+        "tasks": tasks(graph.topology),
+        "channels": channels(graph.topology),
+    }
+
+
+def topology_text(graph: JobGraph, *, width: int = 80, ascii_only: bool = False) -> str:
+    """Operators in topological order, numbered, with rails for back edges, then loops and a summary.
+
+    width: columns; only names too long for it make a line longer. Every back edge is named among the inputs as well.
+    """
+    place = {id: at for at, id in enumerate(graph.order)}
+    spans = [(place[target], place[source]) for source, target in graph.back]
+    rails = lay(spans, lanes=max(4, width // 8))
+    lines = [show(graph.topology.job), ""]
+    lines += _table(graph, draw(rails, len(graph.order), ascii_only), width)
+    lines.append("")
+    if hidden := len(spans) - len(rails):
+        lines += _wrap(f"{_count(hidden, 'back edge')} without a rail: too many for the width; see the inputs", width)
+    for number, loop in enumerate(graph.loops, 1):
+        lines += _wrap(f"loop {number}: {', '.join(loop)}", width)
+    lines += _wrap(topology_summary(graph), width)
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def partition_label(edge: Edge) -> str:
+    """`hash(word)` or `forward`."""
+    if edge.partition is Partition.HASH:
+        return f"hash({', '.join(map(show, edge.key))})"
+    return edge.partition.value
+
+
+def show(text: str) -> str:
+    """A name with what cannot be shown escaped, so that no name can steer a terminal."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+
+
+def topology_summary(graph: JobGraph) -> str:
+    return ", ".join(
+        (
+            _count(len(graph.order), "operator"),
+            _count(tasks(graph.topology), "task"),
+            _count(channels(graph.topology), "channel"),
+            _count(len(graph.back), "back edge"),
+            _count(len(graph.loops), "loop"),
+        )
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def _table(graph: JobGraph, rails: list[tuple[str, str]], width: int) -> list[str]:
+    rows = []
+    for number, id in enumerate(graph.order, 1):
+        op = graph.operators[id]
+        rows.append((str(number), id, op.kind.value, str(op.parallelism)))
+    number_width, id_width, kind_width, task_width = (
+        max(len(HEAD[at]), *(len(row[at]) for row in rows)) for at in range(4)
+    )
+    rail_width = len(rails[0][0])
+    fixed = number_width + rail_width + kind_width + task_width + 4 * len(GAP)
+    id_width = max(len(HEAD[1]), min(id_width, (width - fixed) * 2 // 5))
+    input_width = max(20, width - fixed - id_width)
+    heads = (HEAD[0].rjust(number_width), GAP, " " * rail_width, HEAD[1].ljust(id_width), GAP)
+    lines = ["".join((*heads, HEAD[2].ljust(kind_width), GAP, HEAD[3].rjust(task_width), GAP, HEAD[4]))]
+    for row, (first, more) in zip(rows, rails, strict=True):
+        names = [row[1][at : at + id_width] for at in range(0, len(row[1]), id_width)]
+        inputs = _fill([_input(graph, edge) for edge in graph.inputs[row[1]]] or ["-"], input_width)
+        inputs = [
+            part for line in inputs for part in (_wrap(line, input_width) if cells(line) > input_width else [line])
+        ]
+        for at in range(max(len(names), len(inputs))):
+            shown, kind, count = (row[0], row[2], row[3]) if at == 0 else ("", "", "")
+            lines.append(
+                f"{shown:>{number_width}}{GAP}{first if at == 0 else more}"
+                f"{names[at] if at < len(names) else '':<{id_width}}{GAP}{kind:<{kind_width}}{GAP}"
+                f"{count:>{task_width}}{GAP}{inputs[at] if at < len(inputs) else ''}"
+            )
+    return lines
+
+
+def _input(graph: JobGraph, edge: Edge) -> str:
+    marks = [name for name, is_so in (("back", graph.is_back(edge)), ("replayable", edge.replayable)) if is_so]
+    return f"{edge.source} {partition_label(edge)}" + (f" ({', '.join(marks)})" if marks else "")
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return _fill(text.split(" "), width, " ", "  ")
+
+
+def _fill(parts: list[str], width: int, between: str = ", ", indent: str = "") -> list[str]:
+    """The parts joined, broken between parts only; a part wider than `width` has a line of its own."""
+    lines: list[str] = []
+    line, used = parts[0], cells(parts[0])
+    for part in parts[1:]:
+        size = cells(part)
+        if used + len(between) + size + len(between.rstrip()) <= width:
+            line, used = line + between + part, used + len(between) + size
+        else:
+            lines.append(line + between.rstrip())
+            line, used = indent + part, len(indent) + size
+    return [*lines, line]

@@ -1,0 +1,112 @@
+"""Reading state to the last byte: what `evidence.gather` calls for every handle of a subtask.
+
+Keyed state: each key group once and in its place, each stream to its last byte, each key in the key group that its hash
+gives, each key group of the subtask covered; operator state: each element to its last byte. Values of classes that only
+the job has are passed over and counted as unchecked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from formats.errors import FormatError
+from formats.flink.evidence import Problem, StreamResult
+from formats.flink.files.streams import Streams
+from formats.flink.metadata.handles import (
+    FileChangelogHandle,
+    Handle,
+    InMemoryChangelogHandle,
+    KeyedHandle,
+    OperatorState,
+    OperatorStateHandle,
+    Subtask,
+    key_groups,
+)
+from formats.flink.state.keyed import read_blocks
+from formats.flink.state.keys import GroupOf
+from formats.flink.state.operator import read_operator_state
+from formats.flink.state.rocksdb import Missing, NotOpened
+
+_MOST: Final = 5
+"""Problems of one handle that are told one by one."""
+
+
+def check_state(
+    task: str, operator: OperatorState, subtask: Subtask, field: str, handle: Handle, streams: Streams
+) -> StreamResult:
+    """Read one handle to the end; a `StreamCheck`."""
+    if field == "managed_keyed" and not isinstance(handle, OperatorStateHandle):
+        return _keyed(task, operator, subtask, handle, streams)  # type: ignore[arg-type]
+    if field == "managed_operator" and isinstance(handle, OperatorStateHandle):
+        return _operator(task, handle, streams)
+    if field.startswith("raw_"):
+        what = field.replace("_", " ")
+        return StreamResult((), (("unreadable", f"{what} has a format of its operator's own"),))
+    return StreamResult()
+
+
+def _keyed(task: str, operator: OperatorState, subtask: Subtask, handle: KeyedHandle, streams: Streams) -> StreamResult:
+    problems: list[Problem] = []
+    unchecked: list[tuple[str, str]] = []
+    outside = _outside(operator, subtask, handle)
+    if outside is not None:
+        problems.append(Problem("misplaced-key", task, None, None, outside))
+    check = GroupOf(operator.max_parallelism)
+    misplaced: Counter[tuple[str, int, int]] = Counter()
+    hidden: Counter[str] = Counter()
+    try:
+        for block in read_blocks(handle, streams, operator.max_parallelism, key=check):
+            if block.problem is not None:
+                problems.append(Problem("unreadable", task, None, block.problem.path, block.problem.message))
+            if block.hidden is not None:
+                hidden[block.hidden.name] += block.hidden.bytes
+            for group in block.keys:
+                if isinstance(group, int) and group != block.group:
+                    misplaced[block.table.name, block.group, group] += 1
+    except NotOpened as error:
+        unchecked.append(("misplaced-key", f"{error.message}: {error.hint}"))
+        if not isinstance(error, Missing):
+            unchecked.append(("unreadable", error.message))
+    except FormatError as error:
+        problems.append(Problem("unreadable", task, None, error.path, error.message))
+    for (state, where, due), n in misplaced.most_common(_MOST):
+        said = f"state {state!r}: {n} keys in key group {where} belong in key group {due} by their hash"
+        problems.append(Problem("misplaced-key", task, None, None, said))
+    for name, size in hidden.items():
+        unchecked.append(("unreadable", f"{size} bytes behind values of {name} were not read"))
+    if check.unchecked:
+        said = f"the hash of keys like those of {operator.uid or operator.name or operator.id} is not known"
+        unchecked.append(("misplaced-key", said))
+    if len(problems) > _MOST:
+        more = f"{len(problems) - _MOST} more problems in its keyed state"
+        problems = [*problems[:_MOST], Problem(problems[0].code, task, None, None, more)]
+    return StreamResult(tuple(problems), tuple(unchecked))
+
+
+def _outside(operator: OperatorState, subtask: Subtask, handle: KeyedHandle) -> str | None:
+    """What is wrong with the range of a handle: it must lie within its subtask's key groups."""
+    if isinstance(handle, InMemoryChangelogHandle | FileChangelogHandle):
+        return None
+    groups = key_groups(handle)
+    p, most = operator.parallelism, operator.max_parallelism
+    first = -(-subtask.index * most // p)
+    last = ((subtask.index + 1) * most - 1) // p
+    if groups and not (first <= groups[0] and groups[-1] <= last):
+        said = f"key groups {groups[0]} to {groups[-1]}, but subtask {subtask.index} of {p} has {first} to {last}"
+        return f"its keyed state is of {said}"
+    return None
+
+
+def _operator(task: str, handle: OperatorStateHandle, streams: Streams) -> StreamResult:
+    problems: list[Problem] = []
+    unchecked: list[tuple[str, str]] = []
+    try:
+        for rows in read_operator_state(handle, streams):
+            if rows.problem is not None:
+                problems.append(Problem("unreadable", task, None, rows.problem.path, rows.problem.message))
+            elif rows.hidden is not None:
+                unchecked.append(("unreadable", f"values of {rows.hidden} in state {rows.name!r} were not read"))
+    except FormatError as error:
+        problems.append(Problem("unreadable", task, None, error.path, error.message))
+    return StreamResult(tuple(problems), tuple(unchecked))

@@ -1,0 +1,157 @@
+"""A self-contained copy of a snapshot: which bytes go where, and the `_metadata` that refers to them.
+
+Pure: values in, values out. In the copy every file lies beside `_metadata` under a relative handle (type 6), as in a
+native savepoint of Flink's own, so the copy can be moved. A segment of a merged file becomes a file of its own, and
+what only file merging needs (type 17, empty segments) becomes what Flink writes without it. Inline bytes, offsets, ids
+and sizes stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from formats.flink.facts import kind
+from formats.flink.files.resolve import FileLike, Place, of_changes
+from formats.flink.metadata import properties
+from formats.flink.metadata.file import FILE
+from formats.flink.metadata.handles import (
+    ChangelogHandle,
+    ChannelHandle,
+    EmptySegmentHandle,
+    FileChangelogHandle,
+    FileHandle,
+    IncrementalHandle,
+    InlineHandle,
+    InMemoryChangelogHandle,
+    KeyedHandle,
+    KeyGroupsHandle,
+    LocalFile,
+    Metadata,
+    OperatorStateHandle,
+    RelativeHandle,
+    SegmentHandle,
+    StreamHandle,
+    Subtask,
+)
+
+replace = msgspec.structs.replace
+
+Map = Callable[[FileLike], StreamHandle]
+"""What becomes of the handle of a file."""
+
+
+class Copy(msgspec.Struct, frozen=True):
+    """Bytes to be copied. place: where they are; start, length: the slice; target: name in the copy."""
+
+    place: Place
+    start: int
+    length: int
+    target: str
+
+
+def copies(handles: dict[FileLike, Place]) -> dict[FileLike, Copy]:
+    """A name of its own for every run of bytes. The same bytes, referred to twice, are copied once."""
+    taken: dict[str, tuple[int, str, int, int]] = {}
+    found: dict[FileLike, Copy] = {}
+    for handle, place in handles.items():
+        start = handle.start if isinstance(handle, SegmentHandle) else 0
+        length = place.bytes if of_changes(handle) else handle.size
+        run = (place.folder, place.path, start, length)
+        name = handle.logical_file if isinstance(handle, SegmentHandle) else handle.path.rsplit("/", 1)[-1]
+        target = stem = _safe(name)
+        number = 1
+        while taken.setdefault(target, run) != run:
+            number += 1
+            target = f"{stem}-{number}"
+        found[handle] = Copy(place, start, length, target)
+    return found
+
+
+def _safe(name: str) -> str:
+    """A plain file name; Flink's own are UUIDs and stay as they are."""
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name).lstrip(".")
+    return "file" if plain in ("", FILE) else plain[:200]
+
+
+def rewritten(metadata: Metadata, copied: dict[FileLike, Copy], directory: str = "") -> Metadata:
+    """The metadata of the copy. directory: the snapshot's own name, to tell its kind where its properties are lost."""
+
+    def relative(handle: FileLike) -> StreamHandle:
+        return RelativeHandle(copied[handle].target, handle.size, of_changes(handle))
+
+    operators = tuple(
+        replace(operator, subtasks=tuple(_subtask(subtask, relative) for subtask in operator.subtasks))
+        for operator in metadata.operators
+    )
+    found = replace(metadata, operators=operators, problem=None)
+    if metadata.version < 4 or metadata.properties is not None:
+        return found
+    what = kind(metadata, directory)
+    said = properties.CHECKPOINT
+    if what.kind == "savepoint":
+        said = properties.savepoint((what.layout or "native").upper())
+    return replace(found, properties=said, tail=properties.encode(said))
+
+
+def _subtask(subtask: Subtask, change: Map) -> Subtask:
+    return replace(
+        subtask,
+        managed_operator=_operator(subtask.managed_operator, change),
+        raw_operator=_operator(subtask.raw_operator, change),
+        managed_keyed=_keyed(subtask.managed_keyed, change),
+        raw_keyed=_keyed(subtask.raw_keyed, change),
+        input_channels=tuple(_channel(handle, change) for handle in subtask.input_channels),
+        output_channels=tuple(_channel(handle, change) for handle in subtask.output_channels),
+    )
+
+
+def _operator(handle: OperatorStateHandle | None, change: Map) -> OperatorStateHandle | None:
+    if handle is None or (isinstance(handle.stream, EmptySegmentHandle) and not handle.states):
+        return None
+    return replace(handle, stream=_stream(handle.stream, change), folders=None)
+
+
+def _channel(handle: ChannelHandle, change: Map) -> ChannelHandle:
+    return replace(handle, stream=_stream(handle.stream, change))
+
+
+def _stream(handle: StreamHandle | None, change: Map) -> StreamHandle | None:
+    match handle:
+        case FileHandle() | RelativeHandle() | SegmentHandle():
+            return change(handle)
+        case KeyGroupsHandle():
+            return replace(handle, stream=_stream(handle.stream, change))
+        case EmptySegmentHandle():
+            return None
+        case InlineHandle() | None:
+            return handle
+
+
+def _files(files: tuple[LocalFile, ...], change: Map) -> tuple[LocalFile, ...]:
+    return tuple(replace(file, stream=_stream(file.stream, change)) for file in files)
+
+
+def _keyed(handle: KeyedHandle | None, change: Map) -> KeyedHandle | None:
+    match handle:
+        case KeyGroupsHandle():
+            return replace(handle, stream=_stream(handle.stream, change))
+        case IncrementalHandle():
+            return replace(
+                handle,
+                meta=_stream(handle.meta, change),
+                shared=_files(handle.shared, change),
+                private=_files(handle.private, change),
+            )
+        case ChangelogHandle():
+            return replace(
+                handle,
+                materialized=tuple(_keyed(part, change) for part in handle.materialized),
+                changes=tuple(_keyed(part, change) for part in handle.changes),
+            )
+        case FileChangelogHandle():
+            parts = tuple(replace(part, stream=_stream(part.stream, change)) for part in handle.streams)
+            return replace(handle, streams=parts)
+        case InMemoryChangelogHandle() | None:
+            return handle

@@ -1,0 +1,214 @@
+"""Keyed state of the changelog backend: what was materialised, and the changes since, applied in their order.
+
+The key's serializer stands in what was materialised and in the serializer of timers. Where there is neither, the usual
+types are tried: one is believed if with it every change ends with its last byte and every key has the hash of its key
+group. What only the job's own function can compute (merged windows of reducing state) is opaque.
+
+Source: `ChangelogBackendLogApplier`; in-memory changes checked on real ones.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Final, NamedTuple
+
+from formats.flink.bytes import Reader
+from formats.flink.metadata.java_object import read_value
+from formats.flink.state.changelog_replay import Replay
+from formats.flink.state.changes import METADATA, Change, number_of, read_operand, timers
+from formats.flink.state.keyed_tables import Block, Hidden, KeyedState, Table, Types, unknown_table
+from formats.flink.state.keys import GroupOf, words_hash
+from formats.flink.state.keys import key_group as group_of_hash
+from formats.flink.state.meta import KeyedMeta, Kind, StateInfo, read_info
+from formats.flink.types.codecs import codec
+from formats.flink.types.serializers import Snapshot
+from formats.flink.types.values import BROKEN, Codec, opaque, plain
+from formats.flink.types.values import Hidden as HiddenValue
+
+_I16: Final = struct.Struct(">h").unpack_from
+_GUESSES: Final = ("long", "int", "string", "short", "byte", "boolean", "bigint", "bigdec")
+"""Not double, float and char: they have the bytes and the hashes of long, int and short."""
+_UNLIKELY: Final = 1e-3
+"""Chance of agreement by accident below which a guessed key type is believed."""
+
+
+class Described(NamedTuple):
+    """What the metadata changes say: infos by the number that changes use."""
+
+    infos: dict[int, StateInfo]
+    lost: str | None
+
+
+def describe(found: list[Change], kryo: int = 5) -> Described:
+    """Read the metadata among changes. lost: an unknown serializer, behind which a state's number cannot be found."""
+    infos: dict[int, StateInfo] = {}
+    lost = None
+    for change in found:
+        if not change.data or change.data[0] != METADATA:
+            continue
+        r = Reader(change.data, change.path, 1)
+        r.kryo = kryo
+        r.place.append("description of a state")
+        r.i32("format")
+        info, hidden = read_info(r)
+        if hidden is not None:
+            if r.end >= 3:  # the number stands at the very end
+                infos[_I16(change.data, r.end - 3)[0]] = info
+            lost = info.unknown
+            continue
+        if info.kind is Kind.KEY_VALUE:
+            _skip_defaults(r, info)
+        number = _I16(r.take(2, "number of the state"), 0)[0]
+        infos[number] = info
+    return Described(infos, lost)
+
+
+def _skip_defaults(r: Reader, info: StateInfo) -> None:
+    if r.flag("time to live"):
+        read_value(r)
+    if r.flag("default value") and info.value is not None:
+        try:
+            _, r.pos = codec(info.value).read(r.data, r.pos)
+        except (HiddenValue, *BROKEN):
+            r.pos = r.end - 3
+
+
+def _key_snapshot(metas: list[KeyedMeta], infos: dict[int, StateInfo]) -> Snapshot | None:
+    for meta in metas:
+        if meta.key is not None:
+            return meta.key
+    for info in infos.values():
+        if info.kind is Kind.PRIORITY_QUEUE and info.value is not None and info.value.kind == "timer":
+            return info.value.nested[0]
+    return None
+
+
+def guess_key(found: list[Change], infos: dict[int, StateInfo], max_parallelism: int) -> Codec | None:
+    """The one usual key type with which all changes read to their ends and all keys hash to their groups."""
+    keyed = [c for c in found if c.group >= 0 and c.data and c.data[0] != METADATA]
+    keyed = [c for c in keyed if len(c.data) >= 3 and _kind(infos, c) is Kind.KEY_VALUE]
+    believed: list[Codec] = []
+    for kind in (*_GUESSES, "row"):
+        key = plain(kind) if kind != "row" else _binary_row(max_parallelism)
+        assert key is not None
+        check = key if kind == "row" else GroupOf(max_parallelism)(key)
+        tables = {number: Table(number, info, check) for number, info in infos.items()}
+        distinct: set[bytes] = set()
+        try:
+            for change in keyed:
+                table = tables[number_of(change.data)]
+                group, end = check.read(change.data, 3)
+                if group != change.group:
+                    raise ValueError("another key group")
+                distinct.add(change.data[3:end])
+                read_operand(table, change.data[0], change.data, end)
+        except HiddenValue:
+            pass
+        except (KeyError, *BROKEN):
+            continue
+        if distinct and max_parallelism ** -len(distinct) < _UNLIKELY:
+            believed.append(key)
+    if len(believed) != 1:
+        return None
+    return _shown_row() if believed[0].kind == "row" else believed[0]
+
+
+def _kind(infos: dict[int, StateInfo], change: Change) -> Kind | None:
+    info = infos.get(number_of(change.data))
+    return info.kind if info is not None else None
+
+
+def _binary_row(max_parallelism: int) -> Codec:
+    """Reads the key group of a binary row, whatever its fields."""
+    blob = _blob()
+
+    def read(buf: bytes, pos: int) -> tuple[Any, int]:
+        value, end = blob.read(buf, pos)
+        if value.length < 16 or value.length % 8:
+            raise ValueError("no binary row")
+        return group_of_hash(words_hash(value.data), max_parallelism), end
+
+    return Codec("row", read, "int32")
+
+
+def _blob() -> Codec:
+    return codec(Snapshot("binaryrow", "", 0))
+
+
+def _shown_row() -> Codec:
+    inner = _blob().read
+
+    def read(buf: bytes, pos: int) -> tuple[Any, int]:
+        value, end = inner(buf, pos)
+        return value.data, end
+
+    return Codec("bytes", read, "binary")
+
+
+# -- reading ----------------------------------------------------------------------------------------------
+
+
+def read(
+    blocks: Iterator[Block],
+    metas: list[KeyedMeta],
+    found: list[Change],
+    max_parallelism: int,
+    states: Collection[str] | None,
+    groups: range | None,
+    types: Types | None,
+    key: Callable[[Codec], Codec] | None,
+    kryo: int,
+) -> Iterator[Block]:
+    """State by state, each by key group, after the last change.
+
+    blocks, metas: of what was materialised, and its descriptions; found: the changes since, in their order.
+    With `key` (a check of keys) nothing is applied: a block for what was materialised, then one for each change.
+    """
+    if groups is not None:
+        found = [change for change in found if change.group in groups or change.group < 0]
+    described = describe(found, kryo)
+    infos = dict(described.infos)
+    snapshot = _key_snapshot(metas, infos)
+    known = codec(snapshot) if snapshot is not None else guess_key(found, infos, max_parallelism)
+    own = known or opaque("a key whose serializer is not stored")
+    path = found[0].path if found else ""
+    meta = KeyedMeta(False, snapshot, tuple(infos[number] for number in sorted(infos)), 0)
+    state = KeyedState(meta, path, max_parallelism, types, key(own) if key is not None else own)
+    tables = dict(zip(sorted(infos), state.tables, strict=True))
+    if key is not None:
+        yield from blocks
+        yield from _checked(found, tables, state)
+        return
+    yield from Replay(tables, states).run(blocks, found, described.lost)
+
+
+def _checked(found: list[Change], tables: dict[int, Table], state: KeyedState) -> Iterator[Block]:
+    """A block for every change, with the key group that its key hashes to."""
+    for change in found:
+        if change.group < 0:
+            continue
+        table, block, data = None, None, change.data
+        try:
+            table = tables[number_of(data)]
+            block = table.block(change.group)
+            if table.timers:
+                for at, timer_key, namespace in timers(table, data):
+                    block.keys.append(timer_key)
+                    block.namespaces.append(namespace)
+                    block.values.append(at)
+            else:
+                row_key, pos = table.key.read(data, 3)
+                namespace, operand = read_operand(table, data[0], data, pos)
+                block.keys.append(row_key)
+                block.namespaces.append(namespace)
+                block.values.append(operand)
+                if block.user_keys is not None:
+                    block.user_keys.append(None)
+        except HiddenValue as hidden:
+            assert block is not None
+            block.hidden = Hidden(hidden.name, 1, len(data))
+        except (KeyError, *BROKEN) as error:
+            block = block or Block(next(iter(tables.values()), unknown_table()), change.group)
+            block.problem = state.damaged(f"key group {change.group}: a change that cannot be read: {error}")
+        yield block

@@ -1,0 +1,121 @@
+"""Keyed state as rows, whatever its layout: blocks of one state and one key group at a time.
+
+`read_blocks` takes a handle and the streams and yields blocks, lazily, key group by key group (RocksDB: state by
+state).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+from formats.flink.bytes import Reader
+from formats.flink.files.streams import Streams, read_stream
+from formats.flink.metadata.handles import (
+    ChangelogHandle,
+    FileChangelogHandle,
+    IncrementalHandle,
+    InMemoryChangelogHandle,
+    KeyedHandle,
+    KeyGroupsHandle,
+    StreamHandle,
+)
+from formats.flink.state import changelog, keyed_canonical, keyed_heap, rocksdb
+from formats.flink.state.changes import changes
+from formats.flink.state.keyed_tables import Block, KeyedState, Types
+from formats.flink.state.meta import KeyedMeta, read_keyed_meta
+from formats.flink.types.codecs import codec
+from formats.flink.types.values import Codec, opaque
+
+
+def _described(stream: StreamHandle | None, streams: Streams, length: int | None = None) -> tuple[KeyedMeta, str]:
+    """The prefix of a stream, and what messages call the stream."""
+    data = read_stream(streams, stream, 0, length)
+    path = streams.name(stream) if stream is not None else ""
+    reader = Reader(data, path)
+    reader.kryo = streams.kryo
+    return read_keyed_meta(reader), path
+
+
+def _first_offset(handle: KeyGroupsHandle) -> int | None:
+    """Where the first key group lies; None if all are empty."""
+    return min((offset for offset in handle.offsets if offset), default=None)
+
+
+def keyed_meta(handle: KeyedHandle, streams: Streams) -> KeyedMeta | None:
+    """The states that a handle holds; None for one without a description of its own (changes alone)."""
+    match handle:
+        case KeyGroupsHandle():
+            return _described(handle.stream, streams, _first_offset(handle))[0]
+        case IncrementalHandle():
+            return _described(handle.meta, streams)[0]
+        case ChangelogHandle():
+            metas = [keyed_meta(part, streams) for part in handle.materialized if part is not None]
+            return next((meta for meta in metas if meta is not None), None)
+        case InMemoryChangelogHandle() | FileChangelogHandle():
+            return None
+
+
+def read_blocks(
+    handle: KeyedHandle,
+    streams: Streams,
+    max_parallelism: int,
+    *,
+    states: Collection[str] | None = None,
+    groups: range | None = None,
+    types: Types | None = None,
+    key: Callable[[Codec], Codec] | None = None,
+) -> Iterator[Block]:
+    """The rows of a keyed handle.
+
+    states, groups: only these; types: see KeyedState; key: put around the key's codec (to check keys). A problem of
+    one key group stands in its block; what makes all unreadable is raised: Damaged, NotFound, UnsupportedVersion.
+    """
+    for block in _blocks(handle, streams, max_parallelism, states, groups, types, key):
+        if states is None or block.table.name in states:
+            yield block
+        elif block.problem is not None and block.ends:  # it may have cost rows of the states that are asked for
+            yield Block(block.table, block.group, problem=block.problem, ends=True)
+
+
+def _blocks(
+    handle: KeyedHandle,
+    streams: Streams,
+    max_parallelism: int,
+    states: Collection[str] | None,
+    groups: range | None,
+    types: Types | None,
+    key: Callable[[Codec], Codec] | None,
+) -> Iterator[Block]:
+    match handle:
+        case KeyGroupsHandle():
+            meta, path = _described(handle.stream, streams, _first_offset(handle))
+            state = _state(meta, path, max_parallelism, types, key)
+            layout = keyed_canonical if keyed_canonical.is_canonical(handle, streams, meta) else keyed_heap
+            yield from layout.read(handle, streams, state, states, groups)
+        case IncrementalHandle():
+            meta, path = _described(handle.meta, streams)
+            state = _state(meta, path, max_parallelism, types, key)
+            yield from rocksdb.read(handle, streams, state, states, groups)
+        case _:
+            found = list(changes(handle, streams))
+            base = [part for part in handle.materialized if part] if isinstance(handle, ChangelogHandle) else []
+            metas = [said for part in base if (said := keyed_meta(part, streams)) is not None]
+            blocks = (
+                block
+                for part in base
+                for block in read_blocks(
+                    part, streams, max_parallelism, states=states, groups=groups, types=types, key=key
+                )
+            )
+            yield from changelog.read(blocks, metas, found, max_parallelism, states, groups, types, key, streams.kryo)
+
+
+def _state(
+    meta: KeyedMeta,
+    path: str,
+    max_parallelism: int,
+    types: Types | None,
+    key: Callable[[Codec], Codec] | None,
+) -> KeyedState:
+    own = codec(meta.key) if meta.key is not None else opaque(meta.unknown_key or "?")
+    return KeyedState(meta, path, max_parallelism, types, key(own) if key is not None else None)

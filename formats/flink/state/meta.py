@@ -1,0 +1,232 @@
+"""What stands before state: which states there are, of which kind, with which serializers.
+
+Keyed: `i32 6 | u8 compressed | snapshot of the key serializer | i16 n | n x info`. Operator state: `i32 6 |
+u8 compressed | i16 n | n x info | i16 m | m x info` (broadcast). An info is `UTF name | i32 kind | i32 n x (UTF, UTF)
+options | i32 n x (UTF role, snapshot)`.
+
+A snapshot of a class that is not known has no end. The reader then looks for what the next info must look like, so that
+the names and serializers of later states are found all the same; the state itself is opaque.
+
+Source: `KeyedBackendSerializationProxy`, `OperatorBackendSerializationProxy`, `StateMetaInfoSnapshotReadersWriters`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+from formats.errors import UnsupportedVersion
+from formats.flink.bytes import Reader, decode_utf
+from formats.flink.types.serializers import Snapshot, Unknown, read_snapshot
+
+VERSION: Final = 6
+_ROLES: Final = frozenset({"VALUE_SERIALIZER", "NAMESPACE_SERIALIZER", "KEY_SERIALIZER"})
+
+
+class Kind(IntEnum):
+    """What sort of state an info describes."""
+
+    KEY_VALUE = 0
+    OPERATOR = 1
+    BROADCAST = 2
+    PRIORITY_QUEUE = 3
+
+
+class StateInfo(msgspec.Struct, frozen=True):
+    """One state. type: `VALUE`, `LIST`, `MAP`, `REDUCING`, `AGGREGATING` of keyed state; mode: of operator state;
+    value, namespace, key: serializers (key: of broadcast state); unknown: a snapshot class that could not be read."""
+
+    name: str
+    kind: Kind
+    type: str | None = None
+    mode: str | None = None
+    value: Snapshot | None = None
+    namespace: Snapshot | None = None
+    key: Snapshot | None = None
+    unknown: str | None = None
+
+    @property
+    def word(self) -> str:
+        """The kind in one word: `value`, `list`, `map`, ..., `timers`, `union`, `broadcast`."""
+        if self.kind is Kind.PRIORITY_QUEUE:
+            return "timers"
+        if self.kind is Kind.BROADCAST:
+            return "broadcast"
+        if self.kind is Kind.OPERATOR:
+            return "union" if self.mode == "UNION" else "list"
+        return (self.type or "value").lower()
+
+
+class KeyedMeta(msgspec.Struct, frozen=True):
+    """The prefix of keyed state. key: its serializer, None if it is not known (`unknown_key`); size: bytes of the
+    prefix, None where an unknown serializer stands last and hides the end."""
+
+    compressed: bool
+    key: Snapshot | None
+    states: tuple[StateInfo, ...]
+    size: int | None
+    unknown_key: str | None = None
+
+
+class OperatorMeta(msgspec.Struct, frozen=True):
+    """The prefix of operator state."""
+
+    compressed: bool
+    states: tuple[StateInfo, ...]
+    broadcast: tuple[StateInfo, ...]
+    size: int | None
+
+
+def _version(reader: Reader, what: str) -> None:
+    at = reader.pos
+    version = reader.i32(f"{what} version")
+    if 1 <= version < VERSION:
+        raise UnsupportedVersion(
+            f"{what} of version {version} (Flink before 1.7), this program reads {VERSION}",
+            path=reader.path,
+            hint="restore it with Flink 1.7 to 1.16 and take a new savepoint",
+        )
+    if version != VERSION:
+        if 0 < version < 100:
+            raise UnsupportedVersion(f"{what} of version {version}, this program reads {VERSION}", path=reader.path)
+        reader.fail(f"{what}: version {version}, expected {VERSION}", "version", at)
+
+
+def read_keyed_meta(reader: Reader) -> KeyedMeta:
+    """The prefix of a keyed stream, or the meta stream of a RocksDB handle; Damaged, UnsupportedVersion."""
+    _version(reader, "keyed state")
+    compressed = reader.flag("compressed")
+    key, unknown = None, None
+    try:
+        key = read_snapshot(reader)
+    except Unknown as error:
+        unknown = error.name
+        at = _next_info(reader, error.pos)
+        if at is None:
+            return KeyedMeta(compressed, None, (), None, unknown)
+        reader.pos = at - 2
+    states, size = _infos(reader, "states")
+    return KeyedMeta(compressed, key, states, size, unknown)
+
+
+def read_operator_meta(reader: Reader) -> OperatorMeta:
+    """The prefix of an operator-state stream; Damaged, UnsupportedVersion."""
+    _version(reader, "operator state")
+    compressed = reader.flag("compressed")
+    states, size = _infos(reader, "states")
+    if size is None:
+        return OperatorMeta(compressed, states, (), None)
+    broadcast, size = _infos(reader, "broadcast states")
+    return OperatorMeta(compressed, states, broadcast, size)
+
+
+def _infos(reader: Reader, what: str) -> tuple[tuple[StateInfo, ...], int | None]:
+    """`i16 n | n x info`, and where they end; None for the end if the last ones are lost behind an unknown class."""
+    at = reader.pos
+    n = reader.u16(what)
+    if n * 10 > reader.left:
+        reader.fail(f"{n} {what} in {reader.left} bytes", what, at)
+    found: list[StateInfo] = []
+    for i in range(n):
+        reader.place.append(f"state {i + 1} of {n}")
+        info, lost = read_info(reader)
+        reader.place.pop()
+        found.append(info)
+        if lost is not None:
+            following = _next_info(reader, lost)
+            if i + 1 == n or following is None:
+                return tuple(found), None
+            reader.pos = following
+    return tuple(found), reader.pos
+
+
+def read_info(reader: Reader) -> tuple[StateInfo, int | None]:
+    """One info; where an unknown class begins in it, if one does. The reader's last place is that of the state."""
+    name = reader.utf("state name")
+    reader.place[-1] = f"state {name!r}"
+    at = reader.pos
+    number = reader.i32("kind of state")
+    if not 0 <= number <= 3:
+        reader.fail(f"kind of state {number}, expected 0 to 3", "kind of state", at)
+    options = {}
+    for _ in range(reader.count(4, "options")):
+        option = reader.utf("option")
+        options[option] = reader.utf("option value")
+    serializers: dict[str, Snapshot] = {}
+    unknown, lost = None, None
+    for _ in range(reader.count(8, "serializers")):
+        role = reader.utf("serializer role")
+        try:
+            serializers[role] = read_snapshot(reader)
+        except Unknown as error:
+            unknown, lost = error.name, error.pos
+            if not _next_role(reader, serializers, role, lost):
+                break
+            lost = None
+    info = StateInfo(
+        name,
+        Kind(number),
+        options.get("KEYED_STATE_TYPE"),
+        options.get("OPERATOR_STATE_DISTRIBUTION_MODE"),
+        serializers.get("VALUE_SERIALIZER"),
+        serializers.get("NAMESPACE_SERIALIZER"),
+        serializers.get("KEY_SERIALIZER"),
+        unknown,
+    )
+    return info, lost
+
+
+def _next_role(reader: Reader, known: dict[str, Snapshot], role: str, start: int) -> bool:
+    """Go on with the next serializer of the same state, if one with a role and a snapshot is found before the next."""
+    end = _next_info(reader, start)
+    for other in _ROLES - known.keys() - {role}:
+        text = other.encode()
+        mark = len(text).to_bytes(2, "big") + text + (2).to_bytes(4, "big")
+        at = reader.data.find(mark, start, reader.end if end is None else end)
+        if at >= 0:
+            reader.pos = at
+            return True
+    return False
+
+
+def _next_info(reader: Reader, start: int) -> int | None:
+    """Where the next state's info begins: its name must have the length that stands before it."""
+    found = []
+    for mark, before in _MARKS:
+        at = reader.data.find(mark, start, reader.end)
+        while at >= 0:
+            begin = _name_before(reader.data, start, at)
+            if begin is not None:
+                found.append(begin)
+                break
+            at = reader.data.find(mark, at + before, reader.end)
+    return min(found, default=None)
+
+
+def _utf(text: str) -> bytes:
+    return len(text).to_bytes(2, "big") + text.encode()
+
+
+_MARKS: Final = (
+    (b"\0\0\0\0\0\0\0\1" + _utf("KEYED_STATE_TYPE"), 1),
+    (b"\0\0\0\1\0\0\0\1" + _utf("OPERATOR_STATE_DISTRIBUTION_MODE"), 1),
+    (b"\0\0\0\2\0\0\0\1" + _utf("OPERATOR_STATE_DISTRIBUTION_MODE"), 1),
+    (b"\0\0\0\3\0\0\0\0\0\0\0\1" + _utf("VALUE_SERIALIZER"), 1),
+)
+"""What follows the name of a state: kind, number of options, the first option or serializer."""
+
+
+def _name_before(data: bytes, start: int, end: int) -> int | None:
+    """Where a `UTF name` that ends at `end` begins."""
+    for length in range(1, min(end - start - 2, 4096) + 1):
+        at = end - length - 2
+        if data[at] << 8 | data[at + 1] == length:
+            try:
+                name = decode_utf(data[at + 2 : end])
+            except UnicodeError:
+                continue
+            if name.isprintable():
+                return at
+    return None

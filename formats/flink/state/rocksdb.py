@@ -1,0 +1,186 @@
+"""Keyed state of RocksDB: the files of a handle, opened by `rocksdict` on a private copy.
+
+Every file is copied under the name that it had in the instance; the copy is opened read-only with those options of its
+OPTIONS file that reading needs (`rocksdb_options`) and is removed afterwards. A column family is a state. Nothing of
+the store itself is written to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+from formats.errors import Damaged, FormatError, NotFound, UnsafePath
+from formats.flink.files.streams import Streams
+from formats.flink.metadata.handles import IncrementalHandle, StreamHandle
+from formats.flink.state import rocksdb_options
+from formats.flink.state.keyed_tables import Block, KeyedState, Table
+from formats.flink.state.pairs import PairReader
+from formats.scratch import scratch
+
+_PIECE: Final = 8 << 20
+_ROWS: Final = 16384
+
+HINT: Final = "pip install 'abscli[flink]' (rocksdict)"
+
+
+class NotOpened(FormatError):
+    """RocksDB does not open an instance for a reason that is no damage: it says nothing of the bytes."""
+
+
+class Missing(NotOpened):
+    """The package that reads RocksDB is not installed."""
+
+
+def read(
+    handle: IncrementalHandle,
+    streams: Streams,
+    state: KeyedState,
+    states: Collection[str] | None,
+    groups: range | None,
+) -> Iterator[Block]:
+    """Blocks state by state, each in the order of its keys: a new block at each key group and every 16384 rows."""
+    own = range(handle.first, handle.first + handle.count)
+    wanted = own if groups is None else range(max(own.start, groups.start), min(own.stop, groups.stop))
+    tables = [table for table in state.tables if states is None or table.name in states]
+    with tempfile.TemporaryDirectory(prefix="rocksdb-", dir=scratch()) as folder:
+        copy_files(handle, streams, folder)
+        merging = rocksdb_options.prepare(folder, state.path)
+        with _opened(folder, state.path) as families:
+            for table in tables:
+                if table.name not in families:
+                    yield _lost(table, wanted, state, "RocksDB has no such column family")
+                elif table.is_list and table.name not in merging:
+                    yield _lost(table, wanted, state, "its options have lost the merge operator of lists")
+                else:
+                    yield from _family(families[table.name], table, state, wanted)
+
+
+def _lost(table: Table, groups: range, state: KeyedState, said: str) -> Block:
+    block = table.block(groups.start)
+    block.problem = state.damaged(f"state {table.name!r}: {said}")
+    return block
+
+
+def copy_files(handle: IncrementalHandle, streams: Streams, folder: str) -> None:
+    """Every file of the handle under the name that it had; NotFound, Damaged (shorter than it should be, or CURRENT
+    names no file of it)."""
+    seen = set()
+    for file in (*handle.shared, *handle.private):
+        if os.path.basename(file.name) != file.name or file.name in ("", ".", "..") or "\0" in file.name:
+            raise UnsafePath(f"a file called {file.name!r} in a RocksDB instance", path=handle.backend)
+        if file.name in seen:
+            raise Damaged(f"two files called {file.name!r} in one RocksDB instance", path=handle.backend)
+        seen.add(file.name)
+        if file.stream is None:
+            raise Damaged(f"file {file.name} of RocksDB without a stream", path=handle.backend)
+        with open(os.path.join(folder, file.name), "xb") as target:
+            for piece in _pieces(file.stream, streams, file.name):
+                target.write(piece)
+    _check_current(folder, handle.backend)
+    if not any(name.startswith("OPTIONS-") for name in seen):
+        raise NotFound(
+            "no OPTIONS file among the files of RocksDB: without it list state would read as empty", path=handle.backend
+        )
+
+
+def _check_current(folder: str, path: str) -> None:
+    """Damaged if CURRENT names a manifest that is not in the copy: RocksDB would open whatever path stands there."""
+    current = os.path.join(folder, "CURRENT")
+    if not os.path.exists(current):
+        return
+    with open(current, "rb") as file:
+        manifest = file.read(256).rstrip(b"\n").decode("utf-8", "backslashreplace")
+    if not (re.fullmatch(r"MANIFEST-\d+", manifest) and os.path.exists(os.path.join(folder, manifest))):
+        raise Damaged(f"CURRENT of RocksDB names {manifest!r}, which is not among its files", path=path)
+
+
+def _pieces(stream: StreamHandle, streams: Streams, name: str) -> Iterator[bytes]:
+    at, size = 0, stream.size
+    while at < size:
+        piece = streams.read(stream, at, min(_PIECE, size - at))
+        if not piece:
+            said = f"{name} ends too early: {size} bytes are needed, {at} are there"
+            raise Damaged(said, path=streams.name(stream))
+        yield piece
+        at += len(piece)
+
+
+@contextlib.contextmanager
+def _opened(folder: str, path: str) -> Iterator[dict[str, Any]]:
+    """The column families of a copy, by name; Damaged, NotOpened."""
+    try:
+        from rocksdict import AccessType, Options, Rdict
+    except ImportError:
+        raise Missing("state of RocksDB needs the package rocksdict", path=path, hint=HINT) from None
+    try:
+        options, families = Options.load_latest(folder)
+        database = Rdict(folder, options, column_families=families, access_type=AccessType.read_only())
+    except Exception as error:
+        raise _refused(_said(error, folder), path) from None
+    opened: dict[str, Any] = {}
+    try:
+        live = {str(file["name"]).lstrip("/") for file in database.live_files()}
+        there = {name for name in os.listdir(folder) if name.endswith(".sst")}
+        if live != there:
+            said = ", ".join(sorted(live ^ there)[:5])
+            raise Damaged(f"RocksDB's MANIFEST does not name the files that the handle has: {said}", path=path)
+        for name in families:
+            opened[name] = database if name == "default" else database.get_column_family(name)
+        yield opened
+    finally:
+        for name, family in opened.items():
+            if name != "default":
+                family.close()
+        database.close()
+
+
+def _refused(message: str, path: str) -> FormatError:
+    """What RocksDB's refusal means: only what it says of the files' own bytes is damage. An option or a format that it
+    does not know, or a file of the old machine that it misses, is not."""
+    lost = message.startswith("IO error") and "No such file" in message and not re.search(r": /", message)
+    if (message.startswith("Corruption") and "newer version" not in message) or lost:
+        return Damaged(f"RocksDB does not open it: {message}", path=path)
+    hint = "a canonical savepoint, or a newer rocksdict, can be read"
+    return NotOpened(f"RocksDB does not open it, which need not be damage: {message}", path=path, hint=hint)
+
+
+def _said(error: Exception, folder: str) -> str:
+    """An error of RocksDB without the path of the copy."""
+    return str(error).replace(folder + os.sep, "").replace(folder, "")
+
+
+def _family(family: Any, table: Table, state: KeyedState, groups: range) -> Iterator[Block]:
+    reader = PairReader(table, state)
+    rows = family.iter()
+    if not groups:
+        return
+    rows.seek(groups.start.to_bytes(reader.prefix, "big"))
+    block: Block | None = None
+    while rows.valid():
+        key, value = rows.key(), rows.value()
+        if not isinstance(key, bytes) or not isinstance(value, bytes):
+            state.fail(f"state {table.name!r}: RocksDB was not opened in raw mode")
+        group = reader.group(key)
+        if group not in groups:
+            break
+        if block is None or block.group != group or len(block.keys) >= _ROWS:
+            if block is not None:
+                yield block
+            block = table.block(group)
+        problem = reader.add(block, key, value)
+        if problem is not None and block.problem is None:
+            block.problem = state.damaged(f"{problem} (key group {group})")
+        rows.next()
+    if block is not None:
+        yield block
+    try:
+        rows.status()
+    except Exception as error:  # a block whose checksum does not hold ends the iteration, and only this says so
+        lost = table.block(block.group if block is not None else groups.start)
+        lost.problem = state.damaged(f"state {table.name!r}: RocksDB stops: {error}")
+        yield lost

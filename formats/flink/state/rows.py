@@ -1,0 +1,296 @@
+"""The states of one operator: which there are, and their rows as record batches.
+
+Between the layouts (`keyed`, `operator_state`) and the store: all subtasks of an operator, one state after the other.
+Nothing here knows of directories; `streams` opens what handles name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from formats.errors import FormatError, NotFound
+from formats.flink.files.streams import Streams
+from formats.flink.metadata.handles import ChangelogHandle, KeyedHandle, Mode, OperatorState, key_groups, state_size
+from formats.flink.state.columns import keyed_batches, keyed_columns, operator_batch
+from formats.flink.state.keyed import keyed_meta, read_blocks
+from formats.flink.state.keyed_tables import Hidden, KeyedState, Table, Types
+from formats.flink.state.meta import KeyedMeta, StateInfo
+from formats.flink.state.operator import OperatorRows, operator_meta, read_operator_state
+from formats.flink.types.kryo.values import MAY_HIDE
+from formats.flink.types.serializers import Snapshot, describe
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OPERATOR_WORDS: Final = {Mode.SPLIT_DISTRIBUTE: "list", Mode.UNION: "union", Mode.BROADCAST: "broadcast"}
+WHOLE: Final = "keyed state"
+"""What keyed state is called of which not even the names can be read."""
+
+
+@dataclass(slots=True)
+class StateSummary:
+    """One state of an operator over all of its subtasks.
+
+    name: None for what cannot be told apart. kind: `value`, `list`, `map`, `reducing`, `aggregating`, `timers`; of
+    operator state `list`, `union`, `broadcast`. keyed: whether it is keyed state. key: its key columns; identity: those
+    that tell its rows apart, none where only whole rows do. rows, bytes
+    (uncompressed, as the layout has them): None unless they were counted and all are known. opaque: what cannot be
+    read of it and why, in words. problem: why rows are missing. serializers: as plain values.
+    """
+
+    name: str | None
+    kind: str
+    keyed: bool
+    key: tuple[str, ...] = ()
+    identity: tuple[str, ...] = ()
+    rows: int | None = None
+    bytes: int | None = None
+    opaque: str | None = None
+    problem: FormatError | None = None
+    serializers: dict[str, Any] = field(default_factory=dict)
+
+
+def summaries(
+    operator: OperatorState, streams: Streams, *, count: bool = False, types: Types | None = None
+) -> list[StateSummary]:
+    """The states of an operator, keyed ones first.
+
+    count: read all rows, to know how many there are, their bytes, and how much is hidden; else only what stands before
+    the rows is read. Never raises for damaged state: `problem` says it.
+    """
+    found: dict[tuple[bool, str | None], StateSummary] = {}
+    hidden: dict[str, list[Hidden]] = {}
+    for subtask in operator.subtasks:
+        if subtask.managed_keyed is not None:
+            _keyed(found, hidden, operator, subtask.managed_keyed, streams, count, types)
+        if subtask.raw_keyed is not None:
+            _raw(found, subtask.raw_keyed)
+    for name, lost in hidden.items():
+        row = found.get((True, name))
+        if row is not None:
+            row.opaque = _words(lost)
+            behind = {other for part in lost for other in part.states}
+            for other in behind:
+                if (True, other) in found and other not in hidden:
+                    found[True, other].opaque = f"some lies behind values of {lost[0].name}, which have no length"
+                    found[True, other].rows = None
+    for subtask in operator.subtasks:
+        if subtask.managed_operator is not None:
+            _operator(found, subtask.managed_operator, streams, count, types)
+    return list(found.values())
+
+
+def _keyed(
+    found: dict[tuple[bool, str | None], StateSummary],
+    hidden: dict[str, list[Hidden]],
+    operator: OperatorState,
+    handle: KeyedHandle,
+    streams: Streams,
+    count: bool,
+    types: Types | None,
+) -> None:
+    try:
+        meta = keyed_meta(handle, streams)
+        if meta is not None:
+            state = KeyedState(meta, "", operator.max_parallelism, types)
+            for table in state.tables:
+                _table(found, table, meta)
+        if count or isinstance(handle, ChangelogHandle):
+            _counted(found, hidden, operator, handle, streams, count, types)
+    except FormatError as error:
+        row = found.setdefault((True, None), StateSummary(None, "keyed", True, opaque=error.message))
+        row.problem = row.problem or error
+        row.bytes = (row.bytes or 0) + state_size(handle)
+
+
+def _table(found: dict[tuple[bool, str | None], StateSummary], table: Table, meta: KeyedMeta | None) -> StateSummary:
+    info = table.info
+    row = found.get((True, info.name))
+    if row is None:
+        columns = keyed_columns(table)
+        key = tuple(column.name for column in columns if column.source == "keys")
+        own = tuple(column.name for column in columns if table.timers or column.source != "values")
+        row = StateSummary(info.name, info.word, True, key, own, opaque=_static(table))
+        row.serializers = serializers(info, meta.key if meta is not None else None)
+        found[True, info.name] = row
+    return row
+
+
+def serializers(info: StateInfo, key: Snapshot | None) -> dict[str, Any]:
+    """What a state is made of, as plain values."""
+    named = {"key": info.key or key, "namespace": info.namespace, "value": info.value}
+    out: dict[str, Any] = {role: describe(part) for role, part in named.items() if part is not None}
+    if info.unknown is not None:
+        out["unknown"] = info.unknown
+    return out
+
+
+def _static(table: Table) -> str | None:
+    """What the serializers alone say cannot be read."""
+    if table.info.unknown is not None:
+        return f"serializer {table.info.unknown} is not known"
+    for part, codec in (("keys", table.key), ("namespaces", table.namespace), ("values", table.value)):
+        if codec.hides is not None and codec.hides != MAY_HIDE:
+            every = "" if codec.kind == "opaque" else "some "
+            return f"{every}{part} are of {codec.hides}, which only its class can read"
+    return None
+
+
+def _counted(
+    found: dict[tuple[bool, str | None], StateSummary],
+    hidden: dict[str, list[Hidden]],
+    operator: OperatorState,
+    handle: KeyedHandle,
+    streams: Streams,
+    count: bool,
+    types: Types | None,
+) -> None:
+    for block in read_blocks(handle, streams, operator.max_parallelism, types=types):
+        row = _table(found, block.table, None)
+        if block.problem is not None:
+            row.problem = row.problem or block.problem
+        if not count:
+            continue
+        row.rows = (row.rows or 0) + len(block.keys)
+        row.bytes = (row.bytes or 0) + block.bytes
+        if block.hidden is not None:
+            hidden.setdefault(block.table.name, []).append(block.hidden)
+            if not block.table.is_map:  # whose entries have several rows
+                row.rows += block.hidden.entries or 0
+    if count:
+        for row in found.values():
+            if row.keyed and row.name is not None and row.rows is None and row.problem is None:
+                row.rows, row.bytes = 0, 0
+
+
+def _words(lost: list[Hidden]) -> str:
+    entries = [part.entries for part in lost]
+    known = None not in entries
+    number = f"{sum(part or 0 for part in entries)} entries" if known else "an unknown number of entries"
+    size = sum(part.bytes for part in lost)
+    said = f"{number} of {lost[0].name} in {size} bytes cannot be read"
+    return said + ("; the states behind them were found again" if any(part.resumed for part in lost) else "")
+
+
+def _raw(found: dict[tuple[bool, str | None], StateSummary], handle: KeyedHandle) -> None:
+    row = found.setdefault((True, None), StateSummary(None, "raw keyed", True))
+    row.opaque = "raw keyed state has a format of its operator's own"
+    row.bytes = (row.bytes or 0) + state_size(handle)
+
+
+def _operator(
+    found: dict[tuple[bool, str | None], StateSummary],
+    handle: Any,
+    streams: Streams,
+    count: bool,
+    types: Types | None,
+) -> None:
+    for part in handle.states:
+        row = found.setdefault((False, part.name), StateSummary(part.name, OPERATOR_WORDS[part.mode], False))
+        if part.mode is Mode.BROADCAST:
+            row.identity = ("subtask", "map_key")
+        else:
+            row.rows = (row.rows or 0) + len(part.offsets)
+    try:
+        meta = operator_meta(handle, streams)
+        for info in (*meta.states, *meta.broadcast) if meta is not None else ():
+            if (False, info.name) in found:
+                row = found[False, info.name]
+                row.serializers = row.serializers or serializers(info, None)
+                if info.unknown is not None:
+                    row.opaque = f"serializer {info.unknown} is not known"
+        if count:
+            for rows in read_operator_state(handle, streams, types=types):
+                row = found[False, rows.name]
+                row.problem = row.problem or rows.problem
+                if rows.keys is not None:
+                    row.rows = (row.rows or 0) + len(rows.keys)
+                if rows.hidden is not None and row.opaque is None:
+                    row.opaque = f"values are of {rows.hidden}, which only its class can read"
+    except FormatError as error:
+        for part in handle.states:
+            row = found[False, part.name]
+            row.problem = row.problem or error
+
+
+# -- rows -------------------------------------------------------------------------------------------------
+
+
+def batches(
+    operator: OperatorState,
+    streams: Streams,
+    name: str | None,
+    *,
+    types: Types | None = None,
+    groups: Sequence[int] | None = None,
+    path: str | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one state, subtask by subtask, keyed state by key group.
+
+    name: may be left out where the operator has just one state. groups: of keyed state only these key groups. Rows that
+    can be read are given before a problem is raised: NotFound (no such state), Damaged, UnsupportedVersion.
+    """
+    chosen = _known(operator, streams, name)
+    if chosen is None:
+        all_rows = summaries(operator, streams, types=types)
+        unread = next((row.problem for row in all_rows if row.name is None and row.problem is not None), None)
+        named = [row for row in all_rows if row.name is not None]
+        if unread is not None and name not in {row.name for row in named}:
+            raise unread  # what cannot be read may well have it
+        chosen = _choose(named, name, operator, path)
+    subtasks = sorted(operator.subtasks, key=lambda subtask: subtask.index)
+    if chosen.keyed:
+        states = {chosen.name or ""}
+        for subtask in subtasks:
+            keyed = subtask.managed_keyed
+            if keyed is None:
+                continue
+            own = key_groups(keyed)
+            for part in [None] if groups is None else [range(n, n + 1) for n in groups if n in own]:
+                yield from keyed_batches(
+                    read_blocks(keyed, streams, operator.max_parallelism, states=states, groups=part, types=types)
+                )
+        return
+    for subtask in subtasks:
+        if subtask.managed_operator is None or chosen.name is None:
+            continue
+        for rows in read_operator_state(subtask.managed_operator, streams, names=frozenset({chosen.name}), types=types):
+            if rows.values:
+                yield operator_batch(subtask.index, rows)
+            if rows.problem is not None:
+                raise rows.problem
+
+
+def tables(operator: OperatorState, streams: Streams, types: Types | None = None) -> Iterator[Table]:
+    """The keyed states as each subtask describes them; nothing of what cannot be read."""
+    for subtask in operator.subtasks:
+        with suppress(FormatError):
+            meta = keyed_meta(subtask.managed_keyed, streams) if subtask.managed_keyed is not None else None
+            if meta is not None:
+                yield from KeyedState(meta, "", operator.max_parallelism, types).tables
+
+
+def _known(operator: OperatorState, streams: Streams, name: str | None) -> StateSummary | None:
+    """A keyed state that the first subtasks know, so that not all need to be asked."""
+    if any(part.name == name for s in operator.subtasks if s.managed_operator for part in s.managed_operator.states):
+        return None
+    found = next((table for table in tables(operator, streams) if table.name == name), None)
+    return StateSummary(found.name, found.info.word, True) if found is not None else None
+
+
+def _choose(states: list[StateSummary], name: str | None, operator: OperatorState, path: str | None) -> StateSummary:
+    have = ", ".join(sorted({row.name or "" for row in states})) or "none"
+    if name is None:
+        if len(states) == 1:
+            return states[0]
+        raise NotFound(f"operator {operator.uid or operator.id} has {len(states)} states: {have}", path=path)
+    for row in states:
+        if row.name == name:
+            return row
+    raise NotFound(f"operator {operator.uid or operator.id} has no state {name!r}; it has {have}", path=path)
+
+
+__all__ = ["OperatorRows", "StateSummary", "batches", "serializers", "summaries", "tables"]

@@ -1,0 +1,142 @@
+"""The job graph as the user wrote it: a checked, frozen model (reading it from YAML is `formats.job.file`).
+
+Words: an *operator* has `parallelism` *tasks* (`counts/1`); an *edge* is expanded into *channels* by its partitioning.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class Partition(StrEnum):
+    """How an edge spreads rows over the receiver's tasks."""
+
+    FORWARD = "forward"
+    REBALANCE = "rebalance"
+    BROADCAST = "broadcast"
+    HASH = "hash"
+
+
+class Kind(StrEnum):
+    """What an operator does; `opaque` can be inspected and planned for, not run."""
+
+    SOURCE = "source"
+    MAP = "map"
+    FILTER = "filter"
+    FLAT_MAP = "flat_map"
+    REDUCE = "reduce"
+    DISTINCT = "distinct"
+    PROCESS = "process"
+    JOIN = "join"
+    UNION = "union"
+    SINK = "sink"
+    OPAQUE = "opaque"
+
+
+ROW_WISE = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.UNION})
+KEYED = frozenset({Kind.REDUCE, Kind.DISTINCT, Kind.PROCESS, Kind.JOIN})
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """One edge; `key` are the columns of a `hash` edge, empty otherwise."""
+
+    source: str
+    target: str
+    partition: Partition
+    key: tuple[str, ...] = ()
+    replayable: bool = False
+
+
+class Aggregate(msgspec.Struct, frozen=True):
+    """One named output of a `reduce`: function `count`, `sum`, `min` or `max` over `column` (`*` for count)."""
+
+    name: str
+    function: str
+    column: str
+
+
+class Operator(msgspec.Struct, frozen=True):
+    """One operator. Exactly the fields of its kind are set.
+
+    function: `module:name` or a built-in's name (map, filter, flat_map, process, join);
+    key: columns of `reduce`, `distinct`, keyed `process` and `join`; aggregates, emit: of `reduce`
+    (emit: `epoch`, `record` or `batch`); connector: the mapping under `source` or `sink`, with its `type`.
+    """
+
+    id: str
+    kind: Kind
+    parallelism: int
+    max_parallelism: int
+    function: str | None = None
+    key: tuple[str, ...] = ()
+    aggregates: tuple[Aggregate, ...] = ()
+    emit: str | None = None
+    connector: dict[str, Any] | None = None
+    deterministic: bool = True
+    ordered_output: bool = False
+    name: str | None = None  # a display name, where a foreign format has one
+
+    @property
+    def stateful(self) -> bool | None:
+        """Whether it keeps keyed state; None (unknown) for opaque operators."""
+        if self.kind is Kind.OPAQUE:
+            return None
+        if self.kind is Kind.PROCESS:
+            return True
+        return self.kind in KEYED
+
+
+class Topology(msgspec.Struct, frozen=True):
+    """A job graph that holds: ids are unique, edges name known operators, every operator is reached.
+
+    operators: in declared order; edges: by target in declared order, then in the order of its `from`.
+    """
+
+    job: str
+    operators: tuple[Operator, ...]
+    edges: tuple[Edge, ...]
+    version: int = 1
+
+    def operator(self, id: str) -> Operator:
+        """The operator called `id`; KeyError if there is none (linear; build a dict for hot paths)."""
+        for op in self.operators:
+            if op.id == id:
+                return op
+        raise KeyError(id)
+
+
+MAX_TASKS, MAX_CHANNELS = 200_000, 2_000_000
+"""Of a job whose snapshots are kept in a store: every one of them stands in the facts of every epoch, and has to fit
+into memory when these are read. (Planning from a graph alone has no such bound.)"""
+
+
+def size_of(topology: Topology) -> tuple[int, int]:
+    """How many tasks and how many channels a job graph has."""
+    width = {op.id: op.parallelism for op in topology.operators}
+    channels = sum(
+        width[e.source] * (1 if e.partition is Partition.FORWARD else width[e.target]) for e in topology.edges
+    )
+    return sum(width.values()), channels
+
+
+def canonical(topology: Topology) -> bytes:
+    """The bytes that stand for a topology wherever it is stored or digested: JSON, keys sorted, no spaces."""
+    return msgspec.json.encode(topology, order="sorted")
+
+
+def task_name(operator: str, index: int) -> str:
+    """`counts/1`: subtask `index` (from 0) of `operator`."""
+    return f"{operator}/{index}"
+
+
+def channel_name(sender: str, receiver: str) -> str:
+    """`words/0->counts/1` from two task names."""
+    return f"{sender}->{receiver}"
+
+
+def key_group_range(index: int, parallelism: int, max_parallelism: int) -> range:
+    """The key groups that subtask `index` owns: as even as can be, in one piece, in the subtasks' order."""
+    return range(-(-index * max_parallelism // parallelism), -(-(index + 1) * max_parallelism // parallelism))

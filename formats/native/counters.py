@@ -1,0 +1,155 @@
+"""The channels of an epoch with their counters, from the parts of its tasks: by name, or summed by edge."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from itertools import chain, repeat
+from typing import overload
+
+from formats.job.model import Edge, Partition, Topology, channel_name, task_name
+from formats.native.facts import PartFacts
+from formats.view import ChannelFacts, EdgeFacts
+
+
+def neighbours(edge: Edge, index: int, parallelism: int) -> range:
+    """Subtasks on the other side of an edge that subtask `index` has a channel with."""
+    return range(index, index + 1) if edge.partition is Partition.FORWARD else range(parallelism)
+
+
+Parts = Mapping[str, Sequence[PartFacts | None]]
+"""By operator, in the order of the subtasks; None for a task that has no part."""
+
+
+def by_operator(topology: Topology, parts: Sequence[PartFacts]) -> Parts:
+    """Parts of tasks that the job graph does not have are left out."""
+    found: dict[str, Sequence[PartFacts | None]] = {}
+    start, tasks = 0, [part.task for part in parts]
+    for op in topology.operators:  # a complete epoch has them in this order
+        stop = start + op.parallelism
+        if tasks[start:stop] != _tasks(op.id, op.parallelism):
+            return _sorted_out(topology, parts)
+        found[op.id] = parts[start:stop]
+        start = stop
+    return found
+
+
+def _tasks(operator: str, parallelism: int) -> list[str]:
+    """As `task_name` calls them; there may be a hundred thousand."""
+    prefix = task_name(operator, 0)[:-1]
+    return [prefix + str(i) for i in range(parallelism)]
+
+
+def _sorted_out(topology: Topology, parts: Sequence[PartFacts]) -> Parts:
+    found: dict[str, list[PartFacts | None]] = {op.id: [None] * op.parallelism for op in topology.operators}
+    for part in parts:
+        operator, _, subtask = part.task.rpartition("/")
+        mine = found.get(operator)
+        if mine is not None and subtask.isdecimal() and int(subtask) < len(mine):
+            mine[int(subtask)] = part
+    return found
+
+
+def channel_facts(
+    topology: Topology, parts: Parts, back: Container[tuple[str, str]] | None = None
+) -> Iterator[ChannelFacts]:
+    """Counters of every channel, by edge, sender, receiver; unknown where a side has not acked. back: the back edges,
+    as (source, target)."""
+    for edge in topology.edges:
+        yield from _of_edge(edge, parts, None if back is None else (edge.source, edge.target) in back)
+
+
+def _of_edge(edge: Edge, parts: Parts, back: bool | None = None) -> Iterator[ChannelFacts]:
+    senders, receivers = parts[edge.source], parts[edge.target]
+    sources, targets = (_tasks(id, len(parts[id])) for id in (edge.source, edge.target))
+    forward = edge.partition is Partition.FORWARD
+    p, q = (1, 1) if forward else (len(senders), len(receivers))
+    sent = _rows([part.sent.get(edge.target) if part else None for part in senders], q)
+    received = _rows([part.received.get(edge.source) if part else None for part in receivers], p)
+    unlogged = [None if part is None else 0 for part in receivers]
+    logged = {log.channel: log.records for part in receivers if part for log in part.logs}
+    if forward:
+        names = list(map(channel_name, sources, targets))
+    else:
+        ends = [channel_name("", receiver) for receiver in targets]
+        names = [sender + end for sender in sources for end in ends]
+        received = list(zip(*received, strict=True))
+        unlogged *= p
+    return map(
+        ChannelFacts,
+        names,
+        chain.from_iterable(sent),
+        chain.from_iterable(received),
+        map(logged.get, names, unlogged) if logged else unlogged,
+        repeat(back),
+    )
+
+
+def _rows(counts: list[tuple[int, ...] | None], channels: int) -> Sequence[tuple[int | None, ...]]:
+    """A counter a channel; unknown where there is none."""
+    known = [row for row in counts if row is not None]
+    if len(known) == len(counts) and set(map(len, known)) == {channels}:
+        return known
+    return [(*(row or ())[:channels], *[None] * (channels - len(row or ()))) for row in counts]
+
+
+class Channels(Sequence[ChannelFacts]):
+    """As `channel_facts`, made when they are asked for: an epoch may have a thousand times more channels than tasks."""
+
+    def __init__(self, topology: Topology, parts: Parts) -> None:
+        self._topology = topology
+        self._parts = parts
+        self._made: tuple[ChannelFacts, ...] | None = None
+
+    def _all(self) -> tuple[ChannelFacts, ...]:
+        if self._made is None:
+            self._made = tuple(channel_facts(self._topology, self._parts))
+        return self._made
+
+    def __iter__(self) -> Iterator[ChannelFacts]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    @overload
+    def __getitem__(self, index: int) -> ChannelFacts: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ChannelFacts, ...]: ...
+    def __getitem__(self, index: int | slice) -> ChannelFacts | tuple[ChannelFacts, ...]:
+        return self._all()[index]
+
+    def marked(self, back: Container[tuple[str, str]]) -> list[ChannelFacts]:
+        """All of them, with whether they go back. back: the back edges, as (source, target)."""
+        return list(channel_facts(self._topology, self._parts, back))
+
+    def logged(self) -> Iterator[ChannelFacts]:
+        """Those whose state is not empty, in order."""
+        for edge in self._topology.edges:
+            if any(log.records for part in self._parts[edge.target] if part and part.logs for log in part.logs):
+                yield from (channel for channel in _of_edge(edge, self._parts) if channel.logged)
+
+    def edges(self) -> Iterator[EdgeFacts]:
+        """Sums by edge, without a name for every channel."""
+        logged: dict[tuple[str, str], int] = {}
+        for operator, parts in self._parts.items():
+            for log in (log for part in parts if part and part.logs for log in part.logs):
+                ends = (log.channel.partition("->")[0].rpartition("/")[0], operator)
+                logged[ends] = logged.get(ends, 0) + log.records
+        for edge in self._topology.edges:
+            senders, receivers = self._parts[edge.source], self._parts[edge.target]
+            forward = edge.partition is Partition.FORWARD
+            count = len(senders) if forward else len(senders) * len(receivers)
+            yield EdgeFacts(
+                source=edge.source,
+                target=edge.target,
+                channels=count,
+                sent=_total([part.sent.get(edge.target) if part else None for part in senders], count),
+                received=_total([part.received.get(edge.source) if part else None for part in receivers], count),
+                logged=None if None in receivers else logged.get((edge.source, edge.target), 0),
+            )
+
+
+def _total(counts: Sequence[tuple[int, ...] | None], channels: int) -> int | None:
+    """The sum; None if a task, or a channel, has not said."""
+    known = [row for row in counts if row is not None]
+    return sum(chain.from_iterable(known)) if sum(map(len, known)) == channels else None

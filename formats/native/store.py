@@ -1,0 +1,257 @@
+"""A native store through the read-only view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
+from formats.job.model import key_group_range, task_name
+from formats.native import layout
+from formats.native.counters import Channels, by_operator
+from formats.native.counters import neighbours as neighbours
+from formats.native.fact_files import FactFiles
+from formats.native.fact_files import files_of as files_of
+from formats.native.facts import FenceFacts, ManifestFacts, PartFacts
+from formats.storage import Storage
+from formats.view import EpochDetail, EpochFacts, OperatorFacts, StateFacts, Status, TaskFacts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from formats.native.state import TaskRows
+    from formats.query.predicate import Predicate
+
+PRESENCE_LIMIT = 50_000
+"""Parts whose files are looked for when epochs are shown, the newest first; of the others presence is unknown."""
+
+
+def is_native(storage: Storage) -> bool:
+    """Whether abs wrote what lies there: it has the store's own fact file, or has lost it and has epochs."""
+    if storage.size(layout.STORE) is not None:
+        return True
+    return any(layout.epoch_of(f"{layout.EPOCHS}/{entry.name}/") is not None for entry in storage.list(layout.EPOCHS))
+
+
+class NativeStore(FactFiles):
+    """A store that `abs run` wrote, as `formats.view.CheckpointStore`."""
+
+    format = "abs"
+
+    @property
+    def path(self) -> str:
+        return self.storage.root
+
+    @property
+    def job(self) -> str:
+        return self.facts.job
+
+    def epochs(self) -> list[EpochFacts]:
+        numbers = self.epoch_numbers()
+        running = self.running_attempt()
+        looked, sizes = 0, dict[str, int | None]()
+        rows = []
+        for number in reversed(numbers):
+            row = self._epoch_facts(number, running, sizes, PRESENCE_LIMIT - looked)
+            looked += (row.expected or 0) if row.present is not None else 0
+            rows.append(row)
+        return rows[::-1]
+
+    def _epoch_facts(
+        self, epoch: int, running: int | None, sizes: dict[str, int | None], budget: int
+    ) -> EpochFacts:
+        """sizes: of files that have been looked for; budget: tasks whose files may be looked for."""
+        try:
+            if self.has_manifest(epoch):
+                return self._complete_facts(epoch, sizes, budget)
+            return self._open_facts(epoch, running)
+        except UnsupportedVersion:
+            raise
+        except FormatError as error:
+            return EpochFacts(epoch, Status.DAMAGED, None, None, None, None, (), None, None, None, str(error))
+
+    def _complete_facts(self, epoch: int, sizes: dict[str, int | None], budget: int) -> EpochFacts:
+        m = self.manifest(epoch)
+        look = m.tasks <= budget
+        reason = next(self._absent(epoch, m, sizes), None) if look else None
+        return EpochFacts(
+            epoch=epoch,
+            status=Status.DAMAGED if reason else Status.COMPLETE,
+            parent=m.parent,
+            attempt=m.attempt,
+            expected=m.tasks,
+            acked=m.tasks,
+            missing=(),
+            bytes=m.bytes,
+            triggered=m.triggered,
+            duration=m.duration,
+            reason=reason,
+            policy=m.policy,
+            state_bytes=m.state_bytes,
+            state_rows=m.state_rows,
+            log_records=m.log_records,
+            present=reason is None if look else None,
+        )
+
+    def _absent(self, epoch: int, manifest: ManifestFacts, sizes: dict[str, int | None]) -> Iterator[str]:
+        for part in self.parts(epoch):
+            for file in files_of(part):
+                size = sizes[file.path] if file.path in sizes else sizes.setdefault(
+                    file.path, self.storage.size(file.path)
+                )
+                if size is None:
+                    yield f"{part.task}: {file.path} is missing"
+                elif size != file.bytes:
+                    yield f"{part.task}: {file.path} has {size} bytes, the manifest says {file.bytes}"
+        if not self._has(layout.topology(manifest.topology_sha256)):
+            yield f"{layout.topology(manifest.topology_sha256)} is missing"
+
+    def _open_facts(self, epoch: int, running: int | None) -> EpochFacts:
+        trigger, given_up = self.trigger(epoch), self.aborted(epoch)
+        if trigger is None:
+            raise self.no_epoch(epoch)
+        names = self.task_names(epoch)
+        home = trigger.attempt_id
+        missing = tuple(task for task in names if not self._has(layout.ack(epoch, task, home)))
+        fence = self.fence(epoch) if self.outcome_kind(epoch) is FenceFacts else None
+        if given_up is not None:
+            status = Status.ABORTED
+        elif fence is not None:
+            status = Status.INCOMPLETE
+        else:
+            status = Status.IN_PROGRESS if running == trigger.attempt else Status.INCOMPLETE
+        return EpochFacts(
+            epoch=epoch,
+            status=status,
+            parent=trigger.parent,
+            attempt=trigger.attempt,
+            expected=len(names),
+            acked=len(names) - len(missing),
+            missing=missing,
+            bytes=sum(self._bytes_on_disk(layout.part_dir(epoch, task, home)) for task in names),
+            triggered=trigger.triggered,
+            duration=None,
+            reason=given_up.reason if given_up else None,
+            policy=trigger.policy,
+        )
+
+    def _bytes_on_disk(self, folder: str) -> int:
+        return sum(entry.size or 0 for entry in self.storage.list(folder))
+
+    def detail(self, epoch: int) -> EpochDetail:
+        if epoch not in self.epoch_numbers():
+            raise self.no_epoch(epoch)
+        facts = self._epoch_facts(epoch, self.running_attempt(), {}, PRESENCE_LIMIT)
+        topology = self.topology(epoch)
+        parts = by_operator(topology, self.parts(epoch))
+        head = self.manifest(epoch) if self.has_manifest(epoch) else self.trigger(epoch)
+        own = layout.epoch_dir(epoch) + "/"
+        return EpochDetail(
+            facts=facts,
+            operators=tuple(_operator(op.id, parts[op.id], own) for op in topology.operators),
+            channels=Channels(topology, parts),
+            policy=head.policy if head else None,
+        )
+
+    def states(self, epoch: int) -> list[StateFacts]:
+        from formats.native.state import StateFile
+
+        parts = self.parts(epoch)
+        found = []
+        for op in self.topology(epoch).operators:
+            mine = [part for part in parts if part.task.rpartition("/")[0] == op.id and part.state]
+            if mine:
+                key = StateFile(self.storage, mine[0].state[0]).key
+                files = {file.path: file.bytes or 0 for part in mine for file in part.state}
+                rows = sum(part.rows for part in mine)
+                found.append(StateFacts(op.id, None, "keyed", key, rows, sum(files.values())))
+        return found
+
+    def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
+        return self.select(epoch, operator, name)
+
+    def select(
+        self,
+        epoch: int,
+        operator: str,
+        name: str | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Predicate | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """As `state`, these columns of the rows that satisfy a condition; reads only what can hold them."""
+        from formats.native.state import live_rows
+
+        tasks = (task for _, task in self.task_rows(epoch, operator, name))
+        width = self.topology(epoch).operator(operator).max_parallelism
+        for table in live_rows(tasks, width, columns, where):
+            yield from table.to_batches()
+
+    def state_schema(self, epoch: int, operator: str, name: str | None = None) -> pa.Schema:
+        """The columns of a state."""
+        _, rows = next(self.task_rows(epoch, operator, name))
+        return rows.schema
+
+    def task_rows(self, epoch: int, operator: str, name: str | None = None) -> Iterator[tuple[PartFacts, TaskRows]]:
+        """The tasks of an operator that have state, by key group; NotFound if there is no such state."""
+        from formats.native.state import TaskRows
+
+        if name is not None:
+            raise NotFound(f"{operator} has no state {name!r}: native state has no names", path=self.path)
+        known = {op.id: op for op in self.topology(epoch).operators}
+        parts = [part for part in self.parts(epoch) if part.task.rpartition("/")[0] == operator and part.state]
+        if operator not in known or not parts:
+            having = dict.fromkeys(part.task.rpartition("/")[0] for part in self.parts(epoch) if part.state)
+            said = f"state of the operators {', '.join(having)}" if having else "no state of any operator"
+            raise NotFound(f"epoch {epoch} has no state of {operator!r}", path=self.path, hint=f"it has {said}")
+        op = known[operator]
+        width = op.parallelism
+        own = {task_name(op.id, i): key_group_range(i, width, op.max_parallelism) for i in range(width)}
+        for part in parts:
+            if part.task not in own:
+                raise Damaged(f"epoch {epoch} has a part of {part.task}, a task that the job graph does not have",
+                              path=self.path)  # fmt: skip
+            yield part, TaskRows(self.storage, part.state, own[part.task])
+
+    def log(self, epoch: int, channel: str) -> Iterator[pa.RecordBatch]:
+        from formats.native.tables import decode_log
+
+        for part in self.parts(epoch):
+            for log in part.logs:
+                if log.channel == channel and log.file:
+                    yield from decode_log(self.storage.read(log.file.path), log.file.path)
+
+    def raw(self, epoch: int) -> dict[str, Any]:
+        facts = self.manifest(epoch) if self.has_manifest(epoch) else self.trigger(epoch)
+        result: dict[str, Any] = msgspec.to_builtins(facts)
+        return result
+
+
+def _operator(id: str, parts: Sequence[PartFacts | None], own: str) -> OperatorFacts:
+    """own: what the paths of the epoch's own files begin with."""
+    present = [part for part in parts if part is not None]
+    known = len(present) == len(parts)
+    files = [file for part in present for file in part.state]
+    return OperatorFacts(
+        id=id,
+        name=None,
+        parallelism=len(parts),
+        bytes=sum([file.bytes or 0 for file in files]) if known else None,
+        rows=sum([part.rows for part in present]) if known else None,
+        tasks=tuple(_tasks(present)),
+        new_bytes=sum([file.bytes or 0 for file in files if file.path.startswith(own)]) if known else None,
+    )
+
+
+def _tasks(parts: Sequence[PartFacts]) -> Iterator[TaskFacts]:
+    """A column at a time, since there may be a hundred thousand."""
+    return map(
+        TaskFacts,
+        [part.task for part in parts],
+        [tuple(files_of(part)) if part.logs else part.state for part in parts],
+        [sum([log.records for log in part.logs]) if part.logs else 0 for part in parts],
+        *(map(attrgetter(name), parts) for name in ("positions", "alignment", "sync", "async_", "finished")),
+    )

@@ -1,0 +1,123 @@
+"""Rows of one state that satisfy a condition, from any store: its own way where it has one, else by reading all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+from formats.errors import UnknownTask
+from formats.query.predicate import And, Compare, Or, Predicate, check_columns, filtered
+from formats.view import CheckpointStore, StateFacts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+HIDDEN = frozenset({"__key_group", "__nth"})
+"""Columns that are made up here. Those of a query may begin with `__` too, as Spark's `__event_time` does."""
+
+
+@runtime_checkable
+class Selective(Protocol):
+    """A store that reads only the files, or parts of files, that can hold what is asked for."""
+
+    def select(
+        self,
+        epoch: int,
+        operator: str,
+        name: str | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Predicate | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """These columns (None: all) of the live rows that satisfy the condition (None: of all)."""
+
+    def state_schema(self, epoch: int, operator: str, name: str | None = None) -> pa.Schema:
+        """The columns of a state."""
+
+
+class Selection(NamedTuple):
+    """What to read. columns: None for all but the format's own; where: None for every row."""
+
+    columns: tuple[str, ...] | None = None
+    where: Predicate | None = None
+
+
+def find_state(states: Sequence[StateFacts], operator: str, name: str | None) -> StateFacts:
+    """The one state that is meant; UnknownTask, naming those that there are, if none or several are."""
+    mine = [state for state in states if state.operator == operator]
+    if not mine:
+        having = ", ".join(dict.fromkeys(state.operator for state in states))
+        raise UnknownTask(f"no state of an operator {operator!r}", hint=f"there is state of {having or 'no operator'}")
+    if name is not None:
+        mine = [state for state in mine if state.name == name]
+    if len(mine) != 1:
+        names = ", ".join(state.name or "?" for state in states if state.operator == operator)
+        said = f"{operator!r} has no state {name!r}" if name is not None else f"{operator!r} has several states"
+        raise UnknownTask(said, hint=f"--state names one of {names}" if names != "?" else "its state has no name")
+    return mine[0]
+
+
+def rows(store: CheckpointStore, epoch: int, state: StateFacts, selection: Selection) -> Iterator[pa.RecordBatch]:
+    """The rows, a batch at a time, with the columns in the order that was asked for; BadPredicate for unknown ones."""
+    batches = _batches(store, epoch, state, selection)
+    for batch in batches:
+        if selection.columns is None:
+            yield batch.select([name for name in batch.schema.names if name not in HIDDEN])
+        else:
+            yield batch.select(list(selection.columns))
+
+
+def schema_of(store: CheckpointStore, epoch: int, state: StateFacts, selection: Selection) -> pa.Schema:
+    """The columns that `rows` yields, also where there are no rows; reads at most one batch."""
+    import pyarrow as pa
+
+    whole = (
+        store.state_schema(epoch, state.operator, state.name)
+        if isinstance(store, Selective)
+        else next((batch.schema for batch in store.state(epoch, state.operator, state.name)), pa.schema([]))
+    )
+    if selection.columns is None:
+        return pa.schema([field for field in whole if field.name not in HIDDEN])
+    return pa.schema([whole.field(name) for name in check_columns(selection.columns, whole)])
+
+
+def _batches(
+    store: CheckpointStore, epoch: int, state: StateFacts, selection: Selection
+) -> Iterator[pa.RecordBatch]:
+    if isinstance(store, Selective):
+        yield from store.select(
+            epoch, state.operator, state.name, columns=selection.columns, where=selection.where
+        )
+        return
+    for batch in store.state(epoch, state.operator, state.name):
+        check_columns(selection.columns or (), batch.schema)
+        yield batch if selection.where is None else filtered(batch, selection.where)
+
+
+def key_predicate(texts: Sequence[str], key: Sequence[str]) -> Predicate | None:
+    """What `--key` means: `value` of a single key column, `a=1,b=x` of several; given again, another column of the
+    same key or, where that has been said, another key. None if there is none; UnknownTask if it does not fit."""
+    keys: list[dict[str, str]] = []
+    for text in texts:
+        said = _key(text, key)
+        if keys and not keys[-1].keys() & said.keys():
+            keys[-1].update(said)
+        else:
+            keys.append(said)
+    each = [And(tuple(Compare(column, "=", value) for column, value in one.items())) for one in keys]
+    return Or(tuple(each)) if len(each) > 1 else each[0] if each else None
+
+
+def _key(text: str, key: Sequence[str]) -> dict[str, str]:
+    import re
+
+    names = "|".join(re.escape(name) for name in key)
+    if not key:
+        raise UnknownTask("this state has no key", hint="--where takes conditions on its columns")
+    pieces = re.split(rf",(?=(?:{names})=)", text)
+    if all(re.match(rf"(?:{names})=", piece) for piece in pieces):
+        return dict(piece.split("=", 1) for piece in pieces)
+    if len(key) == 1:
+        return {key[0]: text}
+    example = ",".join(f"{name}=..." for name in key)
+    raise UnknownTask(f"--key {text!r}: the key has the columns {', '.join(key)}", hint=f"--key {example}")

@@ -1,0 +1,115 @@
+"""Logs of the file source and the file sink, and what the offsets of known sources say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeGuard
+
+import msgspec
+
+from formats.errors import Damaged
+from formats.spark.logs import log as logs
+from formats.view import Position
+
+NEWEST = 1
+
+
+class SourceFile(msgspec.Struct, frozen=True):
+    """One input file in a file source's log. path: an absolute URI; batch: of the source's own numbering."""
+
+    path: str
+    timestamp: int | None
+    batch: int | None
+
+
+class SinkFile(msgspec.Struct, frozen=True):
+    """One output file in a file sink's log (`_spark_metadata`). action: `add` or `delete`."""
+
+    path: str
+    size: int | None
+    action: str
+
+
+def parse_source(data: bytes, path: str) -> list[SourceFile]:
+    """The bytes of `sources/I/N` of a file source; EmptyLog, Damaged, UnsupportedVersion."""
+    return [
+        SourceFile(_path(said, path), logs.number(said, "timestamp", path), logs.number(said, "batchId", path))
+        for said in _objects(data, path)
+    ]
+
+
+def parse_sink(data: bytes, path: str) -> list[SinkFile]:
+    """The bytes of `_spark_metadata/N`; EmptyLog, Damaged, UnsupportedVersion."""
+    return [
+        SinkFile(_path(said, path), logs.number(said, "size", path), str(said.get("action", "add")))
+        for said in _objects(data, path)
+    ]
+
+
+def _objects(data: bytes, path: str) -> list[dict[str, Any]]:
+    _, rest = logs.lines(data, path, NEWEST)
+    return [logs.parse(line, path) for line in rest if line.strip()]
+
+
+def _path(said: dict[str, Any], path: str) -> str:
+    found = said.get("path")
+    if not isinstance(found, str) or not found:
+        raise Damaged("an entry names no file", path=path)
+    return found
+
+
+def is_file_source(offset: str | None) -> int | None:
+    """The number in the source's log that an offset stands for; None if it is not a file source's."""
+    try:
+        said = json.loads(offset) if offset else None
+    except (ValueError, RecursionError):
+        return None
+    found = said.get("logOffset") if isinstance(said, dict) else None
+    return found if _is_number(found) else None
+
+
+def _is_number(said: object) -> TypeGuard[int]:
+    return isinstance(said, int) and not isinstance(said, bool)
+
+
+def kind_of(offset: str | None) -> str | None:
+    """What wrote an offset, by its shape: `file`, `rate`, `rate-micro-batch`, `kafka`; None if that is not known."""
+    if offset is None:
+        return None
+    try:
+        said = json.loads(offset)
+    except (ValueError, RecursionError):
+        return None
+    if _is_number(said):
+        return "rate"
+    if not isinstance(said, dict) or not said:
+        return None
+    if set(said) == {"logOffset"} and _is_number(said["logOffset"]):
+        return "file"
+    if set(said) == {"offset", "timestamp"} and _is_number(said["offset"]):
+        return "rate-micro-batch"
+    if all(isinstance(p, dict) and all(k.isdecimal() and _is_number(n) for k, n in p.items()) for p in said.values()):
+        return "kafka"
+    return None
+
+
+def positions(offset: str | None) -> tuple[Position, ...] | None:
+    """How far an offset is, split by split: entries of a file source's log, seconds (rate), rows, Kafka's offsets.
+
+    None where the source has no offset yet, or is of a kind that is not known.
+    """
+    kind = kind_of(offset)
+    if kind is None or offset is None:
+        return None
+    said = json.loads(offset)
+    if kind == "rate":
+        return (Position("seconds", said, None),)
+    if kind == "file":
+        return (Position("log", said["logOffset"], None),)
+    if kind == "rate-micro-batch":
+        return (Position("rows", said["offset"], said["offset"]),)
+    return tuple(
+        Position(f"{topic}-{partition}", at, None)
+        for topic, partitions in sorted(said.items())
+        for partition, at in sorted(partitions.items(), key=lambda item: int(item[0]))
+    )

@@ -1,0 +1,159 @@
+"""Which column families the stores of a checkpoint have, and how their rows are written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from formats.errors import NotFound
+from formats.spark import layout
+from formats.spark.checkpoint import UNREADABLE, Checkpoint
+from formats.spark.logs import log as logs
+from formats.spark.logs.operators import OperatorInfo, StoreInfo
+from formats.spark.state.rocks import parse_zip
+from formats.spark.state.rules import Coding, Rule, partition_rule
+from formats.spark.state.schema import StateSchema
+from formats.spark.state.types import Field, Type, struct
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One named state. kind: `keyed`, or of `transformWithState` `value`, `list`, `map`, `timers`, and `internal` for
+    what Spark keeps for itself. rule: which part of the key its partition goes by. opaque: why its rows cannot be
+    decoded here; None if they can."""
+
+    operator: OperatorInfo
+    store: StoreInfo
+    name: str | None
+    kind: str
+    schema: StateSchema
+    rule: Rule | None
+    opaque: str | None
+
+    @property
+    def grouped(self) -> bool:
+        """Whether its store has column families."""
+        return self.schema.name != layout.DEFAULT_STORE
+
+    def coding(self, rocks: bool, families: dict[str, int]) -> Coding | None:
+        """How its rows are written; None where no snapshot says which column family it is."""
+        if not self.grouped:
+            return Coding(self.schema, rocks)
+        number = families.get(self.schema.name)
+        listed = self.kind == "list" or self.schema.time is not None
+        return None if number is None else Coding(self.schema, rocks, number, listed)
+
+
+_KINDS = {"ValueState": "value", "ListState": "list", "MapState": "map", "TimerState": "timers"}
+
+
+def families(checkpoint: Checkpoint, operator: OperatorInfo, store: StoreInfo, encoding: str) -> list[Family]:
+    """The column families of a store; Damaged, NotFound, UnsupportedVersion where its schema cannot be read."""
+    schemas = checkpoint.schemas(operator.id, store)
+    kinds = variables(operator)
+    transform = (operator.name or "").startswith("transformWithState")
+    out = []
+    for schema in map(partial(_as_written, operator.name), schemas):
+        rule = partition_rule(operator.name, store.name, schema)
+        opaque = None
+        if transform and encoding != "unsaferow":
+            opaque = f"its rows are written as {encoding}: ask Spark with --engine spark"
+        elif not schema.known:
+            opaque = "its keys are encoded in a way that is not known here: ask Spark with --engine spark"
+        if schema.name == layout.DEFAULT_STORE:
+            name = None if store.name == layout.DEFAULT_STORE else store.name
+            out.append(Family(operator, store, name, "keyed", schema, rule, opaque))
+            continue
+        kind = kinds.get(schema.name, "keyed")
+        if schema.name.startswith("$"):
+            kind = "timers" if "Timers_" in schema.name else "internal"
+        if schema.time is not None:
+            kind = "list" if schema.time == "behind" else "internal"  # in front: an index of Spark's own
+        out.append(Family(operator, store, schema.name, kind, schema, rule, opaque))
+    return out
+
+
+def _as_written(operator: str | None, schema: StateSchema) -> StateSchema:
+    """A schema as rows are written: format 1 of groups with state calls a time an integer and writes a long."""
+    fields = schema.value.fields
+    if operator not in _GROUPS or not fields or fields[-1] != Field("timeoutTimestamp", Type("integer")):
+        return schema
+    return replace(schema, value=struct(*fields[:-1], Field("timeoutTimestamp", Type("long"))))
+
+
+_GROUPS = ("flatMapGroupsWithState", "applyInPandasWithState")
+
+
+def variables(operator: OperatorInfo) -> dict[str, str]:
+    """Kinds of the state variables of `transformWithState`."""
+    if operator.properties is None:
+        return {}
+    try:
+        said = logs.parse(operator.properties, operator.path or "")
+    except UNREADABLE:
+        return {}
+    found = said.get("stateVariables")
+    if not isinstance(found, list):
+        return {}
+    return {
+        item["stateName"]: _KINDS.get(str(item.get("stateVariableType")), "keyed")
+        for item in found
+        if isinstance(item, dict) and isinstance(item.get("stateName"), str)
+    }
+
+
+def family_numbers(checkpoint: Checkpoint, operator: int, partition: int, store: str) -> dict[str, int]:
+    """Ids of column families by name, as the newest readable snapshot of a partition has them, or, as all number them
+    alike, of another partition; none where there is no snapshot at all."""
+    own = _numbers(checkpoint, operator, partition, store)
+    if own:
+        return own
+    key = (operator, store)
+    if key not in checkpoint.family_ids:
+        others = (_numbers(checkpoint, operator, other, store) for other in checkpoint.partitions(operator))
+        checkpoint.family_ids[key] = next((found for found in others if found), {})
+    return checkpoint.family_ids[key]
+
+
+def _numbers(checkpoint: Checkpoint, operator: int, partition: int, store: str) -> dict[str, int]:
+    folder = layout.store_dir(operator, partition, store)
+    for file in reversed(checkpoint.state_files(operator, partition, store)):
+        if file.kind == "zip":
+            path = f"{folder}/{file.name}"
+            try:
+                return parse_zip(checkpoint.read(path), path).families
+            except UNREADABLE:
+                continue
+    return {}
+
+
+def only_first(family: Family) -> bool:
+    """Whether all of a state lies in partition 0: there is no key to spread it by."""
+    return not family.schema.key.fields or family.operator.name == "globalLimit"
+
+
+def expected_partitions(checkpoint: Checkpoint, operator: OperatorInfo, said: int | None) -> list[int]:
+    """The partitions that an operator's state has. said: their number, as the batch's offsets have it."""
+    try:
+        found = [f for store in operator.stores for f in families(checkpoint, operator, store, "unsaferow")]
+    except (NotFound, *UNREADABLE):
+        found = []
+    if found and all(only_first(family) for family in found):
+        return [0]
+    return list(range(said or max(store.partitions for store in operator.stores)))
+
+
+_TOLD_BY_STATE = {"dedupe": "__dummy__", "dedupeWithinWatermark": "expiresAtMicros"}
+"""Operators whose values have one column alone, of this name."""
+
+
+def fits(operator: str | None, own: tuple[Family, ...]) -> bool:
+    """Whether state is of the kind that an operator of this name keeps; True where names tell nothing."""
+    joined = all((family.name or "").startswith(("left-", "right-")) for family in own)
+    if operator == "symmetricHashJoin" or (joined and own):
+        return joined and operator in (None, "symmetricHashJoin")
+    values = {tuple(field.name for field in family.schema.value.fields) for family in own}
+    told = [name for name, column in _TOLD_BY_STATE.items() if values == {(column,)}]
+    if operator in _TOLD_BY_STATE:
+        return told == [operator]
+    return operator != "stateStoreSave" or not told

@@ -1,0 +1,107 @@
+"""RocksDB snapshots as Spark uploads them: `V.zip` with the database's small files, and SST files kept beside it.
+
+The zip's own `metadata` says which SSTs belong to it and how large they are, so completeness is known without RocksDB.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+import zlib
+from typing import Any
+
+import msgspec
+
+from formats.bounds import decoding
+from formats.errors import Damaged
+from formats.spark.logs import log as logs
+
+NEWEST = 1
+LARGEST = 1 << 28
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+
+
+class Sst(msgspec.Struct, frozen=True):
+    """One SST or log file of a snapshot. local: its name in the database; name: in `SSTs/`; size: bytes."""
+
+    local: str
+    name: str
+    size: int
+
+
+class RocksSnapshot(msgspec.Struct, frozen=True):
+    """What a `V.zip` says. keys, internal: keys of the user's families and of Spark's own, None where they are not
+    counted (`trackTotalNumberOfRows`); families: ids of column families by name; entries: its files; wal: whether a
+    write-ahead log in it has bytes."""
+
+    ssts: tuple[Sst, ...]
+    keys: int | None
+    internal: int | None
+    families: dict[str, int]
+    entries: tuple[str, ...]
+    wal: bool
+
+
+def parse_zip(data: bytes, path: str) -> RocksSnapshot:
+    """The bytes of `V.zip`, the CRC32 of every entry checked; EmptyLog, Damaged, UnsupportedVersion."""
+    files = read_zip(data, path)
+    if "metadata" not in files:
+        raise Damaged("has no metadata in it", path=path)
+    for needed in ("CURRENT", "MANIFEST-", "OPTIONS-"):
+        if not any(name.startswith(needed) for name in files):
+            raise Damaged(f"has no {needed.rstrip('-')} in it", path=path)
+    version_path = f"{path}!metadata"
+    _, rest = logs.lines(files["metadata"], version_path, NEWEST)
+    said = logs.parse("\n".join(rest), version_path)
+    ssts = []
+    for key in ("sstFiles", "logFiles"):
+        for item in said.get(key) or ():
+            ssts.append(_sst(item, version_path))
+    families = said.get("columnFamilyMapping") or {}
+    if not isinstance(families, dict) or not all(isinstance(number, int) for number in families.values()):
+        raise Damaged("its column families have no numbers", path=version_path)
+    return RocksSnapshot(
+        tuple(ssts),
+        _count(said, "numKeys", version_path),
+        _count(said, "numInternalKeys", version_path),
+        families,
+        tuple(files),
+        any(name.endswith(".log") and data for name, data in files.items()),
+    )
+
+
+def _count(said: dict[str, Any], key: str, path: str) -> int | None:
+    found = logs.number(said, key, path)
+    return None if found is None or found < 0 else found
+
+
+def read_zip(data: bytes, path: str) -> dict[str, bytes]:
+    """The entries of a zip; Damaged unless each has its CRC32, a plain name and a bearable size."""
+    if not data:
+        raise logs.EmptyLog("is empty", path=path)
+    try:
+        with decoding(path), zipfile.ZipFile(io.BytesIO(data)) as archive:
+            infos = archive.infolist()
+            if sum(info.file_size for info in infos) > LARGEST:
+                raise Damaged(f"unpacks to more than {LARGEST} bytes", path=path)
+            if wrong := next((i.filename for i in infos if not _NAME.fullmatch(i.filename)), None):
+                raise Damaged(f"has an entry {wrong[:80]!r}", path=path)
+            return {info.filename: archive.read(info) for info in infos}
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise Damaged(f"is no whole zip file: {str(error)[:100]}", path=path) from None
+
+
+def _sst(said: object, path: str) -> Sst:
+    if not isinstance(said, dict):
+        raise Damaged("names a file that is no object", path=path)
+    local, name, size = (
+        said.get("localFileName"),
+        said.get("dfsSstFileName") or said.get("dfsLogFileName"),
+        said.get("sizeBytes"),
+    )
+    if not isinstance(local, str) or not isinstance(name, str) or not isinstance(size, int):
+        raise Damaged("names a file without name or size", path=path)
+    if not _NAME.fullmatch(local) or not _NAME.fullmatch(name):
+        raise Damaged(f"names a file {name[:80]!r}", path=path)
+    return Sst(local, name, size)
