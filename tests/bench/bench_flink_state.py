@@ -20,8 +20,8 @@ from formats.flink.state.columns import keyed_batches
 from formats.flink.state.keyed import read_blocks
 from formats.flink.state.keys import GroupOf
 from formats.flink.store import FlinkStore
-from tests.flink_state_truth import tally
-from tests.flink_streams import Inline
+from tests.support.flink_state_truth import tally
+from tests.support.flink_streams import Inline
 
 NAME = re.compile(
     r"(?P<case>.*?)(?:\.(?P<part>chk-\d+|repaired|extra-file|flipped-state-byte))?\.state(?:-read-by.*)?\.jsonl"

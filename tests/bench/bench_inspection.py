@@ -28,7 +28,7 @@ import pyarrow as pa
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from formats.native.tables import KEY_GROUP
-from tests.synthetic import Synthetic, words
+from tests.support.synthetic import Synthetic, words
 
 ABS = [sys.executable, "-m", "abscli.cli.main"]
 JOIN = """

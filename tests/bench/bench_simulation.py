@@ -2,7 +2,8 @@
 
     python tests/bench/bench_simulation.py [--minutes 1] [--worlds 300000 [--rows 3 2 1] [--policies unaligned ...]]
 
-Random runs go over all shapes of `tests.sim_jobs` and all policies, a hundred seeds each, with new ones in every round.
+Random runs go over all shapes of `tests.support.sim_jobs` and all policies, a hundred seeds each, new ones in every
+round.
 Searches are of the scopes below with one crash anywhere, the largest first that is seen whole within `--worlds`.
 """
 
@@ -22,7 +23,7 @@ from abscli.sim.campaign import Failures, Tally, campaign
 from abscli.sim.explore import Explored, explore
 from abscli.sim.model import Model
 from abscli.sim.report import scope
-from tests.sim_jobs import SHAPES, SMALL
+from tests.support.sim_jobs import SHAPES, SMALL
 
 SEEDS = 100
 

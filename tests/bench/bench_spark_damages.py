@@ -21,9 +21,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from abscli.cli.main import main
-from tests import spark_cases
-from tests.spark_damages import DAMAGES
-from tests.spark_words import CONFS, add_files, counts, go_on
+from tests.support import spark_cases
+from tests.support.spark_damages import DAMAGES
+from tests.support.spark_words import CONFS, add_files, counts, go_on
 
 FILES = 7
 

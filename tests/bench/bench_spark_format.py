@@ -33,8 +33,8 @@ def truth() -> None:
     from formats.spark.gather import gather
     from formats.spark.store import SparkStore
     from formats.storage import LocalStorage
-    from tests.spark_data import CASES, unpack
-    from tests.test_spark_state import fingerprint, hidden, rows
+    from tests.spark.test_state import fingerprint, hidden, rows
+    from tests.support.spark_data import CASES, unpack
 
     agree = total = reads = right = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -74,7 +74,7 @@ def make(folder: Path) -> None:
     """With Spark: a checkpoint of 200 partitions to be multiplied, and one with a million rows of state."""
     if (folder / "done").exists():
         return
-    from tests.spark_cases import set_conf
+    from tests.support.spark_cases import set_conf
 
     session = start_spark()
     for name, partitions, rows, batches in (("small", PARTITIONS, 2000, 8), ("large", 2, ROWS, 1)):

@@ -18,8 +18,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from abscli.cli.main import main
-from tests import spark_cases
-from tests.spark_words import CONFS, add_files, counts, go_on, killed
+from tests.support import spark_cases
+from tests.support.spark_words import CONFS, add_files, counts, go_on, killed
 
 FILES = 7
 KILLS = [(name, when, 2 + i % 4) for i, name in enumerate(CONFS) for when in ("before", "partial", "after")]

@@ -15,7 +15,7 @@ import org.apache.flink.util.Collector;
 
 /**
  * Makes the snapshots in tests/data/flink/matrix.tar.xz. What each key must hold follows from its number
- * (tests/test_flink_matrix.py). Compiles and runs with Flink 1.20.5, 2.0.2 and 2.3.0 (flink-streaming-java,
+ * (tests/flink/test_matrix.py). Compiles and runs with Flink 1.20.5, 2.0.2 and 2.3.0 (flink-streaming-java,
  * flink-clients, flink-statebackend-rocksdb, flink-statebackend-changelog and flink-dstl-dfs on the class path). The
  * archive holds what each run left, by version and case; the folder that the runs wrote to is called /mnt/ckpt/data.
  *

@@ -1,6 +1,6 @@
 """Mutants of some packages, and what the tests make of them.
 
-    python -m tests.mutants --packages abscli/protocol,abscli/planner --tests tests/test_graph.py,... [--sample 200]
+    python -m tests.mutants --packages abscli/protocol,abscli/graph --tests tests/planner/test_graph.py,... [--sample 9]
 
 First the tests run once and it is noted which functions each of them calls. Then one mutant after the other, in a copy
 of the tree, meets the tests that call its function, the quick ones first, in a process of its own. `survived` wants a

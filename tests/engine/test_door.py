@@ -1,0 +1,376 @@
+"""What strangers can do at the door of a coordinator or worker: end their own connection, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import resource
+import selectors
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from abscli.engine.channels import door
+from abscli.engine.channels.door import HELLO_BYTES, TOKEN_BYTES, Door, greet, new_token
+from abscli.engine.channels.wire import ChannelHello, Hello, Message
+from abscli.engine.coordinator import Progress, Service
+from abscli.engine.errors import EngineStopped
+from abscli.engine.io import sources
+from abscli.engine.job import run_job
+from abscli.engine.worker import Worker
+from tests.support.jobs import inline, last_counts, word_count, write_words
+
+HELLO = Hello(0, "127.0.0.1", 1, 1)
+
+GARBAGE = [
+    b"",
+    b"\0",
+    b"GET / HTTP/1.0\r\n\r\n",
+    b'{"type":"Hello","token":"\xff"}',
+    b"[" * (1 << 14),
+    b"\xff" * (TOKEN_BYTES - 1),
+    b"\0" * TOKEN_BYTES + b"\xff\xff\xff\xff",
+    b"\xff" * (1 << 20),
+]
+
+
+def lengthy(token: bytes, length: int, body: bytes = b"") -> bytes:
+    return token + length.to_bytes(4, "little") + body
+
+
+def from_insiders(token: bytes) -> list[bytes]:
+    """Greetings with the right token that are none."""
+    return [
+        lengthy(token, 0),
+        lengthy(token, HELLO_BYTES + 1),
+        lengthy(token, 2**32 - 1),
+        lengthy(token, 5, b"\xff\xff\xff\xff\xff"),
+        lengthy(token, HELLO_BYTES, b"[" * HELLO_BYTES),
+        lengthy(token, 2, b"{}"),
+        lengthy(token, 15, b'{"type":"Leave"'),
+        lengthy(token, 16, b'{"type":"Leave"}'),
+    ]
+
+
+class House:
+    """A door that is served on a thread of its own, and who came through it."""
+
+    def __init__(self) -> None:
+        self.token = new_token()
+        self.admitted: list[Message] = []
+        self.error: BaseException | None = None
+        self._selector = selectors.DefaultSelector()
+        self._sockets: list[socket.socket] = []
+        self.door = Door("127.0.0.1", self.token, self._selector, self._admit, backlog=2048)
+        self.door.open()
+        self._stop = False
+        self._thread = threading.Thread(target=self._serve)
+
+    def _admit(self, hello: Message, sock: socket.socket) -> bool:
+        if not isinstance(hello, Hello):
+            return False
+        self.admitted.append(hello)
+        self._sockets.append(sock)
+        return True
+
+    def _serve(self) -> None:
+        try:
+            while not self._stop:
+                for key, mask in self._selector.select(0.02):
+                    key.data(mask)
+                self.door.keep_time()
+        except BaseException as error:
+            self.error = error
+
+    def knock(self) -> socket.socket:
+        return socket.create_connection(self.door.address, timeout=60)
+
+    def __enter__(self) -> House:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop = True
+        self._thread.join(60)
+        self.door.close()
+        for sock in self._sockets:
+            sock.close()
+        self._selector.close()
+        assert self.error is None
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    with House() as opened:
+        yield opened
+
+
+def turned_away(sock: socket.socket) -> bool:
+    """Waits for the other end to close."""
+    try:
+        return sock.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def until(fact: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 60
+    while not fact():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+def comes_in(house: House, worker: int) -> None:
+    with house.knock() as sock:
+        greet(sock, house.token, msgspec.structs.replace(HELLO, worker=worker))
+        until(lambda: any(isinstance(h, Hello) and h.worker == worker for h in house.admitted))
+
+
+def test_who_knows_the_token_comes_in(house: House) -> None:
+    comes_in(house, 7)
+
+
+@pytest.mark.parametrize("data", [data for data in GARBAGE if len(data) >= TOKEN_BYTES])
+def test_who_does_not_know_the_token_is_turned_away_without_being_read_further(
+    house: House, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "decode", lambda payload: pytest.fail("parsed what a stranger said"))
+    with house.knock() as sock:
+        with contextlib.suppress(ConnectionError):
+            sock.sendall(data)
+        assert turned_away(sock)
+    assert not house.admitted
+
+
+def test_a_token_is_compared_whole_and_in_constant_time(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    whole = door.hmac.compare_digest
+    monkeypatch.setattr(door.hmac, "compare_digest", lambda a, b: compared.append(len(a)) or whole(a, b))
+    with house.knock() as sock:
+        sock.sendall(b"\xff" * (TOKEN_BYTES - 1))
+        time.sleep(0.1)
+        assert not compared
+        sock.sendall(b"\xff")
+        assert turned_away(sock)
+    assert compared == [TOKEN_BYTES]
+
+
+def test_a_token_with_no_greeting_behind_it_ends_that_connection(house: House) -> None:
+    for data in from_insiders(house.token):
+        with house.knock() as sock:
+            with contextlib.suppress(ConnectionError):
+                sock.sendall(data)
+            assert turned_away(sock)
+    assert not house.admitted
+    comes_in(house, 1)
+
+
+def test_what_follows_a_greeting_is_left_in_the_socket(house: House) -> None:
+    with house.knock() as sock:
+        body = msgspec.json.encode(HELLO)
+        sock.sendall(lengthy(house.token, len(body), body) + b"more")
+        until(lambda: bool(house.admitted))
+        assert house._sockets[0].recv(64) == b"more"
+
+
+def test_who_is_silent_or_drips_has_a_deadline(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "HELLO_SECONDS", 0.5)
+    with house.knock() as silent, house.knock() as dripping:
+        begun = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            for _ in range(TOKEN_BYTES - 1):  # each byte in time, but not all of them
+                dripping.sendall(b"x")
+                time.sleep(0.05)
+        assert turned_away(silent)
+        assert turned_away(dripping)
+        assert time.monotonic() - begun < 60
+
+
+def test_strangers_are_bounded_and_the_oldest_makes_room(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "HELLO_SECONDS", 3600.0)
+    house.door._most = 8
+    with contextlib.ExitStack() as stack:
+        crowd = [stack.enter_context(house.knock()) for _ in range(40)]
+        comes_in(house, 3)
+        assert len(house.door._strangers) <= 8
+        assert turned_away(crowd[0])
+
+
+def test_a_process_without_descriptors_left_pauses_and_goes_on(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    accept = socket.socket.accept
+    full = [errno.EMFILE, errno.ENFILE, errno.ECONNABORTED]
+
+    def scarce(self: socket.socket) -> Any:
+        if full:
+            raise OSError(full.pop(), "no")
+        return accept(self)
+
+    monkeypatch.setattr(socket.socket, "accept", scarce)
+    comes_in(house, 4)
+    assert not full
+
+
+# -- whole jobs ---------------------------------------------------------------------------------------------------
+
+
+class Crowd:
+    """Sends all kinds of greetings to every door of a job while it runs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._doors: list[tuple[str, int]] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._knock)
+        self._sockets: list[socket.socket] = []
+        self.knocked = 0
+        made = Door.__init__
+
+        def noted(door: Door, *args: Any, **more: Any) -> None:
+            made(door, *args, **more)
+            self._doors.append(door.address)
+
+        monkeypatch.setattr(Door, "__init__", noted)
+
+    def _knock(self) -> None:
+        while not self._stop.is_set():
+            for address in list(self._doors):
+                for data in GARBAGE:
+                    with contextlib.suppress(OSError):
+                        sock = socket.create_connection(address, timeout=5)
+                        self._sockets.append(sock)
+                        sock.sendall(data)
+                        self.knocked += 1
+            for sock in self._sockets[:-50]:
+                sock.close()
+            del self._sockets[:-50]
+
+    def __enter__(self) -> Crowd:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        for sock in self._sockets:
+            sock.close()
+
+
+def test_a_job_does_not_notice_strangers_at_any_of_its_doors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = write_words(tmp_path, lines=2_000)
+    with Crowd(monkeypatch) as crowd:
+        outcome = run_job(word_count(), str(tmp_path / "store"), inline(tmp_path, interval=0.05))
+        assert crowd.knocked > len(GARBAGE)
+    assert outcome.finished
+    assert last_counts(tmp_path) == counts
+
+
+def test_a_second_sender_of_a_channel_is_turned_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with the token: the first one's records go on to count."""
+    counts = write_words(tmp_path, lines=20_000)
+    monkeypatch.setattr(sources, "CHUNK", 2048)
+    workers: list[Worker] = []
+    made = Worker.__init__
+
+    def noted(worker: Worker, *args: Any) -> None:
+        made(worker, *args)
+        workers.append(worker)
+
+    monkeypatch.setattr(Worker, "__init__", noted)
+    ends: list[bool] = []
+
+    def again(progress: Progress) -> None:
+        if ends or not progress.epochs or not all(worker._receivers for worker in workers):
+            return
+        for worker in workers:
+            for channel in list(worker._receivers):
+                for attempt in (worker.spec.attempt, worker.spec.attempt + 1):
+                    with socket.create_connection(worker._door.address, timeout=60) as sock:
+                        greet(sock, worker.spec.token, ChannelHello(channel, attempt))
+                        ends.append(turned_away(sock))
+
+    outcome = run_job(word_count(), str(tmp_path / "store"), inline(tmp_path, interval=0.02), again)
+    assert ends
+    assert all(ends)
+    assert outcome.finished
+    assert last_counts(tmp_path) == counts
+
+
+def test_a_hello_for_a_number_that_is_taken_ends_the_attempt_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark has started the worker again: with the token it is no stranger, and the first one is lost."""
+    write_words(tmp_path, lines=20_000)
+    monkeypatch.setattr(sources, "CHUNK", 2048)
+    services: list[Service] = []
+
+    def again(progress: Progress) -> None:
+        if progress.epochs and services:
+            service = services.pop()
+            with socket.create_connection(service.address, timeout=60) as sock:
+                greet(sock, service.token, msgspec.structs.replace(HELLO, worker=1))
+
+    with pytest.raises(EngineStopped, match=r"worker 1 .* was started again"):
+        run_job(word_count(), str(tmp_path / "store"), inline(tmp_path, interval=0.02), again, services.append)
+
+
+CROWDED = """
+import os, resource, sys
+from pathlib import Path
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+from abscli.engine import door, sources
+from abscli.engine.job import run_job
+from tests.support.jobs import inline, last_counts, word_count
+
+made = door.Door.__init__
+def noted(self, *args, **more):
+    made(self, *args, **more)
+    os.write(2, f"{self.address[1]}\\n".encode())  # in one piece: workers are threads
+    sys.stdin.readline()  # the crowd stands before it
+door.Door.__init__ = noted
+folder = Path(sys.argv[1])
+outcome = run_job(word_count(), str(folder / "store"), inline(folder, interval=0.05))
+assert outcome.finished
+print(sum(last_counts(folder).values()), flush=True)
+"""
+
+
+def test_a_thousand_silent_connections_at_each_door_do_not_end_a_job_with_256_descriptors(tmp_path: Path) -> None:
+    counts = write_words(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 4_000:
+        pytest.skip("this process may not open three thousand connections")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4_000), hard))
+    crowd: list[socket.socket] = []
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-c", CROWDED, str(tmp_path)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as job:  # fmt: skip
+            assert job.stdin
+            assert job.stdout
+            assert job.stderr
+            for _ in range(3):  # the doors of the coordinator and of two workers
+                port = int(job.stderr.readline())
+                for _ in range(1_000):  # what the queue of the listener does not hold goes on trying
+                    sock = socket.socket()
+                    sock.setblocking(False)
+                    with contextlib.suppress(BlockingIOError):
+                        sock.connect(("127.0.0.1", port))
+                    crowd.append(sock)
+                job.stdin.write("\n")
+                job.stdin.flush()
+            said = job.stdout.read()
+            errors = job.stderr.read()
+        assert job.returncode == 0, errors
+        assert int(said) == sum(counts.values())
+    finally:
+        for sock in crowd:
+            sock.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,0 +1,263 @@
+"""What stands in the way of a run is said at once, with its place, before anything is started."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from abscli.engine.runnable import all_faults
+from abscli.graph.restless import restless_loops
+from formats.job.file import TopologyErrors, parse_topology, parse_topology_bytes
+from formats.job.model import Topology
+from formats.native import lock
+from formats.storage import LocalStorage
+from tests.commands.test_jobs import abs_, fingerprint, make_job, result, run
+
+MODULE = """
+import sys
+print("a module may print")
+def same(batch): return batch
+number = 3
+"""
+BAD = """version: 1
+job: bad
+operators:
+  queue: {source: {type: kafka, path: x}}
+  nothing: {source: {type: text, path: none/*.txt}}
+  rows: {source: {type: jsonl, path: rows.jsonl}}
+  typed: {source: {type: jsonl, path: rows.jsonl, schema: {id: uuid}}}
+  lost: {from: queue, map: functions:lost}
+  number: {from: {nothing: {replayable: true}, around: {}}, map: functions:number}
+  around: {from: [number], union: {}}
+  leaves: {from: nothing, filter: leaving:f}
+  sums: {from: rows, reduce: {key: [nokey], n: {count: "*"}, t: {sum: name}, m: {min: other}}}
+  misspelt: {from: nothing, flat_map: wrods}
+  later: {from: nothing, process: functions:same}
+  opaque: {from: nothing}
+  wrong: {from: nothing, flat_map: 3}
+  out: {from: misspelt, sink: {type: jsonl, path: out}}
+  again: {from: opaque, sink: {type: jsonl, path: out/}}
+  other: {from: opaque, sink: {type: parquet, path: other}}
+"""
+EXPECTED = [
+    "4:26: operator queue: no source type 'kafka'",
+    "5:40: operator nothing: no file matches 'none/*.txt'",
+    "7:51: operator typed: unknown type 'uuid' of column 'id'",
+    "8:28: operator lost: cannot load 'functions:lost': AttributeError: module 'functions' has no attribute 'lost'",
+    "9:19: edge nothing->number is marked replayable, and the engine keeps no such log",
+    "9:48: the loop number, around never comes to rest: each of its operators passes on whatever it gets",
+    "9:66: operator number: 'functions:number' is no function but int",
+    "11:35: operator leaves: cannot load 'leaving:f': SystemExit: 0",
+    "12:36: operator sums: no column 'nokey' in what rows sends",
+    "12:71: operator sums, output t: cannot sum a column of type string",
+    "12:87: operator sums: no column 'other' in what rows sends",
+    "13:39: operator misspelt: no built-in function 'wrods'",
+    "14:35: operator later is process: it can be inspected and planned for, not run",
+    "15:3: operator opaque is opaque: it can be inspected and planned for, not run",
+    "16:36: operator wrong: flat_map must be a string, not the number 3",
+    "18:51: sinks out and again both write to 'out'",
+    "19:38: operator other: no sink type 'parquet'",
+]
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    (tmp_path / "functions.py").write_text(MODULE)
+    (tmp_path / "leaving.py").write_text("import sys\nsys.exit(0)\n")
+    (tmp_path / "rows.jsonl").write_text('{"id": 1, "name": "x"}\n')
+    (tmp_path / "job.yaml").write_text(BAD)
+    return tmp_path / "job.yaml"
+
+
+def places(path: Path) -> list[str]:
+    with pytest.raises(TopologyErrors) as raised:
+        parse_topology(path, lambda graph: all_faults(graph, str(path.parent), from_start=True))
+    return [f"{e.line}:{e.column}: {e.message}" for e in raised.value.errors]
+
+
+def test_everything_is_said_at_once_with_its_place(bad: Path) -> None:
+    assert places(bad) == EXPECTED
+
+
+def test_topology_passes_what_only_check_refuses(bad: Path) -> None:
+    (bad.parent / "job.yaml").write_text(BAD.replace("flat_map: 3", "flat_map: words"))
+    assert abs_("topology", bad).returncode == 0
+    checked = abs_("topology", bad, "--check", "-o", "json")
+    assert checked.returncode == 2
+    assert checked.stdout == ""
+    said = checked.stderr.split("a module may print\n")[-1]
+    found = json.loads(said)["errors"]
+    assert [f"{e['line']}:{e['column']}" for e in found] == [e.rpartition(": ")[0].split(": ")[0] for e in EXPECTED
+                                                              if not e.startswith("16:")]  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["inline", "spark"])
+def test_run_refuses_the_same_before_it_makes_a_store(bad: Path, engine: str) -> None:
+    done = abs_("run", bad, "--store", bad.parent / "store", "--engine", engine)
+    assert done.returncode == 2
+    for finding in EXPECTED:
+        assert f"{bad}:{finding}" in done.stderr
+    assert not (bad.parent / "store").exists()
+    assert not (bad.parent / "out").exists()
+
+
+def test_a_job_that_can_be_run_passes_and_its_output_is_the_graph(tmp_path: Path) -> None:
+    make_job(tmp_path)
+    done = abs_("topology", tmp_path / "job.yaml", "--check", "-o", "json")
+    assert done.returncode == 0
+    assert result(done, "abs.topology")["job"] == "words"
+    assert "can be run" in done.stderr
+
+
+def test_flinks_plan_is_not_checked_as_if_it_were_ours(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"nodes": [{"id": "1", "parallelism": 1, "type": "Source"}]}))
+    assert abs_("topology", plan).returncode == 0
+    done = abs_("topology", plan, "--check")
+    assert done.returncode == 2
+    assert "Flink" in done.stderr
+
+
+def loops(operators: str) -> list[list[str]]:
+    head = "version: 1\njob: j\noperators:\n  s: {source: {type: text, path: x}}\n"
+    return restless_loops(parse_topology_bytes((head + operators).encode(), "t.yaml"))
+
+
+def test_a_loop_that_can_drop_records_may_rest() -> None:
+    assert loops("  a: {from: [s, b], distinct: [line]}\n  b: {from: a, map: identity}\n") == []
+    assert loops("  a: {from: [s, b], union: {}}\n  b: {from: a, flat_map: m:f}\n") == []
+    assert loops("  a: {from: [s, a], filter: m:f}\n") == []
+
+
+def test_a_loop_past_the_one_that_drops_does_not() -> None:
+    found = loops("  a: {from: [s, b, a], union: {}}\n  b: {from: a, distinct: [line]}\n")
+    assert found == [["a"]]
+    counted = '  a: {from: [s, b], reduce: {key: [line], n: {count: "*"}}}\n  b: {from: a, map: m:f}\n'
+    assert loops(counted) == [["a", "b"]]
+
+
+def known(operators: str, tmp_path: Path) -> list[str]:
+    (tmp_path / "in.txt").write_text("a b\n")
+    head = "version: 1\njob: j\noperators:\n  s: {source: {type: text, path: in.txt}}\n"
+
+    def check(graph: Topology) -> object:
+        return all_faults(graph, str(tmp_path), from_start=True)
+
+    try:
+        parse_topology_bytes((head + operators).encode(), "t.yaml", check)  # type: ignore[arg-type]
+    except TopologyErrors as errors:
+        return [error.message for error in errors.errors]
+    return []
+
+
+def test_columns_are_followed_as_far_as_they_are_known(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("def f(batch): return batch\n")
+    counted = '  w: {from: s, flat_map: words}\n  c: {from: w, reduce: {key: [word], n: {count: "*"}}}\n'
+    assert known(counted + "  d: {from: c, distinct: [word, n]}\n", tmp_path) == []
+    assert known(counted + "  d: {from: c, distinct: [line]}\n", tmp_path) == [
+        "operator d: no column 'line' in what c sends"
+    ]
+    assert known(counted + "  u: {from: own, distinct: [anything]}\n  own: {from: c, map: own:f}\n", tmp_path) == []
+    assert known("  w: {from: s, flat_map: words}\n  v: {from: w, flat_map: words}\n", tmp_path) == [
+        "operator v: no column 'line' in what w sends"
+    ]
+    broken = counted.replace('count: "*"', "count: word")  # its own finding is enough: `n` is not missing besides
+    assert known(broken + "  d: {from: c, distinct: [n]}\n", tmp_path) == [
+        "operator c: reduce: output n: count takes \"*\", not 'word'"
+    ]
+    assert known("  m: {from: {s: {partition: hash, key: [gone]}}, map: identity}\n", tmp_path) == [
+        "operator m: no column 'gone' in what s sends"
+    ]
+
+
+def test_records_are_counted_from_one_wherever_they_are_named(tmp_path: Path) -> None:
+    rows = [{"id": 1}, {"id": "not a number"}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "own.py").write_text(
+        "import pyarrow as pa\n"
+        "def f(batch):\n"
+        "    for row in batch.to_pylist():\n"
+        "        if row['id'] == 'not a number': raise ValueError('no')\n"
+        "    return batch\n"
+    )
+
+    def failing(type: str, operator: str) -> str:
+        (tmp_path / "job.yaml").write_text(
+            "version: 1\njob: j\noperators:\n"
+            f"  s: {{source: {{type: jsonl, path: rows.jsonl, schema: {{id: {type}}}}}}}\n"
+            f"  m: {{from: s, {operator}}}\n  out: {{from: m, sink: {{type: jsonl, path: out}}}}\n"
+        )
+        done = abs_("run", tmp_path / "job.yaml", "--store", tmp_path / f"store-{type}", "--engine", "inline")
+        assert done.returncode == 7
+        return done.stderr
+
+    assert "rows.jsonl, record 2:" in failing("int", "map: identity")
+    (tmp_path / "rows.jsonl").write_text('{"id": "1"}\n{"id": "not a number"}\n')
+    assert "task m/0, record 2 {" in failing("string", "map: own:f")
+
+
+# -- run --dry-run ----------------------------------------------------------------------------------------
+
+
+def dry(folder: Path, *more: object) -> subprocess.CompletedProcess[str]:
+    return run(folder, "--dry-run", *more)
+
+
+def test_a_dry_run_says_all_that_stands_in_the_way(bad: Path) -> None:
+    done = abs_("run", bad, "--store", bad.parent / "store", "--dry-run", "--master", "spark://nowhere:7077")
+    assert done.returncode == 2
+    for finding in EXPECTED:
+        assert f"{bad}:{finding}" in done.stderr
+
+
+def test_a_dry_run_changes_nothing_and_names_the_run(tmp_path: Path) -> None:
+    make_job(tmp_path)
+    before = fingerprint(tmp_path)
+    done = dry(tmp_path, "--interval", "50ms", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    would = result(done, "abs.rehearsal")
+    assert (would["new"], would["parent"], would["tasks"]) == (True, 0, 8)
+    (command,) = re.findall("next: abs (run .*)", done.stderr)
+    assert "--dry-run" not in command
+    assert "--interval 50ms" in command
+    assert fingerprint(tmp_path) == before
+    assert abs_(*shlex.split(command)).returncode == 0
+    before = fingerprint(tmp_path)
+    again = dry(tmp_path)
+    assert again.returncode == 2
+    assert "already" in again.stderr
+    would = result(dry(tmp_path, "--resume", "-o", "json"), "abs.rehearsal")
+    assert (would["new"], would["attempt"]) == (False, 2)
+    assert would["parent"] > 0
+    assert fingerprint(tmp_path) == before
+
+
+def test_a_dry_run_is_refused_for_what_a_run_is(tmp_path: Path) -> None:
+    make_job(tmp_path)
+    assert run(tmp_path).returncode == 0
+    job = tmp_path / "job.yaml"
+    text = job.read_text()
+    cases = {
+        "another job": (text.replace("job: words", "job: others"), ("--resume",)),
+        "another graph": (text.replace("flat_map: words", "flat_map: words\n    parallelism: 1"), ("--resume",)),
+        "no such epoch": (text, ("--from-epoch", 99)),
+        "epochs already": (text, ()),
+    }
+    for content, options in cases.values():
+        job.write_text(content)
+        rehearsed, real = dry(tmp_path, *options), run(tmp_path, *options)
+        assert rehearsed.returncode == real.returncode != 0
+        assert rehearsed.stderr.splitlines()[0] == real.stderr.splitlines()[0]
+    job.write_text(text)
+    rehearsed, real = (
+        abs_("run", job, "--store", tmp_path / "other", "--engine", "inline", *more) for more in (("--dry-run",), ())
+    )
+    assert rehearsed.returncode == real.returncode == 2  # the sink is another store's
+    assert rehearsed.stderr == real.stderr
+    with lock.exclusive(LocalStorage(tmp_path / "store")):
+        assert dry(tmp_path, "--resume").returncode == 11

@@ -1,0 +1,187 @@
+"""Whole jobs on Spark, with workers that are killed by SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from abscli.engine.channels import wire
+from abscli.engine.coordinator import Progress, Service
+from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine.job import JobOptions, run_job
+from abscli.stores.native.plan import plan_recovery
+from abscli.stores.native.restore import restore
+from formats.job.model import Topology
+from formats.native.store import NativeStore
+from formats.storage import LocalStorage
+from formats.view import Status
+from tests.support.jobs import (
+    held_at,
+    last_counts,
+    open_gate,
+    output_pairs,
+    reach,
+    skewed,
+    word_count,
+    write_graph,
+    write_skewed,
+    write_words,
+)
+
+STORE = "store"
+
+
+def options(folder: Path, context: Any, **more: object) -> JobOptions:
+    defaults: dict[str, object] = {"context": context, "interval": 0.1, "workers": 2}
+    return JobOptions(str(folder), "job.yaml", **{**defaults, **more})  # type: ignore[arg-type]
+
+
+def store(folder: Path) -> NativeStore:
+    return NativeStore(LocalStorage(folder / STORE))
+
+
+class Killer:
+    """Kills a worker's Python process once, when `due` says so."""
+
+    def __init__(self, due: Callable[[Progress], bool], worker: int = 1) -> None:
+        self.pid = 0
+        self._due = due
+        self._worker = worker
+        self._service: Service | None = None
+
+    def meet(self, service: Service) -> None:
+        self._service = service
+
+    def progress(self, progress: Progress) -> None:
+        if not self.pid and self._service is not None and self._due(progress):
+            self.pid = self._service.pids()[self._worker]
+            assert self.pid != os.getpid()
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def run_and_kill(
+    topology: Topology, folder: Path, context: Any, due: Callable[[Progress], bool], worker: int = 1, **more: object
+) -> EngineStopped:
+    killer = Killer(due, worker)
+    with pytest.raises(EngineStopped) as caught:
+        run_job(topology, str(folder / STORE), options(folder, context, **more), killer.progress, killer.meet)
+    assert f"process {killer.pid}" in caught.value.message
+    return caught.value
+
+
+def in_an_epoch(progress: Progress) -> bool:
+    return progress.epochs >= 1 and bool(progress.open_epochs)
+
+
+def held_in_an_epoch(folder: Path) -> Callable[[Progress], bool]:
+    """True when a job of `skewed` stands in its middle, and the next epoch has been begun."""
+    return lambda progress: held_at(folder) is not None and bool(progress.open_epochs)
+
+
+def test_word_count_is_exact(tmp_path: Path, spark: Any) -> None:
+    counts = write_words(tmp_path)
+    outcome = run_job(word_count(), str(tmp_path / STORE), options(tmp_path, spark))
+    assert outcome.finished
+    assert last_counts(tmp_path) == counts
+
+
+def test_a_worker_killed_in_an_epoch_costs_nothing_but_time(tmp_path: Path, spark: Any) -> None:
+    counts = write_skewed(tmp_path)
+    error = run_and_kill(skewed(), tmp_path, spark, held_in_an_epoch(tmp_path))
+    assert "--resume" in (error.hint or "")
+    latest = store(tmp_path).latest()
+    assert latest == held_at(tmp_path)
+    assert f"the last complete epoch is {latest}" in (error.hint or "")
+    open_gate(tmp_path)
+    resumed = run_job(skewed(), str(tmp_path / STORE), options(tmp_path, spark, from_epoch=latest))
+    assert resumed.finished
+    assert last_counts(tmp_path) == counts
+
+
+def test_an_open_epoch_still_says_who_has_acked(tmp_path: Path, spark: Any) -> None:
+    write_skewed(tmp_path)
+    run_and_kill(skewed(), tmp_path, spark, held_in_an_epoch(tmp_path))
+    newest = store(tmp_path).epochs()[-1]
+    assert newest.status is Status.INCOMPLETE
+    assert newest.acked is not None
+    assert newest.expected == 8
+    assert len(newest.missing) == newest.expected - newest.acked
+    assert "words/1" in newest.missing  # its worker stood still
+
+
+def test_a_killed_loop_is_planned_restored_and_resumed_to_every_pair_once(tmp_path: Path, spark: Any) -> None:
+    pairs = write_graph(tmp_path, nodes=500, degree=3, turning=True)
+    run_and_kill(reach(), tmp_path, spark, in_an_epoch, interval=0.05)
+    open_gate(tmp_path)
+    plan = plan_recovery(store(tmp_path))
+    done = restore(plan, reach(), options(tmp_path, spark, until="drained", keep=None))
+    assert done.parent == plan.epoch
+    assert store(tmp_path).manifest(done.epoch).log_records == 0
+    again = restore(plan, reach(), options(tmp_path, spark, until="drained", keep=None))
+    assert again.parent == done.epoch  # a restore of the same plan goes on with what the first one made
+    run_job(reach(), str(tmp_path / STORE), options(tmp_path, spark, from_epoch=again.epoch))
+    rows = output_pairs(tmp_path)
+    assert len(rows) == len(set(rows))
+    assert set(rows) == pairs
+
+
+@pytest.mark.parametrize("kills", [3])
+def test_killed_again_and_again(tmp_path: Path, spark: Any, kills: int) -> None:
+    pairs = write_graph(tmp_path, nodes=600, degree=3, turning=True)
+    for _ in range(kills):
+        latest = store(tmp_path).latest() if (tmp_path / STORE).exists() else None
+        run_and_kill(reach(), tmp_path, spark, in_an_epoch, worker=0, interval=0.05, from_epoch=latest)
+    open_gate(tmp_path)
+    run_job(reach(), str(tmp_path / STORE), options(tmp_path, spark, from_epoch=store(tmp_path).latest()))
+    rows = output_pairs(tmp_path)
+    assert len(rows) == len(set(rows))
+    assert set(rows) == pairs
+
+
+def test_a_restore_into_another_store_leaves_the_first_alone(tmp_path: Path, spark: Any) -> None:
+    pairs = write_graph(tmp_path, nodes=500, degree=3, turning=True)
+    run_and_kill(reach(), tmp_path, spark, in_an_epoch, interval=0.05)
+    open_gate(tmp_path)
+    before = sorted((p.relative_to(tmp_path), p.stat().st_size) for p in (tmp_path / STORE).rglob("*") if p.is_file())
+    plan = plan_recovery(store(tmp_path))
+    copy = tmp_path / "copy"
+    done = restore(plan, reach(), options(tmp_path, spark, until="end", keep=None), to=str(copy))
+    after = sorted((p.relative_to(tmp_path), p.stat().st_size) for p in (tmp_path / STORE).rglob("*") if p.is_file())
+    assert before == after
+    assert NativeStore(LocalStorage(copy)).manifest(done.epoch).idle
+    rows = output_pairs(tmp_path)
+    assert set(rows) == pairs
+    assert len(rows) == len(pairs)
+
+
+def test_more_workers_than_slots_are_refused_at_once(tmp_path: Path, spark: Any) -> None:
+    write_words(tmp_path)
+    with pytest.raises(UsageError, match="5 workers need 5 slots, the master has 4"):
+        run_job(word_count(8), str(tmp_path / STORE), options(tmp_path, spark, workers=5))
+
+
+def test_a_function_that_raises_in_a_worker_is_named(tmp_path: Path, spark: Any) -> None:
+    write_graph(tmp_path)
+    (tmp_path / "reaching.py").write_text("def steps(batch):\n    raise KeyError('no such node')\n")
+    with pytest.raises(JobFailed, match=r"operator steps, task steps/\d, record 1 .*no such node"):
+        run_job(reach(), str(tmp_path / STORE), options(tmp_path, spark))
+
+
+def test_a_stranger_at_the_door_is_turned_away(tmp_path: Path, spark: Any) -> None:
+    import socket
+
+    counts = write_words(tmp_path)
+
+    def knock(service: Service) -> None:
+        for data in (b"GET / HTTP/1.0\r\n\r\n", b"\0" * 64, wire.HEADER.pack(0, 0, 12) + b'{"type":"x"}'):
+            with socket.create_connection(service.address) as sock:
+                sock.sendall(data)
+
+    outcome = run_job(word_count(), str(tmp_path / STORE), options(tmp_path, spark), on_service=knock)
+    assert outcome.finished
+    assert last_counts(tmp_path) == counts

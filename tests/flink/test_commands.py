@@ -1,0 +1,465 @@
+"""Flink's checkpoints through the commands: real ones of Flink 1.20 and 2.3, whole and broken."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from abscli.cli.main import main
+from formats.flink.facts import file_handles
+from formats.flink.metadata.handles import RelativeHandle
+from formats.flink.store import FlinkStore
+from tests.support.flink_truth import DATA, load
+from tests.support.schemas import checked
+
+HASHMAP = next((DATA / "hashmap-checkpoint").iterdir())
+CANONICAL = next((DATA / "hashmap-savepoint-canonical").iterdir())
+CLAIMED = next(path for path in (DATA / "claimed-native").iterdir() if path.name != "savepoint")
+OLD = next((DATA / "old-1.20-hashmap-checkpoint").iterdir())
+OPEN = next((DATA / "in-progress").iterdir())
+UNALIGNED = next((DATA / "unaligned").iterdir())
+ROCKSDB = next((DATA / "rocksdb-incremental").iterdir())
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
+    code = main([str(arg) for arg in args])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return code, out, err
+
+
+def result(capsys: pytest.CaptureFixture[str], *args: object, code: int = 0) -> dict[str, Any]:
+    found, out, err = run(capsys, *args, "-o", "json")
+    assert found == code, err
+    return checked(out)
+
+
+def fill(checkpoint: Path, relative: Path, absolute: Path) -> None:
+    """Files of the right sizes for a `_metadata` that is alone: those beside it, and those with a path of their own."""
+    store = FlinkStore(str(checkpoint))
+    for _, _, handle in file_handles(store.metadata(store.epoch_numbers()[0])):
+        folder = relative if isinstance(handle, RelativeHandle) else absolute
+        folder.mkdir(exist_ok=True)
+        (folder / handle.path.rpartition("/")[2]).write_bytes(bytes(handle.size))
+
+
+def latest(job: Path) -> Path:
+    """The newest checkpoint of a job that has a `_metadata`."""
+    done = [path for path in job.glob("chk-*") if (path / "_metadata").exists()]
+    return max(done, key=lambda path: int(path.name[4:]))
+
+
+# -- inspect --------------------------------------------------------------------------------------------------
+
+
+def test_a_jobs_directory_is_its_checkpoints(capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(capsys, "inspect", OPEN)
+    assert (told["format"], told["job"]) == ("flink", OPEN.name)
+    assert [epoch["status"] for epoch in told["epochs"]][-1] == "in-progress"
+    assert told["raw"]["checkpoints"][-1]["backends"] == ["heap"]
+    code, out, _ = run(capsys, "inspect", OPEN)
+    assert code == 0
+    assert "no _metadata" in out
+
+
+def test_the_columns_of_a_checkpoint_are_those_of_savepoint_metadata(capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(capsys, "inspect", latest(HASHMAP))
+    truth = load("hashmap-checkpoint.chk-2.meta.json")
+    operators = {op["operator-uid-hash"]: op for op in told["raw"]["operators"]}
+    assert len(operators) == len(truth["operators"])
+    totals = operators["8eeed16b661251f13cfc6a3c5e75c420"]
+    assert (totals["operator-uid"], totals["operator-parallelism"], totals["operator-max-parallelism"]) == (
+        "totals", 2, 16,
+    )  # fmt: skip
+    assert {state["name"]: state["kind"] for state in totals["states"] if state["kind"] != "timers"} == {
+        "avg": "aggregating", "opaque": "value", "count": "value", "last-order": "value", "recent": "list",
+        "sum": "reducing", "note-ttl": "value", "per-item": "map",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_checkpoint_is_shown_at_every_width(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    code, out, _ = run(capsys, "inspect", latest(UNALIGNED))
+    assert code == 0
+    for word in ("checkpointed size", "total-size-in-bytes", "numbers->counter", "number-sequence", "unaligned"):
+        assert word in out
+    heading = out.split("\n\n")[0]
+    assert all(len(line) <= width or "/" in line for line in heading.splitlines())
+    assert all(len(line) <= width for line in out.splitlines() if "-user-timers" in line or "Tuple2" in line)
+    code, out, _ = run(capsys, "inspect", UNALIGNED)
+    assert code == 0
+    assert all(len(line) <= width for line in out.splitlines() if "(heap), unaligned" in line)
+
+
+def test_one_operator_is_shown_with_its_subtasks_and_counted_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(capsys, "inspect", latest(HASHMAP), "--operator", "totals")
+    states = {s["name"]: s for op in told["raw"]["operators"] if op["operator-uid"] == "totals" for s in op["states"]}
+    assert states["count"]["rows"] == states["sum"]["rows"] > 0
+    code, out, _ = run(capsys, "inspect", latest(HASHMAP), "--task", "totals/1")
+    assert code == 0
+    assert re.search(r"totals/1 +8-15 ", out)
+    assert "totals/0" not in out
+
+
+def test_a_guessed_uid_is_proved_by_its_hash(capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(capsys, "inspect", latest(OLD), "--uid", "totals", "--uid", "no-such")
+    assert [op["proved-uid"] for op in told["raw"]["operators"] if op["proved-uid"]] == ["totals"]
+    assert "totals" in [op["id"] for op in told["operators"]]
+    assert told["raw"]["written_by"] == "Flink 1.15 to 1.20"
+
+
+def test_a_savepoint_and_its_metadata_file_name_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(capsys, "inspect", CANONICAL)
+    assert (told["raw"]["kind"], told["raw"]["layout"]) == ("savepoint", "canonical")
+    assert result(capsys, "inspect", CANONICAL / "_metadata")["raw"] == told["raw"]
+
+
+def test_names_from_a_checkpoint_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    own = Path(shutil.copytree(latest(HASHMAP), tmp_path / "own"))
+    data = (own / "_metadata").read_bytes()
+    (own / "_metadata").write_bytes(data.replace(b"Totals per user", b"Totals\x1b[2J user"))
+    code, out, _ = run(capsys, "inspect", own)
+    assert code == 0
+    assert "\x1b" not in out
+    assert "Totals\\x1b[2J user" in out
+
+
+def test_options_of_flinks_mean_nothing_to_another_store(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "abs-store.json").write_text("{}")
+    code, _, err = run(capsys, "inspect", tmp_path, "--uid", "x")
+    assert code == 2
+    assert "--uid" in err
+
+
+# -- validate -------------------------------------------------------------------------------------------------
+
+
+def test_a_whole_checkpoint_passes_and_says_what_is_not_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(capsys, "validate", CANONICAL)
+    assert told["findings"] == []
+    epoch = told["epochs"][0]
+    assert epoch["verdict"] == "complete"
+    assert set(epoch["why_unchecked"]) == set(epoch["unchecked"])
+    assert "digest-mismatch" in epoch["unchecked"]
+    code, out, _ = run(capsys, "validate", CANONICAL)
+    assert code == 0
+    assert "Flink writes no digests" in out
+
+
+def test_a_missing_file_is_put_down_to_its_task_and_state(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    own = Path(shutil.copytree(CANONICAL, tmp_path / CANONICAL.name))
+    gone = max((path for path in own.iterdir() if path.name != "_metadata"), key=lambda path: path.stat().st_size)
+    gone.unlink()
+    told = result(capsys, "validate", own, code=3)
+    found = told["epochs"][0]["findings"]
+    assert [(f["code"], f["path"]) for f in found] == [("missing-file", gone.name)]
+    assert found[0]["task"]
+    assert "keyed state (" in found[0]["message"]
+    assert "all files are there of" in told["epochs"][0]["notes"][0]
+
+
+def test_a_path_map_finds_what_was_moved_apart(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    own, there = Path(shutil.copytree(latest(ROCKSDB), tmp_path / "moved")), tmp_path / "elsewhere"
+    fill(own, own, there)
+    told = result(capsys, "validate", own, "--quick", code=3)
+    assert told["epochs"][0]["findings"] == [], "nobody said where its files are: that is no loss"
+    assert (told["epochs"][0]["verdict"], told["latest_restorable"]) == ("complete", None)
+    assert {"missing-file", "size-mismatch"} <= set(told["epochs"][0]["unchecked"])
+    old = told["epochs"][0]["why_unchecked"]["missing-file"].partition("--path-map ")[2].partition("=")[0]
+    told = result(capsys, "validate", own, "--quick", "--path-map", f"{old}={there}")
+    assert told["latest_restorable"] is not None
+    assert told["epochs"][0]["verdict"] == "complete"
+    assert "--path-map" in told["epochs"][0]["notes"][0]
+    code, _, err = run(capsys, "validate", own, "--path-map", "nonsense")
+    assert code == 2
+    assert "OLD=NEW" in err
+
+
+def test_what_a_claimed_savepoint_left_is_a_finding_also_when_it_is_found(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    job, savepoint = Path(shutil.copytree(CLAIMED, tmp_path / CLAIMED.name)), tmp_path / "savepoint"
+    fill(job / "chk-9", savepoint, job / "shared")
+    told = result(capsys, "validate", f"{job}@9", "--search", savepoint, "--quick", code=3)
+    assert {f["code"] for f in told["epochs"][0]["findings"]} == {"missing-file"}
+    assert all("not where Flink looks" in f["message"] for f in told["epochs"][0]["findings"])
+
+
+def test_damaged_metadata_is_a_finding_of_validate_and_an_error_of_inspect(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    own = Path(shutil.copytree(CANONICAL, tmp_path / CANONICAL.name))
+    data = (own / "_metadata").read_bytes()
+    (own / "_metadata").write_bytes(data[: len(data) // 2])
+    told = result(capsys, "validate", own, code=3)
+    assert [f["code"] for f in told["epochs"][0]["findings"]] == ["manifest-unreadable"]
+    code, _, err = run(capsys, "inspect", own)
+    assert code == 3
+    assert "operators before it can be read" in err
+    code, out, err = run(capsys, "inspect", own, "-o", "json")
+    assert (code, out) == (3, "")
+    assert checked(err)["code"] == 3
+
+
+# -- state ----------------------------------------------------------------------------------------------------
+
+
+def rows(capsys: pytest.CaptureFixture[str], *args: object) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = result(capsys, "state", *args)["rows"]
+    return found
+
+
+def test_the_states_of_a_checkpoint_with_their_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(capsys, "state", HASHMAP)
+    found = {(s["operator"], s["name"]): s for s in told["states"]}
+    assert found["totals", "count"]["rows"] == 37
+    assert found["op-state", "offsets-union"]["kind"] == "union"
+    assert "37 entries of Orders$Opaque (KryoSerializer)" in found["totals", "opaque"]["opaque"]
+
+
+@pytest.mark.parametrize("operator", ["totals", "8eeed16b661251f13cfc6a3c5e75c420", "Totals per user"])
+def test_an_operator_is_meant_by_uid_hash_or_name(capsys: pytest.CaptureFixture[str], operator: str) -> None:
+    (row,) = rows(capsys, HASHMAP, operator, "--state", "count", "--key", "user-9")
+    assert row["key"] == "user-9"
+    assert row["value"] > 0
+
+
+def test_a_state_of_one_operator_alone_needs_no_operator(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(rows(capsys, HASHMAP, "--state", "rules-broadcast")) == 40
+    (window, *_) = rows(capsys, HASHMAP, "--state", "window-contents")
+    assert window["window_end"] - window["window_start"] == 1000
+
+
+def test_values_of_a_class_of_the_jobs_own_are_shown_as_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    (row, *_) = rows(capsys, CANONICAL, "totals", "--state", "opaque")
+    assert row["value"]["class"] == "Orders$Opaque (KryoSerializer)"
+    assert len(row["value"]["bytes"]) == 2 + 2 * row["value"]["length"]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "jsonl"])
+def test_state_goes_to_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, ending: str) -> None:
+    out = tmp_path / f"orders.{ending}"
+    told = result(capsys, "state", CANONICAL, "totals", "--state", "last-order", "--out", out)
+    assert told["count"] == 37
+    assert out.stat().st_size > 0
+
+
+def test_a_type_that_is_none_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("count", "count=nonsense"):
+        code, _, err = run(capsys, "state", HASHMAP, "totals", "--state", "count", "--type", text)
+        assert code == 2
+        assert "type" in err or "TYPE" in err
+
+
+def test_rows_before_a_damaged_file_are_shown_then_the_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    own = Path(shutil.copytree(latest(HASHMAP), tmp_path / "own"))
+    inspected = result(capsys, "inspect", own, "--task", "totals/1")
+    files = inspected["operators"][0]["tasks"][0]["files"]
+    (own / files[0]["path"]).unlink()
+    code, out, err = run(capsys, "state", own, "totals", "--state", "count")
+    assert code == 3
+    assert "user-9 " in out
+    assert "is not there" in err
+
+
+# -- diff -----------------------------------------------------------------------------------------------------
+
+
+def test_two_snapshots_by_keys_files_and_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(capsys, "diff", latest(HASHMAP), CANONICAL)
+    operators = {op["id"]: op for op in told["operators"]}
+    states = {state["state"]: state for state in operators["totals"]["states"]}
+    assert states["count"]["unchanged"] == 37 or states["count"]["changed"]
+    assert states["per-item"]["key"] == ["key", "map_key"]
+    assert states["opaque"]["added"] is None, "hidden rows are not compared, and do not count as equal"
+    assert "37 entries" in states["opaque"]["note"]
+    assert told["raw"]["shared"]["files"] == 0
+    assert told["raw"]["new"]["files"] > 0
+
+
+def test_a_checkpoint_differs_from_itself_in_nothing_that_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(capsys, "diff", CANONICAL, CANONICAL)
+    assert told["identical"] is True
+    assert told["raw"]["gone"] == {"files": 0, "bytes": 0}
+
+
+def test_state_that_would_have_no_owner(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    uids = tmp_path / "uids.txt"
+    uids.write_text("# the new job\ntotals\njoin\n\nnew-one\n")
+    told = result(capsys, "diff", CANONICAL, "--uids", uids)
+    assert [(one["operator"], one["by"]) for one in told["owned"]] == [("totals", "uid"), ("join", "uid")]
+    assert {"op-state", "types", "win-avg"} <= {one["operator"] for one in told["orphans"]}
+    assert told["new"] == ["new-one"]
+    assert run(capsys, "diff", CANONICAL, "--uids", uids)[0] == 0
+    code, out, _ = run(capsys, "diff", CANONICAL, "--uids", uids, "--exit-code")
+    assert code == 3
+    assert "State without an owner" in out
+
+
+def rest_plan(names: dict[str, str]) -> dict[str, Any]:
+    """A plan as REST gives it: vertex id -> description, in a line from the first to the last."""
+    ids = list(names)
+    return {
+        "plan": {
+            "jid": "0" * 32,
+            "name": "orders",
+            "nodes": [
+                {
+                    "id": id,
+                    "parallelism": 2,
+                    "description": names[id],
+                    "inputs": [{"id": ids[i - 1], "num": 0, "ship_strategy": "HASH", "exchange": "pipelined_bounded"}]
+                    if i
+                    else [],
+                }
+                for i, id in enumerate(ids)
+            ],
+        }
+    }
+
+
+def test_owners_by_the_ids_of_a_plan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(rest_plan({
+        "4b0df09fa2c712a6d78c4c9e4085c859": "Source: orders source<br/>",
+        "8eeed16b661251f13cfc6a3c5e75c420": "Totals per user<br/>+- One state per type<br/>",
+        "f" * 32: "Join orders with rules<br/>",
+    })))  # fmt: skip
+    told = result(capsys, "diff", CANONICAL, "--uids", plan)
+    assert {one["operator"]: one["by"] for one in told["owned"]} == {
+        "src-orders": "id", "totals": "id", "types": "name",
+    }  # fmt: skip
+    reasons = {one["operator"]: one["reason"] for one in told["orphans"]}
+    assert "another id" in reasons["join"]
+    assert told["new"] == ["Join orders with rules"]
+
+
+# -- plans of Flink's -----------------------------------------------------------------------------------------
+
+
+def test_a_rest_plan_is_a_job_graph(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(rest_plan({"a" * 32: "Source: in<br/>", "b" * 32: "count<br/>+- out: Writer<br/>"})))
+    told = result(capsys, "topology", plan)
+    assert [(op["id"], op["parallelism"], op["max_parallelism"]) for op in told["operators"]] == [
+        ("Source: in", 2, 128), ("count", 2, 128),
+    ]  # fmt: skip
+    assert [(e["from"], e["to"], e["partition"]) for e in told["edges"]] == [("Source: in", "count", "hash")]
+    told = result(capsys, "plan-recovery", "--topology", plan, "--failed", "count/1")
+    assert told["kind"] == "partial"
+
+
+def test_an_execution_plan_is_a_job_graph(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    nodes = [
+        {"id": 1, "type": "Source: in", "pact": "Data Source", "contents": "Source: in", "parallelism": 3},
+        {"id": 2, "type": "Map", "pact": "Operator", "contents": "Map", "parallelism": 2,
+         "predecessors": [{"id": 1, "ship_strategy": "REBALANCE", "side": "second"}]},
+        {"id": 3, "type": "Map", "pact": "Operator", "contents": "Map", "parallelism": 2,
+         "predecessors": [{"id": 2, "ship_strategy": "FORWARD", "side": "second"}]},
+    ]  # fmt: skip
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"nodes": nodes}))
+    told = result(capsys, "topology", plan)
+    assert [op["id"] for op in told["operators"]] == ["Source: in", "2", "3"]
+    assert [e["partition"] for e in told["edges"]] == ["rebalance", "forward"]
+
+
+@pytest.mark.parametrize("text", [
+    '{"nodes": []}', '{"nodes": [{}]}', '{"plan": {"nodes": [{"id": "a", "parallelism": 0}]}}', '{"nodes": [3]}',
+    '{"nodes": [{"id": "a", "parallelism": 1, "inputs": [{"id": "b"}]}]}',
+    '{"nodes": [{"id": "a", "parallelism": 1, "inputs": [{"id": "a"}]}]}',
+])  # fmt: skip
+def test_a_plan_that_does_not_hold_is_a_usage_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
+) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(text)
+    code, _, err = run(capsys, "topology", plan)
+    assert code == 2
+    assert "plan.json" in err or "no source" in err
+
+
+# -- plan and restore -----------------------------------------------------------------------------------------
+
+
+def test_the_newest_whole_checkpoint_is_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(capsys, "plan-recovery", OPEN)
+    assert told["epoch"] == 2
+    assert [row["epoch"] for row in told["skipped"]] == [3]
+    assert told["command"].startswith("flink run -s file:///")
+    code, out, _ = run(capsys, "plan-recovery", OPEN)
+    assert code == 0
+    assert "never completed" in out
+
+
+def test_a_lost_properties_tail_is_mended_in_a_copy(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    own, plan, copy = tmp_path / "own", tmp_path / "plan.json", tmp_path / "copy"
+    shutil.copytree(CANONICAL, own)
+    data = (own / "_metadata").read_bytes()
+    (own / "_metadata").write_bytes(data[: data.rindex(b"\xac\xed\x00\x05") + 30])
+    told = result(capsys, "plan-recovery", own, "--out", plan)
+    assert told["command"] is None
+    assert "properties" in told["repairs"][0]
+    assert result(capsys, "restore", plan, "--to", copy)["command"] == f"flink run -s file://{copy} JOB.jar"
+    assert result(capsys, "validate", copy)["epochs"][0]["verdict"] == "complete"
+    assert result(capsys, "diff", copy, CANONICAL)["identical"] is True
+
+
+def test_a_dry_run_shows_the_plan_in_the_form_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    made = result(capsys, "plan-recovery", CANONICAL, "--out", plan)
+    assert result(capsys, "restore", plan, "--dry-run") == made
+    code, out, _ = run(capsys, "restore", plan, "--dry-run", "-o", "ndjson")
+    assert (code, json.loads(out.splitlines()[0])["schema"]) == (0, "abs.flink-plan")
+
+
+@pytest.mark.parametrize("scheme", ["file:", "file://"])
+def test_a_copy_may_go_to_a_local_uri(scheme: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    result(capsys, "plan-recovery", CANONICAL, "--out", plan)
+    result(capsys, "restore", plan, "--to", f"{scheme}{tmp_path}/copy")
+    assert (tmp_path / "copy/_metadata").exists()
+
+
+def test_a_checkpoint_that_has_changed_makes_a_plan_stale(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    own, plan = tmp_path / "own", tmp_path / "plan.json"
+    shutil.copytree(CANONICAL, own)
+    result(capsys, "plan-recovery", own, "--out", plan)
+    code, _, err = run(capsys, "restore", plan)
+    assert code == 2
+    assert "--to" in err
+    assert run(capsys, "restore", plan, "--to", own)[0] == 2
+    assert run(capsys, "restore", plan, "--dry-run")[0] == 0
+    shutil.copy(latest(HASHMAP) / "_metadata", own / "_metadata")
+    assert run(capsys, "restore", plan, "--to", tmp_path / "copy")[0] == 5
+    (own / "_metadata").unlink()
+    assert run(capsys, "restore", plan, "--to", tmp_path / "copy")[0] in (5, 10)
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_checkpoint_with_a_lost_file_has_no_recovery(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    own = Path(shutil.copytree(CANONICAL, tmp_path / "own"))
+    max((path for path in own.iterdir() if path.name != "_metadata"), key=lambda path: path.stat().st_size).unlink()
+    code, _, err = run(capsys, "plan-recovery", own)
+    assert code == 4
+    assert "is not there" in err
+    assert "--search" in err
+
+
+@pytest.mark.parametrize("text", ['{"schema": "abs.flink-plan"}', '{"schema": "abs.flink-plan", "version": "2.0"}'])
+def test_a_plan_file_that_does_not_hold_is_a_usage_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
+) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(text)
+    assert run(capsys, "restore", plan, "--to", tmp_path / "copy")[0] == 2

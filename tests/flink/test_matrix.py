@@ -1,0 +1,330 @@
+"""Snapshots that Flink 1.20, 2.0 and 2.3 made, over backends, layouts, compression and changelogs: all are whole.
+
+tests/flink_java/MatrixJob.java made them; what every key holds in the end follows from its number. The paths in them
+are of a machine that is not here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from abscli.cli.main import main
+from abscli.report.findings import Code
+from abscli.stores.flink.plan import plan_flink, restore_flink
+from abscli.stores.flink.verdict import check_epoch
+from formats.errors import NoRecovery
+from formats.flink.evidence import gather
+from formats.flink.files.checks import stream_checks
+from formats.flink.files.folders import NotLookedAt
+from formats.flink.files.resolve import How
+from formats.flink.metadata.file import encode, parse
+from formats.flink.metadata.handles import ChangelogHandle, FileChangelogHandle, FileHandle, KeyedHandle, StreamHandle
+from formats.flink.store import FlinkStore
+from formats.view import Status
+from tests.support.archives import extract
+from tests.support.flink_truth import DATA
+from tests.support.schemas import checked
+
+ARCHIVE = DATA / "matrix.tar.xz"
+KEYS = 20
+UNREAD = {Code.DIGEST_MISMATCH, Code.ROW_MISMATCH, Code.POSITION_REGRESSED, Code.TOPOLOGY_MISSING}
+"""What Flink's format does not let anyone check."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A snapshot of the archive: Flink's version and what it ran with; folder: of its `_metadata`."""
+
+    version: str
+    name: str
+    folder: str
+
+    @property
+    def kind(self) -> str:
+        return "savepoint" if "/sp/" in self.folder else "checkpoint"
+
+    def __str__(self) -> str:
+        return f"{self.version} {self.name} {self.kind}"
+
+
+def _cases() -> list[Case]:
+    with tarfile.open(ARCHIVE) as archive:
+        folders = {name.rpartition("/")[0] for name in archive.getnames() if name.endswith("/_metadata")}
+    newest: dict[tuple[str, str, str], Case] = {}
+    for folder in sorted(folders, key=lambda path: [int(n) for n in re.findall(r"chk-(\d+)$", path)]):
+        case = Case(*folder.split("/")[:2], folder)
+        newest[case.version, case.name, case.kind] = case
+    return [newest[key] for key in sorted(newest)]
+
+
+CASES = _cases()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive, unpacked: not to be changed."""
+    folder = tmp_path_factory.mktemp("matrix")
+    with tarfile.open(ARCHIVE) as archive:
+        extract(archive, folder)
+    return folder
+
+
+def opened(data: Path, case: Case) -> tuple[FlinkStore, int]:
+    store = FlinkStore(str(data / case.folder), search=[str(data / case.version / case.name)])
+    assert store.only is not None
+    return store, store.only
+
+
+def needs(case: Case) -> None:
+    if "rocksdb" in case.name:
+        pytest.importorskip("rocksdict", reason="needs the package rocksdict")
+
+
+def rows(store: FlinkStore, epoch: int, state: str) -> list[dict[str, Any]]:
+    owner = next(o for o in store.metadata(epoch).operators if any(s.managed_keyed for s in o.subtasks))
+    return [row for batch in store.state(epoch, owner.id, state) for row in batch.to_pylist()]
+
+
+def values(store: FlinkStore, epoch: int, state: str) -> dict[int, Any]:
+    """What a state holds, by the number of its key."""
+    return {int(row["key"].removeprefix("key-")): row["value"] for row in rows(store, epoch, state)}
+
+
+def test_the_matrix_is_what_it_says() -> None:
+    assert {case.version for case in CASES} == {"1.20", "2.0", "2.3"}
+    for version in ("1.20", "2.0", "2.3"):
+        names = {case.name for case in CASES if case.version == version}
+        assert {"hashmap", "hashmap-snappy", "rocksdb", "rocksdb-snappy", "rocksdb-incremental"} <= names
+        assert {"changelog-files-compressed", "changelog-files-plain", "changelog-memory", "merging"} <= names
+        assert sum(case.version == version and case.kind == "savepoint" for case in CASES) >= 8
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_each_is_whole_and_nothing_of_it_stays_unread(data: Path, case: Case) -> None:
+    needs(case)
+    store, epoch = opened(data, case)
+    report, why, _ = check_epoch(gather(store, epoch, checks=stream_checks()))
+    assert (report.verdict, report.findings) == (Status.COMPLETE, ())
+    assert Code.UNREADABLE not in why, why.get(Code.UNREADABLE)
+    assert Code.MISPLACED_KEY not in why, why.get(Code.MISPLACED_KEY)
+    assert set(why) - UNREAD <= {Code.CONSERVATION, Code.MISSING_LOG, Code.UNREFERENCED_FILE}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_each_holds_what_the_job_put_there(data: Path, case: Case) -> None:
+    needs(case)
+    store, epoch = opened(data, case)
+    numbers = range(KEYS)
+    assert values(store, epoch, "text") == {k: f"text {k}" for k in numbers}
+    assert values(store, epoch, "sum") == {k: 1 + k for k in numbers}
+    assert values(store, epoch, "list") == {k: [f"a{k}", "b,", ""] for k in numbers}
+    assert values(store, epoch, "uuid") == {
+        k: _uuid(k, -k) for k in numbers
+    }
+    assert values(store, epoch, "when") == {
+        k: "2024-02-29T01:02:03" + (f".{k:09d}" if k else "") for k in numbers
+    }
+    assert values(store, epoch, "prices") == {k: [f"{k}.50", "1"] for k in numbers}
+    assert {k: json.loads(v) for k, v in values(store, epoch, "any").items()} == {
+        k: [["k", "PT0S" if k == 0 else f"PT{k}S"]] if k % 3 == 0 else ["a", 1, k] for k in numbers if k % 3 != 1
+    }
+    found = {(row["key"], row["map_key"]): row["value"] for row in rows(store, epoch, "map")}
+    assert found == {(f"key-{k}", name): value for k in numbers for name, value in (("x", k), ("y", -k))}
+    timers = next(s.name for s in store.states(epoch) if s.name and "event" in s.name and "timer" in s.name)
+    assert sorted(row["timestamp"] for row in rows(store, epoch, timers)) == [7000 + k for k in numbers]
+
+
+def _uuid(high: int, low: int) -> str:
+    digits = f"{high & (1 << 64) - 1:016x}{low & (1 << 64) - 1:016x}"
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_each_can_be_planned_and_its_copy_is_as_whole(data: Path, case: Case, tmp_path: Path) -> None:
+    needs(case)
+    store, epoch = opened(data, case)
+    plan = plan_flink(store, epoch=epoch, checks=stream_checks())
+    copied = restore_flink(store, plan, str(tmp_path / "copy"))
+    assert copied.files == plan.files
+    copy = FlinkStore(str(tmp_path / "copy"))
+    report, why, _ = check_epoch(gather(copy, copy.epoch_numbers()[0], checks=stream_checks()))
+    assert (report.verdict, report.findings) == (Status.COMPLETE, ())
+    assert Code.UNREADABLE not in why
+    assert values(copy, copy.epoch_numbers()[0], "sum") == values(store, epoch, "sum")
+
+
+# -- files of changes -------------------------------------------------------------------------------------
+
+FILES = [case for case in CASES if case.name.startswith("changelog-files") and case.kind == "checkpoint"]
+
+
+def streams_of_changes(store: FlinkStore, epoch: int) -> list[FileHandle]:
+    found = []
+    for operator in store.metadata(epoch).operators:
+        for subtask in operator.subtasks:
+            handle = subtask.managed_keyed
+            for part in handle.changes if isinstance(handle, ChangelogHandle) else ():
+                assert isinstance(part, FileChangelogHandle)
+                found += [change.stream for change in part.streams if isinstance(change.stream, FileHandle)]
+    return list(dict.fromkeys(found))
+
+
+def test_files_of_changes_are_there_plain_and_compressed_and_shared_by_subtasks(data: Path) -> None:
+    firsts = set()
+    offsets = set()
+    for case in FILES:
+        store, epoch = opened(data, case)
+        for stream in streams_of_changes(store, epoch):
+            place = store.streams(epoch).place(stream)
+            assert place is not None
+            first = store.streams(epoch).read(stream, 0, 1)[0]
+            assert (place.bytes == stream.size + 1) is (first == 0), "neither size counts the byte in front"
+            firsts.add(first)
+        for operator in store.metadata(epoch).operators:
+            for subtask in operator.subtasks:
+                if isinstance(subtask.managed_keyed, ChangelogHandle):
+                    for part in subtask.managed_keyed.changes:
+                        assert isinstance(part, FileChangelogHandle)
+                        offsets.update(change.offset for change in part.streams)
+    assert firsts == {0, 1}
+    assert max(offsets) > 0
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_damaged_file_of_changes_is_found(data: Path, tmp_path: Path, compressed: bool) -> None:
+    name = "changelog-files-compressed" if compressed else "changelog-files-plain"
+    case = next(case for case in FILES if case.name == name and case.version == "2.3")
+    folder = Path(shutil.copytree(data / case.version / case.name, tmp_path / case.name))
+    moved = dataclasses.replace(case, folder=str(folder / case.folder.split("/", 2)[2]))
+    store = FlinkStore(moved.folder, search=[str(folder)])
+    assert store.only is not None
+    place = store.streams(store.only).place(streams_of_changes(store, store.only)[0])
+    assert place is not None
+    file = Path(store.folders[place.folder].storage.root) / place.path
+    whole = file.read_bytes()
+    for broken, code in (
+        (whole[:-1], Code.UNREADABLE if compressed else Code.SIZE_MISMATCH),
+        (whole[:5], Code.SIZE_MISMATCH),
+        (b"\7" + whole[1:], Code.UNREADABLE),
+        (bytes([whole[0] ^ 1]) + whole[1:], None),
+        (whole[:-20] + bytes(20), Code.UNREADABLE),
+    ):
+        file.write_bytes(broken)
+        again = FlinkStore(moved.folder, search=[str(folder)])
+        report, _, _ = check_epoch(gather(again, store.only, checks=stream_checks()))
+        assert report.verdict is Status.DAMAGED, (len(broken), compressed)
+        assert code is None or code in {finding.code for finding in report.findings}
+        with pytest.raises(NoRecovery):
+            plan_flink(again, checks=stream_checks())
+
+
+def test_a_plain_file_of_changes_of_another_size_is_found_without_reading_it(data: Path, tmp_path: Path) -> None:
+    case = next(case for case in FILES if case.name == "changelog-files-plain" and case.version == "1.20")
+    folder = Path(shutil.copytree(data / case.version / case.name, tmp_path / case.name))
+    file = max((folder / "dstl").rglob("*"), key=lambda path: path.stat().st_size if path.is_file() else 0)
+    file.write_bytes(file.read_bytes()[:-7])
+    store = FlinkStore(str(folder / case.folder.split("/", 2)[2]), search=[str(folder)])
+    assert store.only is not None
+    report, _, _ = check_epoch(gather(store, store.only, quick=True))
+    assert {finding.code for finding in report.findings} == {Code.SIZE_MISMATCH}
+
+
+# -- what lies outside of the folder that was named -------------------------------------------------------
+
+
+def outside(data: Path) -> Case:
+    return next(case for case in FILES if case.name == "changelog-files-plain" and case.version == "2.3")
+
+
+def test_files_on_another_machine_are_not_looked_at_and_not_called_lost(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = outside(data)
+    folder = data / case.folder
+    assert main(["validate", str(folder), "-o", "json"]) == 3, "nor is it known to be whole"
+    (epoch,) = checked(capsys.readouterr().out)["epochs"]
+    assert (epoch["verdict"], epoch["findings"]) == ("complete", [])
+    assert {"missing-file", "size-mismatch", "unreadable"} <= set(epoch["unchecked"])
+    assert "--search /mnt/ckpt/data" in epoch["why_unchecked"]["missing-file"]
+    assert main(["plan-recovery", str(folder)]) == 4
+    assert "--search" in capsys.readouterr().err
+    search = ["--search", str(data / case.version / case.name / "dstl")]
+    assert main(["validate", str(folder), *search, "-o", "json"]) == 0
+    told = checked(capsys.readouterr().out)
+    assert "missing-file" not in told["epochs"][0]["unchecked"]
+    assert main(["plan-recovery", str(folder), *search]) == 0
+
+
+def with_changes_at(folder: Path, place: str) -> None:
+    """Let a `_metadata` say that files of changes lie in a directory."""
+
+    def moved(stream: StreamHandle | None) -> StreamHandle | None:
+        assert isinstance(stream, FileHandle)
+        return replace(stream, path=f"{place}/{stream.path.rpartition('/')[2]}")
+
+    def changed(handle: KeyedHandle | None) -> KeyedHandle | None:
+        if isinstance(handle, FileChangelogHandle):
+            parts = tuple(replace(part, stream=moved(part.stream)) for part in handle.streams)
+            return replace(handle, streams=parts)
+        if isinstance(handle, ChangelogHandle):
+            return replace(handle, changes=tuple(map(changed, handle.changes)))
+        return handle
+
+    metadata = parse((folder / "_metadata").read_bytes())
+    operators = [
+        replace(o, subtasks=tuple(replace(s, managed_keyed=changed(s.managed_keyed)) for s in o.subtasks))
+        for o in metadata.operators
+    ]
+    (folder / "_metadata").write_bytes(encode(replace(metadata, operators=tuple(operators))))
+
+
+def test_files_of_this_machine_are_looked_at_by_their_names_and_never_opened(
+    data: Path, tmp_path: Path
+) -> None:
+    case = outside(data)
+    folder, elsewhere = Path(shutil.copytree(data / case.folder, tmp_path / "chk-9")), tmp_path / "changes"
+    elsewhere.mkdir()
+    for file in (data / case.version / case.name / "dstl").rglob("*-*-*"):
+        shutil.copy(file, elsewhere)
+    with_changes_at(folder, f"file:{elsewhere}")
+    store = FlinkStore(str(folder))
+    evidence = gather(store, store.epoch_numbers()[0], checks=stream_checks())
+    report, why, _ = check_epoch(evidence)
+    assert (report.verdict, report.findings) == (Status.COMPLETE, ())
+    assert {file.how for file in evidence.files if file.closed} == {How.OUTSIDE}
+    assert Code.MISSING_FILE not in why, "they are there, with their sizes"
+    assert f"--search {elsewhere}" in why[Code.UNREADABLE]
+    plan = plan_flink(store, checks=stream_checks())
+    assert (plan.in_place, [place.directory for place in plan.not_read]) == (True, [str(elsewhere)])
+    with pytest.raises(NoRecovery, match="outside of the directories"):
+        restore_flink(store, plan, str(tmp_path / "copy"))
+    owner = next(o for o in store.metadata(plan.epoch).operators if any(s.managed_keyed for s in o.subtasks))
+    with pytest.raises(NotLookedAt) as caught:
+        list(store.state(plan.epoch, owner.id, "sum"))
+    assert "--search" in (caught.value.hint or "")
+
+    lost = next(elsewhere.iterdir())
+    lost.unlink()
+    again = FlinkStore(str(folder))
+    report, _, _ = check_epoch(gather(again, plan.epoch))
+    assert {finding.code for finding in report.findings} == {Code.MISSING_FILE}, "its directory is here, and it is not"
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/changes", "hdfs://namenode:8020/changes", "/nowhere/on/this/machine"])
+def test_paths_that_need_another_machine_are_not_looked_at(data: Path, tmp_path: Path, place: str) -> None:
+    case = outside(data)
+    folder = Path(shutil.copytree(data / case.folder, tmp_path / "chk-9"))
+    with_changes_at(folder, place)
+    store = FlinkStore(str(folder))
+    report, why, _ = check_epoch(gather(store, store.epoch_numbers()[0], checks=stream_checks()))
+    assert (report.verdict, report.findings) == (Status.COMPLETE, ())
+    assert "--search" in why[Code.MISSING_FILE]

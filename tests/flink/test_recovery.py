@@ -1,0 +1,185 @@
+"""Flink's checkpoints: which one is chosen, and copies that can be moved."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from abscli.report.findings import Code
+from abscli.stores.flink.plan import plan_flink, restore_flink
+from formats.errors import FormatError, NoRecovery, StalePlan
+from formats.flink.facts import file_handles
+from formats.flink.files.resolve import How, Place
+from formats.flink.metadata.file import encode, parse
+from formats.flink.metadata.handles import FileHandle, OperatorStateHandle, RelativeHandle, SegmentHandle
+from formats.flink.store import FlinkStore
+from formats.view import Status
+from tests.support.flink_cases import ALL, CANONICAL, HASHMAP, MERGED, OLD, check, codes, largest
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """A job's directory with one checkpoint, to be damaged."""
+    folder = tmp_path / HASHMAP.name
+    shutil.copytree(HASHMAP, folder)
+    return folder
+
+
+def content(store: FlinkStore, epoch: int) -> list[tuple[str, bytes]]:
+    """What every handle of files gives, in order, with its task: the copy must give the same."""
+    at = store.streams(epoch)
+    return [
+        (f"{operator.id}/{subtask.index}", at.read(handle))
+        for operator, subtask, handle in file_handles(store.metadata(epoch))
+    ]
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.parent.name)
+def test_a_copy_holds_the_same_bytes_under_relative_handles_alone(path: Path, tmp_path: Path) -> None:
+    store = FlinkStore(str(path))
+    plan = plan_flink(store)
+    done = restore_flink(store, plan, str(tmp_path / "copy"))
+    shutil.move(tmp_path / "copy", tmp_path / "moved")
+    copy = FlinkStore(str(tmp_path / "moved"))
+    assert content(copy, plan.epoch) == content(store, plan.epoch)
+    assert all(isinstance(handle, RelativeHandle) for _, _, handle in file_handles(copy.metadata(plan.epoch)))
+    assert codes(check(copy)) == []
+    assert plan_flink(copy).in_place
+    assert done.command == f"flink run -s file://{tmp_path}/copy JOB.jar"
+    if not any(isinstance(h, SegmentHandle) for _, _, h in file_handles(store.metadata(plan.epoch))):
+        assert copy.metadata(plan.epoch) == store.metadata(plan.epoch)
+
+
+def test_segments_of_merged_files_become_files_of_their_own(tmp_path: Path) -> None:
+    store = FlinkStore(str(MERGED))
+    before, after = store.metadata(3), None
+    restore_flink(store, plan_flink(store), str(tmp_path / "copy"))
+    after = FlinkStore(str(tmp_path / "copy")).metadata(3)
+    segments = {handle for _, _, handle in file_handles(before)}
+    assert len([p for p in (tmp_path / "copy").iterdir() if p.name != "_metadata"]) == len(segments)
+    for operator in after.operators:
+        for subtask in operator.subtasks:
+            state: OperatorStateHandle | None = subtask.managed_operator
+            assert state is None or (state.folders is None and isinstance(state.stream, RelativeHandle))
+
+
+def test_files_in_the_wrong_directory_are_found_and_the_copy_is_whole(job: Path, tmp_path: Path) -> None:
+    """FLINK-39964: relative handles whose files lie in the savepoint that the job was started from."""
+    savepoint = tmp_path / "savepoint-0f2efb-1c5dc2ff1ec9"
+    savepoint.mkdir()
+    moved = sorted(path for path in (job / "chk-2").iterdir() if path.name != "_metadata")[:5]
+    for path in moved:
+        shutil.move(path, savepoint)
+    lost = FlinkStore(str(job))
+    with pytest.raises(NoRecovery) as caught:
+        plan_flink(lost)
+    assert "--search DIR" in (caught.value.hint or "")
+    store = FlinkStore(str(job), search=[str(savepoint)])
+    assert store.epochs()[0].status is Status.DAMAGED
+    report = check(store)
+    assert set(codes(report)) == {Code.MISSING_FILE}
+    assert "not where Flink looks" in report.report.epochs[0].findings[0].message
+    plan = plan_flink(store)
+    assert not plan.in_place
+    assert plan.command is None
+    assert plan.repairs[0].startswith("5 files are not where Flink looks")
+    restore_flink(store, plan, str(tmp_path / "copy"))
+    assert content(FlinkStore(str(tmp_path / "copy")), 2) == content(FlinkStore(str(HASHMAP)), 2)
+
+
+@pytest.mark.parametrize("path", [HASHMAP / "chk-2", CANONICAL], ids=["checkpoint", "savepoint"])
+def test_lost_properties_are_written_anew_as_they_were(path: Path, tmp_path: Path) -> None:
+    folder = tmp_path / path.name
+    shutil.copytree(path, folder)
+    data = (folder / "_metadata").read_bytes()
+    (folder / "_metadata").write_bytes(data[:-40])
+    store = FlinkStore(str(folder))
+    (finding,) = check(store).report.epochs[0].findings
+    assert finding.code is Code.MANIFEST_UNREADABLE
+    assert "all operators are whole" in finding.message
+    plan = plan_flink(store)
+    assert "properties" in plan.repairs[0]
+    restore_flink(store, plan, str(tmp_path / "copy"))
+    assert (tmp_path / "copy" / "_metadata").read_bytes() == data
+
+
+def test_the_newest_whole_checkpoint_is_chosen_and_newer_ones_are_explained(job: Path) -> None:
+    for number in (3, 4):
+        shutil.copytree(job / "chk-2", job / f"chk-{number}")
+    (job / "chk-5").mkdir()
+    gone = largest(job / "chk-4").name
+    (job / "chk-4" / gone).unlink()
+    (job / "chk-3" / "_metadata").write_bytes(b"I`g-")
+    # the file that chk-4 lacks lies in chk-2 too, with its name and size: a copy can be whole
+    plan = plan_flink(FlinkStore(str(job)))
+    assert plan.epoch == 4
+    assert [epoch for epoch, _ in plan.skipped] == [5]
+    for chk in ("chk-2", "chk-3"):
+        (job / chk / gone).unlink()
+    shutil.copy(HASHMAP / "chk-2" / gone, job / "chk-2" / "renamed")
+    with pytest.raises(NoRecovery, match="none is whole"):
+        plan_flink(FlinkStore(str(job)))
+    shutil.move(job / "chk-2" / "renamed", job / "chk-2" / gone)
+    with pytest.raises(NoRecovery, match="3 cannot be restored: its _metadata cannot be read: ends too early"):
+        plan_flink(FlinkStore(str(job)), epoch=3)
+
+
+def test_the_source_is_only_read(job: Path, tmp_path: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in job.rglob("*")}
+    store = FlinkStore(str(job))
+    plan = plan_flink(store)
+    restore_flink(store, plan, str(tmp_path / "copy"))
+    for target in (job / "copy", job / "chk-2", job):
+        with pytest.raises(FormatError, match="read from"):
+            restore_flink(store, plan, str(target))
+    assert {path: path.stat().st_mtime_ns for path in job.rglob("*")} == before
+
+
+def test_a_directory_with_anything_in_it_is_not_written_to(job: Path, tmp_path: Path) -> None:
+    store = FlinkStore(str(job))
+    (tmp_path / "copy").mkdir()
+    restore_flink(store, plan_flink(store), str(tmp_path / "copy"))
+    with pytest.raises(FormatError, match="not an empty directory"):
+        restore_flink(store, plan_flink(store), str(tmp_path / "copy"))
+
+
+def test_a_copy_that_fails_leaves_nothing_behind(job: Path, tmp_path: Path) -> None:
+    store = FlinkStore(str(job))
+    plan = plan_flink(store)
+
+    def stop(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        restore_flink(store, plan, str(tmp_path / "copy"), progress=stop)
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_plan_is_stale_when_the_metadata_is_another(job: Path, tmp_path: Path) -> None:
+    store = FlinkStore(str(job))
+    plan = plan_flink(store)
+    path = job / "chk-2" / "_metadata"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(StalePlan):
+        restore_flink(FlinkStore(str(job)), plan, str(tmp_path / "copy"))
+
+
+def test_names_that_collide_in_the_copy_get_a_number(tmp_path: Path) -> None:
+    from formats.flink.metadata.rewrite import copies
+
+    places = {
+        FileHandle("file:/a/x", 1): Place(0, "a/x", 1, How.WRITTEN),
+        FileHandle("file:/b/x", 1): Place(0, "b/x", 1, How.WRITTEN),
+        FileHandle("file:/b/_metadata", 1): Place(0, "b/_metadata", 1, How.WRITTEN),
+    }
+    assert [copy.target for copy in copies(places).values()] == ["x", "x-2", "file"]
+
+
+def test_an_old_format_is_kept_when_a_snapshot_is_copied(tmp_path: Path) -> None:
+    store = FlinkStore(str(OLD))
+    restore_flink(store, plan_flink(store), str(tmp_path / "copy"))
+    metadata = parse((tmp_path / "copy" / "_metadata").read_bytes())
+    assert metadata.version == 4
+    assert encode(metadata) == (OLD / "chk-4" / "_metadata").read_bytes()

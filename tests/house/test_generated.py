@@ -1,0 +1,170 @@
+"""Completion scripts and man pages are what the command line says, and shells and mandoc accept them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from abscli.cli import generate
+from abscli.cli.overview import COMMANDS
+from abscli.text.pages import Page
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, str]:
+    return generate.files()
+
+
+@pytest.fixture(scope="module")
+def pages() -> list[Page]:
+    return generate.pages()
+
+
+def test_what_is_committed_is_what_the_generator_writes(made: dict[str, str]) -> None:
+    for name, text in made.items():
+        assert (ROOT / name).read_text(encoding="utf-8") == text, f"{name}: run 'make docs'"
+
+
+def test_there_is_nothing_beside_what_is_generated(made: dict[str, str]) -> None:
+    there = {f"{folder}/{path.name}" for folder in ("man", "completions") for path in (ROOT / folder).iterdir()}
+    assert there == set(made)
+
+
+def test_the_generator_gives_the_same_twice(made: dict[str, str]) -> None:
+    assert generate.files() == made
+
+
+def test_check_says_which_file_differs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+                                       capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(generate, "_root", lambda: tmp_path)
+    assert generate.main([]) == 0
+    assert generate.main(["--check"]) == 0
+    (tmp_path / "man" / "abs.1").write_text("something else")
+    (tmp_path / "man" / "abs-gone.1").write_text("")
+    assert generate.main(["--check"]) == 1
+    said = capsys.readouterr().err
+    assert "man/abs.1" in said
+    assert "man/abs-gone.1" in said
+
+
+def test_every_command_has_a_page_that_ends_as_all_do(pages: list[Page], made: dict[str, str]) -> None:
+    assert [page.name for page in pages] == ["", *COMMANDS]
+    for page in pages:
+        sections = re.findall(r"^\.SH (.+)$", made[f"man/{page.title}.1"], re.MULTILINE)
+        assert sections[:3] == ["NAME", "SYNOPSIS", "DESCRIPTION"]
+        assert sections[-5:] == ["OPTIONS", "ENVIRONMENT", "EXIT STATUS", "EXAMPLES", "SEE ALSO"]
+
+
+def test_every_option_is_explained_and_completed(pages: list[Page], made: dict[str, str]) -> None:
+    for page in pages:
+        for option in page.options:
+            assert option.help.endswith("."), f"{page.title} {option.names}"
+            for name in option.names:
+                assert name in made["completions/abs.bash"]
+                assert name.replace("-", r"\-") in made[f"man/{page.title}.1"]
+
+
+@pytest.mark.parametrize(
+    ("shell", "script"), [("bash", "abs.bash"), ("zsh", "_abs"), ("fish", "abs.fish")], ids=["bash", "zsh", "fish"]
+)
+def test_a_shell_accepts_its_script(shell: str, script: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    subprocess.run([shell, "-n", ROOT / "completions" / script], check=True)
+
+
+@pytest.mark.skipif(shutil.which("mandoc") is None, reason="mandoc is not installed")
+def test_mandoc_finds_nothing_in_the_man_pages() -> None:
+    done = subprocess.run(["mandoc", "-Tlint", *sorted((ROOT / "man").iterdir())], capture_output=True, text=True)
+    undated = re.compile(r'WARNING: missing date, using ""')  # a version that is not released has no date
+    assert [line for line in done.stdout.splitlines() if not undated.search(line)] == []
+
+
+def bash_completes(line: str, folder: Path) -> list[str]:
+    """What bash offers at the end of `line`, with the words split as readline does, at `=` too."""
+    words = [word for word in re.split(r"\s+|(=)", line) if word]
+    if line.endswith((" ", "=")):
+        words.append("")
+    # `compopt` works in a completion only; the script has to live without it.
+    code = (
+        f'source "{ROOT}/completions/abs.bash"\n'
+        'COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))\n_abs\nprintf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(
+        ["bash", "--norc", "-c", code, "bash", *words], capture_output=True, text=True, check=True, cwd=folder
+    )
+    assert done.stderr == ""
+    return [offer for offer in done.stdout.split("\n") if offer]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "job.yaml").touch()
+    (tmp_path / "my job.yaml").touch()
+    (tmp_path / "stores").mkdir()
+    return tmp_path
+
+
+def test_bash_completes_commands(folder: Path) -> None:
+    assert bash_completes("abs ", folder) == list(COMMANDS)
+    assert bash_completes("abs re", folder) == ["restore", "rebuild"]
+    assert bash_completes("abs -q pl", folder) == ["plan-recovery"]
+    assert "--version" in bash_completes("abs --", folder)
+
+
+def test_bash_completes_options_of_the_command(folder: Path) -> None:
+    assert bash_completes("abs run --in", folder) == ["--interval"]
+    assert bash_completes("abs -v run job.yaml --epoch", folder) == ["--epoch-timeout"]
+    assert bash_completes("abs inspect --interv", folder) == []
+
+
+def test_bash_completes_choices(folder: Path) -> None:
+    assert bash_completes("abs run --policy ", folder) == ["aligned", "unaligned", "at-least-once"]
+    assert bash_completes("abs run --policy at", folder) == ["at-least-once"]
+    assert bash_completes("abs topology -o ", folder) == ["table", "json", "ndjson", "dot", "mermaid", "svg"]
+    assert bash_completes("abs inspect --output=js", folder) == ["json"]
+    assert bash_completes("abs inspect --output=", folder) == ["table", "json", "ndjson"]
+    assert bash_completes("abs completion ", folder) == ["bash", "zsh", "fish"]
+
+
+def test_bash_completes_files_and_directories(folder: Path) -> None:
+    assert set(bash_completes("abs topology ", folder)) == {"job.yaml", "my job.yaml", "stores"}
+    assert bash_completes("abs inspect ", folder) == ["stores"]
+    assert bash_completes("abs run job.yaml --store ", folder) == ["stores"]
+    assert bash_completes("abs plan-recovery --topology j", folder) == ["job.yaml"]
+
+
+def test_bash_offers_nothing_where_nothing_is_known(folder: Path) -> None:
+    assert bash_completes("abs run --interval ", folder) == []
+    assert bash_completes("abs run --store stores job.yaml ", folder) == []
+    assert bash_completes("abs nonsense ", folder) == []
+
+
+def fish_completes(line: str, folder: Path) -> list[str]:
+    """What fish offers at the end of `line`, without the descriptions."""
+    code = f'source "{ROOT}/completions/abs.fish"; complete -C "{line}"'
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", code],
+        capture_output=True, text=True, check=True, cwd=folder, env={**os.environ, "HOME": str(folder)},
+    )
+    assert done.stderr == ""
+    return [offer.partition("\t")[0] for offer in done.stdout.splitlines()]
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes_commands_options_choices_and_files(folder: Path) -> None:
+    assert set(fish_completes("abs ", folder)) == set(COMMANDS)
+    assert fish_completes("abs -q re", folder) == ["restore"]
+    assert fish_completes("abs run --inte", folder) == ["--interval"]
+    assert set(fish_completes("abs run --policy ", folder)) == {"aligned", "unaligned", "at-least-once"}
+    assert fish_completes("abs inspect --output=js", folder) == ["--output=json"]
+    assert fish_completes("abs inspect st", folder) == ["stores/"]
+    assert fish_completes("abs topology j", folder) == ["job.yaml"]
+    assert fish_completes("abs run --interval ", folder) == []

@@ -1,0 +1,128 @@
+"""Who may import whom, what may print, and what starting `abs` costs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+LAYERS = (
+    "graph", "protocol", "planner", "report", "sim", "engine", "diff", "text", "draw", "stores", "cli", "examples",
+    "commands",
+)  # fmt: skip
+"""Each may import only what stands before it; `formats` stands before all."""
+
+MODULES = sorted(path for package in ("abscli", "formats") for path in (ROOT / package).rglob("*.py"))
+NAMES = [str(path.relative_to(ROOT)) for path in MODULES]
+
+
+def layer(dotted: str) -> str | None:
+    """The layer that a module belongs to; None for `abscli` itself and for other people's modules."""
+    first, *rest = dotted.split(".")
+    if first == "formats":
+        return "formats"
+    return rest[0] if first == "abscli" and rest else None
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Dotted names of all that a module imports, inside functions and for type checking included."""
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = list(package[: len(package) - node.level + 1]) if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def at_start(path: Path) -> Iterator[str]:
+    """Top-level packages that are imported when the module is."""
+
+    def visit(nodes: list[ast.stmt]) -> Iterator[str]:
+        for node in nodes:
+            if isinstance(node, ast.Import):
+                yield from (alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                yield (node.module or "").partition(".")[0]
+            elif isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.unparse(node.test):
+                yield from visit(node.body)
+                yield from visit(node.orelse)
+            elif isinstance(node, ast.Try):
+                yield from visit(node.body)
+
+    yield from visit(ast.parse(path.read_text(encoding="utf-8")).body)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_module_imports_only_layers_below_its_own(name: str) -> None:
+    own = layer(name.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+    for dotted in imports(ROOT / name):
+        other = layer(dotted)
+        if own == "formats":
+            assert not dotted.startswith("abscli"), f"{name} imports {dotted}"
+        elif own in LAYERS and other in LAYERS and own is not None and other is not None:
+            assert LAYERS.index(other) <= LAYERS.index(own), f"{name} imports {dotted}"
+
+
+def test_every_package_has_a_place_among_the_layers() -> None:
+    packages = {path.parent.name for path in (ROOT / "abscli").glob("*/__init__.py")}
+    assert packages <= set(LAYERS)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports inside functions and for type checking count: a circle put off is a circle."""
+    known = {name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): name for name in NAMES}
+    needs: dict[str, set[str]] = {}
+    for module, name in known.items():
+        found = {dotted if dotted in known else dotted.rpartition(".")[0] for dotted in imports(ROOT / name)}
+        needs[module] = (found & known.keys()) - {module}
+    while free := {module for module, others in needs.items() if not others & needs.keys()}:
+        for module in free:
+            del needs[module]
+    assert not needs, "\n".join(f"{module} -> {', '.join(sorted(o & needs.keys()))}" for module, o in needs.items())
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(("abscli/commands/", "abscli/cli/"))])
+def test_nothing_below_the_commands_prints(name: str) -> None:
+    for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id != "print", f"{name}:{node.lineno} prints"
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            assert (node.value.id, node.attr) not in {("sys", "stdout"), ("sys", "stderr"), ("rich", "print")}, (
+                f"{name}:{node.lineno} writes to {ast.unparse(node)}"
+            )
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith(("abscli/commands/", "abscli/cli/"))])
+def test_a_command_imports_heavy_packages_only_when_it_runs(name: str) -> None:
+    heavy = {"pyspark", "pyarrow", "rich", "yaml", "numpy", "msgspec", "pydantic"}
+    assert not heavy & set(at_start(ROOT / name))
+
+
+def loaded(*arguments: str) -> set[str]:
+    """Top-level packages that a run of `abs` has imported at its end."""
+    code = (
+        "import sys\n"
+        "from abscli.cli.main import main\n"
+        f"main({list(arguments)!r})\n"
+        "sys.stderr.write(' '.join({name.partition('.')[0] for name in sys.modules}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("run", "--help"), ("--version",), ("completion", "bash")])
+def test_help_loads_no_heavy_package(arguments: tuple[str, ...]) -> None:
+    heavy = {"pyspark", "py4j", "pyarrow", "rich", "yaml", "numpy", "msgspec", "pydantic", "pandas"}
+    assert not heavy & loaded(*arguments)
+
+
+def test_the_help_of_abs_does_not_even_load_typer() -> None:
+    assert "typer" not in loaded("--help")

@@ -1,0 +1,150 @@
+"""Golden scripts: a short text drives a task or the coordinator, and the expected trace stands below each line.
+
+`pytest tests/protocol/test_golden.py --rewrite` renews the traces; read the diff.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from abscli.protocol import events as e
+from abscli.protocol.coordinator import Coordinator
+from abscli.protocol.policy import Policy
+from abscli.protocol.task import Task
+
+SCRIPTS = sorted((Path(__file__).parents[1] / "golden").glob("*.txt"))
+
+
+def task_event(words: list[str], task: Task) -> e.TaskEvent:
+    match words:
+        case ["records", channel, count]:
+            return e.RecordsArrived(channel, task.received.get(channel, 0) + 1, int(count))
+        case ["records", channel, count, "from", first]:
+            return e.RecordsArrived(channel, int(first), int(count))
+        case ["barrier", channel, epoch]:
+            return e.BarrierArrived(channel, int(epoch))
+        case ["trigger", epoch]:
+            return e.Triggered(int(epoch))
+        case ["sent", channel, count]:
+            return e.Sent(channel, int(count))
+        case ["end"]:
+            return e.EndOfInput()
+        case ["persisted", epoch]:
+            return e.Persisted(int(epoch))
+        case ["completed", epoch]:
+            return e.Completed(int(epoch))
+        case ["aborted", epoch]:
+            return e.Aborted(int(epoch))
+        case ["peers-restarted", floor, *replayed]:
+            counts = dict(item.split("=") for item in replayed)
+            return e.PeersRestarted(2, int(floor), {channel: int(count) for channel, count in counts.items()})
+    raise ValueError(words)
+
+
+def coordinator_event(words: list[str]) -> e.CoordinatorEvent:
+    match words:
+        case ["due"]:
+            return e.TriggerDue()
+        case ["ack", task, epoch, *more]:
+            options = dict(item.split("=") for item in more)
+            counts = {name: {"x": int(options[name])} for name in ("sent", "received") if name in options}
+            return e.Acked(
+                task,
+                int(epoch),
+                int(options.get("attempt", 1)),
+                options.get("finished") == "yes",
+                int(options.get("logged", 0)),
+                **counts,
+            )
+        case ["stored", epoch]:
+            return e.Stored(int(epoch))
+        case ["timeout", epoch]:
+            return e.TimedOut(int(epoch))
+        case ["ended", task]:
+            return e.SourceEnded(task)
+        case ["stop"]:
+            return e.StopRequested()
+        case ["lost", tasks, *channels]:
+            return e.TasksLost(frozenset(tasks.split(",")), frozenset(channels))
+        case ["stopped", task, attempt]:
+            return e.Stopped(task, int(attempt))
+        case ["caught-up", channel, attempt]:
+            return e.ChannelCaughtUp(channel, int(attempt))
+    raise ValueError(words)
+
+
+def make(words: list[str]) -> Task | Coordinator:
+    kind, *rest = words
+    options = dict(item.split("=") for item in rest)
+
+    def names(key: str) -> list[str]:
+        return [name for name in options.get(key, "").split(",") if name]
+
+    if kind == "task":
+        return Task(
+            options.get("name", "t"),
+            names("inputs"),
+            names("outputs"),
+            names("back"),
+            policy=Policy(options.get("policy", "aligned")),
+            first_epoch=int(options.get("first", 1)),
+        )
+    return Coordinator(
+        names("tasks"),
+        names("sources"),
+        attempt=int(options.get("attempt", 1)),
+        first_epoch=int(options.get("first", 1)),
+        max_concurrent=int(options.get("concurrent", 1)),
+        until="drained" if options.get("until") == "drained" else "end",
+        ended=names("ended"),
+    )
+
+
+def said(action: object) -> str:
+    fields = {name: getattr(action, name) for name in action.__slots__ if name != "batch"}  # type: ignore[attr-defined]
+    if not fields.get("skip"):
+        fields.pop("skip", None)
+    shown = (",".join(sorted(f)) if isinstance(f, frozenset) else str(f) for f in fields.values())
+    return " ".join([type(action).__name__, *shown])
+
+
+def play(text: str) -> str:
+    machine: Task | Coordinator | None = None
+    lines = []
+    for line in text.splitlines():
+        if line.startswith("    "):
+            continue
+        lines.append(line)
+        words = shlex.split(line, comments=True)
+        if not words:
+            continue
+        if words[0] in ("task", "coordinator"):
+            machine = make(words)
+            continue
+        try:
+            if isinstance(machine, Task):
+                actions: list[object] = list(machine.on(task_event(words, machine)))
+            else:
+                assert isinstance(machine, Coordinator)
+                actions = list(machine.on(coordinator_event(words)))
+        except e.ProtocolError as error:
+            lines.append(f"    ProtocolError: {error}")
+            continue
+        lines += [f"    {said(action)}" for action in actions] or ["    -"]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_the_trace_is_the_golden_one(script: Path, request: pytest.FixtureRequest) -> None:
+    text = script.read_text()
+    trace = play(text)
+    if request.config.getoption("--rewrite"):
+        script.write_text(trace)
+    assert trace == text
+
+
+def test_there_are_scripts() -> None:
+    assert len(SCRIPTS) >= 10

@@ -1,0 +1,180 @@
+"""The job graph as people and programs see it: list with rails, JSON, dot and mermaid."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from abscli.draw.topology_drawings import topology_dot, topology_mermaid
+from abscli.draw.topology_svg import topology_svg
+from abscli.graph.job_graph import JobGraph
+from abscli.text.topology import topology_json, topology_text
+from abscli.text.topology_rails import Rail, draw, lay
+from formats.job.file import parse_topology, parse_topology_bytes
+from formats.job.model import Edge, Kind, Operator, Partition, Topology
+
+DATA = Path(__file__).parents[1] / "data" / "topologies"
+SCHEMA = json.loads((Path(__file__).parents[2] / "formats" / "schemas" / "abs.topology.json").read_bytes())
+RENDERERS = {
+    "80.txt": lambda graph: topology_text(graph, width=80),
+    "200.txt": lambda graph: topology_text(graph, width=200),
+    "ascii.txt": lambda graph: topology_text(graph, width=60, ascii_only=True),
+    "json": lambda graph: json.dumps(topology_json(graph), indent=2) + "\n",
+    "dot": topology_dot,
+    "mmd": topology_mermaid,
+    "svg": topology_svg,
+}
+
+
+def loaded(name: str) -> JobGraph:
+    return JobGraph.of(parse_topology(DATA / "good" / name))
+
+
+def graph_of(operators: str, job: str = "test") -> JobGraph:
+    return JobGraph.of(parse_topology_bytes(f"version: 1\njob: {job}\noperators:\n{operators}".encode(), "t"))
+
+
+@pytest.mark.parametrize("name", ["wordcount", "imports", "every-kind", "nested-loops"])
+@pytest.mark.parametrize("form", RENDERERS)
+def test_each_form_is_its_golden_text(name: str, form: str, request: pytest.FixtureRequest) -> None:
+    text = RENDERERS[form](loaded(f"{name}.yaml"))
+    golden = DATA / "rendered" / f"{name}.{form}"
+    if request.config.getoption("--rewrite"):
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", sorted((DATA / "good").iterdir()), ids=lambda path: path.name)
+def test_the_json_fits_its_schema_and_agrees_with_itself(path: Path) -> None:
+    value = topology_json(JobGraph.of(parse_topology(path)))
+    jsonschema.validate(value, SCHEMA, jsonschema.Draft202012Validator)
+    assert json.loads(json.dumps(value)) == value
+    assert value["back_edges"] == [{"from": e["from"], "to": e["to"]} for e in value["edges"] if e["back"]]
+    assert value["tasks"] == sum(op["parallelism"] for op in value["operators"])
+
+
+def test_a_loop_has_a_rail_from_its_sender_up_to_its_receiver() -> None:
+    text = topology_text(graph_of("  s: {}\n  a: {from: [s, c]}\n  b: {from: a}\n  c: {from: b}\n  d: {from: c}\n"))
+    assert text.splitlines()[2:8] == [
+        "#      operator  kind    tasks  inputs",
+        "1      s         opaque      1  -",
+        "2  ┌─▶ a         opaque      1  s forward, c forward (back)",
+        "3  │   b         opaque      1  a forward",
+        "4  └── c         opaque      1  b forward",
+        "5      d         opaque      1  c forward",
+    ]
+
+
+def test_a_graph_without_loops_has_no_rails() -> None:
+    assert "#  operator" in topology_text(loaded("wordcount.yaml"))
+
+
+def test_back_edges_are_named_in_words_not_by_lines_alone() -> None:
+    assert "b forward (back)" in topology_text(graph_of("  s: {}\n  b: {from: [s, b]}\n"), ascii_only=True)
+
+
+def test_the_plain_form_is_ascii() -> None:
+    assert topology_text(loaded("nested-loops.yaml"), ascii_only=True).isascii()
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+@pytest.mark.parametrize("path", sorted((DATA / "good").iterdir()), ids=lambda path: path.name)
+def test_no_line_is_wider_than_the_terminal_unless_a_single_name_is(path: Path, width: int) -> None:
+    graph = JobGraph.of(parse_topology(path))
+    for line in topology_text(graph, width=width).splitlines():
+        assert len(line) <= max(width, 62) or line.split()[-1].rstrip(",") in graph.operators
+
+
+def test_names_are_never_cut_short() -> None:
+    id = "an-operator-with-a-long-name." * 5
+    text = topology_text(graph_of(f"  s: {{}}\n  {id}: {{from: s}}\n"))
+    assert id in "".join(line[3 : 3 + 25].strip() for line in text.splitlines() if line.startswith(("2  ", "   ")))
+
+
+def test_rails_that_do_not_fit_are_counted_and_still_named() -> None:
+    inner = "".join(f"  o{i}: {{from: [o{i - 1}, o{59 - i}]}}\n" for i in range(1, 30))
+    outer = "".join(f"  o{i}: {{from: o{i - 1}}}\n" for i in range(30, 60))
+    text = topology_text(graph_of(f"  o0: {{}}\n{inner}{outer}"))
+    assert text.count("(back)") == 29
+    assert "19 back edges without a rail" in " ".join(text.split())
+
+
+def test_names_cannot_steer_a_terminal_or_leave_their_quotes() -> None:
+    key = ('a"]; x', "b\x1b[31m", "`c`", "<script>", "\\")
+    operators = (Operator("end", Kind.OPAQUE, 1, 1), Operator("subgraph", Kind.OPAQUE, 1, 1))
+    topology = Topology('j"\x1b', operators, (Edge("end", "subgraph", Partition.HASH, key),))
+    graph = JobGraph.of(topology)
+    for render in (topology_text, topology_dot, topology_mermaid):
+        assert "\x1b" not in render(graph)
+    for line in topology_dot(graph).splitlines():
+        assert len(re.findall(r'(?:[^\\]|^)(?:\\\\)*"', line)) % 2 == 0
+    assert all(line.count('"') in (0, 2) for line in topology_mermaid(graph).splitlines())
+    assert not {"<script>", "`"} & set(re.findall(r"<script>|`", topology_mermaid(graph)))
+
+
+def test_in_drawings_back_edges_alone_are_dashed() -> None:
+    graph = loaded("imports.yaml")
+    assert topology_dot(graph).count("style=dashed") == len(graph.back)
+    assert topology_mermaid(graph).count("-.->") == len(graph.back)
+
+
+spans = st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)).map(lambda s: (min(s), max(s))), unique=True)
+
+
+@settings(deadline=None)
+@given(spans, st.integers(1, 30))
+def test_rails_of_one_lane_never_touch(wanted: list[tuple[int, int]], lanes: int) -> None:
+    rails = lay(wanted, lanes)
+    assert {(rail.top, rail.bottom) for rail in rails} <= set(wanted)
+    if lanes >= len(wanted):
+        assert len(rails) == len(wanted)
+    for one in rails:
+        assert 0 <= one.lane < lanes
+        for other in rails:
+            apart = other.bottom < one.top or one.bottom < other.top
+            assert one is other or one.lane != other.lane or apart
+
+
+@settings(deadline=None)
+@given(spans, st.booleans())
+def test_a_rail_is_drawn_from_corner_to_corner(wanted: list[tuple[int, int]], ascii_only: bool) -> None:
+    rails = lay(wanted, 10)
+    drawn = draw(rails, 16, ascii_only)
+    assert len({len(text) for pair in drawn for text in pair}) == 1
+    width = max((rail.lane for rail in rails), default=0) + 1
+    top, bottom, between = ("+", "+", "|") if ascii_only else ("┌┬", "└┴", "│┼")
+    for rail in rails:
+        column = width - 1 - rail.lane
+        cells = [drawn[row][0][column] for row in range(rail.top, rail.bottom + 1)]
+        if rail.top == rail.bottom:
+            assert cells == ["@" if ascii_only else "↻"]
+        else:
+            assert cells[0] in top
+            assert cells[-1] in bottom
+            assert all(cell in between for cell in cells[1:-1])
+        assert all(drawn[row][1][column] == between[0] for row in range(rail.top, rail.bottom))
+
+
+def test_an_outer_rail_crosses_an_inner_one_that_goes_on() -> None:
+    drawn = [text for text, _ in draw([Rail(0, 3, 0), Rail(1, 2, 1)], 4)]
+    assert drawn == [" ┌─▶ ", "┌┼─▶ ", "└┼── ", " └── "]
+
+
+def test_100_000_operators_are_listed_in_seconds() -> None:
+    size = 100_000
+    operators = tuple(Operator(f"o{i}", Kind.OPAQUE, 1, 1) for i in range(size))
+    edges = [Edge(f"o{i - 1}", f"o{i}", Partition.FORWARD) for i in range(1, size)]
+    edges += [Edge(f"o{i + 1}", f"o{i}", Partition.FORWARD) for i in range(1, size - 1, 2)]
+    edges.sort(key=lambda edge: int(edge.target[1:]))
+    graph = JobGraph.of(Topology("chain", operators, tuple(edges)))
+    started = time.process_time()
+    text = topology_text(graph)
+    assert time.process_time() - started < 20
+    assert text.endswith("100000 operators, 100000 tasks, 149998 channels, 49999 back edges, 49999 loops\n")
