@@ -35,7 +35,7 @@ from abscli.engine.errors import MEND, EngineError, EngineStopped, JobFailed, Us
 from abscli.engine.journal import Journal
 from abscli.engine.lateness import Lateness
 from abscli.engine.news import EpochGivenUp, News, Stopping
-from abscli.protocol.coordinator import Coordinator
+from abscli.protocol.coordinator import Coordinator, NextEpoch
 from abscli.protocol.events import (
     Abort,
     Acked,
@@ -52,8 +52,8 @@ from abscli.protocol.events import (
 )
 
 RENDEZVOUS_SECONDS = 60.0
-DRAIN_SECONDS = 0.05
-"""Pause between epochs when only what circulates is awaited."""
+PAUSE_SECONDS = 0.05
+"""From the beginning of an epoch to that of the next when only what circulates is awaited."""
 
 CIRCULATING_BYTES = 64 << 20
 """Bytes on all back edges beyond which sources pause; they go on at half of it."""
@@ -94,7 +94,12 @@ class Service:
         self._coordinator = coordinator
         self._journal = journal
         self._workers = workers
-        self._interval = interval
+        every = float("inf") if interval is None else interval
+        self._waits = {
+            NextEpoch.AT_ONCE: 0.0,
+            NextEpoch.AFTER_PAUSE: min(PAUSE_SECONDS, every),
+            NextEpoch.AFTER_INTERVAL: every,
+        }
         self._epoch_timeout = epoch_timeout
         self._on_progress = on_progress
         self._on_news = on_news
@@ -113,7 +118,7 @@ class Service:
         self._stop = False
         self._signal: int | None = None
         self._abandon: EngineError | None = None
-        self._due_at = float("inf")
+        self._begun_at = float("inf")
         self._deadlines: dict[int, float] = {}
 
     def request_stop(self, signal: int | None = None) -> None:
@@ -161,7 +166,7 @@ class Service:
     def _wait(self) -> float:
         now = time.monotonic()
         longest = 0.1 if self._door.busy else 0.5
-        return max(0.0, min([self._due_at - now, *(at - now for at in self._deadlines.values()), longest]))
+        return max(0.0, min([self._due_at() - now, *(at - now for at in self._deadlines.values()), longest]))
 
     def _keep_time(self) -> None:
         if not self._running:
@@ -170,8 +175,7 @@ class Service:
             self._stop = False
             self._do(StopRequested())
         now = time.monotonic()
-        if now >= self._due_at:
-            self._due_at = self._next_due(now)
+        if now >= self._due_at():
             self._do(TriggerDue())
         for epoch in [e for e, at in self._deadlines.items() if now >= at]:
             self._do(TimedOut(epoch))
@@ -181,10 +185,9 @@ class Service:
         self.progress.open_epochs = self._coordinator.open_epochs
         self._on_progress(self.progress)
 
-    def _next_due(self, now: float) -> float:
-        if self._coordinator.draining:
-            return now + min(DRAIN_SECONDS, self._interval or DRAIN_SECONDS)
-        return now + self._interval if self._interval is not None else float("inf")
+    def _due_at(self) -> float:
+        """When the next epoch is to begin, as far as only the clock has to come to that."""
+        return self._begun_at + self._waits.get(self._coordinator.next_epoch(), float("inf"))
 
     # -- protocol -----------------------------------------------------------------------------------------
 
@@ -193,7 +196,8 @@ class Service:
             match action:
                 case Trigger(epoch):
                     self._journal.begin(epoch)
-                    self._deadlines[epoch] = time.monotonic() + self._epoch_timeout
+                    self._begun_at = time.monotonic()
+                    self._deadlines[epoch] = self._begun_at + self._epoch_timeout
                     self._tell(TriggerSources(epoch))
                 case Store(epoch, idle):
                     self._journal.complete(epoch, idle=idle)
@@ -206,8 +210,6 @@ class Service:
                     self._tell(EpochComplete(epoch))
                     self._on_news(self._journal.newest)
                     self._journal.prune()
-                    if self._coordinator.draining:
-                        self._due_at = min(self._due_at, time.monotonic() + DRAIN_SECONDS)
                 case Abort(epoch, reason):
                     self._journal.abort(epoch, reason)
                     self._on_news(EpochGivenUp(epoch, time.time(), reason))
@@ -248,10 +250,8 @@ class Service:
                 self._ready.add(worker)
                 if len(self._ready) == self._workers:
                     self._running = True
-                    self._due_at = self._next_due(time.monotonic())
+                    self._begun_at = time.monotonic()
                     self._tell(Go())
-                    if self._coordinator.draining:
-                        self._do(TriggerDue())
             case TaskAcked(task, epoch, attempt, base, finished, logged, sent, received):
                 self._journal.builds_on(epoch, base)
                 self._do(Acked(task, epoch, attempt, finished, logged, sent, received))

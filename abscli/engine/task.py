@@ -155,9 +155,8 @@ class Runner:
         return True
 
     def trigger(self, epoch: int) -> None:
-        """The coordinator begins an epoch: sources act; under unaligned every task, so that an epoch takes as long as
-        the fullest channel and not as the slowest path (any process may start a snapshot, Chandy and Lamport 1985)."""
-        if self.machine.is_source or self.machine.policy.copies_at_first:
+        """The coordinator begins an epoch."""
+        if self.machine.is_triggered:
             self.on(Triggered(epoch))
 
     def complete(self, epoch: int) -> None:

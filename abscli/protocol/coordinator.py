@@ -12,16 +12,28 @@ C7  When tasks are lost, open epochs are given up and the attempt's number is ra
     epoch. A second loss before that restarts the union.
 C8  No epoch is begun until every replayed channel has caught up: a barrier would come behind records that its
     receiver's copy contains already (orphans, though all counters grow). Then one is begun at once.
+C9  When the next epoch begins is said by the first of these lines that holds; a driver counts the time, and decides
+    nothing:
+        the last one is begun, or the job has ended             never
+        tasks are lost, or have not caught up (C8)              when they have, and then at once
+        `max_concurrent` are open (C1)                          when one of them is complete or given up
+        one is due: the time has passed, C6, C8, or at the      at once
+        start only what circulates is awaited
+        only what circulates is awaited, and one is open        when it is complete or given up
+        only what circulates is awaited, and none is open       a short pause after the beginning of the one before
+        otherwise                                               an interval after the beginning of the one before
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from enum import StrEnum
+from typing import Literal, assert_never
 
 from abscli.protocol.events import (
     Abort,
     Acked,
+    ChannelCaughtUp,
     Complete,
     CoordinatorAction,
     CoordinatorEvent,
@@ -41,6 +53,61 @@ from abscli.protocol.events import (
 )
 
 Until = Literal["end", "drained"]
+
+
+class NextEpoch(StrEnum):
+    """When the next epoch begins (C9)."""
+
+    NEVER = "never"
+    WHEN_RECOVERED = "when all have caught up"
+    WHEN_ONE_IS_DECIDED = "when an open one is complete or given up"
+    AT_ONCE = "at once"
+    AFTER_PAUSE = "a pause after the one before"
+    AFTER_INTERVAL = "an interval after the one before"
+
+
+class EpochStage(StrEnum):
+    """How far an epoch is; `transitions` has the table."""
+
+    UNBEGUN = "not begun"
+    OPEN = "open"
+    WHOLE = "whole"
+    STORING = "storing"
+    DECIDED = "decided"
+
+
+class Phase(StrEnum):
+    """What a coordinator is about; `transitions` has the table."""
+
+    RUNNING = "running"
+    AWAITING_MANIFEST = "awaiting the manifest"
+    STOPPING = "stopping"
+    CATCHING_UP = "catching up"
+    ENDED = "ended"
+
+
+def next_epoch(
+    *, last_begun: bool, recovering: bool, open_epochs: int, max_concurrent: int, due: bool, draining: bool
+) -> NextEpoch:
+    """C9, line by line.
+
+    last_begun: the last epoch is begun, or the job has ended.
+    recovering: tasks are lost, or have not caught up.
+    open_epochs: how many are begun and neither complete nor given up.
+    due: one was asked for, and has not begun.
+    draining: only what circulates is awaited.
+    """
+    if last_begun:
+        return NextEpoch.NEVER
+    if recovering:
+        return NextEpoch.WHEN_RECOVERED
+    if open_epochs >= max_concurrent:
+        return NextEpoch.WHEN_ONE_IS_DECIDED
+    if due:
+        return NextEpoch.AT_ONCE
+    if draining:
+        return NextEpoch.WHEN_ONE_IS_DECIDED if open_epochs else NextEpoch.AFTER_PAUSE
+    return NextEpoch.AFTER_INTERVAL
 
 
 class Coordinator:
@@ -72,7 +139,7 @@ class Coordinator:
         self._until: Until = until
         self._acks: dict[int, dict[str, Acked]] = {}
         self._storing: Store | None = None
-        self.due = self.draining
+        self._due = self.draining
         self._stopping = False
         self._last_epoch: int | None = None
         self._lost: frozenset[str] = frozenset()
@@ -96,6 +163,36 @@ class Coordinator:
         """Whether only the end of what circulates is awaited, so that epochs should follow each other closely."""
         return self._until == "drained" or not self._running_sources
 
+    @property
+    def phase(self) -> Phase:
+        """What it is about."""
+        if self.finished:
+            return Phase.ENDED
+        if self._lost:
+            return Phase.AWAITING_MANIFEST if self._unstopped is None else Phase.STOPPING
+        return Phase.CATCHING_UP if self._behind else Phase.RUNNING
+
+    def stage(self, epoch: int) -> EpochStage:
+        """How far an epoch of this attempt is."""
+        if epoch >= self._next:
+            return EpochStage.UNBEGUN
+        if epoch not in self._acks:
+            return EpochStage.DECIDED
+        if self._storing is not None and epoch == self._storing.epoch:
+            return EpochStage.STORING
+        return EpochStage.OPEN if self.missing(epoch) else EpochStage.WHOLE
+
+    def next_epoch(self, open_epochs: int | None = None) -> NextEpoch:
+        """When the next epoch begins. open_epochs: as if that many were open."""
+        return next_epoch(
+            last_begun=self.finished or self._last_epoch is not None,
+            recovering=self.recovering,
+            open_epochs=len(self._acks) if open_epochs is None else open_epochs,
+            max_concurrent=self._max_concurrent,
+            due=self._due,
+            draining=self.draining,
+        )
+
     def missing(self, epoch: int) -> list[str]:
         """Tasks that have not acked an open epoch."""
         return sorted(self.tasks - self._acks[epoch].keys())
@@ -106,12 +203,12 @@ class Coordinator:
             return []
         match event:
             case TriggerDue():
-                self.due = True
+                self._due = True
             case SourceEnded(task):
                 self._running_sources.discard(task)
-                self.due |= not self._running_sources
+                self._due |= not self._running_sources
             case StopRequested():
-                self.due |= not self._stopping
+                self._due |= not self._stopping
                 self._stopping = True
             case Acked():
                 return self._acked(event)
@@ -128,10 +225,12 @@ class Coordinator:
                 if attempt == self.attempt and self._unstopped is not None:
                     self._unstopped.discard(task)
                 return self._recover()
+            case ChannelCaughtUp(channel, attempt):
+                if attempt >= self._behind.get(channel, attempt + 1):
+                    del self._behind[channel]
+                    self._due = not self._behind
             case _:
-                if event.attempt >= self._behind.get(event.channel, event.attempt + 1):
-                    del self._behind[event.channel]
-                    self.due = not self._behind
+                assert_never(event)
         return self._trigger_if_due()
 
     def _tasks_lost(self, tasks: frozenset[str], replayed: frozenset[str]) -> list[CoordinatorAction]:
@@ -163,15 +262,13 @@ class Coordinator:
             return actions
         lost, self._lost = self._lost, frozenset()
         self._running_sources |= (lost & self._sources) - self._ended
-        self.due = not self._behind
+        self._due = not self._behind
         return [*actions, Restart(self.attempt, lost, self.last_complete), *self._trigger_if_due()]
 
     def _trigger_if_due(self) -> list[CoordinatorAction]:
-        if self.recovering:
+        if self.next_epoch() is not NextEpoch.AT_ONCE:
             return []
-        if not self.due or len(self._acks) >= self._max_concurrent or self._last_epoch is not None:
-            return []
-        self.due = False
+        self._due = False
         epoch, self._next = self._next, self._next + 1
         self._acks[epoch] = {}
         if self._stopping:
@@ -226,7 +323,7 @@ class Coordinator:
     def _abort(self, epoch: int, reason: str) -> list[CoordinatorAction]:
         del self._acks[epoch]
         if epoch == self._last_epoch:
-            self._last_epoch, self.due = None, True
+            self._last_epoch, self._due = None, True
         return [Abort(epoch, reason)]
 
 

@@ -23,6 +23,8 @@ R10 When senders restart and this task does not, its open epochs are given up, a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import assert_never
 
 from abscli.protocol.events import (
     Aborted,
@@ -51,6 +53,17 @@ from abscli.protocol.events import (
     Unblock,
 )
 from abscli.protocol.policy import Policy
+
+
+class PartStage(StrEnum):
+    """How far a task's part of one epoch is; `transitions` has the table."""
+
+    UNSEEN = "unseen"
+    ALIGNING = "aligning"
+    LOGGING = "logging"
+    WRITING = "writing"
+    SETTLED = "settled"
+    GIVEN_UP = "given up"
 
 
 class Task:
@@ -102,9 +115,27 @@ class Task:
         return not self.inputs
 
     @property
+    def is_triggered(self) -> bool:
+        """Whether the coordinator's trigger begins an epoch here (R2): at sources; under unaligned at every task, so
+        that an epoch takes as long as the fullest channel and not as the slowest path."""
+        return self.is_source or self.policy.copies_at_first
+
+    @property
     def logged(self) -> frozenset[str]:
         """The inputs whose state at the cut is kept."""
         return frozenset(self.inputs) if self.policy.logs_regular else self.back
+
+    def stage(self, epoch: int) -> PartStage:
+        """How far this task's part of an epoch is."""
+        if epoch in self._logging:
+            return PartStage.LOGGING
+        if epoch in self._unacked:
+            return PartStage.WRITING
+        if epoch <= self.copied:
+            return PartStage.SETTLED
+        if epoch in self._given_up:
+            return PartStage.GIVEN_UP
+        return PartStage.ALIGNING if epoch in self._marked else PartStage.UNSEEN
 
     def awaits(self, epoch: int) -> frozenset[str]:
         """The inputs whose barrier `epoch` this task still needs for its part."""
@@ -124,7 +155,7 @@ class Task:
             case BarrierArrived(channel, epoch):
                 return self._barrier(channel, epoch)
             case Triggered(epoch):
-                if not self.is_source and not self.policy.copies_at_first:
+                if not self.is_triggered:
                     raise ProtocolError(f"{self.name}: only sources are triggered")
                 return [] if self._is_old(epoch) or epoch <= self.copied else self._copy(epoch)
             case EndOfInput():
@@ -141,8 +172,10 @@ class Task:
                 return [Commit(epoch)]
             case Aborted(epoch):
                 return self._give_up(epoch)
-            case _:
+            case PeersRestarted():
                 return self._peers_restarted(event)
+            case _:
+                assert_never(event)
 
     def _records(self, event: RecordsArrived) -> list[TaskAction]:
         channel, batch = event.channel, event.batch

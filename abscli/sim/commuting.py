@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from abscli.protocol.coordinator import NextEpoch
 from abscli.protocol.events import Completed
 from abscli.sim.interned import InternedWorld
 from abscli.sim.job import Limits, Step
@@ -99,21 +100,15 @@ class _Others:
 
     def _may_trigger(self) -> bool:
         """Whether another epoch can be triggered: epochs that wait for this task stay open."""
-        coordinator, limits = self.world.coordinator_now, self.world.limits
-        if len(self.owed) >= limits.max_concurrent:
-            return False
-        if coordinator.due or (self.world.ticks and not coordinator.draining):
-            return True
-        if coordinator.draining:
-            return not self.owed
-        running = self.task in self.world.model.sources and not self.world.node(self.task).machine.finished
-        return not running
+        begins = self.world.coordinator_now.next_epoch(open_epochs=len(self.owed))
+        if begins is NextEpoch.AFTER_INTERVAL and not self.world.ticks:  # the clock is spent: only an end is left (C6)
+            return self.task not in self.world.model.sources or self.world.node(self.task).machine.finished
+        return begins in (NextEpoch.AT_ONCE, NextEpoch.AFTER_PAUSE, NextEpoch.AFTER_INTERVAL)
 
     @property
     def is_told(self) -> bool:
         """Whether the task can be triggered by the coordinator, now or soon."""
-        triggered = self.world.policy.copies_at_first or self.task in self.world.model.sources
-        return bool(self.notices) or (triggered and self.may_trigger)
+        return bool(self.notices) or (self.world.node(self.task).machine.is_triggered and self.may_trigger)
 
     def silent(self, channel: str) -> bool:
         """Whether a channel to the task has nothing for it to take, and gets nothing."""
@@ -126,7 +121,7 @@ class _Others:
         model, world = self.world.model, self.world
         found = self._movers | {other for other, notices in world.notices.items() if notices}
         if self.may_trigger:
-            found |= set(model.tasks if world.policy.copies_at_first else model.sources)
+            found |= {other for other in model.tasks if world.node(other).machine.is_triggered}
         found -= {self.task}
         todo = list(found)
         while todo:

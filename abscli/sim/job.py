@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from abscli.protocol.coordinator import Coordinator
+from abscli.protocol.coordinator import Coordinator, NextEpoch
 from abscli.protocol.events import (
     Abort,
     Aborted,
@@ -42,6 +42,7 @@ from abscli.sim.node import Barrier, Counts, Effect, Item, Node, Part, Put, Reve
 from abscli.sim.properties import (
     Violation,
     check_cut,
+    check_open,
     check_order,
     check_output,
     check_parts,
@@ -123,7 +124,7 @@ class Job:
                 ended=[task for task in self.model.sources if base and base.parts[task].finished],
             )
         )
-        if self.coordinator_now.draining:
+        if self.coordinator_now.next_epoch() is NextEpoch.AT_ONCE:
             self.ask(TriggerDue())
 
     def start(self, task: str, attempt: int, first_epoch: int) -> None:
@@ -202,12 +203,12 @@ class Job:
         return steps
 
     def _may_tick(self) -> bool:
-        coordinator = self.coordinator_now
-        if coordinator.finished or coordinator.recovering or self.dead:
+        """Whether the clock may come to the time of the next epoch. It stands still until a loss is heard of: what
+        began in between would be given up then."""
+        if self.dead:
             return False
-        if coordinator.draining:
-            return not coordinator.open_epochs
-        return self.ticks > 0 and len(coordinator.open_epochs) < self.limits.max_concurrent
+        begins = self.coordinator_now.next_epoch()
+        return begins is NextEpoch.AFTER_PAUSE or (begins is NextEpoch.AFTER_INTERVAL and self.ticks > 0)
 
     def do(self, step: Step) -> None:
         """Let a step happen; Violation or ProtocolError if it breaks a rule."""
@@ -241,7 +242,7 @@ class Job:
                 self.stored = tuple(e for e in self.stored if e != epoch)
                 self.ask(Stored(epoch))
             case ("tick",):
-                self.ticks -= not self.coordinator_now.draining
+                self.ticks -= self.coordinator_now.next_epoch() is NextEpoch.AFTER_INTERVAL
                 self.ask(TriggerDue())
             case _:
                 self.fail(step)
@@ -345,8 +346,9 @@ class Job:
                 case Trigger(epoch):
                     if epoch <= self.disk.begun:
                         raise Violation("numbers", f"epoch number {epoch} is used twice")
+                    check_open(self.coordinator_now.open_epochs, self.limits.max_concurrent)
                     self.save("begins", epoch, self.coordinator_now.attempt)
-                    self._announce(Triggered(epoch), sources=not self.policy.copies_at_first)
+                    self._announce(Triggered(epoch))
                 case Store(epoch, _):
                     self.manifests += (epoch,)
                 case Complete(epoch):
@@ -360,9 +362,9 @@ class Job:
                 case Finish():
                     self._finish()
 
-    def _announce(self, event: TaskEvent, *, sources: bool = False) -> None:
-        for task in self.model.sources if sources else self.model.tasks:
-            if task not in self.dead:
+    def _announce(self, event: TaskEvent) -> None:
+        for task in self.model.tasks:
+            if task not in self.dead and (not isinstance(event, Triggered) or self.node(task).machine.is_triggered):
                 self.notices[task] += (event,)
 
     def _write_manifest(self, epoch: int) -> None:

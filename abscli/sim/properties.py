@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from abscli.protocol.policy import Policy
 from abscli.sim.model import Channel, Model, Record, operator_id
@@ -16,6 +16,12 @@ class Violation(AssertionError):
     def __init__(self, rule: str, message: str) -> None:
         super().__init__(f"{rule}: {message}")
         self.rule = rule
+
+
+def check_open(epochs: Sequence[int], most: int) -> None:
+    """No more epochs are open at once than may be."""
+    if len(epochs) > most:
+        raise Violation("concurrent", f"epochs {', '.join(map(str, epochs))} are open at once; {most} may be")
 
 
 def check_parts(epoch: int, attempt: int, parts: Mapping[str, Part | None]) -> None:

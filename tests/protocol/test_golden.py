@@ -124,6 +124,10 @@ def play(text: str) -> str:
         if words[0] in ("task", "coordinator"):
             machine = make(words)
             continue
+        if words == ["next"]:
+            assert isinstance(machine, Coordinator)
+            lines.append(f"    {machine.next_epoch()}")
+            continue
         try:
             if isinstance(machine, Task):
                 actions: list[object] = list(machine.on(task_event(words, machine)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from abscli.protocol import events as e
-from abscli.protocol.coordinator import Coordinator
+from abscli.protocol.coordinator import Coordinator, NextEpoch, next_epoch
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
 from abscli.protocol.turns import BACK_EDGE_TURNS, Turns
@@ -157,6 +157,35 @@ def test_an_epoch_that_is_due_stays_due_when_one_of_the_sources_ends() -> None:
     machine.on(e.Acked("s", 1, 1))
     machine.on(e.Acked("t", 1, 1))
     assert machine.on(e.Stored(1)) == [e.Complete(1), e.Trigger(2)]
+
+
+FREE = {
+    "last_begun": False,
+    "recovering": False,
+    "open_epochs": 0,
+    "max_concurrent": 2,
+    "due": False,
+    "draining": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("facts", "begins"),
+    [
+        ({}, NextEpoch.AFTER_INTERVAL),
+        ({"open_epochs": 1}, NextEpoch.AFTER_INTERVAL),
+        ({"open_epochs": 2}, NextEpoch.WHEN_ONE_IS_DECIDED),
+        ({"draining": True}, NextEpoch.AFTER_PAUSE),
+        ({"draining": True, "open_epochs": 1}, NextEpoch.WHEN_ONE_IS_DECIDED),
+        ({"due": True}, NextEpoch.AT_ONCE),
+        ({"due": True, "draining": True, "open_epochs": 1}, NextEpoch.AT_ONCE),
+        ({"due": True, "draining": True, "open_epochs": 2}, NextEpoch.WHEN_ONE_IS_DECIDED),
+        ({"due": True, "draining": True, "open_epochs": 2, "recovering": True}, NextEpoch.WHEN_RECOVERED),
+        ({"due": True, "recovering": True, "last_begun": True}, NextEpoch.NEVER),
+    ],
+)
+def test_the_next_epoch_begins_by_the_first_line_that_holds(facts: dict[str, bool | int], begins: NextEpoch) -> None:
+    assert next_epoch(**{**FREE, **facts}) is begins  # type: ignore[arg-type]
 
 
 def test_a_second_request_to_stop_changes_nothing() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from abscli.protocol import turns
-from abscli.protocol.coordinator import Coordinator
+from abscli.protocol.coordinator import Coordinator, NextEpoch
 from abscli.protocol.events import (
     Ack,
     Acked,
@@ -210,6 +210,21 @@ class RestartsTooEarly(Coordinator):
         return super().on(event)
 
 
+class BeginsAnyNumber(Coordinator):
+    """An epoch begins however many are open."""
+
+    def next_epoch(self, open_epochs: int | None = None) -> NextEpoch:
+        return super().next_epoch(0)
+
+
+class FollowsNothingUp(Coordinator):
+    """When only what circulates is awaited, no epoch looks whether it still does."""
+
+    def next_epoch(self, open_epochs: int | None = None) -> NextEpoch:
+        begins = super().next_epoch(open_epochs)
+        return NextEpoch.AFTER_INTERVAL if begins is NextEpoch.AFTER_PAUSE else begins
+
+
 class EndsWithFullLogs(Coordinator):
     """Records in logs do not count when the job is found idle."""
 
@@ -335,6 +350,8 @@ FAULTS = [
     Fault(StoresEarly, "C3", TWO_INPUTS, "durable"),
     Fault(FencesNothing, "C2", NARROW_CHAIN, "protocol", limits=replace(LOSSES, losses=4)),
     Fault(TriggersTooEarly, "C8", NARROW_CHAIN, "orphan", limits=LOSSES),
+    Fault(BeginsAnyNumber, "C1", TWO_INPUTS, "concurrent", limits=CONCURRENT),
+    Fault(FollowsNothingUp, "C9", SELF_LOOP, "deadlock"),
     Fault(RestartsTooEarly, "C7", NARROW_CHAIN, "protocol", limits=LOSSES),
     Fault(EndsWithFullLogs, "C5", SELF_LOOP, "idle"),
     Fault(CopiesByReference, "D4", TWO_TASK_LOOP, "exactly-once"),
