@@ -21,7 +21,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-docs: setup  ## completions/ and man/ from the command line itself
+docs: setup  ## completions/ and man/ from the command line itself, the protocol's page from its rules
 	$(BIN)/python -m abscli.cli.generate
 
 lock:  ## versions and hashes of what the set-up installs, renewed; needs uv

@@ -1,4 +1,4 @@
-"""Writes completions/ and man/ from the app: `python -m abscli.cli.generate [--check]`."""
+"""Writes completions/ and man/ from the app, and the protocol's page: `python -m abscli.cli.generate [--check]`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from abscli.cli import completion, exits
 from abscli.cli.manpage import manpage
 from abscli.cli.options import COMPLETES
 from abscli.cli.overview import ABOUT
+from abscli.draw.transitions import protocol_page
 from abscli.text.pages import Argument, Option, Page
 
 _ROOT_DESCRIPTION = (
@@ -62,6 +63,7 @@ def files() -> dict[str, str]:
     }
     for page in everything:
         made[f"man/{page.title}.1"] = manpage(page, everything, version=__version__, date=date)
+    made["abscli/protocol/README.md"] = protocol_page()
     return made
 
 
@@ -79,7 +81,7 @@ def main(argv: list[str]) -> int:
         path.unlink()
     for name in different:
         path = root / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(made[name], encoding="utf-8")
     return 0
 
