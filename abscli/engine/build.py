@@ -12,7 +12,7 @@ from abscli.engine.io.sinks import JsonLinesSink
 from abscli.engine.io.sources import Source, make_source
 from abscli.engine.operators import Runnable, make_operator
 from abscli.engine.state.restoring import Restored
-from abscli.engine.task import Runner
+from abscli.engine.task import RunningTask
 from abscli.graph.backedges import back_edges
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
@@ -22,7 +22,7 @@ from formats.native.store import NativeStore, neighbours
 from formats.storage import LocalStorage
 
 
-def build_runners(
+def build_tasks(
     spec: JobSpec,
     pool: ThreadPoolExecutor,
     *,
@@ -31,7 +31,7 @@ def build_runners(
     acked: Callable[[PartFacts, int], None],
     ended: Callable[[str], None],
     later: Callable[[Callable[[], None]], None],
-) -> list[Runner]:
+) -> list[RunningTask]:
     """The tasks whose subtask number is `mine`, receivers before senders, restored from epoch `spec.parent`.
 
     Raises UsageError (kinds and functions that cannot be run), JobFailed, and the errors of `formats`.
@@ -71,7 +71,7 @@ def build_runners(
             if edge.source == op.id
         ]
 
-    def runner(op: Operator, index: int) -> Runner:
+    def task(op: Operator, index: int) -> RunningTask:
         name = task_name(op.id, index)
         part = restored.parts.get(name)
         source, sink, operator = _role(op, index, spec, part)
@@ -90,7 +90,7 @@ def build_runners(
             received={inbox.channel: restored.received(inbox.channel) for inbox in queues},
             finished=part.finished if part else False,
         )
-        return Runner(
+        return RunningTask(
             machine,
             queues,
             outs,
@@ -110,7 +110,7 @@ def build_runners(
         )
 
     return [
-        runner(op, index) for op in reversed(topology.operators) for index in range(op.parallelism) if mine(index)
+        task(op, index) for op in reversed(topology.operators) for index in range(op.parallelism) if mine(index)
     ]
 
 

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import assert_never
 
 import msgspec
 
@@ -14,22 +15,22 @@ from abscli.engine.channels.door import Door, new_token
 from abscli.engine.channels.wire import (
     Connection,
     EpochAborted,
-    EpochComplete,
+    EpochCompleted,
+    EpochTriggered,
     Failed,
     Go,
+    Greeting,
     Hello,
     Lagging,
     Leave,
-    Message,
     Ready,
     SourceFinished,
     Start,
     Status,
     TaskAcked,
     Throttle,
-    TriggerSources,
     Wakeup,
-    decode,
+    decode_to_coordinator,
 )
 from abscli.engine.errors import MEND, EngineError, EngineStopped, JobFailed, UsageError
 from abscli.engine.journal import Journal
@@ -42,7 +43,10 @@ from abscli.protocol.events import (
     Complete,
     CoordinatorEvent,
     Finish,
+    ProtocolError,
+    Restart,
     SourceEnded,
+    Stop,
     StopRequested,
     Store,
     Stored,
@@ -198,7 +202,7 @@ class Service:
                     self._journal.begin(epoch)
                     self._begun_at = time.monotonic()
                     self._deadlines[epoch] = self._begun_at + self._epoch_timeout
-                    self._tell(TriggerSources(epoch))
+                    self._tell(EpochTriggered(epoch))
                 case Store(epoch, idle):
                     self._journal.complete(epoch, idle=idle)
                     self._deadlines.pop(epoch, None)
@@ -207,7 +211,7 @@ class Service:
                     self.progress.epoch = self._coordinator.last_complete
                     self.progress.epochs += 1
                     self._lateness.complete()
-                    self._tell(EpochComplete(epoch))
+                    self._tell(EpochCompleted(epoch))
                     self._on_news(self._journal.newest)
                     self._journal.prune()
                 case Abort(epoch, reason):
@@ -219,6 +223,10 @@ class Service:
                     self._journal.prune(last=True)
                     self._leaving = True
                     self._tell(Leave())
+                case Stop() | Restart():
+                    raise ProtocolError("tasks are to restart, and none was said to be lost")
+                case _:
+                    assert_never(action)
 
     def _tell(self, message: msgspec.Struct) -> None:
         for connection in list(self._connections.values()):  # a send that fails takes its connection out
@@ -226,7 +234,7 @@ class Service:
 
     # -- workers ------------------------------------------------------------------------------------------
 
-    def _admit(self, hello: Message, sock: socket.socket) -> bool:
+    def _admit(self, hello: Greeting, sock: socket.socket) -> bool:
         """A worker is there; every hello is a new incarnation, and a second one means that the first is lost."""
         if not isinstance(hello, Hello) or not 0 <= hello.worker < self._workers or self._leaving:
             return False
@@ -245,7 +253,7 @@ class Service:
 
     def heard(self, worker: int, payload: memoryview) -> None:
         """A message of a worker."""
-        match decode(payload):
+        match decode_to_coordinator(payload):
             case Ready():
                 self._ready.add(worker)
                 if len(self._ready) == self._workers:
@@ -268,6 +276,8 @@ class Service:
                 if detail:
                     error.add_note(detail)
                 self.abandon(error)
+            case message:
+                assert_never(message)
 
     def _next(self, code: int, hint: str | None) -> str | None:
         """What to do about a worker's failure. hint: its own, which is what to mend where the job can go on after."""

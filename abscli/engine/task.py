@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import assert_never
 
 import pyarrow as pa
 
@@ -22,6 +23,7 @@ from abscli.protocol.events import (
     Ack,
     BarrierArrived,
     Block,
+    CaughtUp,
     Commit,
     Completed,
     Copy,
@@ -33,6 +35,7 @@ from abscli.protocol.events import (
     Persist,
     Persisted,
     Process,
+    ProtocolError,
     RecordsArrived,
     Sent,
     TaskEvent,
@@ -59,7 +62,7 @@ class Part:
     logs: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
 
 
-class Runner:
+class RunningTask:
     """machine: the task's protocol; exactly one of source, sink, operator is set.
 
     send(channel, item) delivers to a receiver; acked(part, base epoch) and ended(task) report; later(function) runs it
@@ -217,6 +220,10 @@ class Runner:
                     self._commit(epoch)
                 case Discard(epoch):
                     self._parts.pop(epoch, None)
+                case CaughtUp(channel):
+                    raise ProtocolError(f"{self.machine.name}: {channel} has caught up, and no sender has restarted")
+                case _:
+                    assert_never(action)
 
     # -- what the actions mean here -----------------------------------------------------------------------
 

@@ -14,37 +14,38 @@ import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import assert_never
 
 import pyarrow as pa
 
-from abscli.engine.build import build_runners
+from abscli.engine.build import build_tasks
 from abscli.engine.channels.door import Door, dial
 from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.wire import (
     ChannelHello,
     Connection,
     EpochAborted,
-    EpochComplete,
+    EpochCompleted,
+    EpochTriggered,
     Failed,
     Frame,
     Go,
+    Greeting,
     Hello,
     JobSpec,
     Lagging,
     Leave,
-    Message,
     Ready,
     SourceFinished,
     Start,
     Status,
     TaskAcked,
     Throttle,
-    TriggerSources,
     Wakeup,
-    decode,
+    decode_to_worker,
 )
 from abscli.engine.errors import MEND, EngineError, EngineStopped
-from abscli.engine.task import Runner
+from abscli.engine.task import RunningTask
 from formats.errors import FormatError
 from formats.native.facts import PartFacts
 
@@ -81,7 +82,7 @@ class Worker:
         self._wakeup = Wakeup(self._selector)
         self._later: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._pool = ThreadPoolExecutor(2, thread_name_prefix=f"abs-persist-{number}")
-        self._runners: list[Runner] = []
+        self._tasks: list[RunningTask] = []
         self._inboxes: dict[str, Inbox] = {}
         self._senders: dict[str, Connection] = {}
         self._receivers: dict[str, Connection] = {}
@@ -132,19 +133,19 @@ class Worker:
     def _work(self) -> bool:
         """One item of every task that can go on."""
         busy = False
-        for runner in self._runners:
-            if runner.source is not None and not (self._reading and not self._throttled):
+        for task in self._tasks:
+            if task.source is not None and not (self._reading and not self._throttled):
                 continue
-            if self._has_room(runner):
-                busy |= runner.step()
+            if self._has_room(task):
+                busy |= task.step()
         for channel, connection in self._receivers.items():
             inbox = self._inboxes[channel]
             connection.reading(inbox.back or inbox.bytes < CHANNEL_BYTES)
         return busy
 
-    def _has_room(self, runner: Runner) -> bool:
+    def _has_room(self, task: RunningTask) -> bool:
         """Whether every regular output can take more; back edges never push back."""
-        for out in self._blocked_by[runner.machine.name]:
+        for out in self._blocked_by[task.machine.name]:
             if (out.bytes if isinstance(out, Inbox) else out.pending) >= CHANNEL_BYTES:
                 return False
         return True
@@ -152,56 +153,58 @@ class Worker:
     # -- control ------------------------------------------------------------------------------------------
 
     def _on_control(self, kind: Frame, number: int, payload: memoryview) -> None:
-        match decode(payload):
+        match decode_to_worker(payload):
             case Start(addresses):
                 self._start(addresses)
             case Go():
                 self._await_until = time.monotonic() + ARRIVAL_SECONDS
                 self._reading = self.spec.read_sources
-            case TriggerSources(epoch):
-                for runner in self._runners:
-                    runner.trigger(epoch)
-            case EpochComplete(epoch):
-                for runner in self._runners:
-                    runner.complete(epoch)
+            case EpochTriggered(epoch):
+                for task in self._tasks:
+                    task.trigger(epoch)
+            case EpochCompleted(epoch):
+                for task in self._tasks:
+                    task.complete(epoch)
             case EpochAborted(epoch):
-                lags = [runner.lag(epoch) for runner in self._runners]
+                lags = [task.lag(epoch) for task in self._tasks]
                 self._control.send_message(Lagging(self.number, epoch, tuple(lag for lag in lags if lag is not None)))
-                for runner in self._runners:
-                    runner.abort(epoch)
+                for task in self._tasks:
+                    task.abort(epoch)
             case Throttle(on):
                 self._throttled = on
             case Leave():
                 self._leave = True
+            case message:
+                assert_never(message)
 
     def _coordinator_gone(self) -> None:
         self._leave = True
 
     def _start(self, addresses: tuple[tuple[str, int], ...]) -> None:
         spec = self.spec
-        self._runners = build_runners(
+        self._tasks = build_tasks(
             spec,
             self._pool,
             mine=lambda index: worker_of(index, spec.workers) == self.number,
             send=self._send,
             acked=self._acked,
-            ended=lambda task: self._control.send_message(SourceFinished(task)),
+            ended=lambda name: self._control.send_message(SourceFinished(name)),
             later=self._call_later,
         )
-        for runner in self._runners:
-            self._inboxes.update(runner.inboxes)
+        for task in self._tasks:
+            self._inboxes.update(task.inboxes)
         senders = {channel: channel.partition("->")[0] for channel in self._inboxes}
-        self._awaited = {channel for channel, task in senders.items() if self._worker_of(task) != self.number}
+        self._awaited = {channel for channel, sender in senders.items() if self._worker_of(sender) != self.number}
         self._door.open()
         back = {channel for channel, inbox in self._inboxes.items() if inbox.back}
-        for runner in self._runners:
+        for task in self._tasks:
             outs: list[Inbox | Connection] = []
-            for route in runner.routes:
+            for route in task.routes:
                 for channel in route.channels:
                     target = self._inboxes.get(channel) or self._dial(channel, addresses)
                     if channel not in back and not route.back:
                         outs.append(target)
-            self._blocked_by[runner.machine.name] = outs
+            self._blocked_by[task.machine.name] = outs
         self._control.send_message(Ready(self.number))
 
     def _call_later(self, function: Callable[[], None]) -> None:
@@ -209,11 +212,11 @@ class Worker:
         self._wakeup()
 
     def _acked(self, part: PartFacts, base: int) -> None:
-        runner = next(r for r in self._runners if r.machine.name == part.task)
+        task = next(task for task in self._tasks if task.machine.name == part.task)
         counts = {operator: iter(row) for operator, row in part.received.items()}
-        received = {c: next(counts[c.partition("->")[0].rpartition("/")[0]]) for c in runner.machine.inputs}
+        received = {c: next(counts[c.partition("->")[0].rpartition("/")[0]]) for c in task.machine.inputs}
         sent: dict[str, int] = {}
-        for route in runner.routes:
+        for route in task.routes:
             sent.update(zip(route.channels, part.sent[route.edge.target], strict=True))
         logged = sum(log.records for log in part.logs)
         ack = TaskAcked(part.task, part.epoch, part.attempt, base, part.finished, logged, sent, received)
@@ -234,7 +237,7 @@ class Worker:
 
     def _status(self) -> Status:
         circulating = sum(inbox.queued for inbox in self._inboxes.values() if inbox.back)
-        return Status(self.number, sum(r.records_read for r in self._runners), circulating)
+        return Status(self.number, sum(task.records_read for task in self._tasks), circulating)
 
     # -- data ---------------------------------------------------------------------------------------------
 
@@ -279,7 +282,7 @@ class Worker:
                 self._serve(0)
                 self._door.keep_time()
 
-    def _admit(self, hello: Message, sock: socket.socket) -> bool:
+    def _admit(self, hello: Greeting, sock: socket.socket) -> bool:
         """A sender is there; not one of another attempt, nor a second one of a channel."""
         if not isinstance(hello, ChannelHello) or hello.attempt != self.spec.attempt:
             return False
@@ -302,8 +305,8 @@ class Worker:
 
     def _close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
-        for runner in self._runners:
-            runner.close()
+        for task in self._tasks:
+            task.close()
         self._control.finish(5.0)
         for connection in [*self._senders.values(), *(incoming.connection for incoming in self._incoming)]:
             connection.close()

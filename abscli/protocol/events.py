@@ -1,6 +1,13 @@
 """What a task and the coordinator are told (events) and what they answer (actions): frozen values, no behaviour.
 
 Channels and tasks are named as in messages (`words/0->counts/1`, `counts/1`); a batch is opaque to the protocol.
+
+What becomes of an epoch has one stem on its way, and an ending that says where it is:
+
+    action of the coordinator     Trigger          Complete         Abort
+    control message (engine)      EpochTriggered   EpochCompleted   EpochAborted
+    event of a task               Triggered        Completed        Aborted
+    fact in the store             TriggerFacts     ManifestFacts    AbortFacts
 """
 
 from __future__ import annotations

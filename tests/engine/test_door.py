@@ -20,7 +20,7 @@ import pytest
 
 from abscli.engine.channels import door
 from abscli.engine.channels.door import HELLO_BYTES, TOKEN_BYTES, Door, greet, new_token
-from abscli.engine.channels.wire import ChannelHello, Hello, Message
+from abscli.engine.channels.wire import ChannelHello, Greeting, Hello
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.errors import EngineStopped
 from abscli.engine.io import sources
@@ -65,7 +65,7 @@ class House:
 
     def __init__(self) -> None:
         self.token = new_token()
-        self.admitted: list[Message] = []
+        self.admitted: list[Greeting] = []
         self.error: BaseException | None = None
         self._selector = selectors.DefaultSelector()
         self._sockets: list[socket.socket] = []
@@ -74,7 +74,7 @@ class House:
         self._stop = False
         self._thread = threading.Thread(target=self._serve)
 
-    def _admit(self, hello: Message, sock: socket.socket) -> bool:
+    def _admit(self, hello: Greeting, sock: socket.socket) -> bool:
         if not isinstance(hello, Hello):
             return False
         self.admitted.append(hello)
@@ -142,7 +142,7 @@ def test_who_knows_the_token_comes_in(house: House) -> None:
 def test_who_does_not_know_the_token_is_turned_away_without_being_read_further(
     house: House, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "decode", lambda payload: pytest.fail("parsed what a stranger said"))
+    monkeypatch.setattr(door, "decode_greeting", lambda payload: pytest.fail("parsed what a stranger said"))
     with house.knock() as sock:
         with contextlib.suppress(ConnectionError):
             sock.sendall(data)

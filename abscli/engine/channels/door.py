@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from abscli.engine.channels.wire import Message, decode
+from abscli.engine.channels.wire import Greeting, decode_greeting
 
 TOKEN_BYTES = 32
 HELLO_BYTES = 1 << 14
@@ -71,7 +71,7 @@ class Door:
         host: str,
         token: bytes,
         selector: selectors.BaseSelector,
-        admit: Callable[[Message, socket.socket], bool],
+        admit: Callable[[Greeting, socket.socket], bool],
         *,
         backlog: int,
     ) -> None:
@@ -140,7 +140,7 @@ class Door:
         self._selector.unregister(self._listener)
         self._shut_until = time.monotonic() + PATIENCE_SECONDS / 5
 
-    def _heard(self, stranger: _Stranger, hello: Message | None) -> None:
+    def _heard(self, stranger: _Stranger, hello: Greeting | None) -> None:
         """The stranger's greeting is whole (None: it was none), and it is no stranger any more."""
         self._strangers.remove(stranger)
         if hello is None or not self._admit(hello, stranger.sock):
@@ -155,7 +155,7 @@ class _Stranger:
         self,
         sock: socket.socket,
         token: bytes,
-        heard: Callable[[_Stranger, Message | None], None],
+        heard: Callable[[_Stranger, Greeting | None], None],
         selector: selectors.BaseSelector,
     ) -> None:
         sock.setblocking(False)
@@ -206,12 +206,12 @@ class _Stranger:
 
     def _take_hello(self) -> None:
         try:
-            hello = decode(self._buffer)
+            hello = decode_greeting(self._buffer)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             hello = None
         self._end(hello)
 
-    def _end(self, hello: Message | None) -> None:
+    def _end(self, hello: Greeting | None) -> None:
         if self._here:
             self._here = False
             self._selector.unregister(self.sock)

@@ -75,13 +75,13 @@ class Go(msgspec.Struct, frozen=True, tag=True):
     """Everybody is ready: sources may read."""
 
 
-class TriggerSources(msgspec.Struct, frozen=True, tag=True):
-    """Begin an epoch, in all tasks that begin one by themselves."""
+class EpochTriggered(msgspec.Struct, frozen=True, tag=True):
+    """An epoch begins: at the tasks where a trigger begins one."""
 
     epoch: int
 
 
-class EpochComplete(msgspec.Struct, frozen=True, tag=True):
+class EpochCompleted(msgspec.Struct, frozen=True, tag=True):
     """The manifest of an epoch is durable."""
 
     epoch: int
@@ -169,30 +169,30 @@ class ChannelHello(msgspec.Struct, frozen=True, tag=True):
     attempt: int
 
 
-Message = (
-    Hello
-    | Start
-    | Ready
-    | Go
-    | TriggerSources
-    | EpochComplete
-    | EpochAborted
-    | TaskAcked
-    | SourceFinished
-    | Status
-    | Lagging
-    | Throttle
-    | Failed
-    | Leave
-    | ChannelHello
-)
+Greeting = Hello | ChannelHello
+ToCoordinator = Ready | TaskAcked | SourceFinished | Status | Lagging | Failed
+ToWorker = Start | Go | EpochTriggered | EpochCompleted | EpochAborted | Throttle | Leave
 
-_decoder = msgspec.json.Decoder(Message)
+_greetings = msgspec.json.Decoder(Greeting)
+_to_coordinator = msgspec.json.Decoder(ToCoordinator)
+_to_worker = msgspec.json.Decoder(ToWorker)
 
 
-def decode(payload: memoryview) -> Message:
-    """A control message; msgspec.MsgspecError if it is none."""
-    message: Message = _decoder.decode(payload)
+def decode_greeting(payload: memoryview) -> Greeting:
+    """What a new connection begins with; msgspec.MsgspecError if it is nothing of the kind."""
+    greeting: Greeting = _greetings.decode(payload)
+    return greeting
+
+
+def decode_to_coordinator(payload: memoryview) -> ToCoordinator:
+    """A worker's message; msgspec.MsgspecError if it is none."""
+    message: ToCoordinator = _to_coordinator.decode(payload)
+    return message
+
+
+def decode_to_worker(payload: memoryview) -> ToWorker:
+    """The coordinator's message; msgspec.MsgspecError if it is none."""
+    message: ToWorker = _to_worker.decode(payload)
     return message
 
 
