@@ -16,7 +16,7 @@ from abscli.protocol.coordinator import NextEpoch
 from abscli.protocol.events import Completed
 from abscli.sim.interned import InternedWorld
 from abscli.sim.job import Limits, Step
-from abscli.sim.node import Barrier
+from abscli.sim.task import Barrier
 
 
 def hurry(world: InternedWorld, made: list[Step]) -> list[Step]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from abscli.sim.model import Record, operator_id
-from abscli.sim.node import Part
+from abscli.sim.task import Part
 
 GAP = 10
 

@@ -15,7 +15,7 @@ from abscli.protocol.policy import Policy
 from abscli.sim.disk import Disk, Snapshot
 from abscli.sim.job import Limits
 from abscli.sim.model import Model
-from abscli.sim.node import Effect, Node, Part
+from abscli.sim.task import Effect, Node, Part
 from abscli.sim.world import World
 
 M = TypeVar("M", Node, Coordinator)

@@ -38,7 +38,6 @@ from abscli.protocol.events import (
 from abscli.protocol.policy import Policy
 from abscli.sim.disk import Disk
 from abscli.sim.model import Model, Record
-from abscli.sim.node import Barrier, Counts, Effect, Item, Node, Part, Put, Reveal, Staged, Tell, Write
 from abscli.sim.properties import (
     Violation,
     check_cut,
@@ -50,6 +49,7 @@ from abscli.sim.properties import (
     check_reveal,
     check_seen,
 )
+from abscli.sim.task import Barrier, Counts, Effect, Item, Node, Part, Put, Reveal, Staged, Tell, Write
 
 Step = tuple[Any, ...]
 """What a scheduler may let happen next, in words: ("deliver", "a/0->b/1", 2)."""

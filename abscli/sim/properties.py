@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from abscli.protocol.policy import Policy
 from abscli.sim.model import Channel, Model, Record, operator_id
-from abscli.sim.node import Part
+from abscli.sim.task import Part
 
 
 class Violation(AssertionError):

@@ -10,8 +10,8 @@ from abscli.protocol.policy import Policy
 from abscli.sim.diagram import COORDINATOR, Diagram, Message, Moment
 from abscli.sim.job import Limits, Step
 from abscli.sim.model import Model
-from abscli.sim.node import Barrier, Effect, Item
 from abscli.sim.replay import play
+from abscli.sim.task import Barrier, Effect, Item
 from abscli.sim.world import World
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from abscli.sim.disk import Snapshot
 from abscli.sim.model import Model, Record, operator_id
-from abscli.sim.node import Part
+from abscli.sim.task import Part
 from formats.job.model import Edge, Partition, channel_name, task_name
 
 

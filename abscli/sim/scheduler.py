@@ -14,8 +14,8 @@ from abscli.protocol.policy import Policy
 from abscli.protocol.turns import Turns
 from abscli.sim.job import Limits, Step
 from abscli.sim.model import Model
-from abscli.sim.node import Barrier
 from abscli.sim.properties import Violation
+from abscli.sim.task import Barrier
 from abscli.sim.world import World
 
 MAX_STEPS = 20_000

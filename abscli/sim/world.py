@@ -9,8 +9,8 @@ from __future__ import annotations
 from abscli.protocol.events import PeersRestarted, TasksLost, TimedOut
 from abscli.sim.job import Job, Step
 from abscli.sim.losses import recovery_of
-from abscli.sim.node import Counts, Item
 from abscli.sim.rescale import may_rescale, rescaled, with_parallelism
+from abscli.sim.task import Counts, Item
 
 WIDTHS = (1, 2, 3)
 """Parallelisms that a rescale tries."""

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from abscli.draw.spacetime_svg import spacetime_svg
 from abscli.protocol.events import Discard, Forward, Log, Persist, TaskAction, TaskEvent
 from abscli.protocol.task import Task
-from abscli.sim.chandy_lamport import markers
-from abscli.sim.chandy_lamport import node as marker_node
+from abscli.sim.chandy_lamport import markers, participant
 from abscli.sim.chandy_lamport.diagram import drawn
 from abscli.sim.chandy_lamport.markers import Scope, Step, World
-from abscli.sim.chandy_lamport.node import Marker, Node, Note, Whole
+from abscli.sim.chandy_lamport.participant import Marker, Node, Note, Whole
 from abscli.sim.chandy_lamport.processes import CannotOccur, Event, Global, Move, Pipe, Rule, System
 from abscli.sim.chandy_lamport.recorded import Done, Part, check_reachable, permuted
 from abscli.sim.chandy_lamport.runs import explore, run
@@ -103,7 +102,7 @@ def test_what_ships_as_the_example_says_so_too() -> None:
 
 
 def test_the_example_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marker_node, "Task", LogsNothing)
+    monkeypatch.setattr(participant, "Task", LogsNothing)
     found = single_token()
     assert not found.holds
     assert (found.rule, bool(found.trace)) == ("conservation", True)
@@ -118,7 +117,7 @@ def test_a_fifth_state_is_told_even_if_nothing_else_is_checked(monkeypatch: pyte
     monkeypatch.setattr(markers, "check_channels", unchecked)
     monkeypatch.setattr(markers, "check_reachable", lambda *args: True)
     assert single_token().holds
-    monkeypatch.setattr(marker_node, "Task", LogsNothing)
+    monkeypatch.setattr(participant, "Task", LogsNothing)
     found = single_token()
     assert (found.holds, found.rule) == (False, None)
     assert found.elsewhere == (Global(("s0", "s0"), ((), ())),)
@@ -393,7 +392,7 @@ FAULTS: dict[str, tuple[Any, str, System, Scope, str]] = {
 
 def planted(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[System, Scope, str]:
     fault, where, system, scope, rule = FAULTS[name]
-    monkeypatch.setattr({"Task": marker_node, "Node": markers, "next_on": World}[where], where, fault)
+    monkeypatch.setattr({"Task": participant, "Node": markers, "next_on": World}[where], where, fault)
     return system, scope, rule
 
 

@@ -13,7 +13,8 @@ import pytest
 from abscli.draw.spacetime_svg import spacetime_svg
 from abscli.protocol.policy import Policy
 from abscli.sim import job as sim_job
-from abscli.sim import node, report
+from abscli.sim import report
+from abscli.sim import task as sim_task
 from abscli.sim.campaign import Failures, Tally, campaign, mixture
 from abscli.sim.explore import explore
 from abscli.sim.interned import InternedWorld, Table, cloned, frozen
@@ -112,7 +113,7 @@ def violation(fault: type, place: Any, name: str, job: Topology, monkeypatch: py
 
 
 def test_a_violation_comes_with_seed_short_trace_and_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = violation(NeverHolds, node, "Task", PEERS, monkeypatch)
+    found = violation(NeverHolds, sim_task, "Task", PEERS, monkeypatch)
     assert found.finding is not None
     assert found.finding.rule == "orphan"
     assert len(found.finding.steps) < found.finding.found_after
@@ -201,7 +202,7 @@ def test_a_part_of_a_larger_scope_keeps_all_properties(shape: str, policy: Polic
 
 
 def test_a_search_finds_what_random_runs_find(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node, "Task", LogsNothing)
+    monkeypatch.setattr(sim_task, "Task", LogsNothing)
     found = explore(model(SMALL["self-loop"], 2, rounds=1), Policy.ALIGNED, scope(Failures.NONE))
     assert found.rule == "conservation"
     job = model(SMALL["self-loop"], 2, rounds=1)
@@ -264,7 +265,7 @@ def test_the_command_searches(tmp_path: Path) -> None:
 
 def test_a_violation_of_a_search_is_shortened_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "ProcessPoolExecutor", Here)
-    monkeypatch.setattr(node, "Task", LogsNothing)
+    monkeypatch.setattr(sim_task, "Task", LogsNothing)
     found = every_interleaving(model(SMALL["self-loop"], 2, rounds=1), [Policy.ALIGNED], Failures.NONE, 10_000, quiet)
     assert found.finding is not None
     assert found.finding.seed is None

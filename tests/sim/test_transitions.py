@@ -16,7 +16,8 @@ from abscli.protocol.coordinator import Coordinator
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
 from abscli.protocol.transitions import EPOCH, LIFE, PART, Transition, Whose
-from abscli.sim import job, node
+from abscli.sim import job
+from abscli.sim import task as sim_task
 from abscli.sim.campaign import Failures, mixture
 from abscli.sim.explore import explore
 from abscli.sim.job import Limits
@@ -112,7 +113,7 @@ def watch(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
                 seen["life"].add(Change(phase, type(event), Whose.NONE, self.phase, others))
             return actions
 
-    for place in (node, test_golden):
+    for place in (sim_task, test_golden):
         monkeypatch.setattr(place, "Task", WatchedTask)
     for place in (job, test_golden):
         monkeypatch.setattr(place, "Coordinator", WatchedCoordinator)

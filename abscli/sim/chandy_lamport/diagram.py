@@ -7,7 +7,7 @@ from typing import Any
 
 from abscli.protocol.events import ProtocolError
 from abscli.sim.chandy_lamport.markers import Scope, Step, World
-from abscli.sim.chandy_lamport.node import Copied, GaveUp, Logged, Marker, Note, Put, Whole
+from abscli.sim.chandy_lamport.participant import Copied, GaveUp, Logged, Marker, Note, Put, Whole
 from abscli.sim.chandy_lamport.processes import System
 from abscli.sim.chandy_lamport.recorded import Message, Recorded
 from abscli.sim.chandy_lamport.runs import rule_of

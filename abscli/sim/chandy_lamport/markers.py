@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from abscli.protocol.events import BarrierArrived, RecordsArrived, TaskEvent, Triggered
-from abscli.sim.chandy_lamport.node import Marker, Node, Note, Put, Whole, part_key
+from abscli.sim.chandy_lamport.participant import Marker, Node, Note, Put, Whole, part_key
 from abscli.sim.chandy_lamport.processes import Event, Global, Move, System
 from abscli.sim.chandy_lamport.recorded import Begun, Done, Message, Part, Recorded, check_channels, check_reachable
 from abscli.sim.interned import Table
