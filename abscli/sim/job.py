@@ -1,13 +1,16 @@
-"""A simulated job in which nothing fails: tasks, channels, messages, the coordinator and the disk; one step at a time.
+"""The whole simulated job, one step at a time: tasks, channels, messages, the coordinator, the disk, and what fails.
+
+A crash takes everything and the job starts again from the disk (a full recovery). A loss takes one task and what the
+planner says must restart with it; the others go on (a live partial recovery, rule 10).
 
 Everything here is a dictionary of values that are replaced, never changed, so that a world can be copied and compared;
-only nodes and the coordinator change, and `interned` looks their steps up instead.
+only tasks and the coordinator change, and `interned` looks their steps up instead.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 from abscli.protocol.coordinator import Coordinator, NextEpoch
 from abscli.protocol.events import (
@@ -31,12 +34,15 @@ from abscli.protocol.events import (
     Store,
     Stored,
     TaskEvent,
+    TasksLost,
+    TimedOut,
     Trigger,
     TriggerDue,
     Triggered,
 )
 from abscli.protocol.policy import Policy
 from abscli.sim.disk import Disk
+from abscli.sim.losses import recovery_of
 from abscli.sim.model import Model, Record
 from abscli.sim.properties import (
     Violation,
@@ -49,10 +55,14 @@ from abscli.sim.properties import (
     check_reveal,
     check_seen,
 )
+from abscli.sim.rescale import may_rescale, rescaled, with_parallelism
 from abscli.sim.task import Barrier, Counts, Effect, Item, Node, Part, Put, Reveal, Staged, Tell, Write
 
 Step = tuple[Any, ...]
 """What a scheduler may let happen next, in words: ("deliver", "a/0->b/1", 2)."""
+
+WIDTHS = (1, 2, 3)
+"""Parallelisms that a rescale tries."""
 
 Mail = tuple[str, Any, int]
 """A message to the coordinator: kind, what, and the attempt of who sent it."""
@@ -71,9 +81,8 @@ class Limits:
     rescales: int = 0
 
 
-class Job:
-    """One run of a job under a policy, from the empty state to its end. What fails, and what is done about it, is
-    added by `world`."""
+class World:
+    """One run of a job under a policy, from the empty state to its end."""
 
     def __init__(self, model: Model, policy: Policy, limits: Limits) -> None:
         self.model = model
@@ -202,6 +211,23 @@ class Job:
             steps.append(("tick",))
         return steps
 
+    def possible(self) -> list[Step]:
+        """The failures that may still happen now."""
+        steps: list[Step] = []
+        coordinator = self.coordinator_now
+        if self.crashes:
+            steps.append(("crash",))
+        if self.rescales and self.disk.last:
+            widths = {op.id: op.parallelism for op in self.model.topology.operators if may_rescale(self.model, op.id)}
+            steps += [("rescale", id, p) for id, width in widths.items() for p in WIDTHS if p != width]
+        if self.losses:
+            steps += [("lose", task) for task in self.model.tasks if task not in self.dead]
+        if self.lost_acks:
+            steps += [("lose-ack", task) for task, mail in self.mail.items() if mail and mail[0][0] == "ack"]
+        late = coordinator.open_epochs[:1] if self.timeouts else ()
+        steps += [("time-out", epoch) for epoch in coordinator.open_epochs if epoch in late or epoch in self.hopeless]
+        return steps + [("stale", i) for i in range(len(self.stale))]
+
     def _may_tick(self) -> bool:
         """Whether the clock may come to the time of the next epoch. It stands still until a loss is heard of: what
         began in between would be given up then."""
@@ -244,20 +270,24 @@ class Job:
             case ("tick",):
                 self.ticks -= self.coordinator_now.next_epoch() is NextEpoch.AFTER_INTERVAL
                 self.ask(TriggerDue())
+            case ("time-out", epoch):
+                self.timeouts -= epoch not in self.hopeless
+                self.ask(TimedOut(epoch))
+            case ("lose-ack", task):
+                self.lost_acks -= 1
+                self.hopeless |= {self.mail[task][0][1]}
+                self.mail[task] = self.mail[task][1:]
+            case ("crash",):
+                self.crashes -= 1
+                self.crash()
+            case ("rescale", operator, parallelism):
+                self.rescales -= 1
+                self.rescale(operator, parallelism)
+            case ("lose", task):
+                self.losses -= 1
+                self.lose(task)
             case _:
-                self.fail(step)
-
-    def fail(self, step: Step) -> None:
-        """Let a step happen that is none of those above."""
-        raise ValueError(f"no step {step}")
-
-    def stop(self, attempt: int, tasks: frozenset[str], floor: int) -> None:
-        """The coordinator has heard of a loss: these tasks are to end."""
-        raise ValueError("nothing was lost")
-
-    def restart(self, attempt: int, tasks: frozenset[str]) -> None:
-        """All others have stopped: the lost tasks start again."""
-        raise ValueError("nothing was lost")
+                raise ValueError(f"no step {step}")
 
     def _deliver(self, name: str, count: int) -> None:
         items = self.channels[name]
@@ -274,6 +304,79 @@ class Job:
         batch = tuple(taken)
         check_order(channel, head.number, batch, self.history[name])
         self._tell(channel.receiver, RecordsArrived(name, head.number, len(batch), batch))
+
+    # -- failures --------------------------------------------------------------------------------------------------
+
+    def crash(self) -> None:
+        """The coordinator and all tasks die; acks that were on their way may still arrive in the next life."""
+        self.stale += tuple(
+            (kind, (task, what), attempt)
+            for task, messages in self.mail.items()
+            for kind, what, attempt in messages
+            if kind == "ack"
+        )
+        self.went_back = True
+        self.begin()
+
+    def rescale(self, operator: str, parallelism: int) -> None:
+        """The job dies and is restored with another parallelism, where its logs can be taken over."""
+        model = with_parallelism(self.model, operator, parallelism)
+        base = self.disk.base
+        snapshot = rescaled(self.model, model, base) if base else None
+        if snapshot is None:
+            return
+        for task in self.model.tasks:
+            if task in self.model.sinks:
+                self.save("settles", task)
+        self.save("rescaled", snapshot)
+        self.model = model
+        self.history = {name: snapshot.log(name, c.receiver) for name, c in model.channels.items()}
+        self.crash()
+
+    def lose(self, task: str) -> None:
+        """A task dies, and with it what the planner says must restart; the coordinator hears of it by and by."""
+        lost, replayed = recovery_of(self.model, task)
+        self.went_back = True
+        self._kill(lost)
+        self.mail["detector"] += (("lost", TasksLost(lost, replayed), 0),)
+
+    def _kill(self, tasks: frozenset[str]) -> None:
+        self.dead |= tasks
+        self.writes = tuple(part for part in self.writes if part.task not in tasks)
+        for name in tasks:
+            self.notices[name] = ()
+
+    def stop(self, attempt: int, tasks: frozenset[str], floor: int) -> None:
+        """Those that restart send nothing any more, also where they still run; the others hear of it."""
+        self._kill(tasks)
+        base = self.disk.base
+        for task in self.model.tasks:
+            if task in tasks:
+                continue
+            replayed = Counts(
+                (c.name, base.sent(c.name) if base else 0) for c in self.model.inputs[task] if c.sender in tasks
+            )
+            self.notices[task] += (PeersRestarted(attempt, floor, replayed),)
+
+    def restart(self, attempt: int, tasks: frozenset[str]) -> None:
+        """The lost tasks start from the newest complete epoch, their channels with what belongs on them."""
+        base = self.disk.base
+        first = self.disk.begun + 1
+        self.dead -= tasks
+        for task in self.model.tasks:
+            if task in tasks:
+                self.notices[task] = ()
+                self.start(task, attempt, first)
+        for name, channel in self.model.channels.items():
+            if channel.receiver not in tasks:
+                continue
+            if channel.sender in tasks:
+                self.refill(name)
+            else:  # a replayable edge: the survivor's output since the epoch comes from its own log
+                known = base.received(name, channel.receiver) if base else 0
+                self.channels[name] = tuple(
+                    Item(known + 1 + i, record) for i, record in enumerate(self.history[name][known:])
+                )
 
     # -- effects of tasks ---------------------------------------------------------------------------------
 
@@ -294,6 +397,8 @@ class Job:
                     self.save("reveals", task, epoch)
                 case Tell(kind, what, attempt):
                     self.mail[task] += ((kind, what, attempt),)
+                case _:
+                    assert_never(effect)
 
     def _put(self, name: str, item: Item | Barrier) -> None:
         if isinstance(item, Item):
@@ -361,6 +466,8 @@ class Job:
                     self.restart(attempt, tasks)
                 case Finish():
                     self._finish()
+                case _:
+                    assert_never(action)
 
     def _announce(self, event: TaskEvent) -> None:
         for task in self.model.tasks:

@@ -38,10 +38,9 @@ from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
 from abscli.sim import job, scheduler
 from abscli.sim import task as sim_task
-from abscli.sim.job import Limits
+from abscli.sim.job import Limits, World
 from abscli.sim.scheduler import run
 from abscli.sim.task import Barrier, Effect, Item, Node, Part, Reveal, Write
-from abscli.sim.world import World
 from formats.job.model import Topology
 from tests.support.sim_jobs import (
     NARROW_CHAIN,

@@ -18,12 +18,11 @@ from abscli.sim import task as sim_task
 from abscli.sim.campaign import Failures, Tally, campaign, mixture
 from abscli.sim.explore import explore
 from abscli.sim.interned import InternedWorld, Table, cloned, frozen
-from abscli.sim.job import Limits
+from abscli.sim.job import Limits, World
 from abscli.sim.recorder import diagram
 from abscli.sim.replay import play
 from abscli.sim.report import every_interleaving, one_run, random_runs, scope
 from abscli.sim.scheduler import run
-from abscli.sim.world import World
 from abscli.text.simulate import simulated_json, simulated_text
 from formats.job.model import Topology
 from tests.sim.test_planted_faults import FAULTS, LogsNothing, NeverHolds, ShowsEarly
