@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from abscli.protocol.policy import Policy
-from abscli.sim.job import Limits
 from abscli.sim.model import Model
 from abscli.sim.scheduler import Outcome, run
+from abscli.sim.world import Limits
 
 CHUNK = 100
 """Runs that a process makes before it reports; fewer than this are made without another process."""

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from abscli.protocol.coordinator import NextEpoch
 from abscli.protocol.events import Completed
 from abscli.sim.interned import InternedWorld
-from abscli.sim.job import Limits, Step
 from abscli.sim.task import Barrier
+from abscli.sim.world import Limits, Step
 
 
 def hurry(world: InternedWorld, made: list[Step]) -> list[Step]:

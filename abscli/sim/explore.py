@@ -10,9 +10,9 @@ from abscli.protocol.events import ProtocolError
 from abscli.protocol.policy import Policy
 from abscli.sim.commuting import hurry, only_crashes, to_try
 from abscli.sim.interned import InternedWorld, Table
-from abscli.sim.job import Limits, Step
 from abscli.sim.model import Model
 from abscli.sim.properties import Violation
+from abscli.sim.world import Limits, Step
 
 CHECK = 10_000
 """Steps between two questions whether to go on."""

@@ -13,9 +13,9 @@ from abscli.protocol.coordinator import Coordinator
 from abscli.protocol.events import CoordinatorAction, CoordinatorEvent, TaskEvent
 from abscli.protocol.policy import Policy
 from abscli.sim.disk import Disk, Snapshot
-from abscli.sim.job import Limits, World
 from abscli.sim.model import Model
 from abscli.sim.task import Effect, Node, Part
+from abscli.sim.world import Limits, World
 
 M = TypeVar("M", Node, Coordinator)
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from abscli.protocol.events import Aborted, Completed, TaskEvent
 from abscli.protocol.policy import Policy
 from abscli.sim.diagram import COORDINATOR, Diagram, Message, Moment
-from abscli.sim.job import Limits, Step, World
 from abscli.sim.model import Model
 from abscli.sim.replay import play
 from abscli.sim.task import Barrier, Effect, Item
+from abscli.sim.world import Limits, Step, World
 
 
 def diagram(title: str, model: Model, policy: Policy, limits: Limits, steps: Sequence[Step]) -> Diagram:

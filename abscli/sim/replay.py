@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from abscli.protocol.events import ProtocolError
 from abscli.protocol.policy import Policy
-from abscli.sim.job import Limits, Step, World
 from abscli.sim.model import Model
 from abscli.sim.properties import Violation
+from abscli.sim.world import Limits, Step, World
 
 PATIENCE = 2_000
 """Steps that a shortened run may take of its own to come to an end."""

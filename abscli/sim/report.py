@@ -11,11 +11,11 @@ from abscli.protocol.policy import Policy
 from abscli.sim.campaign import Failures, campaign, mixture
 from abscli.sim.diagram import Diagram
 from abscli.sim.explore import Explored, explore
-from abscli.sim.job import Limits, Step
 from abscli.sim.model import Model
 from abscli.sim.recorder import diagram
 from abscli.sim.replay import shortest
 from abscli.sim.scheduler import run
+from abscli.sim.world import Limits, Step
 
 BATCH = 3
 

@@ -12,10 +12,10 @@ from typing import TypeVar
 from abscli.protocol.events import ProtocolError
 from abscli.protocol.policy import Policy
 from abscli.protocol.turns import Turns
-from abscli.sim.job import Limits, Step, World
 from abscli.sim.model import Model
 from abscli.sim.properties import Violation
 from abscli.sim.task import Barrier
+from abscli.sim.world import Limits, Step, World
 
 MAX_STEPS = 20_000
 FAILURE = 0.03

@@ -7,8 +7,8 @@ from typing import Any
 
 from abscli.sim.chandy_lamport.systems import SingleToken
 from abscli.sim.diagram import Diagram
-from abscli.sim.job import Step
 from abscli.sim.report import Finding, Row, Simulated
+from abscli.sim.world import Step
 from abscli.text.columns import columns, wrapped
 from abscli.text.spacetime import spacetime_text
 

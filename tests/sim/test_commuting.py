@@ -10,7 +10,7 @@ from abscli.protocol.policy import Policy
 from abscli.sim import explore as explorer
 from abscli.sim.explore import Explored, explore
 from abscli.sim.interned import InternedWorld, frozen
-from abscli.sim.job import Limits
+from abscli.sim.world import Limits
 from formats.job.model import Topology
 from tests.support.sim_jobs import CHAIN, SMALL, graph, model
 

@@ -36,11 +36,12 @@ from abscli.protocol.events import (
 )
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
-from abscli.sim import job, scheduler
+from abscli.sim import scheduler
 from abscli.sim import task as sim_task
-from abscli.sim.job import Limits, World
+from abscli.sim import world as sim_world
 from abscli.sim.scheduler import run
 from abscli.sim.task import Barrier, Effect, Item, Node, Part, Reveal, Write
+from abscli.sim.world import Limits, World
 from formats.job.model import Topology
 from tests.support.sim_jobs import (
     NARROW_CHAIN,
@@ -363,7 +364,7 @@ FAULTS = [
     Fault(LosesParts, "R6", TWO_INPUTS, "durable"),
 ]
 
-PLACES = {Task: (sim_task, "Task"), Coordinator: (job, "Coordinator"), Node: (job, "Node"), World: (scheduler, "World")}
+PLACES = {Task: (sim_task, "Task"), Coordinator: (sim_world, "Coordinator"), Node: (sim_world, "Node"), World: (scheduler, "World")}
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)

@@ -12,17 +12,17 @@ import pytest
 
 from abscli.draw.spacetime_svg import spacetime_svg
 from abscli.protocol.policy import Policy
-from abscli.sim import job as sim_job
 from abscli.sim import report
 from abscli.sim import task as sim_task
+from abscli.sim import world as sim_world
 from abscli.sim.campaign import Failures, Tally, campaign, mixture
 from abscli.sim.explore import explore
 from abscli.sim.interned import InternedWorld, Table, cloned, frozen
-from abscli.sim.job import Limits, World
 from abscli.sim.recorder import diagram
 from abscli.sim.replay import play
 from abscli.sim.report import every_interleaving, one_run, random_runs, scope
 from abscli.sim.scheduler import run
+from abscli.sim.world import Limits, World
 from abscli.text.simulate import simulated_json, simulated_text
 from formats.job.model import Topology
 from tests.sim.test_planted_faults import FAULTS, LogsNothing, NeverHolds, ShowsEarly
@@ -127,7 +127,7 @@ def test_a_violation_comes_with_seed_short_trace_and_pictures(monkeypatch: pytes
 
 
 def test_the_short_trace_breaks_the_same_rule_and_no_step_can_be_spared(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = violation(ShowsEarly, sim_job, "Node", TWO_INPUTS, monkeypatch).finding
+    found = violation(ShowsEarly, sim_world, "Node", TWO_INPUTS, monkeypatch).finding
     assert found is not None
     limits = mixture(found.seed or 0, Failures.FULL)
     short = model(TWO_INPUTS, found.records)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from abscli.protocol.policy import Policy
 from abscli.sim.campaign import Failures, mixture
-from abscli.sim.job import Limits
 from abscli.sim.model import Model
 from abscli.sim.scheduler import Outcome, run
+from abscli.sim.world import Limits
 from formats.job.model import Topology
 from tests.support.sim_jobs import NARROW_CHAIN, REPLAYABLE, SHAPES, TWO_TASK_LOOP, model
 

@@ -16,12 +16,12 @@ from abscli.protocol.coordinator import Coordinator
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
 from abscli.protocol.transitions import EPOCH, LIFE, PART, Transition, Whose
-from abscli.sim import job
 from abscli.sim import task as sim_task
+from abscli.sim import world as sim_world
 from abscli.sim.campaign import Failures, mixture
 from abscli.sim.explore import explore
-from abscli.sim.job import Limits
 from abscli.sim.scheduler import run
+from abscli.sim.world import Limits
 from tests.protocol import test_golden
 from tests.support.sim_jobs import SHAPES, SMALL, model
 
@@ -115,7 +115,7 @@ def watch(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
 
     for place in (sim_task, test_golden):
         monkeypatch.setattr(place, "Task", WatchedTask)
-    for place in (job, test_golden):
+    for place in (sim_world, test_golden):
         monkeypatch.setattr(place, "Coordinator", WatchedCoordinator)
 
 
