@@ -102,17 +102,17 @@ class _Others:
         """Whether another epoch can be triggered: epochs that wait for this task stay open."""
         begins = self.world.coordinator_now.next_epoch(open_epochs=len(self.owed))
         if begins is NextEpoch.AFTER_INTERVAL and not self.world.ticks:  # the clock is spent: only an end is left (C6)
-            return self.task not in self.world.model.sources or self.world.node(self.task).machine.finished
+            return self.task not in self.world.model.sources or self.world.simulated(self.task).machine.finished
         return begins in (NextEpoch.AT_ONCE, NextEpoch.AFTER_PAUSE, NextEpoch.AFTER_INTERVAL)
 
     @property
     def is_told(self) -> bool:
         """Whether the task can be triggered by the coordinator, now or soon."""
-        return bool(self.notices) or (self.world.node(self.task).machine.is_triggered and self.may_trigger)
+        return bool(self.notices) or (self.world.simulated(self.task).machine.is_triggered and self.may_trigger)
 
     def silent(self, channel: str) -> bool:
         """Whether a channel to the task has nothing for it to take, and gets nothing."""
-        if channel in self.world.node(self.task).machine.blocked:
+        if channel in self.world.simulated(self.task).machine.blocked:
             return True
         return not self.world.channels[channel] and self.world.model.channels[channel].sender not in self.moving()
 
@@ -121,7 +121,7 @@ class _Others:
         model, world = self.world.model, self.world
         found = self._movers | {other for other, notices in world.notices.items() if notices}
         if self.may_trigger:
-            found |= {other for other in model.tasks if world.node(other).machine.is_triggered}
+            found |= {other for other in model.tasks if world.simulated(other).machine.is_triggered}
         found -= {self.task}
         todo = list(found)
         while todo:
@@ -161,8 +161,8 @@ class _Others:
     def _at_end(self) -> bool:
         """Whether the source has nothing more to read: what it says then is heard by the coordinator."""
         world = self.world
-        node, rows = world.node(self.task), world.model.rows[self.task.rpartition("/")[0]]
-        return all(node.positions.get(split, 0) >= len(rows[split]) for split in world.model.splits_of(self.task))
+        task, rows = world.simulated(self.task), world.model.rows[self.task.rpartition("/")[0]]
+        return all(task.positions.get(split, 0) >= len(rows[split]) for split in world.model.splits_of(self.task))
 
     def _is_not_last(self) -> bool:
         """Whether every epoch that this task can ack waits for another one too."""

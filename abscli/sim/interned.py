@@ -1,4 +1,4 @@
-"""A world that can be copied and compared cheaply: nodes and the coordinator are numbers in a table, and a step that
+"""A world that can be copied and compared cheaply: tasks and the coordinator are numbers in a table, and a step that
 one of them has made before is looked up.
 
 The same machines make the steps; a local step is only ever made once, however many interleavings contain it.
@@ -14,10 +14,10 @@ from abscli.protocol.events import CoordinatorAction, CoordinatorEvent, TaskEven
 from abscli.protocol.policy import Policy
 from abscli.sim.disk import Disk, Snapshot
 from abscli.sim.model import Model
-from abscli.sim.task import Effect, Node, Part
+from abscli.sim.task import Effect, Part, SimulatedTask
 from abscli.sim.world import Limits, World
 
-M = TypeVar("M", Node, Coordinator)
+M = TypeVar("M", SimulatedTask, Coordinator)
 
 
 def frozen(value: Any) -> Any:
@@ -69,7 +69,7 @@ class Table:
         self._disks: dict[Any, Disk] = {}
         self._saves: dict[tuple[Any, ...], tuple[Disk, Disk]] = {}
 
-    def number(self, machine: Node | Coordinator) -> int:
+    def number(self, machine: SimulatedTask | Coordinator) -> int:
         """The number of a machine in this state."""
         key = frozen(machine)
         found = self._numbers.get(key)
@@ -105,12 +105,12 @@ class InternedWorld(World):
         self.table = table
         super().__init__(model, policy, limits)
 
-    def made(self, machine: Node | Coordinator) -> Any:
+    def stand_in(self, machine: SimulatedTask | Coordinator) -> Any:
         return self.table.number(machine)
 
-    def node(self, task: str) -> Node:
-        node: Node = self.table.machines[self.nodes[task]]
-        return node
+    def simulated(self, task: str) -> SimulatedTask:
+        simulated: SimulatedTask = self.table.machines[self.tasks[task]]
+        return simulated
 
     @property
     def coordinator_now(self) -> Coordinator:
@@ -119,12 +119,12 @@ class InternedWorld(World):
 
     def _handle(self, task: str, event: TaskEvent) -> list[Effect]:
         effects: list[Effect]
-        self.nodes[task], effects = self.table.step(self.nodes[task], event, lambda node: node.handle(event))
+        self.tasks[task], effects = self.table.step(self.tasks[task], event, lambda simulated: simulated.handle(event))
         return effects
 
     def _read(self, task: str, count: int) -> list[Effect]:
         effects: list[Effect]
-        self.nodes[task], effects = self.table.step(self.nodes[task], count, lambda node: node.read(count))
+        self.tasks[task], effects = self.table.step(self.tasks[task], count, lambda simulated: simulated.read(count))
         return effects
 
     def _answer(self, event: CoordinatorEvent) -> list[CoordinatorAction]:
@@ -141,7 +141,7 @@ class InternedWorld(World):
         """A world that goes its own way."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        for name in ("nodes", "channels", "notices", "mail", "history"):
+        for name in ("tasks", "channels", "notices", "mail", "history"):
             setattr(twin, name, dict(getattr(self, name)))
         return twin
 
@@ -159,7 +159,7 @@ class InternedWorld(World):
         base = self.disk.base
         return (
             self.model.key,
-            *self.nodes.values(),
+            *self.tasks.values(),
             self.coordinator,
             id(self.disk),
             tuple(self.channels.values()),

@@ -18,19 +18,19 @@ def diagram(title: str, model: Model, policy: Policy, limits: Limits, steps: Seq
     """What these steps do, the violation that they end in included."""
     world = Recorder(model, policy, limits)
     played = play(world, steps)
-    tasks = world.tasks
+    tasks = world.shown
     if played.message:
         world.moments.append(Moment(world.step, COORDINATOR, played.rule or "", "violation"))
     return Diagram(title, tuple(tasks), tuple(world.moments), world.messages(), played.message)
 
 
 class Recorder(World):
-    """A world that remembers when each message left and arrived. tasks: all that there have been, in order."""
+    """A world that remembers when each message left and arrived. shown: all tasks that there have been, in order."""
 
     def __init__(self, model: Model, policy: Policy, limits: Limits) -> None:
         self.step = 0
         self.moments: list[Moment] = []
-        self.tasks: dict[str, None] = {}
+        self.shown: dict[str, None] = {}
         self._flying: dict[str, deque[tuple[int, str]]] = {}
         self._arrived: Counter[tuple[str, int, int | None, str]] = Counter()
         super().__init__(model, policy, limits)
@@ -55,7 +55,7 @@ class Recorder(World):
             self._arrived[name, sent, None, label] += 1
 
     def begin(self) -> None:
-        self.tasks |= dict.fromkeys(self.model.tasks)
+        self.shown |= dict.fromkeys(self.model.tasks)
         for name in list(self._flying):
             self._lose(name)
         super().begin()
@@ -118,11 +118,11 @@ class Recorder(World):
                 self._flying[name] = deque((self.step, "record") for _ in self.channels[name])
 
     def _handle(self, task: str, event: TaskEvent) -> list[Effect]:
-        machine = self.node(task).machine
+        machine = self.simulated(task).machine
         copied, blocked = machine.copied, set(machine.blocked)
         logged = self._logged(task)
         effects = super()._handle(task, event)
-        if machine.copied > copied and machine.copied in self.node(task).drafts:
+        if machine.copied > copied and machine.copied in self.simulated(task).drafts:
             self._note(task, f"copy {machine.copied}", "copy")
         for name in sorted(machine.blocked - blocked):
             self._note(task, f"block {name.partition('->')[0]}", "block")
@@ -133,5 +133,5 @@ class Recorder(World):
         return effects
 
     def _logged(self, task: str) -> int:
-        drafts = (draft for draft in self.node(task).drafts.values() if draft)
+        drafts = (draft for draft in self.simulated(task).drafts.values() if draft)
         return sum(len(records) for draft in drafts for records in draft.logs.values())

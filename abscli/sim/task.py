@@ -1,6 +1,6 @@
 """One simulated task: the real protocol machine around a stand-in operator. Events go in, effects come out.
 
-A node touches nothing outside itself, so that a step of it can be looked up when it has been made before.
+It touches nothing outside itself, so that a step of it can be looked up when it has been made before.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from abscli.protocol.events import (
     Ack,
@@ -71,7 +71,7 @@ class Part:
     logs: tuple[tuple[str, tuple[Record, ...]], ...]
 
 
-# -- effects: what a node asks of the world ---------------------------------------------------------------------
+# -- effects: what a task asks of the world ---------------------------------------------------------------------
 
 
 class Put(NamedTuple):
@@ -119,7 +119,7 @@ class Draft:
     logs: dict[str, list[Record]] = field(default_factory=dict)
 
 
-class Node:
+class SimulatedTask:
     """One task of one attempt. restored, seen: its part of the epoch it starts from, and all that it had counted."""
 
     def __init__(
@@ -195,6 +195,8 @@ class Node:
                     self.drafts.pop(epoch, None)
                 case Block(_) | Unblock(_):
                     pass
+                case _:
+                    assert_never(action)
         return effects
 
     def read(self, count: int) -> list[Effect]:

@@ -9,6 +9,7 @@ only tasks and the coordinator change, and `interned` looks their steps up inste
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -56,7 +57,7 @@ from abscli.sim.properties import (
     check_seen,
 )
 from abscli.sim.rescale import may_rescale, rescaled, with_parallelism
-from abscli.sim.task import Barrier, Counts, Effect, Item, Node, Part, Put, Reveal, Staged, Tell, Write
+from abscli.sim.task import Barrier, Counts, Effect, Item, Part, Put, Reveal, SimulatedTask, Staged, Tell, Write
 
 Step = tuple[Any, ...]
 """What a scheduler may let happen next, in words: ("deliver", "a/0->b/1", 2)."""
@@ -109,7 +110,7 @@ class World:
         self.save("next_life")
         self.finished = False
         first = self.disk.begun + 1
-        self.nodes: dict[str, Any] = {}
+        self.tasks: dict[str, Any] = {}
         self.channels: dict[str, tuple[Item | Barrier, ...]] = dict.fromkeys(self.model.channels, ())
         self.notices: dict[str, tuple[TaskEvent, ...]] = dict.fromkeys(self.model.tasks, ())
         self.mail: dict[str, tuple[Mail, ...]] = dict.fromkeys((*self.model.tasks, "detector"), ())
@@ -122,7 +123,7 @@ class World:
         for name in self.model.channels:
             self.refill(name)
         base = self.disk.base
-        self.coordinator: Any = self.made(
+        self.coordinator: Any = self.stand_in(
             Coordinator(
                 self.model.tasks,
                 self.model.sources,
@@ -141,8 +142,8 @@ class World:
         base = self.disk.base
         if task in self.model.sinks:
             self.save("settles", task)
-        self.nodes[task] = self.made(
-            Node(
+        self.tasks[task] = self.stand_in(
+            SimulatedTask(
                 self.model, task, self.policy, attempt, first_epoch,
                 base=self.disk.last,
                 restored=base.parts[task] if base else None,
@@ -162,14 +163,14 @@ class World:
 
     # -- what the interned explorer replaces --------------------------------------------------------------
 
-    def made(self, machine: Node | Coordinator) -> Any:
-        """What stands for a new node or coordinator."""
+    def stand_in(self, machine: SimulatedTask | Coordinator) -> Any:
+        """What stands for a new task or coordinator."""
         return machine
 
-    def node(self, task: str) -> Node:
-        """A task's node, to look at."""
-        node: Node = self.nodes[task]
-        return node
+    def simulated(self, task: str) -> SimulatedTask:
+        """A task, to look at."""
+        simulated: SimulatedTask = self.tasks[task]
+        return simulated
 
     @property
     def coordinator_now(self) -> Coordinator:
@@ -178,10 +179,10 @@ class World:
         return coordinator
 
     def _handle(self, task: str, event: TaskEvent) -> list[Effect]:
-        return self.node(task).handle(event)
+        return self.simulated(task).handle(event)
 
     def _read(self, task: str, count: int) -> list[Effect]:
-        return self.node(task).read(count)
+        return self.simulated(task).read(count)
 
     def save(self, what: str, *arguments: Any) -> None:
         self.disk = getattr(self.disk, what)(*arguments)
@@ -197,10 +198,10 @@ class World:
         for name, items in self.channels.items():
             if items:
                 receiver = self.model.channels[name].receiver
-                if receiver not in self.dead and name not in self.node(receiver).machine.blocked:
+                if receiver not in self.dead and name not in self.simulated(receiver).machine.blocked:
                     steps.append(("deliver", name, 1))
         for task in self.model.sources:
-            if task not in self.dead and not self.node(task).machine.finished:
+            if task not in self.dead and not self.simulated(task).machine.finished:
                 steps.append(("read", task, 1))
         steps += [("persist", part.task, part.epoch) for part in self.writes]
         steps += [("notice", task) for task, events in self.notices.items() if events]
@@ -415,7 +416,7 @@ class World:
             for name, sent in event.replayed.items():
                 unread = tuple(i for i in self.channels[name] if isinstance(i, Item) and i.number <= sent)
                 self.channels[name] = unread
-                self.history[name] = self.history[name][: max(sent, self.node(task).machine.received[name])]
+                self.history[name] = self.history[name][: max(sent, self.simulated(task).machine.received[name])]
             self._tell(task, event)
             self.mail[task] += (("stopped", task, event.attempt),)
         else:
@@ -453,13 +454,14 @@ class World:
                         raise Violation("numbers", f"epoch number {epoch} is used twice")
                     check_open(self.coordinator_now.open_epochs, self.limits.max_concurrent)
                     self.save("begins", epoch, self.coordinator_now.attempt)
-                    self._announce(Triggered(epoch))
+                    triggered = [task for task in self.model.tasks if self.simulated(task).machine.is_triggered]
+                    self._announce(Triggered(epoch), triggered)
                 case Store(epoch, _):
                     self.manifests += (epoch,)
                 case Complete(epoch):
-                    self._announce(Completed(epoch))
+                    self._announce(Completed(epoch), self.model.tasks)
                 case Abort(epoch, _):
-                    self._announce(Aborted(epoch))
+                    self._announce(Aborted(epoch), self.model.tasks)
                 case Stop(attempt, tasks, floor, epoch):
                     self.stop(attempt, tasks, floor)
                 case Restart(attempt, tasks, _):
@@ -469,9 +471,9 @@ class World:
                 case _:
                     assert_never(action)
 
-    def _announce(self, event: TaskEvent) -> None:
-        for task in self.model.tasks:
-            if task not in self.dead and (not isinstance(event, Triggered) or self.node(task).machine.is_triggered):
+    def _announce(self, event: TaskEvent, tasks: Iterable[str]) -> None:
+        for task in tasks:
+            if task not in self.dead:
                 self.notices[task] += (event,)
 
     def _write_manifest(self, epoch: int) -> None:
@@ -504,5 +506,5 @@ class World:
             if any(isinstance(item, Item) for item in items):
                 raise Violation("idle", f"the job ends, and {name} still holds records")
         for task in self.model.tasks:
-            if task not in self.dead and self.node(task).owed:
+            if task not in self.dead and self.simulated(task).owed:
                 raise Violation("idle", f"the job ends, and {task} still owes rows")

@@ -40,7 +40,7 @@ from abscli.sim import scheduler
 from abscli.sim import task as sim_task
 from abscli.sim import world as sim_world
 from abscli.sim.scheduler import run
-from abscli.sim.task import Barrier, Effect, Item, Node, Part, Reveal, Write
+from abscli.sim.task import Barrier, Effect, Item, Part, Reveal, SimulatedTask, Write
 from abscli.sim.world import Limits, World
 from formats.job.model import Topology
 from tests.support.sim_jobs import (
@@ -236,7 +236,7 @@ class EndsWithFullLogs(Coordinator):
 # -- the driver and the disk ----------------------------------------------------------------------------------
 
 
-class CopiesByReference(Node):
+class CopiesByReference(SimulatedTask):
     """What is written is the state at the time of the write."""
 
     def _persist(self, epoch: int) -> Write:
@@ -245,7 +245,7 @@ class CopiesByReference(Node):
         return Write(replace(written, changed=now))
 
 
-class ForgetsChanges(Node):
+class ForgetsChanges(SimulatedTask):
     """Changes count as written as soon as they are copied, whatever becomes of the epoch."""
 
     def _copy(self, epoch: int) -> list[Effect]:
@@ -254,7 +254,7 @@ class ForgetsChanges(Node):
         return effects
 
 
-class ForgetsTurns(Node):
+class ForgetsTurns(SimulatedTask):
     """The counter of `rebalance` is not part of the state."""
 
     def _copy(self, epoch: int) -> list[Effect]:
@@ -264,7 +264,7 @@ class ForgetsTurns(Node):
         return effects
 
 
-class ShowsEarly(Node):
+class ShowsEarly(SimulatedTask):
     """A sink shows its output when its own part is durable."""
 
     def handle(self, event: TaskEvent) -> list[Effect]:
@@ -364,7 +364,12 @@ FAULTS = [
     Fault(LosesParts, "R6", TWO_INPUTS, "durable"),
 ]
 
-PLACES = {Task: (sim_task, "Task"), Coordinator: (sim_world, "Coordinator"), Node: (sim_world, "Node"), World: (scheduler, "World")}
+PLACES = {
+    Task: (sim_task, "Task"),
+    Coordinator: (sim_world, "Coordinator"),
+    SimulatedTask: (sim_world, "SimulatedTask"),
+    World: (scheduler, "World"),
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)

@@ -18,7 +18,7 @@ from abscli.protocol.task import Task
 from abscli.sim.chandy_lamport import markers, participant
 from abscli.sim.chandy_lamport.diagram import drawn
 from abscli.sim.chandy_lamport.markers import Scope, Step, World
-from abscli.sim.chandy_lamport.participant import Marker, Node, Note, Whole
+from abscli.sim.chandy_lamport.participant import Marker, Note, Participant, Whole
 from abscli.sim.chandy_lamport.processes import CannotOccur, Event, Global, Move, Pipe, Rule, System
 from abscli.sim.chandy_lamport.recorded import Done, Part, check_reachable, permuted
 from abscli.sim.chandy_lamport.runs import explore, run
@@ -309,7 +309,7 @@ class DropsParts(Task):
         return [Discard(action.epoch) if isinstance(action, Persist) else action for action in super().on(event)]
 
 
-class MarkerBeforeCopy(Node):
+class MarkerBeforeCopy(Participant):
     """The marker leaves at once, the copy is made after the next event."""
 
     def __init__(self, system: System, process: str) -> None:
@@ -334,14 +334,14 @@ class MarkerBeforeCopy(Node):
         self.late -= epochs
 
 
-class CopyByReference(Node):
+class CopyByReference(Participant):
     """The state that is written is the one at the end of the snapshot, not at the copy."""
 
     def handle(self, event: TaskEvent) -> list[Note]:
         return [Whole(replace(n.part, state=self.state)) if isinstance(n, Whole) else n for n in super().handle(event)]
 
 
-class CountsTwice(Node):
+class CountsTwice(Participant):
     """What was received is counted at the end of the snapshot: logged messages are in that number."""
 
     def handle(self, event: TaskEvent) -> list[Note]:
@@ -381,9 +381,9 @@ FAULTS: dict[str, tuple[Any, str, System, Scope, str]] = {
     "marker not sent on": (KeepsMarkers, "Task", TOKEN, Scope(moves=1), "end"),
     "marker ignored": (IgnoresMarkers, "Task", CHAIN, Scope(), "end"),
     "part dropped": (DropsParts, "Task", TOKEN, Scope(moves=1), "end"),
-    "marker sent before the copy": (MarkerBeforeCopy, "Node", TOKEN, Scope(), "conservation"),
-    "copy by reference": (CopyByReference, "Node", TOKEN, Scope(), "reachable"),
-    "logged messages counted in": (CountsTwice, "Node", TOKEN, Scope(), "twice"),
+    "marker sent before the copy": (MarkerBeforeCopy, "Participant", TOKEN, Scope(), "conservation"),
+    "copy by reference": (CopyByReference, "Participant", TOKEN, Scope(), "reachable"),
+    "logged messages counted in": (CountsTwice, "Participant", TOKEN, Scope(), "twice"),
     "a marker overtakes": (marker_first, "next_on", TOKEN, Scope(), "conservation"),
     "a marker is overtaken": (marker_last, "next_on", TOKEN, Scope(), "orphan"),
     "last in, first out": (newest_first, "next_on", TWO_MESSAGES, Scope(), "protocol"),
@@ -392,7 +392,7 @@ FAULTS: dict[str, tuple[Any, str, System, Scope, str]] = {
 
 def planted(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[System, Scope, str]:
     fault, where, system, scope, rule = FAULTS[name]
-    monkeypatch.setattr({"Task": participant, "Node": markers, "next_on": World}[where], where, fault)
+    monkeypatch.setattr({"Task": participant, "Participant": markers, "next_on": World}[where], where, fault)
     return system, scope, rule
 
 

@@ -127,7 +127,7 @@ def test_a_violation_comes_with_seed_short_trace_and_pictures(monkeypatch: pytes
 
 
 def test_the_short_trace_breaks_the_same_rule_and_no_step_can_be_spared(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = violation(ShowsEarly, sim_world, "Node", TWO_INPUTS, monkeypatch).finding
+    found = violation(ShowsEarly, sim_world, "SimulatedTask", TWO_INPUTS, monkeypatch).finding
     assert found is not None
     limits = mixture(found.seed or 0, Failures.FULL)
     short = model(TWO_INPUTS, found.records)
@@ -232,14 +232,14 @@ def test_an_interned_world_does_what_a_plain_one_does() -> None:
             assert interned.finished
             assert interned.disk.visible == plain.disk.visible
             assert frozen(interned.disk) == frozen(plain.disk)
-            assert {task: frozen(interned.node(task)) for task in interned.model.tasks} == {
-                task: frozen(plain.node(task)) for task in plain.model.tasks
+            assert {task: frozen(interned.simulated(task)) for task in interned.model.tasks} == {
+                task: frozen(plain.simulated(task)) for task in plain.model.tasks
             }
             assert before.key() == key
 
 
 def test_a_clone_shares_nothing_that_changes() -> None:
-    first = World(model(TWO_TASK_LOOP), Policy.ALIGNED, Limits()).node("a/0")
+    first = World(model(TWO_TASK_LOOP), Policy.ALIGNED, Limits()).simulated("a/0")
     before, twin = frozen(first), cloned(first)
     twin.seen[3] += 1
     twin.machine.blocked.add("x")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, assert_never
 
 from abscli.protocol.events import ProtocolError
 from abscli.sim.chandy_lamport.markers import Scope, Step, World
@@ -63,14 +63,17 @@ def drawn(system: System, scope: Scope, steps: Sequence[Step], title: str) -> Di
 def _told(note: Note, world: World, process: str) -> tuple[str, str] | None:
     match note:
         case Copied(epoch):
-            return f"{_word(world.node(process).state)} into copy {epoch}", "copy"
+            return f"{_word(world.participant(process).state)} into copy {epoch}", "copy"
         case Logged(_, epochs, message):
             return f"logs {message.content} for {', '.join(map(str, epochs))}", "log"
         case Whole(part):
             return f"part of {part.epoch} is whole", "persist"
         case GaveUp(epoch):
             return f"gives up {epoch}", "abort"
-    return None
+        case Put():
+            return None
+        case _:
+            assert_never(note)
 
 
 def _in_words(system: System, made: Recorded) -> str:

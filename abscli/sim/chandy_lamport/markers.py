@@ -2,7 +2,7 @@
 
 The policy is `unaligned`; barriers are the markers. Any process may start a snapshot at any time, several may start
 the same one, and several snapshots may be under way: one that a younger one has overtaken is given up (R7), the
-youngest ends. A world is made of values that are replaced and of numbers of nodes in a table, so that it can be
+youngest ends. A world is made of values that are replaced and of numbers of participants in a table, so that it can be
 copied and compared.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from abscli.protocol.events import BarrierArrived, RecordsArrived, TaskEvent, Triggered
-from abscli.sim.chandy_lamport.participant import Marker, Node, Note, Put, Whole, part_key
+from abscli.sim.chandy_lamport.participant import Marker, Note, Participant, Put, Taken, Whole, part_key
 from abscli.sim.chandy_lamport.processes import Event, Global, Move, System
 from abscli.sim.chandy_lamport.recorded import Begun, Done, Message, Part, Recorded, check_channels, check_reachable
 from abscli.sim.interned import Table
@@ -41,7 +41,7 @@ class World:
         self.scope = scope
         self.table = table or Table()
         self.keys: tuple[dict[Any, int], dict[Any, int]] = ({}, {})
-        self.nodes = {process: self._number(Node(system, process)) for process in system.processes}
+        self.participants = {process: self._number(Participant(system, process)) for process in system.processes}
         self.channels: dict[str, tuple[Message | Marker, ...]] = {pipe.name: () for pipe in system.pipes}
         self.history: dict[str, tuple[Any, ...]] = {pipe.name: () for pipe in system.pipes}
         self.moves_left = scope.moves
@@ -54,18 +54,18 @@ class World:
         self.steps: tuple[Step, ...] = ()
         self.recorded: tuple[Recorded, ...] = ()
 
-    def _number(self, node: Any) -> int:
-        return self.table.number(node)
+    def _number(self, participant: Any) -> int:
+        return self.table.number(participant)
 
-    def node(self, process: str) -> Node:
-        """A process's node, to look at."""
-        node: Node = self.table.machines[self.nodes[process]]
-        return node
+    def participant(self, process: str) -> Participant:
+        """A process that takes part, to look at."""
+        participant: Participant = self.table.machines[self.participants[process]]
+        return participant
 
     def now(self) -> Global:
         """The global state, which no process sees."""
         return Global(
-            tuple(self.node(process).state for process in self.system.processes),
+            tuple(self.participant(process).state for process in self.system.processes),
             tuple(
                 tuple(item.content for item in items if isinstance(item, Message)) for items in self.channels.values()
             ),
@@ -82,7 +82,7 @@ class World:
     @property
     def settled(self) -> bool:
         """Whether no snapshot is open anywhere."""
-        return not self.begun and not any(self.node(process).drafts for process in self.nodes)
+        return not self.begun and not any(self.participant(process).drafts for process in self.participants)
 
     def has_marker(self, channel: str) -> bool:
         """Whether a marker is on its way."""
@@ -98,12 +98,12 @@ class World:
                 steps += self._deliveries(channel, self.head(channel))
         if self.moves_left != 0:
             for process in self.system.processes:
-                options = self.system.options(process, self.node(process).state, None)
+                options = self.system.options(process, self.participant(process).state, None)
                 steps += [("move", process, move.what) for move in options]
         newest = self.newest + (self.newest < self.scope.snapshots and len(self.begun) < self.scope.at_once)
         for process in self.system.processes:
             if self.scope.initiators is None or process in self.scope.initiators:
-                copied = self.node(process).machine.copied
+                copied = self.participant(process).machine.copied
                 steps += [("start", process, epoch) for epoch in range(copied + 1, newest + 1)]
         return steps
 
@@ -111,7 +111,7 @@ class World:
         if isinstance(head, Marker):
             return [("mark", channel)]
         receiver = self.system.by_name[channel].receiver
-        options = self.system.options(receiver, self.node(receiver).state, channel, head.content)
+        options = self.system.options(receiver, self.participant(receiver).state, channel, head.content)
         return [("take", channel, move.what) for move in options]
 
     def do(self, step: Step) -> list[Note]:
@@ -150,29 +150,29 @@ class World:
         self.initiators[epoch] = (*self.initiators.get(epoch, ()), process)
 
     def _move(self, process: str, what: str) -> list[Note]:
-        node = self.node(process)
-        self._remember(Event(process, None, what), node)
-        move = _named(what, self.system.options(process, node.state, None))
+        participant = self.participant(process)
+        self._remember(Event(process, None, what), participant)
+        move = _named(what, self.system.options(process, participant.state, None))
         return self._local(process, move, lambda own: own.move(move))
 
     def _take(self, process: str, channel: str, what: str) -> list[Note]:
-        message, node = self._remove(channel), self.node(process)
+        message, participant = self._remove(channel), self.participant(process)
         assert isinstance(message, Message)
-        self._remember(Event(process, channel, what), node)
-        move = _named(what, self.system.options(process, node.state, channel, message.content))
-        return self._tell(process, RecordsArrived(channel, message.number, 1, (message, move)))
+        self._remember(Event(process, channel, what), participant)
+        move = _named(what, self.system.options(process, participant.state, channel, message.content))
+        return self._tell(process, RecordsArrived(channel, message.number, 1, Taken(message, move)))
 
     def _tell(self, process: str, event: TaskEvent) -> list[Note]:
         return self._local(process, event, lambda own: own.handle(event))
 
     def _local(self, process: str, what: Any, make: Any) -> list[Note]:
         notes: list[Note]
-        self.nodes[process], notes = self.table.step(self.nodes[process], what, make)
+        self.participants[process], notes = self.table.step(self.participants[process], what, make)
         return notes
 
-    def _remember(self, event: Event, node: Node) -> None:
+    def _remember(self, event: Event, participant: Participant) -> None:
         if self.begun:
-            self.events += (Done(event, node.machine.copied),)
+            self.events += (Done(event, participant.machine.copied),)
 
     def _remove(self, channel: str) -> Message | Marker:
         items, at = self.channels[channel], self.next_on(channel)
@@ -188,11 +188,11 @@ class World:
         """Take note of snapshots that have ended, and of those that some process has gone past."""
         for epoch, begun in list(self.begun.items()):
             parts = self.parts.get(epoch, {})
-            if len(parts) == len(self.nodes):
+            if len(parts) == len(self.participants):
                 state, now = check_channels(self.system, epoch, parts, self.history), self.now()
                 occurred = check_reachable(self.system, epoch, begun.state, state, now, self.events[begun.at :])
                 self.recorded += (Recorded(epoch, self.initiators[epoch], state, begun.state, now, occurred),)
-            elif any(self._passed(process, epoch) for process in self.nodes.keys() - parts.keys()):
+            elif any(self._passed(process, epoch) for process in self.participants.keys() - parts.keys()):
                 self.given_up |= {epoch}
             else:
                 continue
@@ -202,8 +202,8 @@ class World:
             self.events = ()
 
     def _passed(self, process: str, epoch: int) -> bool:
-        node = self.node(process)
-        return node.machine.copied >= epoch and epoch not in node.drafts
+        participant = self.participant(process)
+        return participant.machine.copied >= epoch and epoch not in participant.drafts
 
     def check_end(self) -> bool:
         """Whether all markers were delivered; if so, every snapshot has ended or was given up for a younger one.
@@ -218,10 +218,10 @@ class World:
             fed = self._fed_by(initiators)
             for process in sorted(fed):
                 senders = {self.system.by_name[channel].sender for channel in self.system.inputs[process]}
-                if senders <= fed and epoch in self.node(process).drafts:
+                if senders <= fed and epoch in self.participant(process).drafts:
                     raise Violation("end", f"all markers are delivered, and {process} has snapshot {epoch} still open")
-            if epoch in self.begun and fed == self.nodes.keys():
-                missing = min(self.nodes.keys() - self.parts.get(epoch, {}).keys())
+            if epoch in self.begun and fed == self.participants.keys():
+                missing = min(self.participants.keys() - self.parts.get(epoch, {}).keys())
                 raise Violation("end", f"all markers are delivered, and snapshot {epoch} has no part of {missing}")
         if self.newest in self.given_up:
             raise Violation("end", f"snapshot {self.newest} was given up, and there is no younger one")
@@ -242,7 +242,7 @@ class World:
         """A world that goes its own way."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        for name in ("nodes", "channels", "history", "begun", "initiators", "parts"):
+        for name in ("participants", "channels", "history", "begun", "initiators", "parts"):
             setattr(twin, name, dict(getattr(self, name)))
         return twin
 
@@ -254,13 +254,13 @@ class World:
         """
         base = {}
         for pipe in self.system.pipes:
-            node = self.node(pipe.receiver)
-            parts = [draft.part for draft in node.drafts.values()]
+            participant = self.participant(pipe.receiver)
+            parts = [draft.part for draft in participant.drafts.values()]
             parts += [of[pipe.receiver] for of in self.parts.values() if pipe.receiver in of]
             copies = [dict(part.received)[pipe.name] for part in parts]
-            base[pipe.name] = min([node.machine.received[pipe.name], *copies])
+            base[pipe.name] = min([participant.machine.received[pipe.name], *copies])
         return (
-            tuple(self._node_key(process, base) for process in self.nodes),
+            tuple(self._participant_key(process, base) for process in self.participants),
             tuple(
                 tuple((i.number - base[name], i.content) if isinstance(i, Message) else i.epoch for i in items)
                 for name, items in self.channels.items()
@@ -277,14 +277,14 @@ class World:
         )
 
 
-    def _node_key(self, process: str, base: dict[str, int]) -> int:
-        """One number for all nodes that differ in nothing but what `base` takes away."""
+    def _participant_key(self, process: str, base: dict[str, int]) -> int:
+        """One number for all participants that differ in nothing but what `base` takes away."""
         names = self.system.inputs[process] + self.system.outputs[process]
-        asked = (self.nodes[process], tuple(base[name] for name in names))
+        asked = (self.participants[process], tuple(base[name] for name in names))
         looked_up, numbers = self.keys
         found = looked_up.get(asked)
         if found is None:
-            found = looked_up[asked] = numbers.setdefault(self.node(process).key(base), len(numbers))
+            found = looked_up[asked] = numbers.setdefault(self.participant(process).key(base), len(numbers))
         return found
 
 

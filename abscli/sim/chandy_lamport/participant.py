@@ -1,15 +1,30 @@
 """One process that takes part in snapshots: its state, and the protocol's own task machine under `unaligned`.
 
-A node touches nothing outside itself, so that a step of it can be looked up when it has been made before.
+A participant touches nothing outside itself, so that a step of it can be looked up when it has been made before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
-from abscli.protocol.events import Copy, Discard, Forward, Log, Persist, Persisted, Sent, TaskEvent
+from abscli.protocol.events import (
+    Ack,
+    Block,
+    CaughtUp,
+    Commit,
+    Copy,
+    Discard,
+    Flush,
+    Forward,
+    Log,
+    Persist,
+    Persisted,
+    Sent,
+    TaskEvent,
+    Unblock,
+)
 from abscli.protocol.events import Process as Proceed
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
@@ -22,6 +37,13 @@ class Marker(NamedTuple):
     """A marker on a channel."""
 
     epoch: int
+
+
+class Taken(NamedTuple):
+    """A message that is taken from a channel, and the move that takes it: the protocol's batch."""
+
+    message: Message
+    move: Move
 
 
 # -- what a process did in a step ------------------------------------------------------------------------------
@@ -75,7 +97,7 @@ class Draft:
         return replace(self.part, logs=tuple(sorted(self.logs.items())))
 
 
-class Node:
+class Participant:
     """One process: its state, and the machine that takes its part of every snapshot."""
 
     def __init__(self, system: System, process: str) -> None:
@@ -93,17 +115,19 @@ class Node:
         return notes
 
     def handle(self, event: TaskEvent) -> list[Note]:
-        """Tell the machine and do what it says. The batch of a record is (message, the move that takes it)."""
+        """Tell the machine and do what it says."""
         notes: list[Note] = []
         for action in self.machine.on(event):
             match action:
-                case Log(channel, epochs, _, (Message() as message, _)):
+                case Log(channel, epochs, _, batch):
+                    assert isinstance(batch, Taken)
                     for epoch in epochs:
                         logs = self.drafts[epoch].logs
-                        logs[channel] = (*logs.get(channel, ()), message)
-                    notes.append(Logged(channel, epochs, message))
-                case Proceed(_, _, (_, Move() as move)):
-                    notes += self.move(move)
+                        logs[channel] = (*logs.get(channel, ()), batch.message)
+                    notes.append(Logged(channel, epochs, batch.message))
+                case Proceed(_, _, batch):
+                    assert isinstance(batch, Taken)
+                    notes += self.move(batch.move)
                 case Copy(epoch):
                     self.drafts[epoch] = Draft(self.part(epoch))
                     notes.append(Copied(epoch))
@@ -115,10 +139,14 @@ class Node:
                 case Discard(epoch):
                     del self.drafts[epoch]
                     notes.append(GaveUp(epoch))
+                case Flush() | Block() | Unblock() | Ack() | Commit() | CaughtUp():
+                    pass  # nothing is owed, blocked or shown here; a whole part counts as stored
+                case _:
+                    assert_never(action)
         return notes
 
     def key(self, base: Mapping[str, int]) -> Any:
-        """Equal for nodes that do the same from now on, but for the numbers of messages, which count from `base`."""
+        """Equal for those that do the same from now on, but for the numbers of messages, which count from `base`."""
         machine = {name: frozen(value) for name, value in vars(self.machine).items()}
         machine["sent"] = _less(self.machine.sent.items(), base)
         machine["received"] = _less(self.machine.received.items(), base)
