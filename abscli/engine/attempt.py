@@ -30,9 +30,15 @@ MAX_FENCES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an attempt is asked to do. directory: of the job file, absolute; from_epoch: None to require a store
-    without epochs; policy: None to go on as the job ran last; kind: `run` or `restore`; plan: digest of the plan
-    that a restore carries out; job_hint: the words of a command that runs the job, for hints."""
+    """What an attempt is asked to do.
+
+    directory: of the job file, absolute.
+    from_epoch: to go on from; None to require a store without epochs.
+    policy: None to go on as the job ran last.
+    kind: `run` or `restore`.
+    plan: digest of the plan that a restore carries out.
+    job_hint: the words of a command that runs the job, for hints.
+    """
 
     topology: Topology
     directory: str
@@ -52,8 +58,12 @@ class Parent(NamedTuple):
 
 
 class Start(NamedTuple):
-    """What an attempt is and goes on from. parts: of its parent; repeats: what these hold and will come again;
-    taken_over: by sink operator, the store that it was taken over from."""
+    """What an attempt is and goes on from.
+
+    parts: of its parent.
+    repeats: what these hold and will come again.
+    taken_over: by sink operator, the store that it was taken over from.
+    """
 
     attempt: AttemptFacts
     parts: tuple[PartFacts, ...]
@@ -74,11 +84,11 @@ def look(storage: LocalStorage, request: Request) -> Parent:
     store = NativeStore(storage)
     epochs = store.epoch_numbers()
     if request.from_epoch is None and epochs:
-        held = f"epoch {epochs[0]}" if len(epochs) == 1 else f"epochs, {epochs[0]} to {epochs[-1]},"
-        again = f"`abs run {request.job_hint} --store {shlex.quote(storage.root)} --resume`"
+        span = f"epoch {epochs[0]}" if len(epochs) == 1 else f"epochs, {epochs[0]} to {epochs[-1]},"
+        resume = f"`abs run {request.job_hint} --store {shlex.quote(storage.root)} --resume`"
         raise UsageError(
-            f"{storage.root} has {held} already",
-            hint=f"{again} goes on from the newest, --from-epoch N from another; or give --store another directory",
+            f"{storage.root} has {span} already",
+            hint=f"{resume} goes on from the newest, --from-epoch N from another; or give --store another directory",
         )
     policy_of(request, store.attempts())
     parent = request.from_epoch or 0
@@ -90,9 +100,9 @@ def look(storage: LocalStorage, request: Request) -> Parent:
         hint = f"`abs inspect {shlex.quote(storage.root)}` shows which are"
         raise NotFound(f"epoch {parent} is not complete", path=storage.root, hint=hint)
     parts = store.parts(parent)
-    before = store.topology(parent)
-    check_same_graph(before, request.topology, storage.root)
-    counters = Channels(before, by_operator(before, parts))
+    topology = store.topology(parent)
+    check_same_graph(topology, request.topology, storage.root)
+    counters = Channels(topology, by_operator(topology, parts))
     return Parent(parent, parts, may_repeat(store.manifest(parent).policy, counters))
 
 
@@ -102,10 +112,11 @@ def begin(storage: LocalStorage, request: Request, outputs: Outputs) -> Start:
     To be called with the store's lock held and the sinks held. Raises as `look`, and as `Outputs.examine`; StoreInUse
     if an older attempt turns out to be alive.
     """
-    before = NativeStore(storage) if storage.size(layout.STORE) is not None else None
-    undecided = before.undecided_from() if before is not None else 1
+    old_store = NativeStore(storage) if storage.size(layout.STORE) is not None else None
+    # Read before all else: an attempt that lives on without its lock may write an outcome at any moment.
+    undecided = old_store.undecided_from() if old_store is not None else 1
     parent = look(storage, request)
-    examined = outputs.examine(before, parent.epoch)
+    sinks = outputs.examine(old_store, parent.epoch)
     create(storage, request.topology.job)
     store = NativeStore(storage)
     bring_up(storage, store.facts)
@@ -144,8 +155,8 @@ def begin(storage: LocalStorage, request: Request, outputs: Outputs) -> Start:
             path=storage.root,
             hint="wait for it, or stop it; then run this again",
         ) from None
-    outputs.take(examined, NativeStore(storage), attempt)
-    taken_over = {one.operator: one.taken_over for one in examined if one.taken_over is not None}
+    outputs.take(sinks, NativeStore(storage), attempt)
+    taken_over = {sink.operator: sink.taken_over for sink in sinks if sink.taken_over is not None}
     return Start(attempt, parent.parts, parent.repeats, taken_over)
 
 
@@ -179,8 +190,8 @@ def check_same_graph(old: Topology, new: Topology, path: str) -> None:
         }
         return {**operators, **edges}
 
-    def refuse(what: str) -> OtherJob:
-        return OtherJob(what, path=path, hint="run the job as it was, or start a new store")
+    def refuse(difference: str) -> OtherJob:
+        return OtherJob(difference, path=path, hint="run the job as it was, or start a new store")
 
     before, after = shape(old), shape(new)
     for name in [*before, *(name for name in after if name not in before)]:

@@ -44,7 +44,7 @@ def build_tasks(
     operators = {op.id: op for op in topology.operators}
 
     def inboxes(op: Operator, index: int) -> list[Inbox]:
-        made = []
+        queues = []
         for edge in (e for e in topology.edges if e.target == op.id):
             for i in neighbours(edge, index, operators[edge.source].parallelism):
                 channel = channel_name(task_name(edge.source, i), task_name(op.id, index))
@@ -53,8 +53,8 @@ def build_tasks(
                 )
                 for batch in restored.log(channel):
                     inbox.put(batch)
-                made.append(inbox)
-        return made
+                queues.append(inbox)
+        return queues
 
     def routes(op: Operator, index: int) -> list[Route]:
         part = restored.parts.get(task_name(op.id, index))

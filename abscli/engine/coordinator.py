@@ -65,7 +65,12 @@ CIRCULATING_BYTES = 64 << 20
 
 @dataclass(slots=True)
 class Progress:
-    """What a display shows. records: rows read in this run; epoch: the newest complete one."""
+    """What a display shows.
+
+    records: rows read in this run.
+    epoch: the newest complete one; epochs: how many were completed in this run.
+    circulating: bytes on back edges.
+    """
 
     records: int = 0
     epoch: int = 0
@@ -153,15 +158,15 @@ class Service:
                     raise self._absent()
                 self._keep_time()
         except OSError as error:
-            told = f"{error.filename or 'store'}: {error.strerror}"
-            raise EngineStopped(told, hint=self._journal.hint(MEND)) from error
+            message = f"{error.filename or 'store'}: {error.strerror}"
+            raise EngineStopped(message, hint=self._journal.hint(MEND)) from error
         finally:
             self._close()
 
     def _absent(self) -> EngineStopped:
-        absent = sorted(set(range(self._workers)) - self._ready)
+        missing = sorted(set(range(self._workers)) - self._ready)
         return EngineStopped(
-            f"workers {', '.join(map(str, absent))} did not come within {RENDEZVOUS_SECONDS:.0f} s",
+            f"workers {', '.join(map(str, missing))} did not come within {RENDEZVOUS_SECONDS:.0f} s",
             hint=self._journal.hint("give fewer --workers, or a master with more free slots"),
         )
 
@@ -169,19 +174,20 @@ class Service:
 
     def _wait(self) -> float:
         now = time.monotonic()
-        longest = 0.1 if self._door.busy else 0.5
-        return max(0.0, min([self._due_at() - now, *(at - now for at in self._deadlines.values()), longest]))
+        longest = 0.1 if self._door.busy else 0.5  # strangers at the door have a deadline of their own
+        moments = [self._due_at(), *self._deadlines.values(), now + longest]
+        return max(0.0, min(moments) - now)
 
     def _keep_time(self) -> None:
         if not self._running:
             return
-        if self._stop:
+        if self._stop:  # set by a signal handler, which must not drive the machine in the middle of one of its steps
             self._stop = False
             self._do(StopRequested())
         now = time.monotonic()
         if now >= self._due_at():
             self._do(TriggerDue())
-        for epoch in [e for e, at in self._deadlines.items() if now >= at]:
+        for epoch in [epoch for epoch, deadline in self._deadlines.items() if now >= deadline]:
             self._do(TimedOut(epoch))
             self._lateness.given_up(epoch, now)
         if (late := self._lateness.due(now, self._coordinator.last_complete)) is not None:
@@ -199,6 +205,7 @@ class Service:
         for action in self._coordinator.on(event):
             match action:
                 case Trigger(epoch):
+                    # On disk before any task hears of it: a number that some task has seen is never used again.
                     self._journal.begin(epoch)
                     self._begun_at = time.monotonic()
                     self._deadlines[epoch] = self._begun_at + self._epoch_timeout
@@ -235,7 +242,8 @@ class Service:
     # -- workers ------------------------------------------------------------------------------------------
 
     def _admit(self, hello: Greeting, sock: socket.socket) -> bool:
-        """A worker is there; every hello is a new incarnation, and a second one means that the first is lost."""
+        """A worker is there. Every hello is a new incarnation: Spark may run a lost task again inside the same job, so
+        that a second hello means that the first worker is lost."""
         if not isinstance(hello, Hello) or not 0 <= hello.worker < self._workers or self._leaving:
             return False
         worker = hello.worker
@@ -247,7 +255,8 @@ class Service:
             sock, self._selector, lambda kind, number, payload: self.heard(worker, payload), lambda: self.lost(worker)
         )
         if len(self._hellos) == self._workers:
-            addresses = tuple((self._hellos[i].host, self._hellos[i].port) for i in range(self._workers))
+            hellos = [self._hellos[number] for number in range(self._workers)]
+            addresses = tuple((hello.host, hello.port) for hello in hellos)
             self._tell(Start(addresses))
         return True
 
@@ -290,8 +299,9 @@ class Service:
     def _note(self, status: Status) -> None:
         progress = self.progress
         progress.by_worker[status.worker] = status
-        progress.records = sum(s.records for s in progress.by_worker.values())
-        progress.circulating = sum(s.circulating for s in progress.by_worker.values())
+        progress.records = sum(status.records for status in progress.by_worker.values())
+        progress.circulating = sum(status.circulating for status in progress.by_worker.values())
+        # Two limits, or sources would be switched on and off with every message.
         limit = CIRCULATING_BYTES // 2 if self._throttled else CIRCULATING_BYTES
         if (progress.circulating > limit) != self._throttled:
             self._throttled = not self._throttled

@@ -34,10 +34,20 @@ from formats.view import Repeat
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """How to run. directory: of the job file; from_epoch: None to require an empty store, otherwise the epoch to go
-    on from (0: the start); policy None: that of the job's last attempt, `aligned` for a new job; interval None: no
-    periodic epochs; take_over: also sinks that another store has written since; accept_missing: also where parts of
-    the output are gone; plan: digest of the plan that a restore carries out; context: a SparkContext to use."""
+    """How to run.
+
+    directory: of the job file.
+    job_hint: the words of a command that runs the job, for hints.
+    workers: None for as many as have something to do.
+    policy: None for that of the job's last attempt, `aligned` for a new job.
+    interval: seconds from one epoch to the next; None for no periodic epochs.
+    keep: complete epochs that stay in the store; None keeps all.
+    from_epoch: to go on from (0: the start); None to require an empty store.
+    take_over: also sinks that another store has written since.
+    accept_missing: also where parts of the output are gone.
+    plan: digest of the plan that a restore carries out.
+    context: a SparkContext to use.
+    """
 
     directory: str
     job_hint: str
@@ -60,10 +70,20 @@ class JobOptions:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an attempt ended well. epoch: newest complete; epochs: completed in this attempt; records: rows read;
-    finished: the job has nothing left to do; signal: that asked it to stop, or None; elapsed: seconds;
-    completed_at: Unix times of the manifests; policy: of its epochs; repeats: what the state of `parent` holds and
-    came again, None if unknown; taken_over: by sink operator, the store that it was taken over from."""
+    """How an attempt ended well.
+
+    epoch: newest complete.
+    parent: the epoch that it went on from.
+    epochs: completed in this attempt.
+    records: rows read.
+    elapsed: seconds.
+    finished: the job has nothing left to do.
+    signal: that asked it to stop, or None.
+    completed_at: Unix times of the manifests.
+    policy: of its epochs.
+    repeats: what the state of `parent` holds and came again, None if unknown.
+    taken_over: by sink operator, the store that it was taken over from.
+    """
 
     epoch: int
     parent: int
@@ -102,7 +122,7 @@ def run_job(
     with _signals(on_news) as signals, lock.exclusive(storage), contextlib.ExitStack() as stack:
         verify()
         request = _request(topology, options)
-        look(storage, request)
+        look(storage, request)  # what can be refused is refused before Spark is started, which takes seconds
         launcher = stack.enter_context(_launcher(options))
         slots = launcher.slots()
         workers = options.workers or min(slots or 1, max(op.parallelism for op in topology.operators))
@@ -140,7 +160,7 @@ def rehearse(topology: Topology, store_path: str, options: JobOptions) -> Rehear
     outputs = Outputs(topology, options.directory, take_over=options.take_over, accept_missing=options.accept_missing)
     outputs.examine(store, parent.epoch)
     attempts = store.attempts() if store else []
-    number = max((life.attempt for life in attempts), default=0) + 1
+    number = max((attempt.attempt for attempt in attempts), default=0) + 1
     return Rehearsal(new, number, parent.epoch, policy_of(request, attempts))
 
 
@@ -189,7 +209,7 @@ def _attempt(
         reveal=outputs.reveal,
         records_before=records_read(start.parts),
     )
-    finished_sources = {p.task for p in start.parts if p.finished}
+    finished_sources = {part.task for part in start.parts if part.finished}
     names = [task_name(op.id, i) for op in topology.operators for i in range(op.parallelism)]
     kinds = {op.id: op.kind for op in topology.operators}
     sources = [name for name in names if kinds[name.rpartition("/")[0]] is Kind.SOURCE]

@@ -22,8 +22,12 @@ from formats.storage import Storage, walk
 
 
 class Journal:
-    """One attempt's hand on the store. keep: complete epochs that stay, None keeps all; reveal: makes the parts that
-    a manifest names visible; records_before: read up to the epoch that it goes on from; newest: completed last.
+    """One attempt's hand on the store.
+
+    keep: complete epochs that stay; None keeps all.
+    reveal: makes the parts that a manifest names visible.
+    records_before: read up to the epoch that it goes on from.
+    newest: completed last.
 
     The outcomes of epoch numbers are one dense sequence: none is written before that of the number below. So an owner
     that has lost the store meets the fence of the attempt that took it over, whatever it tries to write next.
@@ -62,36 +66,36 @@ class Journal:
     def _read_kept(self) -> dict[int, Kept]:
         kept = {}
         for epoch in self.store.epoch_numbers():
-            whole = self.store.has_manifest(epoch)
+            complete = self.store.has_manifest(epoch)
             try:
-                files = {f.path for part in self.store.parts(epoch) for f in files_of(part)} if whole else set()
-                parent = self.store.manifest(epoch).parent if whole else None
+                files = {f.path for part in self.store.parts(epoch) for f in files_of(part)} if complete else set()
+                parent = self.store.manifest(epoch).parent if complete else None
             except FormatError:
                 # Left alone: `validate` names it, a person decides. What it needs of older epochs is not known.
                 self._unread = epoch
                 continue
-            kept[epoch] = Kept(epoch, whole, parent, frozenset(files))
+            kept[epoch] = Kept(epoch, complete, parent, frozenset(files))
         return kept
 
     def _read_spared(self) -> set[str]:
         """Files that outlived their epoch because another one refers (or referred) to them."""
         epochs = set(self.store.epoch_numbers())
         fences = {layout.outcome(number) for number in self.store.fences()}
-        files = walk(self._storage, layout.EPOCHS)
-        return {e.name for e in files if layout.epoch_of(e.name) not in epochs and e.name not in fences}
+        paths = {entry.name for entry in walk(self._storage, layout.EPOCHS)} - fences
+        return {path for path in paths if layout.epoch_of(path) not in epochs}
 
     def begin(self, epoch: int) -> None:
         """The epoch is about to be triggered."""
-        a = self._attempt
+        attempt = self._attempt
         trigger = TriggerFacts(
             epoch=epoch,
             parent=self.last_complete,
-            attempt=a.attempt,
-            generation=a.generation,
-            policy=a.policy,
-            topology_sha256=a.topology_sha256,
+            attempt=attempt.attempt,
+            generation=attempt.generation,
+            policy=attempt.policy,
+            topology_sha256=attempt.topology_sha256,
             triggered=now(),
-            attempt_id=a.id,
+            attempt_id=attempt.id,
             **header(TriggerFacts),
         )
         put_trigger(self._storage, trigger)
@@ -112,11 +116,14 @@ class Journal:
                     raise Damaged("acked, but its ack file is gone", path=f"{self._storage.root}/{path}")
                 parts.append(part)
         files = frozenset(f.path for part in parts for f in files_of(part))
-        lost = [path for path in sorted(files) if self._storage.size(path) is None]
-        if lost:
-            raise Damaged(f"epoch {epoch} refers to it, and it is gone", path=f"{self._storage.root}/{lost[0]}")
+        # What is acked was there; a manifest must not name what somebody has deleted since.
+        missing = [path for path in sorted(files) if self._storage.size(path) is None]
+        if missing:
+            raise Damaged(f"epoch {epoch} refers to it, and it is gone", path=f"{self._storage.root}/{missing[0]}")
+        # Outcomes are dense: those below come first. The coordinator's aborts of these epochs come after the manifest.
         for older in range(self._undecided, epoch):
             self._give_up(older, self._given_up.pop(older, f"epoch {epoch}, which contains it, was complete first"))
+        # Its parent is the newest complete epoch now, which may be newer than that at its trigger.
         trigger = msgspec.structs.replace(self._open.pop(epoch), parent=self.last_complete)
         try:
             manifest = complete(self._storage, trigger, self._topology.job, tuple(parts), idle=idle)
@@ -126,8 +133,9 @@ class Journal:
         self._kept[epoch] = Kept(epoch, True, trigger.parent, files)
         self.last_complete = max(self.last_complete, epoch)
         self.completed_at.append(time.time())
-        before, self._records = self._records, records_read(parts)
-        self.newest = EpochDone(epoch, time.time(), manifest.duration, self._records - before, manifest.bytes)
+        records_at_parent, self._records = self._records, records_read(parts)
+        records = self._records - records_at_parent
+        self.newest = EpochDone(epoch, time.time(), manifest.duration, records, manifest.bytes)
         self._reveal(parts)
         self._publish_given_up()
 
@@ -175,28 +183,29 @@ class Journal:
         if self._keep is None:
             return
         floor = None if last else self._bases.get(self.last_complete, self._attempt.parent)
-        spare = {epoch for epoch in self._kept if epoch <= self._unread}
-        gone, files = expired(self._kept.values(), self._keep, floor, spare)
+        # Which files an epoch that could not be read refers to is unknown: all epochs up to it stay.
+        untouched = {epoch for epoch in self._kept if epoch <= self._unread}
+        expired_epochs, files_in_use = expired(self._kept.values(), self._keep, floor, untouched)
         self._bases = {epoch: base for epoch, base in self._bases.items() if epoch >= self.last_complete}
-        for epoch in gone:
-            self._spared |= remove_epoch(self._storage, epoch, keep=files)
+        for epoch in expired_epochs:
+            self._spared |= remove_epoch(self._storage, epoch, keep=files_in_use)
             del self._kept[epoch]
-        for path in self._spared - files:
+        for path in self._spared - files_in_use:
             if (layout.epoch_of(path) or 0) > self._unread:
                 self._storage.delete(path)
                 self._spared.discard(path)
 
     def hint(self, mend: str | None = None) -> str:
         """What an operator does next after a failure. mend: what has to be done first, or the job fails again."""
-        where = shlex.quote(self._storage.root)
-        again = f"`abs run {self._job_hint} --store {where} --resume`"
+        store = shlex.quote(self._storage.root)
+        resume = f"`abs run {self._job_hint} --store {store} --resume`"
         last = self.last_complete
+        state = f"the last complete epoch is {last}" if last else "no epoch was complete"
         if mend:
-            known = f"the last complete epoch is {last}" if last else "no epoch was complete"
-            return f"{mend}, then {again}; {known}"
+            return f"{mend}, then {resume}; {state}"
         if not last:
-            return f"no epoch was complete; start again with {again}"
-        return f"the last complete epoch is {last}; see `abs inspect {where}`, then {again}"
+            return f"{state}; start again with {resume}"
+        return f"{state}; see `abs inspect {store}`, then {resume}"
 
 
 def records_read(parts: Iterable[PartFacts]) -> int:

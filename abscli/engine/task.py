@@ -237,9 +237,9 @@ class RunningTask:
             raise self._cannot(error, batch.rows.schema) from error
 
     def _cannot(self, error: Exception, schema: pa.Schema) -> JobFailed:
-        what = (str(error).splitlines() or [""])[0]
+        reason = (str(error).splitlines() or [""])[0]
         return JobFailed(
-            f"task {self.machine.name} cannot work on columns {_columns(schema)}: {type(error).__name__}: {what}",
+            f"task {self.machine.name} cannot work on columns {_columns(schema)}: {type(error).__name__}: {reason}",
             hint="cast the columns to plain types in a map before it",
         )
 

@@ -350,9 +350,9 @@ def _failure(number: int, error: Exception) -> Failed:
         return Failed(number, str(error), error.hint, 3)
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        told = f"worker {number}: {where}{error.strerror or error}"
-        return Failed(number, told, MEND if where else None, EngineStopped.exit_code)
-    what = (str(error).splitlines() or [""])[0]
+        message = f"worker {number}: {where}{error.strerror or error}"
+        return Failed(number, message, MEND if where else None, EngineStopped.exit_code)
+    reason = (str(error).splitlines() or [""])[0]
     detail = "".join(traceback.format_exception(error))
-    return Failed(number, f"worker {number}: unexpected {type(error).__name__}: {what}", BUG, 1, detail)
+    return Failed(number, f"worker {number}: unexpected {type(error).__name__}: {reason}", BUG, 1, detail)
 

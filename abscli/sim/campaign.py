@@ -86,8 +86,8 @@ def campaign(
                 return
         return
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        found = [pool.submit(_some, model, policy, failures, chunk, batch) for chunk in chunks]
-        for future in found:
+        futures = [pool.submit(_some, model, policy, failures, chunk, batch) for chunk in chunks]
+        for future in futures:
             total.add(future.result())
             yield total
             if total.failed is not None:

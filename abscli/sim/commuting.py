@@ -19,18 +19,19 @@ from abscli.sim.task import Barrier
 from abscli.sim.world import Limits, Step
 
 
-def hurry(world: InternedWorld, made: list[Step]) -> list[Step]:
+def hurry(world: InternedWorld, steps: list[Step]) -> list[Step]:
     """Let happen at once what commutes with all else, so that its place among the others need not be tried.
 
     While nothing but a crash of everything can go wrong, a part that is durable, its ack and the manifest are seen by
     nobody but the coordinator; what comes of them is told in notices, whose time is free. With single losses the write
-    of a part and of the manifest, and the word of the loss, have a time of their own. The steps are added to `made`.
+    of a part and of the manifest, and the word of the loss, have a time of their own. What has happened is added to
+    `steps`.
     """
     kinds = _hurried(world.limits)
     while step := next((step for step in world.enabled() if _is_hurried(world, step, kinds)), None):
-        made.append(step)
+        steps.append(step)
         world.do(step)
-    return made
+    return steps
 
 
 def _hurried(limits: Limits) -> tuple[str, ...]:
@@ -119,17 +120,17 @@ class _Others:
     def moving(self) -> set[str]:
         """Tasks that may move before this one does, at once or because another has sent them something."""
         model, world = self.world.model, self.world
-        found = self._movers | {other for other, notices in world.notices.items() if notices}
+        moving = self._movers | {other for other, notices in world.notices.items() if notices}
         if self.may_trigger:
-            found |= {other for other in model.tasks if world.simulated(other).machine.is_triggered}
-        found -= {self.task}
-        todo = list(found)
+            moving |= {other for other in model.tasks if world.simulated(other).machine.is_triggered}
+        moving -= {self.task}
+        todo = list(moving)
         while todo:
             for channel in model.outputs[todo.pop()]:
-                if channel.receiver not in found and channel.receiver != self.task:
-                    found.add(channel.receiver)
+                if channel.receiver not in moving and channel.receiver != self.task:
+                    moving.add(channel.receiver)
                     todo.append(channel.receiver)
-        return found
+        return moving
 
     def can_follow(self, channel: str) -> bool:
         """Whether the record at the head of a channel can be taken first, whatever else comes to the task."""
@@ -140,8 +141,8 @@ class _Others:
         if all(map(self.silent, inputs)):
             return True
         # no copy comes before this channel's barrier, and a task that sends nothing does not mind the order of records
-        held = world.policy.blocks and not world.model.channels[channel].back
-        return held and (task in world.model.sinks or world.model.keeps_until_flush(task))
+        comes_before_copy = world.policy.blocks and not world.model.channels[channel].back
+        return comes_before_copy and (task in world.model.sinks or world.model.keeps_until_flush(task))
 
     def can_all_follow(self, own: list[Step]) -> bool:
         """Whether these, which are all that the task can do now, stay all until it has done one."""
@@ -151,12 +152,12 @@ class _Others:
         inputs = world.model.inputs[self.task]
         if not all(world.channels[channel.name] or self.silent(channel.name) for channel in inputs):
             return False
-        told = bool(world.notices[self.task]) and ("notice", self.task) in own
-        if not told and (self.is_told or (copies and self.acked)):
+        hears = bool(world.notices[self.task]) and ("notice", self.task) in own
+        if not hears and (self.is_told or (copies and self.acked)):
             return False
         if any(step[0] == "read" for step in own) and self._at_end() and (self.may_trigger or self.acked):
             return False
-        return not (copies or told) or not self.may_trigger or self._is_not_last()
+        return not (copies or hears) or not self.may_trigger or self._is_not_last()
 
     def _at_end(self) -> bool:
         """Whether the source has nothing more to read: what it says then is heard by the coordinator."""

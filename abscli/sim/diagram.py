@@ -56,11 +56,11 @@ class Diagram:
     violation: str | None
 
     def __post_init__(self) -> None:
-        known = {*self.tasks, COORDINATOR}
+        names = {*self.tasks, COORDINATOR}
         if len(set(self.tasks)) < len(self.tasks):
             raise ValueError("a task stands twice in a diagram")
         named = [m.task for m in self.moments] + [end for m in self.messages for end in (m.sender, m.receiver)]
-        if strangers := sorted(set(named) - known):
+        if strangers := sorted(set(named) - names):
             raise ValueError(f"a diagram has no task {strangers[0]}")
 
     def lines(self) -> tuple[str, ...]:
@@ -70,5 +70,5 @@ class Diagram:
 
     def steps(self) -> list[int]:
         """All steps at which anything happens."""
-        found = {m.step for m in self.moments} | {m.sent for m in self.messages}
-        return sorted(found | {m.received for m in self.messages if m.received is not None})
+        sent = {m.step for m in self.moments} | {m.sent for m in self.messages}
+        return sorted(sent | {m.received for m in self.messages if m.received is not None})

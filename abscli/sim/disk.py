@@ -45,10 +45,10 @@ class Snapshot:
 
     def by_operator(self) -> dict[str, Counter[int]]:
         """What each operator had counted."""
-        found: dict[str, Counter[int]] = {}
+        seen: dict[str, Counter[int]] = {}
         for task, counts in self.seen.items():
-            found.setdefault(operator_id(task), Counter()).update(counts)
-        return found
+            seen.setdefault(operator_id(task), Counter()).update(counts)
+        return seen
 
 
 @dataclass(frozen=True)

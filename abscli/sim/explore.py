@@ -20,8 +20,12 @@ CHECK = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """What a search has seen. ends: worlds in which the job has ended; whole: whether nothing is left to look at;
-    trace, rule, message: of the first violation."""
+    """What a search has seen.
+
+    ends: worlds in which the job has ended.
+    whole: whether nothing is left to look at.
+    trace, rule, message: of the first violation.
+    """
 
     worlds: int
     steps: int
@@ -61,24 +65,24 @@ def explore(
 
     def todo_in(world: InternedWorld) -> list[Step]:
         if few:
-            found = [] if world.finished else to_try(world)
+            steps = [] if world.finished else to_try(world)
             if world.crashes and (left := hash(world.left_by_crash())) not in crashed:
                 crashed.add(left)
-                found.append(("crash",))
-            return found
+                steps.append(("crash",))
+            return steps
         if world.finished:
             return [("crash",)] * bool(world.crashes)
         return [*world.enabled(), *world.possible()]
 
     stack: list[tuple[InternedWorld, list[Step]]] = [(first, todo_in(first))]
-    steps = ends = depth = 0
+    count = ends = depth = 0
 
     def result(whole: bool, rule: str | None = None, message: str | None = None) -> Explored:
-        trace = tuple(step for made in path for step in made) if rule else ()
-        return Explored(len(seen), steps, ends, depth, whole, time.monotonic() - started, trace, rule, message)
+        trace = tuple(step for together in path for step in together) if rule else ()
+        return Explored(len(seen), count, ends, depth, whole, time.monotonic() - started, trace, rule, message)
 
     while stack:
-        if steps % CHECK == 0 and not alive():
+        if count % CHECK == 0 and not alive():
             return result(False)
         world, todo = stack[-1]
         if not todo:
@@ -88,7 +92,7 @@ def explore(
         step = todo.pop()
         following = world.copy()
         path.append([step])
-        steps += 1
+        count += 1
         try:
             following.do(step)
             if hurried:

@@ -72,30 +72,31 @@ class Table:
     def number(self, machine: SimulatedTask | Coordinator) -> int:
         """The number of a machine in this state."""
         key = frozen(machine)
-        found = self._numbers.get(key)
-        if found is None:
-            found = self._numbers[key] = len(self.machines)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.machines)
             self.machines.append(machine)
-        return found
+        return number
 
-    def step(self, number: int, what: Any, make: Callable[[Any], Any]) -> tuple[int, Any]:
-        """The machine after a step, and what it answered. make: the step itself, on a copy."""
-        key = (number, what)
-        found = self._steps.get(key)
-        if found is None:
+    def step(self, number: int, event: Any, make: Callable[[Any], Any]) -> tuple[int, Any]:
+        """The machine after a step, and its answer. make: the step itself, on a copy."""
+        key = (number, event)
+        step = self._steps.get(key)
+        if step is None:
             machine = cloned(self.machines[number])
             answer = make(machine)
-            found = self._steps[key] = (self.number(machine), answer)
-        return found
+            step = self._steps[key] = (self.number(machine), answer)
+        return step
 
-    def saved(self, disk: Disk, what: str, *arguments: Any) -> Disk:
-        """The disk after a write: one object for equal content, so that its address tells disks apart."""
-        key = (id(disk), what, *arguments)
-        found = self._saves.get(key)
-        if found is None:
-            made = getattr(disk, what)(*arguments)
-            found = self._saves[key] = (disk, self._disks.setdefault(frozen(made), made))  # its address stays taken
-        return found[1]
+    def saved(self, disk: Disk, change: str, *arguments: Any) -> Disk:
+        """The disk after a change: one object for equal content, so that its address tells disks apart."""
+        key = (id(disk), change, *arguments)
+        pair = self._saves.get(key)
+        if pair is None:
+            after = getattr(disk, change)(*arguments)
+            # The disk before is kept too: were it collected, another one could get its address, and its entries here.
+            pair = self._saves[key] = (disk, self._disks.setdefault(frozen(after), after))
+        return pair[1]
 
 
 class InternedWorld(World):
@@ -134,8 +135,8 @@ class InternedWorld(World):
         )
         return actions
 
-    def save(self, what: str, *arguments: Any) -> None:
-        self.disk = self.table.saved(self.disk, what, *arguments)
+    def save(self, change: str, *arguments: Any) -> None:
+        self.disk = self.table.saved(self.disk, change, *arguments)
 
     def copy(self) -> Self:
         """A world that goes its own way."""

@@ -27,9 +27,9 @@ def _recovery_of(topology: bytes, task: str) -> tuple[frozenset[str], frozenset[
     plain = tuple(msgspec.structs.replace(op, ordered_output=False) for op in graph.operators)
     graph = msgspec.structs.replace(graph, operators=plain)
     operator, _, index = task.rpartition("/")
-    found = recovery_set(Adjacency.of(graph), {operator: Ranges.of([int(index)])})
+    restarting = recovery_set(Adjacency.of(graph), {operator: Ranges.of([int(index)])})
     lost = frozenset(
-        task_name(id, i) for id, subtasks in found.subtasks.items() for start, stop in subtasks.spans
+        task_name(id, i) for id, subtasks in restarting.subtasks.items() for start, stop in subtasks.spans
         for i in range(start, stop)
     )  # fmt: skip
     channels = Model(graph, {}).channels.values()

@@ -92,15 +92,15 @@ class Model:
     @cached_property
     def channels(self) -> dict[str, Channel]:
         """By name, in the order of the edges."""
-        found: dict[str, Channel] = {}
+        channels: dict[str, Channel] = {}
         for at, edge in enumerate(self.topology.edges):
             p, q = self.operators[edge.source].parallelism, self.operators[edge.target].parallelism
             for i in range(p):
                 for j in receivers(edge, i, p, q):
                     sender, receiver = task_name(edge.source, i), task_name(edge.target, j)
                     name = channel_name(sender, receiver)
-                    found[name] = Channel(name, sender, receiver, at, self.is_back(edge))
-        return found
+                    channels[name] = Channel(name, sender, receiver, at, self.is_back(edge))
+        return channels
 
     @cached_property
     def inputs(self) -> dict[str, tuple[Channel, ...]]:
@@ -145,7 +145,7 @@ class Model:
 
     def expected(self) -> dict[str, Counter[int]]:
         """What each operator sees in all, without an engine: every record along every path."""
-        found = {id: Counter[int]() for id in self.operators}
+        seen = {id: Counter[int]() for id in self.operators}
         todo = [(id, row) for id, splits in self.rows.items() for split in splits for row in split]
         while todo:
             operator, row = todo.pop()
@@ -154,9 +154,9 @@ class Model:
                     continue
                 arrived = row.over(self.is_back(edge))
                 copies = self.operators[edge.target].parallelism if edge.partition is Partition.BROADCAST else 1
-                found[edge.target][arrived.value] += copies
+                seen[edge.target][arrived.value] += copies
                 todo += [(edge.target, arrived)] * copies
-        return found
+        return seen
 
 
 def narrowed(topology: Topology, width: int) -> Topology:

@@ -47,16 +47,16 @@ def check_cut(
     logs = {channel: records for part in parts.values() for channel, records in part.logs}
     for name, channel in model.channels.items():
         flying, log = sent[name] - received[name], logs.get(name, ())
-        what = f"epoch {epoch}: {name}: {sent[name]} sent, {received[name]} received, {len(log)} logged"
+        counts = f"epoch {epoch}: {name}: {sent[name]} sent, {received[name]} received, {len(log)} logged"
         if log and not (channel.back or policy.logs_regular):
-            raise Violation("conservation", f"{what}, and it is a regular channel")
+            raise Violation("conservation", f"{counts}, and it is a regular channel")
         if not policy.exactly_once and not channel.back:
             if flying > 0:
-                raise Violation("conservation", f"{what}: {flying} are lost")
+                raise Violation("conservation", f"{counts}: {flying} are lost")
         elif flying < 0:
-            raise Violation("orphan", what)
+            raise Violation("orphan", counts)
         elif history[name][received[name] : sent[name]] != log:
-            raise Violation("conservation", what)
+            raise Violation("conservation", counts)
 
 
 def check_order(channel: Channel, first: int, records: tuple[Record, ...], history: tuple[Record, ...]) -> None:
@@ -68,8 +68,8 @@ def check_order(channel: Channel, first: int, records: tuple[Record, ...], histo
 def check_replay(channel: Channel, number: int, record: Record, history: tuple[Record, ...]) -> None:
     """What a restarted task sends again to one that goes on is what it had sent."""
     if record != history[number - 1]:
-        said = f"{channel.name}: record {number} was {history[number - 1].value}, and comes again as {record.value}"
-        raise Violation("replay", said)
+        before = history[number - 1].value
+        raise Violation("replay", f"{channel.name}: record {number} was {before}, and comes again as {record.value}")
 
 
 def check_reveal(task: str, epoch: int, complete: bool) -> None:
@@ -93,15 +93,15 @@ def check_output(model: Model, policy: Policy, visible: Mapping[str, tuple[Recor
     for task, rows in visible.items():
         shown.setdefault(operator_id(task), Counter()).update(row.value for row in rows)
     expected = model.expected()
-    for id, found in shown.items():
-        _check_counts(f"the output of {id}", policy, found, expected[id], repeats=repeats)
+    for id, values in shown.items():
+        _check_counts(f"the output of {id}", policy, values, expected[id], repeats=repeats)
 
 
-def _check_counts(what: str, policy: Policy, found: Counter[int], wanted: Counter[int], *, repeats: bool) -> None:
-    if found == wanted:
+def _check_counts(place: str, policy: Policy, counted: Counter[int], wanted: Counter[int], *, repeats: bool) -> None:
+    if counted == wanted:
         return
-    lost, more = wanted - found, found - wanted
+    lost, more = wanted - counted, counted - wanted
     if lost:
-        raise Violation("exactly-once", f"{what} lacks {dict(sorted(lost.items()))}")
+        raise Violation("exactly-once", f"{place} lacks {dict(sorted(lost.items()))}")
     if policy.exactly_once or not repeats or set(more) - set(wanted):
-        raise Violation("exactly-once", f"{what} has {dict(sorted(more.items()))} too much")
+        raise Violation("exactly-once", f"{place} has {dict(sorted(more.items()))} too much")

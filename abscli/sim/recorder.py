@@ -39,16 +39,16 @@ class Recorder(World):
         """What was sent; records of one batch are one message."""
         for name in list(self._flying):
             self._lose(name)
-        found = []
+        messages = []
         for (name, sent, received, label), count in self._arrived.items():
             sender, _, receiver = name.partition("->")
             barrier = label != "record"
             text = label if barrier or count == 1 else f"{count} records"
-            found.append(Message(sender, receiver, sent, received, text, barrier))
-        return tuple(sorted(found, key=lambda message: message.sent))
+            messages.append(Message(sender, receiver, sent, received, text, barrier))
+        return tuple(sorted(messages, key=lambda message: message.sent))
 
-    def _note(self, task: str, what: str, kind: str) -> None:
-        self.moments.append(Moment(self.step, task, what, kind))
+    def _note(self, task: str, label: str, kind: str) -> None:
+        self.moments.append(Moment(self.step, task, label, kind))
 
     def _lose(self, name: str) -> None:
         for sent, label in self._flying.pop(name, ()):

@@ -29,27 +29,27 @@ class Played:
 
 def play(world: World, steps: Sequence[Step], *, to_the_end: bool = False) -> Played:
     """Make these steps, as far as they are possible. to_the_end: then go on in a fair, fixed order."""
-    made: list[Step] = []
+    done: list[Step] = []
     try:
         for step in steps:
             if world.finished and step != ("crash",):
                 continue
             if _is_possible(world, step):
-                made.append(step)
+                done.append(step)
                 world.do(step)
         turn = 0
-        while to_the_end and not world.finished and len(made) < len(steps) + PATIENCE:
+        while to_the_end and not world.finished and len(done) < len(steps) + PATIENCE:
             enabled = world.enabled()
             if not enabled:
                 raise Violation("deadlock", f"nothing can happen; open epochs {world.coordinator_now.open_epochs}")
-            made.append(enabled[turn % len(enabled)])
-            world.do(made[-1])
+            done.append(enabled[turn % len(enabled)])
+            world.do(done[-1])
             turn += 1
     except Violation as violation:
-        return Played(tuple(made), violation.rule, str(violation))
+        return Played(tuple(done), violation.rule, str(violation))
     except ProtocolError as error:
-        return Played(tuple(made), "protocol", f"protocol: {error}")
-    return Played(tuple(made), None, None)
+        return Played(tuple(done), "protocol", f"protocol: {error}")
+    return Played(tuple(done), None, None)
 
 
 def _is_possible(world: World, step: Step) -> bool:

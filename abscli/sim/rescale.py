@@ -75,7 +75,7 @@ def rescaled(old: Model, new: Model, snapshot: Snapshot) -> Snapshot | None:
 def _rerouted(edge: Edge, old: Model, new: Model, snapshot: Snapshot) -> dict[str, tuple[Record, ...]] | None:
     """The logs of one edge by new channel."""
     senders, receivers = new.operators[edge.source].parallelism, new.operators[edge.target].parallelism
-    found: dict[str, tuple[Record, ...]] = {}
+    routed: dict[str, tuple[Record, ...]] = {}
     turn = count()
     for i in range(old.operators[edge.source].parallelism):
         sender = task_name(edge.source, i)
@@ -87,7 +87,7 @@ def _rerouted(edge: Edge, old: Model, new: Model, snapshot: Snapshot) -> dict[st
                 return None
             for j in range(receivers):
                 name = channel_name(heir, task_name(edge.target, j))
-                found[name] = found.get(name, ()) + logs[0]
+                routed[name] = routed.get(name, ()) + logs[0]
             continue
         for channel, log in zip(channels, logs, strict=True):
             for record in log:
@@ -98,5 +98,5 @@ def _rerouted(edge: Edge, old: Model, new: Model, snapshot: Snapshot) -> dict[st
                 else:
                     target = int(channel.receiver.rpartition("/")[2])
                 name = channel_name(heir, task_name(edge.target, target))
-                found[name] = (*found.get(name, ()), record)
-    return found
+                routed[name] = (*routed.get(name, ()), record)
+    return routed

@@ -84,10 +84,10 @@ class Scheduler:
         return step
 
     def _is_slow(self, step: Step) -> bool:
-        what = " ".join(map(str, step[:2]))
-        if what not in self._slow:
-            self._slow[what] = self._chance(SLOW)
-        return self._slow[what]
+        place = " ".join(map(str, step[:2]))
+        if place not in self._slow:
+            self._slow[place] = self._chance(SLOW)
+        return self._slow[place]
 
     def _reads_next(self, world: World, name: str, steps: list[Step]) -> str:
         """In half of the runs a task takes its inputs as the engine does, in the others in any order."""

@@ -104,7 +104,7 @@ class Tell(NamedTuple):
     """A message to the coordinator: `ack` of an epoch, `ended`, or `caught-up` with a channel."""
 
     kind: str
-    what: int | str
+    subject: int | str
     attempt: int
 
 

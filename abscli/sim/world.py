@@ -66,12 +66,15 @@ WIDTHS = (1, 2, 3)
 """Parallelisms that a rescale tries."""
 
 Mail = tuple[str, Any, int]
-"""A message to the coordinator: kind, what, and the attempt of who sent it."""
+"""A message to the coordinator: its kind, its subject (an epoch, a task, a channel), and the attempt of who sent it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of each may happen in a run. epochs: that the clock triggers; the end takes more of itself."""
+    """How much of each may happen in a run.
+
+    epochs: that the clock triggers; the end takes more of itself.
+    """
 
     epochs: int = 3
     max_concurrent: int = 2
@@ -184,8 +187,9 @@ class World:
     def _read(self, task: str, count: int) -> list[Effect]:
         return self.simulated(task).read(count)
 
-    def save(self, what: str, *arguments: Any) -> None:
-        self.disk = getattr(self.disk, what)(*arguments)
+    def save(self, change: str, *arguments: Any) -> None:
+        """The disk is changed, by one of its methods."""
+        self.disk = getattr(self.disk, change)(*arguments)
 
     def _answer(self, event: CoordinatorEvent) -> list[CoordinatorAction]:
         return self.coordinator_now.on(event)
@@ -311,9 +315,9 @@ class World:
     def crash(self) -> None:
         """The coordinator and all tasks die; acks that were on their way may still arrive in the next life."""
         self.stale += tuple(
-            (kind, (task, what), attempt)
+            (kind, (task, epoch), attempt)
             for task, messages in self.mail.items()
-            for kind, what, attempt in messages
+            for kind, epoch, attempt in messages
             if kind == "ack"
         )
         self.went_back = True
@@ -374,9 +378,9 @@ class World:
             if channel.sender in tasks:
                 self.refill(name)
             else:  # a replayable edge: the survivor's output since the epoch comes from its own log
-                known = base.received(name, channel.receiver) if base else 0
+                received = base.received(name, channel.receiver) if base else 0
                 self.channels[name] = tuple(
-                    Item(known + 1 + i, record) for i, record in enumerate(self.history[name][known:])
+                    Item(received + 1 + i, record) for i, record in enumerate(self.history[name][received:])
                 )
 
     # -- effects of tasks ---------------------------------------------------------------------------------
@@ -396,18 +400,18 @@ class World:
                 case Reveal(epoch):
                     check_reveal(task, epoch, epoch in self.disk.complete)
                     self.save("reveals", task, epoch)
-                case Tell(kind, what, attempt):
-                    self.mail[task] += ((kind, what, attempt),)
+                case Tell(kind, subject, attempt):
+                    self.mail[task] += ((kind, subject, attempt),)
                 case _:
                     assert_never(effect)
 
     def _put(self, name: str, item: Item | Barrier) -> None:
         if isinstance(item, Item):
-            known = self.history[name]
-            if item.number <= len(known):
-                check_replay(self.model.channels[name], item.number, item.record, known)
+            history = self.history[name]
+            if item.number <= len(history):
+                check_replay(self.model.channels[name], item.number, item.record, history)
             else:
-                self.history[name] = (*known, item.record)
+                self.history[name] = (*history, item.record)
         self.channels[name] += (item,)
 
     def _notice(self, task: str, event: TaskEvent) -> None:
@@ -425,19 +429,20 @@ class World:
     # -- the coordinator ----------------------------------------------------------------------------------
 
     def _open(self, task: str, message: Mail) -> None:
-        kind, what, attempt = message
+        kind, subject, attempt = message
         match kind:
             case "ack":
-                sender, epoch = what if isinstance(what, tuple) else (task, what)
+                # An ack of an earlier life names its task too: the queue that it came through is gone.
+                sender, epoch = subject if isinstance(subject, tuple) else (task, subject)
                 self.ask(self._ack(sender, epoch, attempt))
             case "ended":
-                self.ask(SourceEnded(what))
+                self.ask(SourceEnded(subject))
             case "caught-up":
-                self.ask(ChannelCaughtUp(what, attempt))
+                self.ask(ChannelCaughtUp(subject, attempt))
             case "stopped":
-                self.ask(Stopped(what, attempt))
+                self.ask(Stopped(subject, attempt))
             case "lost":
-                self.ask(what)
+                self.ask(subject)
 
     def _ack(self, task: str, epoch: int, attempt: int) -> Acked:
         part = self.disk.part(task, epoch)
@@ -477,9 +482,9 @@ class World:
                 self.notices[task] += (event,)
 
     def _write_manifest(self, epoch: int) -> None:
-        found = {task: self.disk.part(task, epoch) for task in self.model.tasks}
-        check_parts(epoch, self.disk.triggered[epoch], found)
-        parts = {task: part for task, part in found.items() if part is not None}
+        on_disk = {task: self.disk.part(task, epoch) for task in self.model.tasks}
+        check_parts(epoch, self.disk.triggered[epoch], on_disk)
+        parts = {task: part for task, part in on_disk.items() if part is not None}
         check_cut(self.model, self.policy, epoch, parts, self.history)
         self.save("completes", epoch, tuple(parts.values()))
         self.completed += 1

@@ -269,7 +269,7 @@ class ShowsEarly(SimulatedTask):
 
     def handle(self, event: TaskEvent) -> list[Effect]:
         effects = super().handle(event)
-        early = [Reveal(e.what) for e in effects if getattr(e, "kind", "") == "ack" and isinstance(e.what, int)]  # type: ignore[union-attr]
+        early = [Reveal(e.subject) for e in effects if getattr(e, "kind", "") == "ack" and isinstance(e.subject, int)]  # type: ignore[union-attr]
         return effects + (early if self.name in self.model.sinks else [])
 
 
@@ -302,10 +302,10 @@ class LogsBehindInput(World):
 class LosesParts(World):
     """A part that was acked is not there when the manifest is written."""
 
-    def save(self, what: str, *arguments: Any) -> None:
-        if what == "with_part" and isinstance(part := arguments[0], Part) and part.epoch % 2:
+    def save(self, change: str, *arguments: Any) -> None:
+        if change == "with_part" and isinstance(part := arguments[0], Part) and part.epoch % 2:
             return
-        super().save(what, *arguments)
+        super().save(change, *arguments)
 
 
 CRASHES = Limits(epochs=3, max_concurrent=2, crashes=1)

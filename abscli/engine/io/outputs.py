@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import filecmp
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -43,9 +43,12 @@ from formats.storage import LocalStorage
 class Examined:
     """A sink as an attempt found it.
 
-    claim: the newest, None where there is none. showing: the line that what is visible was made on. makers_1: which
-    attempt of a store of version 1 has which numbers: what lies without an attempt's id can only be of these. wanted:
-    what it should show. taken_over: the store that showed something last, None where it was this one.
+    claim: the newest, None where there is none.
+    showing: the line that what is visible was made on.
+    makers_1: which attempt of a store of version 1 has which numbers: what lies without an attempt's id can only be
+    of these.
+    wanted: what it should show.
+    taken_over: the store that showed something last, None where it was this one.
     """
 
     operator: str
@@ -64,8 +67,8 @@ class Examined:
 class Outputs:
     """The sinks of one attempt. `hold` them, `examine` them, `take` them, then `reveal` after every manifest.
 
-    take_over: also from another store that has shown something since; accept_missing: also where parts that belong to
-    the line are gone.
+    take_over: also from another store that has shown something since.
+    accept_missing: also where parts that belong to the line are gone.
     """
 
     def __init__(
@@ -86,10 +89,10 @@ class Outputs:
         """Keep every other job from these sinks meanwhile; StoreInUse, naming the holder, where one has them."""
         with contextlib.ExitStack() as stack:
             for op in self._sinks:
-                own = os.path.join(self._folder(op), CLAIMS)
-                os.makedirs(own, exist_ok=True)
+                claims = os.path.join(self._folder(op), CLAIMS)
+                os.makedirs(claims, exist_ok=True)
                 try:
-                    stack.enter_context(lock.exclusive(LocalStorage(own)))
+                    stack.enter_context(lock.exclusive(LocalStorage(claims)))
                 except StoreInUse as error:
                     raise StoreInUse(
                         f"sink {op.id} is {error.message}", path=self._folder(op),
@@ -106,17 +109,17 @@ class Outputs:
         visible that nobody claims; Damaged where a part of the line is gone.
         """
         examined = [self._examine(op, store, parent) for op in self._sinks]
-        for one in examined:
-            missing = one.settlement().missing
+        for sink in examined:
+            missing = sink.settlement().missing
             if missing and not self._accept_missing:
-                raise _gone(one, missing, store)
+                raise _parts_missing(sink, missing, store)
         return examined
 
     def _examine(self, op: Operator, store: NativeStore | None, parent: int) -> Examined:
         folder = SinkFolder(self._folder(op))
         claim = _newest_claim(folder)
         attempts = store.attempts() if store is not None else []
-        lives = [Life(a.first_epoch, a.parent, a.id) for a in attempts]
+        lives = _lives(attempts)
         taken_over = None
         if folder.visible():
             if claim is None and not self._is_ours_1(folder, store):
@@ -127,21 +130,22 @@ class Outputs:
         # What is above all numbers of the store was made after it was copied, by an attempt that it does not know.
         highest = store.highest_number() if store is not None else 0
         showing = claim.line if claim is not None else by_number(lives, highest)
-        ids_1 = {a.id for a in attempts if is_version_1(a)}
+        ids_1 = {attempt.id for attempt in attempts if is_version_1(attempt)}
         makers_1 = tuple(stretch for stretch in by_number(lives, highest) if stretch.id in ids_1)
-        there = _sink_facts(folder, showing, makers_1).identities()
-        others = {self._folder(sink) for sink in self._sinks if sink is not op}
-        mine = partial(self._lies_in, op=op, there=there, others=others)
-        return Examined(op.id, folder, claim, showing, makers_1, _wanted(store, op.id, mine, lives, parent), taken_over)
+        present = _sink_facts(folder, showing, makers_1).identities()
+        other_folders = {self._folder(sink) for sink in self._sinks if sink is not op}
+        lies_in = partial(self._lies_in, op=op, present=present, other_folders=other_folders)
+        wanted = _wanted(store, op.id, lies_in, lives, parent)
+        return Examined(op.id, folder, claim, showing, makers_1, wanted, taken_over)
 
-    def _lies_in(self, identity: Identity, file: SinkFile, *, op: Operator, there: Collection[Identity],
-                 others: Collection[str]) -> bool:  # fmt: skip
+    def _lies_in(self, identity: Identity, file: SinkFile, *, op: Operator, present: Collection[Identity],
+                 other_folders: Collection[str]) -> bool:  # fmt: skip
         """Whether a part of the sink is to be looked for where the job file has it now: it was made there; or it is
         there, since the folder was moved, or is spelt in another way."""
         made_in = os.path.normpath(os.path.join(self._directory, file.directory))
         if made_in == os.path.normpath(self._folder(op)):
             return True
-        return identity in there and made_in not in map(os.path.normpath, others)
+        return identity in present and made_in not in map(os.path.normpath, other_folders)
 
     def _is_ours_1(self, folder: SinkFolder, store: NativeStore | None) -> bool:
         """Whether a store of version 1 left its mark in the sink, and it is this one."""
@@ -171,20 +175,20 @@ class Outputs:
 
     def take(self, examined: Sequence[Examined], store: NativeStore, attempt: AttemptFacts) -> None:
         """Claim every sink for the attempt, and make it show exactly what belongs to the attempt's parent."""
-        lives = [Life(a.first_epoch, a.parent, a.id) for a in store.attempts() if a.attempt < attempt.attempt]
+        lives = _lives(older for older in store.attempts() if older.attempt < attempt.attempt)
         line = (Stretch(attempt.id, attempt.first_epoch, None), *stretches(lives, attempt.parent))
-        for one in examined:
-            _file_by_attempt(one.folder, one.makers_1)
+        for sink in examined:
+            _file_by_attempt(sink.folder, sink.makers_1)
             # What is visible has to agree with the newest claim at every moment: so what is not of both lines goes
             # before the new claim, and what only the new one has comes after it.
-            _set_aside(one.folder, one.settlement().away)
-            self._claim(one, store, attempt, line)
+            _set_aside(sink.folder, sink.settlement().away)
+            self._claim(sink, store, attempt, line)
             # Whoever had the sink before may have shown a last part in between; from here on it cannot.
-            self._bring_in(one, one.settlement(), {life.id for life in lives})
+            self._bring_in(sink, sink.settlement(), {life.id for life in lives})
 
-    def _claim(self, one: Examined, store: NativeStore, attempt: AttemptFacts, line: tuple[Stretch, ...]) -> None:
+    def _claim(self, sink: Examined, store: NativeStore, attempt: AttemptFacts, line: tuple[Stretch, ...]) -> None:
         claim = new_claim(
-            one.claim.number + 1 if one.claim else 1,
+            sink.claim.number + 1 if sink.claim else 1,
             job=store.job,
             store=os.path.abspath(store.path),
             attempt=attempt.attempt,
@@ -193,27 +197,27 @@ class Outputs:
             claimed=now(),
         )
         try:
-            one.folder.put_claim(claim)
+            sink.folder.put_claim(claim)
         except FileExistsError:
-            raise self._overtaken(one.operator, one.folder) from None
-        self._claims[one.operator] = one.folder, claim
+            raise self._overtaken(sink.operator, sink.folder) from None
+        self._claims[sink.operator] = sink.folder, claim
 
-    def _bring_in(self, one: Examined, plan: Settlement, attempts: set[str]) -> None:
-        folder = one.folder
-        gone = {(missing.id, missing.file.name) for missing in plan.missing}
-        _set_aside(folder, plan.away)
-        for id, name in plan.doubled:
+    def _bring_in(self, sink: Examined, settlement: Settlement, attempts: set[str]) -> None:
+        folder = sink.folder
+        missing = {(part.id, part.file.name) for part in settlement.missing}
+        _set_aside(folder, settlement.away)
+        for id, name in settlement.doubled:
             # Two names of one file, or two equal files where the folder has been copied: anything else is kept.
             staged, visible = _path(folder, staged_path(id, name)), _path(folder, name)
             if os.path.samefile(staged, visible) or filecmp.cmp(staged, visible, shallow=False):
                 os.unlink(staged)
-        for id, name in plan.back:
-            if (id, name) not in gone:
+        for id, name in settlement.back:
+            if (id, name) not in missing:
                 _publish(folder, superseded_path(id, name), name)
-        for id, name in plan.reveal:
-            if (id, name) not in gone:
+        for id, name in settlement.reveal:
+            if (id, name) not in missing:
                 _publish(folder, staged_path(id, name), name)
-        for id, name in plan.aside:
+        for id, name in settlement.aside:
             _move(folder, staged_path(id, name), superseded_path(id, name))
         _drop_unfinished(folder, attempts)
         with contextlib.suppress(FileNotFoundError):
@@ -230,11 +234,12 @@ class Outputs:
         for part in parts:
             if part.sink:
                 by_operator.setdefault(part.task.rpartition("/")[0], []).append(part)
-        for operator, members in by_operator.items():
+        for operator, its_parts in by_operator.items():
             folder, claim = self._claims[operator]
+            # Before anything is shown: a sink that somebody has claimed since is no longer this attempt's.
             if not folder.is_newest(claim):
                 raise self._overtaken(operator, folder)
-            for part in members:
+            for part in its_parts:
                 for file in part.sink:
                     _show(folder, part.attempt_id, file)
             sync_folder(folder.path)
@@ -264,10 +269,10 @@ def _wanted(
     line = stretches(lives, parent)
     if store is None:
         return Wanted(line, {}, 0, frozenset(), frozenset())
-    due: dict[Identity, SinkFile] = {}
+    parts_due: dict[Identity, SinkFile] = {}
     named: set[Identity] = set()
     attempts = {life.id for life in lives}
-    ids = {a.attempt: a.id for a in store.attempts()}
+    ids = {attempt.attempt: attempt.id for attempt in store.attempts()}
     parents: dict[int, int] = {}
     by_epoch: dict[int, dict[Identity, SinkFile]] = {}
     for epoch in store.epoch_numbers():
@@ -287,11 +292,16 @@ def _wanted(
                 named.add(identity)
                 if part.task.rpartition("/")[0] == operator and lies_in(identity, file):
                     by_epoch[epoch][identity] = file
+    # Up the line, to the first epoch whose manifest is gone: above it, what no manifest names belongs to nobody.
     epoch = parent
     while epoch in by_epoch:
-        due.update(by_epoch[epoch])
+        parts_due.update(by_epoch[epoch])
         epoch = parents[epoch]
-    return Wanted(line, due, epoch, frozenset(named), frozenset(attempts))
+    return Wanted(line, parts_due, epoch, frozenset(named), frozenset(attempts))
+
+
+def _lives(attempts: Iterable[AttemptFacts]) -> list[Life]:
+    return [Life(attempt.first_epoch, attempt.parent, attempt.id) for attempt in attempts]
 
 
 def _sink_facts(folder: SinkFolder, showing: tuple[Stretch, ...], makers_1: Sequence[Stretch]) -> SinkFacts:
@@ -307,11 +317,11 @@ def _filed(parts: dict[Identity, int], makers: Sequence[Stretch]) -> dict[Identi
 
 def _file_by_attempt(folder: SinkFolder, makers: Sequence[Stretch]) -> None:
     """Put what a store of version 1 staged and set aside where this version keeps it: by the attempt that made it."""
-    for parts, where in ((folder.staged(), staged_path), (folder.superseded(), superseded_path)):
+    for parts, path_of in ((folder.staged(), staged_path), (folder.superseded(), superseded_path)):
         for id, name in parts:
-            owner = maker(makers, epoch_of_part(name))
-            if not id and owner:
-                _move(folder, where("", name), where(owner, name))
+            attempt_id = maker(makers, epoch_of_part(name))
+            if not id and attempt_id:
+                _move(folder, path_of("", name), path_of(attempt_id, name))
 
 
 def _newest_claim(folder: SinkFolder) -> SinkClaim | None:
@@ -326,22 +336,22 @@ def _newest_claim(folder: SinkFolder) -> SinkClaim | None:
         raise
 
 
-def _gone(one: Examined, missing: Sequence[Missing], store: NativeStore | None) -> Damaged:
+def _parts_missing(sink: Examined, missing: Sequence[Missing], store: NativeStore | None) -> Damaged:
     first = missing[0]
     more = f", and {len(missing) - 1} more like it" if len(missing) > 1 else ""
     if first.size is None:
         message = f"an output part of {first.file.rows} rows is gone{more}"
     else:
         message = f"an output part has {first.size} bytes, {first.file.bytes} were written{more}"
-    oldest = min(epoch_of_part(entry.file.name) for entry in missing)
-    numbers = store.epoch_numbers() if store is not None else []
-    on_line = [n for n in numbers if n < oldest and maker(one.wanted.line, n) is not None]
-    below = [n for n in on_line if store is not None and store.has_manifest(n)]
-    again = f"--from-epoch {below[-1]}" if below else "--from-epoch 0"
+    oldest = min(epoch_of_part(part.file.name) for part in missing)
+    epochs = store.epoch_numbers() if store is not None else []
+    on_line = [epoch for epoch in epochs if epoch < oldest and maker(sink.wanted.line, epoch) is not None]
+    complete = [epoch for epoch in on_line if store is not None and store.has_manifest(epoch)]
+    option = f"--from-epoch {complete[-1] if complete else 0}"
     return Damaged(
         message,
-        path=os.path.join(one.folder.path, first.file.name),
-        hint=f"put it back; or make it again from the epoch before it, with {again}; or, where a reader took it away, "
+        path=os.path.join(sink.folder.path, first.file.name),
+        hint=f"put it back; or make it again from the epoch before it, with {option}; or, where a reader took it away, "
         "go on without it with --accept-missing-parts",
     )
 
@@ -357,21 +367,21 @@ def _path(folder: SinkFolder, path: str) -> str:
 
 def _move(folder: SinkFolder, source: str, target: str) -> None:
     """Rename within the folder; under a name of its own where something else stands there."""
-    goal = _path(folder, target)
-    os.makedirs(os.path.dirname(goal), exist_ok=True)
-    plain, n = goal, 0
-    while os.path.exists(goal):
-        n += 1
-        goal = f"{plain}.{n}"
-    os.rename(_path(folder, source), goal)
-    sync_folder(os.path.dirname(goal))
+    plain = path = _path(folder, target)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    suffix = 0
+    while os.path.exists(path):
+        suffix += 1
+        path = f"{plain}.{suffix}"
+    os.rename(_path(folder, source), path)
+    sync_folder(os.path.dirname(path))
 
 
 def _publish(folder: SinkFolder, source: str, name: str) -> None:
     """Give a part its visible name; never in place of another. FileNotFoundError if it is not there."""
     hidden, visible = _path(folder, source), _path(folder, name)
     try:
-        os.link(hidden, visible)
+        os.link(hidden, visible)  # a rename would replace what stands there
     except FileExistsError:
         if not os.path.samefile(hidden, visible):
             raise Damaged(
