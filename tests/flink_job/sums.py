@@ -1,6 +1,6 @@
 """A small keyed job of Flink SQL: counts and sums of a sequence by its remainder, printed as they change.
 
-python sums.py CHECKPOINTS BACKEND [SNAPSHOT]: to be run by a Python that has apache-flink; begins where SNAPSHOT is.
+python sums.py CHECKPOINTS BACKEND [OPTION=VALUE ...]: to be run by a Python that has apache-flink.
 """
 
 import sys
@@ -8,7 +8,7 @@ import sys
 from pyflink.common import Configuration
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
-checkpoints, backend, *snapshot = sys.argv[1:]
+checkpoints, backend, *options = sys.argv[1:]
 config = Configuration()
 for key, value in {
     "rest.bind-address": "127.0.0.1",
@@ -22,7 +22,7 @@ for key, value in {
     "execution.checkpointing.num-retained": "3",
     "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
     "execution.checkpointing.data-inline-threshold": "0",
-    **({"execution.state-recovery.path": snapshot[0]} if snapshot else {}),
+    **dict(option.split("=", 1) for option in options),
 }.items():
     config.set_string(key, value)
 tables = TableEnvironment.create(
