@@ -26,6 +26,8 @@ from tests.schemas import checked
 
 JOB = Path(__file__).parent / "flink_job" / "sums.py"
 NUMBERS, KEYS = 4000, 7
+PACE, FASTER = 200, 500
+"""Rows a second: so slow that it is stopped halfway, and so fast that the rest takes seconds."""
 PATIENCE = 600.0
 """Seconds until a job that does not move is given up."""
 
@@ -41,13 +43,15 @@ def python() -> str:
 
 
 @contextmanager
-def job(python: str, log: Path, checkpoints: Path, backend: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+def job(
+    python: str, log: Path, checkpoints: Path, backend: str, pace: int, *options: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """The job in a process group of its own, gone with its JVM at the end of the block."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     env["PATH"] = f"{Path(python).parent}:{env['PATH']}"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [python, JOB, checkpoints, backend, *options],
+            [python, JOB, checkpoints, backend, str(pace), *options],
             stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True,
         )  # fmt: skip
         try:
@@ -123,7 +127,7 @@ def test_flink_goes_on_from_a_copy(
     checkpoints, log, changes = tmp_path / "checkpoints", tmp_path / "first.log", tmp_path / "changes"
     changes.mkdir()
     options = settings(changes, "materialized" in wanted) if wanted else []
-    with job(python, log, checkpoints, backend, *options) as first:
+    with job(python, log, checkpoints, backend, PACE, *options) as first:
         until = time.monotonic() + PATIENCE
         while not any(int(path.name[4:]) >= 4 for path in completed(checkpoints)) or not printed(log):
             assert first.poll() is None, log.read_text(errors="replace")[-3000:]
@@ -149,7 +153,7 @@ def test_flink_goes_on_from_a_copy(
     again, later = tmp_path / "again.log", tmp_path / "later"
     options = settings(tmp_path / "more", "materialized" in wanted) if wanted else []
     since: dict[str, bytes] = {}
-    with job(python, again, later, backend, *options, *as_told(str(done["command"]))) as second:
+    with job(python, again, later, backend, FASTER, *options, *as_told(str(done["command"]))) as second:
         until = time.monotonic() + PATIENCE
         while second.poll() is None and time.monotonic() < until:
             for path in completed(later):
