@@ -111,8 +111,13 @@ def next_epoch(
 
 
 class Coordinator:
-    """One attempt's coordinator. tasks: all names; sources: those without inputs; parent: the epoch it starts from;
-    ended: sources that had ended by then."""
+    """One attempt's coordinator.
+
+    tasks: all names; sources: those without inputs.
+    first_epoch: the lowest number that this attempt may use.
+    parent: the epoch that it starts from.
+    ended: sources that had ended by then.
+    """
 
     def __init__(
         self,
@@ -241,7 +246,8 @@ class Coordinator:
             actions += self._abort(epoch, f"{_some(sorted(tasks))} restarted")
         self.attempt += 1
         self._lost |= tasks
-        self._unstopped = None
+        self._unstopped = None  # who had stopped for the loss before has to stop for both
+        # Caught up is fenced by the attempt in which the sender restarted last: by this one where it is lost again.
         ends = {channel: channel.split("->") for channel in self._behind.keys() | replayed}
         self._behind = {
             channel: self.attempt if sender in self._lost else self._behind[channel]
@@ -288,7 +294,7 @@ class Coordinator:
         whole = [epoch for epoch, acks in self._acks.items() if len(acks) == len(self.tasks)]
         if self._storing is not None or not whole:
             return []
-        epoch = min(whole)
+        epoch = min(whole)  # in order, or the one below would be given up though it is whole (C4)
         self._storing = Store(epoch, self._is_idle(self._acks[epoch]))
         return [self._storing]
 

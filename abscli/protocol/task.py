@@ -67,11 +67,15 @@ class PartStage(StrEnum):
 
 
 class Task:
-    """One task. inputs, outputs: channel names; back: those inputs that are back-edge channels.
+    """One task.
 
-    first_epoch: the lowest epoch number of this attempt. sent, received: records per channel since the generation
-    began; a restored receiver starts from `sender's count - records in the restored log`, and counts the log as it
-    is read.
+    inputs, outputs: channel names.
+    back: those inputs that are back-edge channels.
+    first_epoch: the lowest epoch number of this attempt.
+    sent, received: records per channel since the generation began; a restored receiver starts from `sender's count -
+    records in the restored log`, and counts the log as it is read.
+    finished: a source that had ended at the epoch that it is restored from.
+    copied: the newest epoch that was copied; none below it can be copied any more.
     """
 
     def __init__(
@@ -180,18 +184,19 @@ class Task:
     def _records(self, event: RecordsArrived) -> list[TaskAction]:
         channel, batch = event.channel, event.batch
         self._check_deliverable(channel)
-        known, last = self.received[channel], event.first + event.count - 1
-        skip = known + 1 - event.first
+        received, last = self.received[channel], event.first + event.count - 1
+        skip = received + 1 - event.first
+        # A gap is always an error; a record that came before is one unless its sender has restarted.
         if skip < 0 or (skip and channel not in self._replayed):
-            raise ProtocolError(f"{self.name}: record {event.first} came on {channel}, {known + 1} was next")
+            raise ProtocolError(f"{self.name}: record {event.first} came on {channel}, {received + 1} was next")
         actions: list[TaskAction] = []
-        if last > known:
+        if last > received:
             self.received[channel] = last
             epochs = tuple(sorted(epoch for epoch, open_on in self._logging.items() if channel in open_on))
             if epochs:
-                actions.append(Log(channel, epochs, last - known, batch, skip))
-            actions.append(Process(channel, last - known, batch, skip))
-        if channel in self._replayed and last >= known:
+                actions.append(Log(channel, epochs, last - received, batch, skip))
+            actions.append(Process(channel, last - received, batch, skip))
+        if channel in self._replayed and last >= received:
             self._replayed.discard(channel)
             actions.append(CaughtUp(channel))
         return actions
@@ -200,6 +205,7 @@ class Task:
         self._check_deliverable(channel)
         if self._is_old(epoch):
             return []
+        # First: a barrier of an epoch that goes no further here still proves that those before it were given up.
         actions = self._give_up_passed(channel, epoch)
         if epoch <= self.copied:
             return actions + self._close_log(channel, epoch)
@@ -223,7 +229,7 @@ class Task:
     def _copy(self, epoch: int) -> list[TaskAction]:
         marked = self._marked.pop(epoch, set())  # by R7 nothing older is left there
         self.copied = epoch
-        self._given_up = {e for e in self._given_up if e > epoch}
+        self._given_up = {e for e in self._given_up if e > epoch}  # of the others `copied` says it
         self._logging[epoch] = set(self.logged - marked)
         self._unacked.add(epoch)
         actions: list[TaskAction] = [Flush(epoch), Copy(epoch), Forward(epoch), *self._unblock(marked)]
@@ -262,6 +268,8 @@ class Task:
         actions: list[TaskAction] = []
         for epoch in sorted(self._marked.keys() | self._unacked):
             actions += self._give_up(epoch)
+        # Every epoch below the floor is complete or given up: one number stands for all that was remembered of them, also
+        # against their barriers on the way between tasks that go on, which carry no attempt.
         self._given_up.clear()
         self._first_epoch = event.floor
         self.copied = max(self.copied, event.floor - 1)
