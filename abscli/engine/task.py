@@ -42,7 +42,7 @@ from abscli.protocol.events import (
     Triggered,
     Unblock,
 )
-from abscli.protocol.task import Task
+from abscli.protocol.task import PartStage, Task
 from abscli.protocol.turns import Turns
 from formats.native.facts import PartFacts
 from formats.storage import Storage
@@ -175,18 +175,19 @@ class RunningTask:
         now, name = time.monotonic(), self.machine.name
         awaits = tuple(sorted(self.machine.awaits(epoch)))
         queued = sum(self.inboxes[channel].queued for channel in awaits)
-        if epoch > self.machine.copied:
-            if not self.inboxes:
-                return Lag(name, "begin")
-            since = now - self._first_barrier.get(epoch, now)
-            return Lag(name, "align", awaits, queued, seconds=since)
-        part = self._parts.get(epoch)
-        if part is None:
-            return None
-        since = now - part.draft.copied
-        if awaits:
-            return Lag(name, "log", awaits, queued, seconds=since)
-        return Lag(name, "write", rows=part.draft.rows, seconds=since)
+        match self.machine.stage(epoch):
+            case PartStage.UNSEEN | PartStage.ALIGNING | PartStage.GIVEN_UP:
+                if not self.inboxes:
+                    return Lag(name, "begin")
+                since = now - self._first_barrier.get(epoch, now)
+                return Lag(name, "align", awaits, queued, seconds=since)
+            case PartStage.LOGGING:
+                return Lag(name, "log", awaits, queued, seconds=now - self._parts[epoch].draft.copied)
+            case PartStage.WRITING:
+                draft = self._parts[epoch].draft
+                return Lag(name, "write", rows=draft.rows, seconds=now - draft.copied)
+            case PartStage.SETTLED:
+                return None
 
     def on(self, event: TaskEvent) -> None:
         """Tell the machine, and do what it says."""

@@ -161,7 +161,7 @@ class Coordinator:
     @property
     def recovering(self) -> bool:
         """Whether lost tasks have not restarted, or a restarted one has not caught up."""
-        return bool(self._lost or self._behind)
+        return self.phase in (Phase.AWAITING_MANIFEST, Phase.STOPPING, Phase.CATCHING_UP)
 
     @property
     def draining(self) -> bool:
@@ -220,7 +220,7 @@ class Coordinator:
             case Stored(epoch):
                 return self._stored(epoch)
             case TimedOut(epoch):
-                if epoch not in self._acks or not self.missing(epoch):
+                if self.stage(epoch) is not EpochStage.OPEN:
                     return []
                 reason = f"timed out, waiting for {_some(self.missing(epoch))}"
                 return [*self._abort(epoch, reason), *self._trigger_if_due()]

@@ -268,8 +268,8 @@ class Task:
         actions: list[TaskAction] = []
         for epoch in sorted(self._marked.keys() | self._unacked):
             actions += self._give_up(epoch)
-        # Every epoch below the floor is complete or given up: one number stands for all that was remembered of them, also
-        # against their barriers on the way between tasks that go on, which carry no attempt.
+        # Every epoch below the floor is complete or given up: one number stands for all that was remembered of them,
+        # also against their barriers on the way between tasks that go on, which carry no attempt.
         self._given_up.clear()
         self._first_epoch = event.floor
         self.copied = max(self.copied, event.floor - 1)
