@@ -1,7 +1,7 @@
 """The coordinator: begins epochs, counts acks, decides when one is complete, given up, or proves the job idle.
 
 C1  Epoch numbers only grow, also over attempts. At most `max_concurrent` epochs are open.
-C2  An ack counts only for an open epoch and from this attempt.
+C2  An ack counts only for an open epoch and from this attempt. What not all have acked in time is given up.
 C3  The manifest is written when every task has acked, one at a time, and tasks hear of it only when it is durable.
 C4  When n is complete, open epochs below n are given up: their changes are in n.
 C5  A stable property is read off a complete cut (Chandy and Lamport 1985): sources ended, every log empty, sent =
@@ -17,8 +17,7 @@ C9  When the next epoch begins is said by the first of these lines that holds; a
         the last one is begun, or the job has ended             never
         tasks are lost, or have not caught up (C8)              when they have, and then at once
         `max_concurrent` are open (C1)                          when one of them is complete or given up
-        one is due: the time has passed, C6, C8, or at the      at once
-        start only what circulates is awaited
+        one is due: by the clock, C6, C8, or from the start     at once
         only what circulates is awaited, and one is open        when it is complete or given up
         only what circulates is awaited, and none is open       a short pause after the beginning of the one before
         otherwise                                               an interval after the beginning of the one before

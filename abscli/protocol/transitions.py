@@ -143,7 +143,7 @@ EPOCH = (
     Transition(OPEN, (Acked,), STORING, (Store,), "C3", "it is the last, and no manifest is being written"),
     Transition(OPEN, (Acked,), WHOLE, (), "C3", "it is the last, and a manifest is being written"),
     Transition(OPEN, (Stored,), DECIDED, (Abort,), "C4", "", Whose.LATER),
-    Transition(OPEN, (TimedOut,), DECIDED, (Abort,), "C1"),
+    Transition(OPEN, (TimedOut,), DECIDED, (Abort,), "C2"),
     Transition(OPEN, (TasksLost,), DECIDED, (Abort,), "C7", "", Whose.NONE),
     Transition(WHOLE, (Stored,), STORING, (Store,), "C3", "", Whose.EARLIER),
     Transition(WHOLE, (Stored,), DECIDED, (Abort,), "C4", "", Whose.LATER),
