@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from abscli.engine import sources
-from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine import inbox, sources, worker
+from abscli.engine.errors import EngineError, EngineStopped, JobFailed, UsageError
+from abscli.engine.inline import InlineWorkers
 from abscli.engine.job import JobOptions, run_job
 from abscli.engine.journal import Journal
 from abscli.engine.service import Progress, Service
+from abscli.engine.wire import JobSpec
 from abscli.recovery.planning import own_line, plan_recovery
 from abscli.recovery.restore import restore
 from formats.errors import Damaged, FormatError, NotFound, OtherJob, StoreInUse
@@ -146,6 +149,67 @@ def test_sums_minima_and_maxima_follow_sql(tmp_path: Path) -> None:
         "b": {"sum_v": None, "min_v": None, "max_v": None, "min_s": None, "count_v": 0},
         None: {"sum_v": 1, "min_v": 1, "max_v": 1, "min_s": "z", "count_v": 1},
     }
+
+
+def test_as_many_workers_run_as_are_asked_for_and_one_where_nothing_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched: list[int] = []
+    launch = InlineWorkers.launch
+
+    def counted(self: InlineWorkers, spec: JobSpec, abandon: Callable[[EngineError], None]) -> None:
+        launched.append(spec.workers)
+        launch(self, spec, abandon)
+
+    monkeypatch.setattr(InlineWorkers, "launch", counted)
+    for folder, workers in (("a", 1), ("b", 3), ("c", None)):
+        counts = write_words(tmp_path / folder, lines=20)
+        run_job(word_count(), str(tmp_path / folder / STORE), inline(tmp_path / folder, workers=workers))
+        assert last_counts(tmp_path / folder) == counts
+    assert launched == [1, 3, 1]
+
+
+def test_tasks_of_one_worker_do_not_dial_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dialled: list[str] = []
+    dial = worker.Worker._dial
+
+    def noted(self: worker.Worker, channel: str, addresses: tuple[tuple[str, int], ...]) -> object:
+        dialled.append(channel)
+        return dial(self, channel, addresses)
+
+    monkeypatch.setattr(worker.Worker, "_dial", noted)
+    counts = write_words(tmp_path, lines=20)
+    run(word_count(), tmp_path)
+    assert sorted(dialled) == ["words/0->counts/1", "words/1->counts/0"]
+    assert last_counts(tmp_path) == counts
+
+
+def test_a_sender_waits_for_a_full_queue_of_its_own_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four sources fill four queues of one task, which takes from one of them at a time."""
+    monkeypatch.setattr(sources, "CHUNK", 256)
+    monkeypatch.setattr(worker, "CHANNEL_BYTES", 1024)
+    monkeypatch.setattr(inbox, "TARGET_ROWS", 1)
+    queued: list[int] = []
+    put = inbox.Inbox.put
+
+    def noted(self: inbox.Inbox, item: inbox.Batch | inbox.Barrier) -> None:
+        put(self, item)
+        queued.append(self.bytes)
+
+    monkeypatch.setattr(inbox.Inbox, "put", noted)
+    write_words(tmp_path, files=4)
+    topology = Topology(
+        "lines",
+        (
+            operator("lines", Kind.SOURCE, 4, connector={"type": "text", "path": "in/*.txt"}),
+            operator("all", Kind.MAP, 1, function="identity"),
+            operator("out", Kind.SINK, 1, connector={"type": "jsonl", "path": "out"}),
+        ),
+        (Edge("lines", "all", Partition.REBALANCE), Edge("all", "out", Partition.FORWARD)),
+    )
+    run(topology, tmp_path, workers=1)
+    assert max(queued) < 2 * 1024
+    assert len(output_rows(tmp_path)) == 800
 
 
 def test_a_stopped_job_goes_on_to_the_same_output(tmp_path: Path, small_batches: Middle) -> None:

@@ -198,7 +198,9 @@ class Worker:
             outs: list[Inbox | Connection] = []
             for route in runner.routes:
                 for channel in route.channels:
-                    target = self._inboxes.get(channel) or self._dial(channel, addresses)
+                    # Not `or`: an inbox with nothing to take is false.
+                    inbox = self._inboxes.get(channel)
+                    target = inbox if inbox is not None else self._dial(channel, addresses)
                     if channel not in back and not route.back:
                         outs.append(target)
             self._blocked_by[runner.machine.name] = outs
