@@ -123,6 +123,8 @@ def test_inputs_that_were_moved_are_named_anew(tmp_path: Path) -> None:
     moved, changed = move_source_log(data, "x", old, "file:///new/place")
     assert changed == 4
     assert json.loads(moved.split(b"\n")[4])["path"].startswith("file:///new/place/")
+    for elsewhere in (f"{old}/within", old[:-1]):
+        assert move_source_log(data, "x", elsewhere, "file:///new/place") == (data, 0)
 
 
 @pytest.mark.parametrize(("name", "batch"), [("wc_hdfs", 99), ("killed_partial_state", 3)])

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from abscli.check.findings import HARMLESS, EpochReport, StoreReport
 from abscli.check.spark import check_spark
 from abscli.check.spark_store import workers
+from abscli.recovery.planning import absolute
 from abscli.recovery.spark_rewind import Rewind, rewind
 from formats.errors import FormatError, NoRecovery
 from formats.native.writer import now
@@ -56,7 +57,7 @@ def plan_spark(
     )  # fmt: skip
     keep = tuple(Kept(path, sizes[path], digest(store.storage, path)) for path in made.keep)
     return SparkPlan(
-        store=store.path if "://" in store.path else os.path.abspath(store.path),
+        store=absolute(store.path),
         query_id=checkpoint.query_id or query_id or "",
         batch=number,
         newest_begun=max(evidence.newest_begun, evidence.newest_commit),
