@@ -133,6 +133,37 @@ def test_a_batch_that_cannot_be_gone_back_to_is_refused(name: str, batch: int, t
         plan(unpack(Case.of(name), tmp_path), batch)
 
 
+def test_a_batch_whose_offsets_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
+    root = copy_of("wc_hdfs", tmp_path, sidecars=False)
+    (root / "offsets/6").write_bytes(b"")
+    with pytest.raises(NoRecovery, match="the offsets of batch 6 cannot be read") as refused:
+        plan(root, 6)
+    assert refused.value.path == "offsets/6"
+
+
+def test_of_an_older_batch_whose_offsets_cannot_be_read_no_commit_is_made_up(tmp_path: Path) -> None:
+    root = copy_of("wc_hdfs", tmp_path, sidecars=False)
+    for path in ("offsets/4", "commits/4"):
+        (root / path).write_bytes(b"")
+    made = plan(root, 6)
+    assert ("commits/4", "of a batch whose offsets cannot be read") in made.drop
+    assert written(made) == {}
+
+
+def test_a_commit_that_cannot_be_read_or_told_stays_behind(tmp_path: Path) -> None:
+    root = copy_of("wc_rocks_v2", tmp_path, sidecars=False)
+    (root / "commits/1").write_bytes(b"")
+    made = plan(root, 2)
+    assert ("commits/1", "cannot be read, and can be done without") in made.drop
+    assert written(made) == {}
+
+
+def test_a_file_among_a_sources_that_is_no_entry_of_its_log_is_kept(tmp_path: Path) -> None:
+    root = copy_of("file_compact", tmp_path)
+    (root / "sources/0/notes.txt").write_text("mine")
+    assert "sources/0/notes.txt" in plan(root, 2).keep
+
+
 def test_a_query_goes_on_from_a_rewound_copy_to_the_same_counts(session: Any, tmp_path: Path) -> None:
     """Rewound to batch 1 in another folder, the real query reads the rest again and ends where it would have."""
     for name, conf in {
