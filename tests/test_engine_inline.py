@@ -169,6 +169,30 @@ def test_as_many_workers_run_as_are_asked_for_and_one_where_nothing_is_said(
     assert launched == [1, 3, 1]
 
 
+def test_how_far_sources_have_come_is_told_while_they_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "CHUNK", 1024)
+    records: list[int] = []
+    read_since: list[int] = []
+    read = sources.LineFiles.next_lines
+
+    def slowly(files: sources.LineFiles) -> tuple[str, bytes] | None:
+        if records:
+            read_since.append(records[-1])
+        else:
+            time.sleep(0.1)
+        return read(files)
+
+    monkeypatch.setattr(sources.LineFiles, "next_lines", slowly)
+    write_words(tmp_path)
+
+    def progress(now: Progress) -> None:
+        if now.records:
+            records.append(now.records)
+
+    run_job(word_count(), str(tmp_path / STORE), inline(tmp_path, interval=None), progress)
+    assert 0 < min(read_since) < records[-1] == 600
+
+
 def test_tasks_of_one_worker_do_not_dial_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dialled: list[str] = []
     dial = worker.Worker._dial
