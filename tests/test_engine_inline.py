@@ -169,6 +169,16 @@ def test_as_many_workers_run_as_are_asked_for_and_one_where_nothing_is_said(
     assert launched == [1, 3, 1]
 
 
+def test_a_restored_source_looks_for_files_only_if_no_epoch_has_kept_its_columns(tmp_path: Path) -> None:
+    def restored(path: str, kept: dict[str, str] | None) -> dict[str, str] | None:
+        rows = operator("rows", Kind.SOURCE, 1, connector={"type": "jsonl", "path": path})
+        return sources.make_source(rows, 0, str(tmp_path), (), kept).connector
+
+    (tmp_path / "rows.jsonl").write_text('{"k": 1}\n')
+    assert restored("read-and-gone/*.jsonl", {"k": "string"}) == {"k": "string"}
+    assert restored("rows.jsonl", None) == {"k": "int64"}
+
+
 def test_how_far_sources_have_come_is_told_while_they_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "CHUNK", 1024)
     records: list[int] = []
