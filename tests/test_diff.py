@@ -122,6 +122,14 @@ def test_values_of_any_type_are_compared(values: list[Any]) -> None:
     assert compare(left, turned, ["k"], rows=True).counts == Counts(changed=3)
 
 
+def test_values_of_other_types_are_compared_as_the_newer_type_or_as_text() -> None:
+    numbers = pa.table({"k": [0, 1], "v": [1, 2]})
+    for values in (["1", "3"], ["1", "x"]):
+        words = pa.table({"k": [0, 1], "v": values})
+        assert compare(words, numbers, ["k"], rows=False).counts == Counts(changed=1, unchanged=1)
+        assert compare(numbers, words, ["k"], rows=False).counts == Counts(changed=1, unchanged=1)
+
+
 def test_truths_without_a_null_are_compared_row_by_row() -> None:
     left, right = pa.table({"k": [0, 1], "v": [True, False]}), pa.table({"k": [1, 0], "v": [True, True]})
     assert compare(left, right, ["k"], rows=False).counts == Counts(changed=1, unchanged=1)
