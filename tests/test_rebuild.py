@@ -77,10 +77,6 @@ def graph(job: Path) -> Path:
     return found
 
 
-def beginnings(store: NativeStore) -> list[tuple[int, int, int, str]]:
-    return [(one.attempt, one.first_epoch, one.parent, one.id) for one in store.attempts()]
-
-
 DAMAGES: dict[str, Callable[[Path], None]] = {
     "the store's file is lost": lambda job: lose(job / "store" / layout.STORE),
     "the store's file is cut short": lambda job: cut(job / "store" / layout.STORE),
@@ -119,10 +115,6 @@ def test_what_is_lost_comes_back_and_the_job_goes_on_exactly(
         assert after[f"store/{one['to']}"] == before[f"store/{one['path']}"]
     again = checked(abs_("rebuild", store, "-o", "json").stdout)
     assert (again["set_aside"], again["made"], again["lacking"]) == ([], [], [])
-    books = NativeStore(LocalStorage(store))
-    assert beginnings(books) == beginnings(NativeStore(LocalStorage(stopped[0] / "store")))
-    if "books" in what or "store's" in what:
-        assert books.facts.created == min(attempt.started for attempt in books.attempts())
     assert abs_("inspect", store).returncode == 0
     validated = json.loads(abs_("validate", store, "-o", "json").stdout)
     found = {finding["code"] for finding in validated["findings"]}
