@@ -193,7 +193,7 @@ def _rehearse(topology: Topology, store: str, options: JobOptions, words: str, f
     """What a run would do; raises what it would be refused for."""
     from abscli.cli.running import emit_result
     from abscli.engine.job import rehearse
-    from abscli.graph.expand import channels, tasks
+    from formats.job.expand import channels, tasks
 
     would = rehearse(topology, store, options)
     result = {

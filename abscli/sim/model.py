@@ -16,7 +16,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from abscli.graph.backedges import back_edges
-from abscli.graph.expand import receivers
+from formats.job.expand import receivers
 from formats.job.model import Edge, Kind, Operator, Partition, Topology, canonical, channel_name, task_name
 
 ROUNDS = 2

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from abscli.graph.expand import channels, tasks
 from abscli.graph.job_graph import JobGraph
 from abscli.text.cells import cells
 from abscli.text.topology_rails import draw, lay
+from formats.job.expand import channels, tasks
 from formats.job.model import Edge, Partition
 
 HEAD = ("#", "operator", "kind", "tasks", "inputs")

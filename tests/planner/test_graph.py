@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abscli.graph.backedges import back_edges
-from abscli.graph.expand import channels, channels_of_edge, owner, receivers, senders, tasks
 from abscli.graph.job_graph import JobGraph
 from abscli.graph.loops import loops
+from formats.job.expand import channels, channels_of_edge, owner, receivers, senders, tasks
 from formats.job.model import Edge, Kind, Operator, Partition, Topology, key_group_range
 
 
