@@ -16,9 +16,10 @@ from abscli.engine.task import Runner
 from abscli.graph.backedges import back_edges
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
-from formats.job.model import Kind, Operator, channel_name, task_name
+from formats.job.expand import channels_in
+from formats.job.model import Kind, Operator, task_name
 from formats.native.facts import PartFacts
-from formats.native.store import NativeStore, neighbours
+from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 
 
@@ -46,8 +47,7 @@ def build_runners(
     def inboxes(op: Operator, index: int) -> list[Inbox]:
         made = []
         for edge in (e for e in topology.edges if e.target == op.id):
-            for i in neighbours(edge, index, operators[edge.source].parallelism):
-                channel = channel_name(task_name(edge.source, i), task_name(op.id, index))
+            for channel in channels_in(edge, index, operators[edge.source].parallelism):
                 inbox = Inbox(
                     channel, back=(edge.source, edge.target) in back, next_record=restored.received(channel) + 1
                 )

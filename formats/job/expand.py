@@ -1,51 +1,43 @@
-"""Operators to tasks, edges to channels, keys to key groups: in closed form, never as lists."""
+"""Operators to tasks, edges to channels: which tasks a job has, and which of them an edge joins."""
 
 from __future__ import annotations
 
-from formats.job.model import Edge, Partition, Topology
+from collections.abc import Iterator
+
+from formats.job.model import Edge, Operator, Partition, Topology, channel_name, task_name
 
 
-def tasks(topology: Topology) -> int:
-    """How many tasks the operators have in all."""
-    return sum(op.parallelism for op in topology.operators)
+def tasks(topology: Topology) -> Iterator[tuple[Operator, int]]:
+    """Every task of a job as its operator and subtask: by operator in declared order, then by subtask."""
+    for operator in topology.operators:
+        for index in range(operator.parallelism):
+            yield operator, index
 
 
-def channels(topology: Topology) -> int:
-    """How many channels the edges have in all."""
-    parallelism = {op.id: op.parallelism for op in topology.operators}
-    return sum(channels_of_edge(e, parallelism[e.source], parallelism[e.target]) for e in topology.edges)
+def task_names(topology: Topology) -> list[str]:
+    """The names of all tasks of a job, in the same order."""
+    return [task_name(operator.id, index) for operator, index in tasks(topology)]
 
 
-def channels_of_edge(edge: Edge, p_from: int, p_to: int) -> int:
-    """How many channels one edge has between operators of these parallelisms; ValueError for an uneven `forward`."""
-    if edge.partition is Partition.FORWARD:
-        _check_forward(edge, p_from, p_to)
-        return p_from
-    return p_from * p_to
+def neighbours(edge: Edge, index: int, parallelism: int) -> range:
+    """Subtasks on the other side of an edge that subtask `index` has a channel with. parallelism: of that side."""
+    return range(index, index + 1) if edge.partition is Partition.FORWARD else range(parallelism)
 
 
-def receivers(edge: Edge, sender_index: int, p_from: int, p_to: int) -> range:
-    """The subtasks of the edge's target that this subtask of its source has a channel to."""
-    return _peers(edge, sender_index, p_from, p_to, p_to)
+def channels_out(edge: Edge, index: int, parallelism: int) -> list[str]:
+    """The channels from a subtask of the edge's source, in the order of their receivers. parallelism: of the target."""
+    sender = task_name(edge.source, index)
+    return [channel_name(sender, task_name(edge.target, j)) for j in neighbours(edge, index, parallelism)]
 
 
-def senders(edge: Edge, receiver_index: int, p_from: int, p_to: int) -> range:
-    """The subtasks of the edge's source that have a channel to this subtask of its target."""
-    return _peers(edge, receiver_index, p_from, p_to, p_from)
+def channels_in(edge: Edge, index: int, parallelism: int) -> list[str]:
+    """The channels to a subtask of the edge's target, in the order of their senders. parallelism: of the source."""
+    receiver = task_name(edge.target, index)
+    return [channel_name(task_name(edge.source, i), receiver) for i in neighbours(edge, index, parallelism)]
 
 
-def _peers(edge: Edge, index: int, p_from: int, p_to: int, others: int) -> range:
-    if edge.partition is Partition.FORWARD:
-        _check_forward(edge, p_from, p_to)
-        return range(index, index + 1)
-    return range(others)
-
-
-def _check_forward(edge: Edge, p_from: int, p_to: int) -> None:
-    if p_from != p_to:
-        raise ValueError(f"forward edge {edge.source}->{edge.target} from parallelism {p_from} to {p_to}")
-
-
-def owner(key_group: int, parallelism: int, max_parallelism: int) -> int:
-    """The subtask that owns a key group: the inverse of `key_group_range`."""
-    return key_group * parallelism // max_parallelism
+def size_of(topology: Topology) -> tuple[int, int]:
+    """How many tasks and how many channels a job graph has."""
+    width = {operator.id: operator.parallelism for operator in topology.operators}
+    channels = sum(width[edge.source] * len(neighbours(edge, 0, width[edge.target])) for edge in topology.edges)
+    return sum(width.values()), channels

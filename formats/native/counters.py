@@ -10,12 +10,6 @@ from formats.job.model import Edge, Partition, Topology, channel_name, task_name
 from formats.native.facts import PartFacts
 from formats.view import ChannelFacts, EdgeFacts
 
-
-def neighbours(edge: Edge, index: int, parallelism: int) -> range:
-    """Subtasks on the other side of an edge that subtask `index` has a channel with."""
-    return range(index, index + 1) if edge.partition is Partition.FORWARD else range(parallelism)
-
-
 Parts = Mapping[str, Sequence[PartFacts | None]]
 """By operator, in the order of the subtasks; None for a task that has no part."""
 

@@ -7,8 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from formats.job.expand import neighbours
 from formats.job.model import Edge, Kind, Operator, Partition, Topology, channel_name, task_name
-from formats.native.counters import Channels, by_operator, channel_facts, neighbours
+from formats.native.counters import Channels, by_operator, channel_facts
 from formats.native.facts import LogFacts, PartFacts, header
 from formats.view import ChannelFacts
 
