@@ -18,6 +18,7 @@ from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
 from formats.job.expand import channels_in
 from formats.job.model import Kind, Operator, task_name
+from formats.native.counters import Counters
 from formats.native.facts import PartFacts
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage
@@ -29,7 +30,7 @@ def build_runners(
     *,
     mine: Callable[[int], bool],
     send: Callable[[str, Batch | Barrier], None],
-    acked: Callable[[PartFacts, int], None],
+    acked: Callable[[PartFacts, Counters, int], None],
     ended: Callable[[str], None],
     later: Callable[[Callable[[], None]], None],
 ) -> list[Runner]:
