@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from formats.errors import ChecksumMismatch, FormatError, NotFound
+from formats.spark.codings import Family
 from formats.spark.layout import SNAPSHOTS, StateFile
-from formats.spark.state.codings import Family
-from formats.spark.state.replay import PartitionFiles
+from formats.spark.replay import PartitionFiles
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from xxhash import xxh3_64_intdigest
 from formats.codec.crc32c import crc32c, masked
 from formats.codec.sst import FOOTER, check_sst
 from formats.errors import Damaged, FormatError, UnsupportedVersion
-from formats.flink.files.checks import TableCheck
+from formats.flink.checks import TableCheck
 from formats.flink.files.streams import Streams
 from formats.flink.metadata.handles import IncrementalHandle, InlineHandle, LocalFile, OperatorState, Subtask
 from tests.support.flink_truth import DATA
