@@ -9,7 +9,8 @@ import mmh3
 
 def operator_id(uid: str) -> str:
     """The id of an operator that was given this uid: 32 hex digits."""
-    return mmh3.mmh3_x64_128_digest(uid.encode()).hex()
+    # Bytes of a command line or file that are no UTF-8 are nobody's uid, and no error.
+    return mmh3.mmh3_x64_128_digest(uid.encode("utf-8", "surrogateescape")).hex()
 
 
 def proved(uids: Iterable[str], ids: Iterable[str]) -> dict[str, str]:

@@ -129,6 +129,12 @@ def test_a_uid_proves_itself_against_an_operators_hash() -> None:
     assert proved(["totals", "nobody"], [o.id for o in old.operators]) == {"8eeed16b661251f13cfc6a3c5e75c420": "totals"}
 
 
+def test_bytes_that_are_no_text_are_nobodys_uid() -> None:
+    assert proved([b"caf\xe9".decode("utf-8", "surrogateescape"), "totals"], [operator_id("totals")]) == {
+        operator_id("totals"): "totals"
+    }
+
+
 def test_the_hash_is_murmur3_for_every_length_of_the_tail() -> None:
     # the verification value of the reference implementation: hashes of n bytes with seed 256 - n, hashed together
     keys = [mmh3_x64_128_digest(bytes(range(n)), 256 - n) for n in range(256)]
