@@ -31,6 +31,10 @@ class Damaged(FormatError):
     """Bytes that are there are not those that were written."""
 
 
+class ChecksumMismatch(Damaged):
+    """Bytes that do not have the checksum that was written with them."""
+
+
 class UnsupportedVersion(FormatError):
     """Written by a newer major version of the format than this program reads."""
 

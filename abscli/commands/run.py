@@ -193,19 +193,19 @@ def _rehearse(topology: Topology, store: str, options: JobOptions, words: str, f
     """What a run would do; raises what it would be refused for."""
     from abscli.cli.running import emit_result
     from abscli.engine.job import rehearse
-    from abscli.graph.expand import channels, tasks
+    from formats.job.expand import size_of
 
     would = rehearse(topology, store, options)
+    tasks, channels = size_of(topology)
     result = {
         "schema": "abs.rehearsal", "version": "1.0", "job": topology.job, "store": store, "new": would.new,
-        "attempt": would.attempt, "parent": would.parent, "policy": would.policy, "tasks": tasks(topology),
-        "channels": channels(topology),
+        "attempt": would.attempt, "parent": would.parent, "policy": would.policy, "tasks": tasks,
+        "channels": channels,
     }  # fmt: skip
     begins = f"goes on from epoch {would.parent}" if would.parent else "starts from the beginning"
     made = f"{store} is made" if would.new else f"attempt {would.attempt} on {store}"
     text = (
-        f"{topology.job} can run: {begins}, policy {would.policy}, {tasks(topology)} tasks, {channels(topology)} "
-        f"channels; {made}"
+        f"{topology.job} can run: {begins}, policy {would.policy}, {tasks} tasks, {channels} channels; {made}"
     )
     emit_result(result, text, form)
     note("nothing was changed (--dry-run)")

@@ -16,9 +16,11 @@ from abscli.engine.task import RunningTask
 from abscli.graph.backedges import back_edges
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
-from formats.job.model import Kind, Operator, channel_name, task_name
+from formats.job.expand import channels_in
+from formats.job.model import Kind, Operator, task_name
+from formats.native.counters import Counters
 from formats.native.facts import PartFacts
-from formats.native.store import NativeStore, neighbours
+from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 
 
@@ -28,7 +30,7 @@ def build_tasks(
     *,
     mine: Callable[[int], bool],
     send: Callable[[str, Batch | Barrier], None],
-    acked: Callable[[PartFacts, int], None],
+    acked: Callable[[PartFacts, Counters, int], None],
     ended: Callable[[str], None],
     later: Callable[[Callable[[], None]], None],
 ) -> list[RunningTask]:
@@ -46,8 +48,7 @@ def build_tasks(
     def inboxes(op: Operator, index: int) -> list[Inbox]:
         queues = []
         for edge in (e for e in topology.edges if e.target == op.id):
-            for i in neighbours(edge, index, operators[edge.source].parallelism):
-                channel = channel_name(task_name(edge.source, i), task_name(op.id, index))
+            for channel in channels_in(edge, index, operators[edge.source].parallelism):
                 inbox = Inbox(
                     channel, back=(edge.source, edge.target) in back, next_record=restored.received(channel) + 1
                 )

@@ -24,7 +24,8 @@ from abscli.engine.runnable import check_runnable
 from abscli.protocol.coordinator import Coordinator, Until
 from abscli.protocol.policy import Policy
 from formats.errors import StoreInUse
-from formats.job.model import Kind, Topology, task_name
+from formats.job.expand import task_names
+from formats.job.model import Kind, Topology
 from formats.native import lock
 from formats.native.store import NativeStore
 from formats.native.writer import check_store_of
@@ -210,7 +211,7 @@ def _attempt(
         records_before=records_read(start.parts),
     )
     finished_sources = {part.task for part in start.parts if part.finished}
-    names = [task_name(op.id, i) for op in topology.operators for i in range(op.parallelism)]
+    names = task_names(topology)
     kinds = {op.id: op.kind for op in topology.operators}
     sources = [name for name in names if kinds[name.rpartition("/")[0]] is Kind.SOURCE]
     coordinator = Coordinator(

@@ -12,7 +12,8 @@ from abscli.engine.errors import EngineStopped
 from abscli.engine.news import EpochDone
 from abscli.planner.retention import Kept, expired
 from formats.errors import Damaged, FormatError
-from formats.job.model import Topology, task_name
+from formats.job.expand import task_names
+from formats.job.model import Topology
 from formats.native import layout
 from formats.native.facts import AttemptFacts, PartFacts, TriggerFacts, header
 from formats.native.remove import remove_epoch
@@ -107,14 +108,12 @@ class Journal:
         EngineStopped if a later attempt has taken the store over; Damaged if something that was acked is gone.
         """
         parts = []
-        for op in self._topology.operators:
-            for i in range(op.parallelism):
-                name = task_name(op.id, i)
-                part = self.store.part(epoch, name, self._attempt.id)
-                if part is None:
-                    path = layout.ack(epoch, name, self._attempt.id)
-                    raise Damaged("acked, but its ack file is gone", path=f"{self._storage.root}/{path}")
-                parts.append(part)
+        for name in task_names(self._topology):
+            part = self.store.part(epoch, name, self._attempt.id)
+            if part is None:
+                path = layout.ack(epoch, name, self._attempt.id)
+                raise Damaged("acked, but its ack file is gone", path=f"{self._storage.root}/{path}")
+            parts.append(part)
         files = frozenset(f.path for part in parts for f in files_of(part))
         # What is acked was there; a manifest must not name what somebody has deleted since.
         missing = [path for path in sorted(files) if self._storage.size(path) is None]

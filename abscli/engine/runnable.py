@@ -14,7 +14,8 @@ from abscli.engine.io.sources import SOURCE_TYPES, declared_schema, find_splits,
 from abscli.graph.backedges import back_edges
 from abscli.graph.restless import restless_loops
 from formats.job.errors import OperatorFault
-from formats.job.model import MAX_CHANNELS, MAX_TASKS, Kind, Operator, Topology, size_of
+from formats.job.expand import size_of
+from formats.job.model import MAX_CHANNELS, MAX_TASKS, Kind, Operator, Topology
 
 RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
                       Kind.SINK})  # fmt: skip

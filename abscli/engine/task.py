@@ -44,6 +44,7 @@ from abscli.protocol.events import (
 )
 from abscli.protocol.task import PartStage, Task
 from abscli.protocol.turns import Turns
+from formats.native.counters import Counters
 from formats.native.facts import PartFacts
 from formats.storage import Storage
 from formats.view import FileFacts
@@ -65,8 +66,10 @@ class Part:
 class RunningTask:
     """machine: the task's protocol; exactly one of source, sink, operator is set.
 
-    send(channel, item) delivers to a receiver; acked(part, base epoch) and ended(task) report; later(function) runs it
-    on the processing thread. base: the state files of the epoch that the task was restored from.
+    send(channel, item) delivers to a receiver.
+    acked(part, counters, base epoch) and ended(task) report.
+    later(function) runs it on the processing thread.
+    base: the state files of the epoch that the task was restored from.
     """
 
     def __init__(
@@ -80,7 +83,7 @@ class RunningTask:
         pool: ThreadPoolExecutor,
         *,
         send: Callable[[str, Batch | Barrier], None],
-        acked: Callable[[PartFacts, int], None],
+        acked: Callable[[PartFacts, Counters, int], None],
         ended: Callable[[str], None],
         later: Callable[[Callable[[], None]], None],
         source: Source | None = None,
@@ -281,8 +284,7 @@ class RunningTask:
             attempt=self._attempt,
             attempt_id=self._attempt_id,
             rows=state.rows if state is not None else 0,
-            sent=dict(self.machine.sent),
-            received=dict(self.machine.received),
+            counters=Counters(dict(self.machine.sent), dict(self.machine.received)),
             positions=self.source.positions if self.source is not None else None,
             round_robin={r.edge.target: r.turn for r in self.routes},
             connector=self.source.connector if self.source is not None else None,
@@ -299,10 +301,7 @@ class RunningTask:
 
     def _persist(self, epoch: int) -> None:
         part = self._parts[epoch]
-        write = self._pool.submit(
-            write_part, self._storage, part.draft, part.state, part.logs, self.machine.back, self.routes,
-            self.machine.inputs,
-        )  # fmt: skip
+        write = self._pool.submit(write_part, self._storage, part.draft, part.state, part.logs, self.machine.back)
         write.add_done_callback(lambda done: self._later(lambda: self._persisted(epoch, done)))
 
     def _persisted(self, epoch: int, done: Future[PartFacts]) -> None:
@@ -311,10 +310,10 @@ class RunningTask:
         except pa.ArrowException as error:
             raise self._cannot(error, self._schema or pa.schema([])) from error
         if epoch in self._parts:
-            base = self._parts[epoch].base
+            part = self._parts[epoch]
             self._files[epoch] = facts.state
             self.on(Persisted(epoch))
-            self._acked(facts, base)
+            self._acked(facts, part.draft.counters, part.base)
 
     def _commit(self, epoch: int) -> None:
         if epoch in self._files and epoch > self._base_epoch:

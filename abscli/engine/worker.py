@@ -47,6 +47,7 @@ from abscli.engine.channels.wire import (
 from abscli.engine.errors import MEND, EngineError, EngineStopped
 from abscli.engine.task import RunningTask
 from formats.errors import FormatError
+from formats.native.counters import Counters
 from formats.native.facts import PartFacts
 
 CHANNEL_BYTES = 2 << 20
@@ -209,15 +210,9 @@ class Worker:
         self._later.put(function)
         self._wakeup()
 
-    def _acked(self, part: PartFacts, base: int) -> None:
-        task = next(task for task in self._tasks if task.machine.name == part.task)
-        counts = {operator: iter(row) for operator, row in part.received.items()}
-        received = {c: next(counts[c.partition("->")[0].rpartition("/")[0]]) for c in task.machine.inputs}
-        sent: dict[str, int] = {}
-        for route in task.routes:
-            sent.update(zip(route.channels, part.sent[route.edge.target], strict=True))
+    def _acked(self, part: PartFacts, counters: Counters, base: int) -> None:
         logged = sum(log.records for log in part.logs)
-        ack = TaskAcked(part.task, part.epoch, part.attempt, base, part.finished, logged, sent, received)
+        ack = TaskAcked(part.task, part.epoch, part.attempt, base, part.finished, logged, *counters)
         self._control.send_message(ack)
 
     def _report_status(self) -> None:

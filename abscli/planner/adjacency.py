@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from abscli.planner.ranges import Ranges
+from formats.job.expand import neighbours
 from formats.job.model import Edge, Operator, Partition, Topology
 
 
@@ -41,8 +42,7 @@ class Adjacency:
     def input_channels(self, operator: str) -> int:
         """How many channels, back-edge channels included, lead into each subtask of an operator."""
         return sum(
-            1 if edge.partition is Partition.FORWARD else self.operators[edge.source].parallelism
-            for edge in self.inputs[operator]
+            len(neighbours(edge, 0, self.operators[edge.source].parallelism)) for edge in self.inputs[operator]
         )
 
     def is_source(self, operator: str) -> bool:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from abscli.graph.backedges import back_edges
-from abscli.graph.expand import receivers
+from formats.job.expand import neighbours, task_names
 from formats.job.model import Edge, Kind, Operator, Partition, Topology, canonical, channel_name, task_name
 
 ROUNDS = 2
@@ -87,16 +87,16 @@ class Model:
     @cached_property
     def tasks(self) -> tuple[str, ...]:
         """All task names, by operator."""
-        return tuple(task_name(op.id, i) for op in self.topology.operators for i in range(op.parallelism))
+        return tuple(task_names(self.topology))
 
     @cached_property
     def channels(self) -> dict[str, Channel]:
         """By name, in the order of the edges."""
         channels: dict[str, Channel] = {}
         for at, edge in enumerate(self.topology.edges):
-            p, q = self.operators[edge.source].parallelism, self.operators[edge.target].parallelism
-            for i in range(p):
-                for j in receivers(edge, i, p, q):
+            width = self.operators[edge.target].parallelism
+            for i in range(self.operators[edge.source].parallelism):
+                for j in neighbours(edge, i, width):
                     sender, receiver = task_name(edge.source, i), task_name(edge.target, j)
                     name = channel_name(sender, receiver)
                     channels[name] = Channel(name, sender, receiver, at, self.is_back(edge))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from abscli.graph.expand import channels, tasks
 from abscli.graph.job_graph import JobGraph
 from abscli.text.cells import cells
 from abscli.text.topology_rails import draw, lay
+from formats.job.expand import size_of
 from formats.job.model import Edge, Partition
 
 HEAD = ("#", "operator", "kind", "tasks", "inputs")
@@ -16,6 +16,7 @@ GAP = "  "
 
 def topology_json(graph: JobGraph) -> dict[str, Any]:
     """The `abs.topology` object; operators and edges in declared order."""
+    tasks, channels = size_of(graph.topology)
     return {
         "schema": "abs.topology",
         "version": "1.0",
@@ -44,8 +45,8 @@ def topology_json(graph: JobGraph) -> dict[str, Any]:
         ],
         "back_edges": [{"from": e.source, "to": e.target} for e in graph.topology.edges if graph.is_back(e)],
         "loops": [list(loop) for loop in graph.loops],
-        "tasks": tasks(graph.topology),
-        "channels": channels(graph.topology),
+        "tasks": tasks,
+        "channels": channels,
     }
 
 
@@ -81,11 +82,12 @@ def show(text: str) -> str:
 
 
 def topology_summary(graph: JobGraph) -> str:
+    tasks, channels = size_of(graph.topology)
     return ", ".join(
         (
             _count(len(graph.order), "operator"),
-            _count(tasks(graph.topology), "task"),
-            _count(channels(graph.topology), "channel"),
+            _count(tasks, "task"),
+            _count(channels, "channel"),
             _count(len(graph.back), "back edge"),
             _count(len(graph.loops), "loop"),
         )

@@ -1,25 +1,28 @@
-"""Snappy's framing format, which Flink puts around compressed state: chunks with a checksum each.
+"""Snappy: single blocks, and the two ways in which they are framed: snappy's own, and snappy-java's.
 
-A chunk is `u8 type | u24 length, low byte first | body`: 0xFF the stream's beginning (`sNaPpY`), 0 compressed and 1
-plain data behind a masked CRC-32C of the plain bytes, 0x80 to 0xFE to be skipped. A stream has no end mark: it ends
-with its bytes, or where another one begins. Source: google/snappy, framing_format.txt.
+In snappy's own framing, which Flink puts around compressed state, a chunk is `u8 type | u24 length, low byte first |
+body`: 0xFF the stream's beginning (`sNaPpY`), 0 compressed and 1 plain data behind a masked CRC-32C of the plain bytes,
+0x80 to 0xFE to be skipped. A stream has no end mark: it ends with its bytes, or where another one begins. Spark's state
+is framed as snappy-java does it. Sources: google/snappy, framing_format.txt; snappy-java, `SnappyOutputStream`.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final, NoReturn
 
 from formats.bounds import decoding
-from formats.errors import Damaged
-
-if TYPE_CHECKING:
-    import numpy as np
+from formats.codec.crc32c import crc32c, masked
+from formats.codec.varint import read_varint
+from formats.errors import ChecksumMismatch, Damaged
 
 BEGIN: Final = b"\xff\x06\x00\x00sNaPpY"
+JAVA_BEGIN: Final = b"\x82SNAPPY\0"
+_JAVA_HEADER: Final = 16
 _MOST: Final = 65536
-_LANE: Final = 256
+"""Plain bytes of a chunk."""
+_RATIO: Final = 32
+"""More than a byte can stand for: a copy of 64 bytes takes 3."""
 
 
 def streams(data: bytes, path: str | None, at: int = 0) -> Iterator[tuple[int, bytes]]:
@@ -63,110 +66,62 @@ def pieces(data: bytes, path: str | None, at: int = 0) -> bytes:
 def _chunk(kind: int, body: bytes, at: int, path: str | None) -> bytes:
     if len(body) < 4:
         _fail("a snappy chunk without a checksum", at, path)
-    plain = body[4:] if kind else _block(body[4:], at, path)
+    plain = body[4:] if kind else unpack_block(body[4:], path, f"the snappy chunk at offset {at}", _MOST)
     if len(plain) > _MOST:
         _fail(f"a snappy chunk of {len(plain)} plain bytes", at, path)
-    due = int.from_bytes(body[:4], "little")
-    crc = crc32c(plain)
-    found = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-    if found != due:
-        _fail(f"snappy checksum {found:08x}, the chunk says {due:08x}", at, path)
+    due, crc = int.from_bytes(body[:4], "little"), masked(crc32c(plain))
+    if crc != due:
+        message = f"snappy checksum {crc:08x}, the chunk says {due:08x} (offset {at})"
+        raise ChecksumMismatch(message, path=path)
     return plain
 
 
-def uncompressed(data: bytes, path: str | None) -> bytes:
-    """One compressed block on its own, of any size that snappy can make of its bytes."""
-    return _block(data, 0, path, 64 * len(data))
+def unpack_java(data: bytes, path: str, most: int) -> bytes:
+    """The plain bytes of streams as snappy-java frames them; Damaged where one is cut short, or beyond `most` bytes.
+
+    A stream is 16 bytes of header, then chunks: a size (u32, big-endian) and a block. It has no checksum and no end.
+    """
+    out = []
+    at = total = 0
+    while at < len(data):
+        if data[at : at + len(JAVA_BEGIN)] == JAVA_BEGIN:  # streams may be laid end to end
+            at += _JAVA_HEADER
+            continue
+        end = at + 4 + int.from_bytes(data[at : at + 4], "big")
+        if end > len(data):
+            raise Damaged(f"its snappy chunk at byte {at} is cut short", path=path)
+        out.append(unpack_block(data[at + 4 : end], path, f"its snappy chunk at byte {at}", most - total))
+        total += len(out[-1])
+        at = end
+    if at > len(data):
+        raise Damaged("ends within a header of snappy", path=path, hint="it was cut short")
+    return b"".join(out)
 
 
-def _block(data: bytes, at: int, path: str | None, most: int = _MOST) -> bytes:
-    """One compressed block: its plain length as a varint, then the pieces."""
+def unpack_block(data: bytes, path: str | None, name: str, most: int) -> bytes:
+    """The plain bytes of one block: a varint that says how many they are, then the pieces. Damaged beyond `most` bytes.
+
+    name: what messages call it.
+    """
     import pyarrow as pa
 
-    size, shift = 0, 0
-    for byte in data[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
+    try:
+        size, _ = read_varint(data, 0, 5)
+    except (IndexError, ValueError):
+        raise Damaged(f"{name} does not say how many bytes it unpacks to", path=path) from None
+    if size > _RATIO * len(data):
+        raise Damaged(f"{name}: {len(data)} bytes cannot stand for {size} plain bytes", path=path)
     if size > most:
-        _fail(f"a snappy block of {size} plain bytes", at, path)
+        raise Damaged(f"{name} unpacks to more than {most} bytes: {size}", path=path)
     try:
         with decoding(path):
             plain: bytes = pa.Codec("snappy").decompress(data, decompressed_size=size, asbytes=True)
     except (pa.ArrowException, OSError) as error:
-        _fail(f"a snappy block that cannot be unpacked: {error}", at, path)
+        raise Damaged(f"{name} does not unpack: {error}", path=path) from None
     if len(plain) != size:
-        _fail(f"a snappy block of {len(plain)} bytes, it says {size}", at, path)
+        raise Damaged(f"{name} unpacks to {len(plain)} bytes, it says {size}", path=path)
     return plain
 
 
-def _fail(said: str, at: int, path: str | None) -> Any:
-    raise Damaged(f"{said} (offset {at})", path=path)
-
-
-# -- CRC-32C ----------------------------------------------------------------------------------------------
-
-
-def crc32c(data: bytes) -> int:
-    """The Castagnoli checksum. Long data are split into lanes of 256 bytes that numpy works on together."""
-    n = len(data) // _LANE
-    crc = 0xFFFFFFFF
-    if n >= 4:
-        import numpy as np
-
-        table = _numpy_table()
-        lanes = np.frombuffer(data, np.uint8, n * _LANE).reshape(n, _LANE)
-        state = np.zeros(n, np.uint32)
-        for i in range(_LANE):
-            state = table[(state ^ lanes[:, i]) & 0xFF] ^ (state >> 8)
-        shift = _shift()
-        for lane in state.tolist():
-            a, b, c, d = shift
-            crc = a[crc & 255] ^ b[crc >> 8 & 255] ^ c[crc >> 16 & 255] ^ d[crc >> 24] ^ lane
-        data = data[n * _LANE :]
-    small = _table()
-    for byte in data:
-        crc = small[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-    return crc ^ 0xFFFFFFFF
-
-
-@functools.cache
-def _table() -> list[int]:
-    found = []
-    for i in range(256):
-        crc = i
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-        found.append(crc)
-    return found
-
-
-@functools.cache
-def _numpy_table() -> np.ndarray[Any, np.dtype[np.uint32]]:
-    import numpy as np
-
-    return np.array(_table(), np.uint32)
-
-
-@functools.cache
-def _shift() -> tuple[list[int], ...]:
-    """What a lane of zeros makes of each byte of a checksum: a checksum is linear in its bits."""
-    table = _table()
-    bits = []
-    for bit in range(32):
-        crc = 1 << bit
-        for _ in range(_LANE):
-            crc = table[crc & 0xFF] ^ (crc >> 8)
-        bits.append(crc)
-    found = []
-    for byte in range(4):
-        row = []
-        for value in range(256):
-            crc = 0
-            for bit in range(8):
-                if value >> bit & 1:
-                    crc ^= bits[8 * byte + bit]
-            row.append(crc)
-        found.append(row)
-    return tuple(found)
+def _fail(message: str, at: int, path: str | None) -> NoReturn:
+    raise Damaged(f"{message} (offset {at})", path=path)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from formats.errors import FormatError
+from formats.codec.sst import check_sst
+from formats.errors import FormatError, UnsupportedVersion
 from formats.flink.evidence import Problem, StreamCheck, StreamResult
 from formats.flink.files.streams import Streams
 from formats.flink.metadata.handles import (
@@ -13,10 +14,9 @@ from formats.flink.metadata.handles import (
     StreamHandle,
     Subtask,
 )
-from formats.flink.state import sst
 
 BUDGET = 256 << 20
-"""Bytes of table files whose blocks are checked, about half a minute's work; what is beyond is said to be unchecked."""
+"""Bytes of table files whose blocks are checked, up to half a minute's work; what is beyond is said to be unchecked."""
 
 
 def stream_checks() -> tuple[StreamCheck, ...]:
@@ -47,8 +47,8 @@ class TableCheck:
                 continue
             self.left -= stream.size
             try:
-                sst.check(streams.read(stream), streams.name(stream))
-            except sst.Unknown as error:
+                check_sst(streams.read(stream), streams.name(stream))
+            except UnsupportedVersion as error:
                 unchecked.append(("unreadable", f"table file {name} {error.message}"))
             except FormatError as error:
                 problems.append(Problem("digest-mismatch", task, None, error.path, f"is {name}: {error.message}"))

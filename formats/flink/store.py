@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from formats.codec.murmur import proved
 from formats.errors import Damaged, FormatError, NotFound, UnknownTask
 from formats.flink import channels, facts
 from formats.flink.files import layout
@@ -22,6 +21,7 @@ from formats.flink.files.layout import Kind, find, number
 from formats.flink.files.resolve import FileLike, How, PathMap, file_size, fits
 from formats.flink.metadata.file import FILE, kryo_of, parse
 from formats.flink.metadata.handles import Metadata, OperatorState
+from formats.flink.uids import proved
 from formats.storage import LocalStorage, Storage, open_storage
 from formats.view import EpochDetail, EpochFacts, StateFacts, Status
 

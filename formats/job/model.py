@@ -113,15 +113,6 @@ MAX_TASKS, MAX_CHANNELS = 200_000, 2_000_000
 into memory when these are read. (Planning from a graph alone has no such bound.)"""
 
 
-def size_of(topology: Topology) -> tuple[int, int]:
-    """How many tasks and how many channels a job graph has."""
-    width = {op.id: op.parallelism for op in topology.operators}
-    channels = sum(
-        width[e.source] * (1 if e.partition is Partition.FORWARD else width[e.target]) for e in topology.edges
-    )
-    return sum(width.values()), channels
-
-
 def canonical(topology: Topology) -> bytes:
     """The bytes that stand for a topology wherever it is stored or digested: JSON, keys sorted, no spaces."""
     return msgspec.json.encode(topology, order="sorted")

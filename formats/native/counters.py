@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import chain, repeat
-from typing import overload
+from typing import NamedTuple, overload
 
 from formats.job.model import Edge, Partition, Topology, channel_name, task_name
 from formats.native.facts import PartFacts
 from formats.view import ChannelFacts, EdgeFacts
 
 
-def neighbours(edge: Edge, index: int, parallelism: int) -> range:
-    """Subtasks on the other side of an edge that subtask `index` has a channel with."""
-    return range(index, index + 1) if edge.partition is Partition.FORWARD else range(parallelism)
+class Counters(NamedTuple):
+    """What a task has sent and received. sent, received: records by channel, in the order of the task's channels.
+
+    In the facts of a part they stand by the operator at the other end, since an epoch may have a thousand times more
+    channels than tasks.
+    """
+
+    sent: dict[str, int]
+    received: dict[str, int]
+
+    def sent_by_operator(self) -> dict[str, tuple[int, ...]]:
+        """As the facts of a part have it: by receiver's operator, in the order of its subtasks."""
+        return _folded(self.sent, lambda sender, receiver: receiver)
+
+    def received_by_operator(self) -> dict[str, tuple[int, ...]]:
+        """As the facts of a part have it: by sender's operator, in the order of its subtasks."""
+        return _folded(self.received, lambda sender, receiver: sender)
+
+
+def _folded(counts: dict[str, int], other: Callable[[str, str], str]) -> dict[str, tuple[int, ...]]:
+    rows: dict[str, list[int]] = {}
+    for channel, count in counts.items():
+        sender, _, receiver = channel.partition("->")
+        rows.setdefault(other(sender, receiver).rpartition("/")[0], []).append(count)
+    return {operator: tuple(row) for operator, row in rows.items()}
 
 
 Parts = Mapping[str, Sequence[PartFacts | None]]

@@ -12,7 +12,8 @@ from typing import TypeVar
 import msgspec
 
 from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
-from formats.job.model import Topology, task_name
+from formats.job.expand import task_names
+from formats.job.model import Topology
 from formats.native import layout
 from formats.native.facts import (
     AbortFacts,
@@ -262,7 +263,7 @@ def _acked(
     if topology is None:
         return None
     found = []
-    for task in (task_name(op.id, i) for op in topology.operators for i in range(op.parallelism)):
+    for task in task_names(topology):
         path = layout.ack(epoch, task, home)
         part = notes.read(functools.partial(store.part, epoch, task, home), path, task=task)
         if part is not None:

@@ -9,7 +9,8 @@ import msgspec
 
 from formats.bounds import check_json
 from formats.errors import Damaged, FormatError, NotFound, UnsafePath
-from formats.job.model import Topology, task_name
+from formats.job.expand import task_names
+from formats.job.model import Topology
 from formats.native import layout, lock
 from formats.native.facts import (
     AbortFacts,
@@ -273,7 +274,7 @@ class FactFiles:
 
     def task_names(self, epoch: int) -> list[str]:
         """Every task of an epoch's job graph, by operator in declared order, then subtask."""
-        return [task_name(op.id, i) for op in self.topology(epoch).operators for i in range(op.parallelism)]
+        return task_names(self.topology(epoch))
 
 
 def files_of(part: PartFacts) -> list[FileFacts]:

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from formats.errors import Damaged, UnsafePath
-from formats.job.model import MAX_CHANNELS, MAX_TASKS, Topology, size_of
+from formats.job.expand import size_of
+from formats.job.model import MAX_CHANNELS, MAX_TASKS, Topology
 from formats.native.facts import ID_LENGTH, ManifestFacts, PartFacts, SinkFile, TasksFacts
 from formats.storage import check_path
 from formats.view import FileFacts

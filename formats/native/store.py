@@ -12,7 +12,6 @@ from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
 from formats.job.model import key_group_range, task_name
 from formats.native import layout
 from formats.native.counters import Channels, by_operator
-from formats.native.counters import neighbours as neighbours
 from formats.native.fact_files import FactFiles
 from formats.native.fact_files import files_of as files_of
 from formats.native.facts import FenceFacts, ManifestFacts, PartFacts

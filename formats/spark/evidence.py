@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from formats.errors import FormatError, NotFound
-from formats.spark.checksums import ChecksumMismatch
+from formats.errors import ChecksumMismatch, FormatError, NotFound
 from formats.spark.codings import Family
 from formats.spark.layout import SNAPSHOTS, StateFile
 from formats.spark.replay import PartitionFiles

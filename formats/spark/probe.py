@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from formats.errors import Damaged, UnsupportedVersion
+from formats.codec.sst import DELETION, SINGLE_DELETION, Entry, parse_sst
+from formats.errors import ChecksumMismatch, Damaged, UnsupportedVersion
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
-from formats.spark.checksums import ChecksumMismatch
 from formats.spark.codings import family_numbers
 from formats.spark.disputes import Dispute
 from formats.spark.evidence import FileEvidence, PartitionEvidence, PartitionWork, Problem, problem_of
@@ -18,7 +18,6 @@ from formats.spark.state.blocks import unpack
 from formats.spark.state.families import list_items
 from formats.spark.state.records import Records
 from formats.spark.state.rocks import RocksSnapshot, parse_zip
-from formats.spark.state.sst import DELETION, SINGLE_DELETION, Entry, parse_sst
 
 COMPARE_UP_TO = 4_000_000
 """Rows of all snapshots of a partition up to which each is compared with what the files before it lead to."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from formats.codec.sst import MERGE, Entry, parse_sst
 from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
 from formats.spark.layout import StateFile
 from formats.spark.state.blocks import unpack
 from formats.spark.state.records import Records, parse_records
-from formats.spark.state.rocks import RocksSnapshot, parse_zip
-
-if TYPE_CHECKING:
-    from formats.spark.state.sst import Entry
+from formats.spark.state.rocks import RocksSnapshot, parse_zip, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +208,6 @@ def snapshot_rows(checkpoint: Checkpoint, folder: str, file: StateFile, row_chec
         state: dict[bytes, bytes] = {}
         apply(state, read_records(checkpoint, folder, file, row_checksums))
         return state
-    from formats.spark.state.sst import parse_sst
-
     path = f"{folder}/{file.name}"
     snapshot = parse_zip(checkpoint.read(path), path)
     entries: list[Entry] = []
@@ -225,7 +220,6 @@ def snapshot_rows(checkpoint: Checkpoint, folder: str, file: StateFile, row_chec
 def rocks_rows(snapshot: RocksSnapshot, entries: list[Entry], path: str, row_checksums: bool) -> dict[bytes, bytes]:
     """The rows that the entries of a snapshot's SST files come to; Damaged unless they are as many as it says."""
     from formats.spark.state.families import without_checksums
-    from formats.spark.state.sst import MERGE, resolve
 
     if snapshot.wal:
         raise UnsupportedVersion("has rows in a write-ahead log, which is not read here", path=path)

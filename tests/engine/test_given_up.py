@@ -14,7 +14,8 @@ from abscli.engine.io import sources
 from abscli.engine.job import run_job
 from abscli.engine.journal import Journal
 from abscli.engine.news import EpochGivenUp, News
-from formats.job.model import Edge, Kind, Partition, Topology, task_name
+from formats.job.expand import task_names
+from formats.job.model import Edge, Kind, Partition, Topology
 from formats.native.facts import AttemptFacts, PartFacts, header
 from formats.native.store import NativeStore
 from formats.native.writer import create, now, put_attempt, put_part, put_topology
@@ -115,14 +116,13 @@ def journal() -> tuple[Storage, Topology, Journal]:
 
 
 def ack_all(storage: Storage, topology: Topology, epoch: int) -> None:
-    for op in topology.operators:
-        for i in range(op.parallelism):
-            part = PartFacts(
-                epoch=epoch, attempt=1, task=task_name(op.id, i), state=(), rows=0, logs=(), sent={}, received={},
-                positions=None, round_robin={}, connector=None, sink=(), finished=False, alignment=0.0, sync=0.0,
-                async_=0.0, attempt_id=ATTEMPT, **header(PartFacts),
-            )  # fmt: skip
-            put_part(storage, part)
+    for task in task_names(topology):
+        part = PartFacts(
+            epoch=epoch, attempt=1, task=task, state=(), rows=0, logs=(), sent={}, received={}, positions=None,
+            round_robin={}, connector=None, sink=(), finished=False, alignment=0.0, sync=0.0, async_=0.0,
+            attempt_id=ATTEMPT, **header(PartFacts),
+        )  # fmt: skip
+        put_part(storage, part)
 
 
 def test_the_parent_of_an_epoch_is_the_one_completed_before_it_not_before_its_trigger(

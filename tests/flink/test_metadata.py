@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mmh3 import mmh3_x64_128_digest
 
-from formats.codec.murmur import murmur3_128, operator_id, proved
 from formats.errors import Damaged, FormatError, UnsupportedVersion
 from formats.flink import facts
 from formats.flink.bytes import Reader, decode_utf, encode_utf
@@ -45,6 +45,7 @@ from formats.flink.metadata.handles import (
     StreamHandle,
     Subtask,
 )
+from formats.flink.uids import operator_id, proved
 from tests.support.flink_truth import DATA, differences, load
 
 CASES = sorted(DATA.glob("**/_metadata"))
@@ -128,10 +129,16 @@ def test_a_uid_proves_itself_against_an_operators_hash() -> None:
     assert proved(["totals", "nobody"], [o.id for o in old.operators]) == {"8eeed16b661251f13cfc6a3c5e75c420": "totals"}
 
 
+def test_bytes_that_are_no_text_are_nobodys_uid() -> None:
+    assert proved([b"caf\xe9".decode("utf-8", "surrogateescape"), "totals"], [operator_id("totals")]) == {
+        operator_id("totals"): "totals"
+    }
+
+
 def test_the_hash_is_murmur3_for_every_length_of_the_tail() -> None:
     # the verification value of the reference implementation: hashes of n bytes with seed 256 - n, hashed together
-    keys = [murmur3_128(bytes(range(n)), 256 - n) for n in range(256)]
-    assert int.from_bytes(murmur3_128(b"".join(keys))[:4], "little") == 0x6384BA69
+    keys = [mmh3_x64_128_digest(bytes(range(n)), 256 - n) for n in range(256)]
+    assert int.from_bytes(mmh3_x64_128_digest(b"".join(keys))[:4], "little") == 0x6384BA69
 
 
 # -- damage -----------------------------------------------------------------------------------------------

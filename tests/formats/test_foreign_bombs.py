@@ -52,16 +52,18 @@ assert len(data) < 1 << 20
 refused(lambda: unpack(data, "f"))
 """,
     "spark snappy": """
-from formats.spark.state.blocks import SNAPPY, unpack
+from formats.codec.snappy import JAVA_BEGIN
+from formats.spark.state.blocks import unpack
 block = pa.Codec("snappy").compress(bytes(64 << 20), asbytes=True)
-data = SNAPPY + bytes(8) + (len(block).to_bytes(4, "big") + block) * 24
+data = JAVA_BEGIN + bytes(8) + (len(block).to_bytes(4, "big") + block) * 24
 refused(lambda: unpack(data, "f"))
 """,
     "spark lz4": """
-from formats.spark.state.blocks import LZ4, unpack
+from formats.codec.lz4 import MAGIC
+from formats.spark.state.blocks import unpack
 raw = 32 << 20
 block = pa.Codec("lz4_raw").compress(bytes(raw), asbytes=True)
-one = struct.pack("<8sBIII", LZ4, 0x20 | 15, len(block), raw, 0) + block
+one = struct.pack("<8sBIII", MAGIC, 0x20 | 15, len(block), raw, 0) + block
 refused(lambda: unpack(one * 50, "f"))
 """,
     "spark zip": """
@@ -75,11 +77,11 @@ assert len(data) < 2 << 20
 refused(lambda: read_zip(data, "f"))
 """,
     "flink snappy": """
-from formats.codec.snappy import uncompressed
+from formats.codec.snappy import unpack_block
 plain = 1500 << 20
 data = varint(plain) + b"\\x00a" + b"\\xfe\\x01\\x00" * ((plain - 1) // 64)
 assert 20 < plain // len(data)
-refused(lambda: uncompressed(data, "f"))
+refused(lambda: unpack_block(data, "f", "a block", 1 << 31))
 """,
 }
 

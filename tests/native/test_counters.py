@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from formats.job.expand import channels_in, channels_out, neighbours, tasks
 from formats.job.model import Edge, Kind, Operator, Partition, Topology, channel_name, task_name
-from formats.native.counters import Channels, by_operator, channel_facts, neighbours
+from formats.native.counters import Channels, Counters, by_operator, channel_facts
 from formats.native.facts import LogFacts, PartFacts, header
 from formats.view import ChannelFacts
 
@@ -115,3 +117,31 @@ def test_a_part_of_a_task_that_the_graph_does_not_have_is_left_out() -> None:
     parts = [part(task, logs=(), sent={}, received={}) for task in ("a/0", "a/1", "a/x", "z/0")]
     assert by_operator(topology, parts) == {"a": parts[:1]}
     assert by_operator(topology, parts[1:]) == {"a": [None]}
+
+
+@settings(deadline=None)
+@given(epochs(), st.integers(1, 100))
+def test_counters_by_channel_come_back_from_those_by_operator(
+    epoch: tuple[Topology, list[PartFacts]], first: int
+) -> None:
+    """Each task counts other numbers; the channels of the epoch have them again."""
+    topology, _ = epoch
+    edges = topology.edges
+    width = {op.id: op.parallelism for op in topology.operators}
+    numbers = count(first)
+    counters = {
+        (op.id, i): Counters(
+            {c: next(numbers) for e in edges if e.source == op.id for c in channels_out(e, i, width[e.target])},
+            {c: next(numbers) for e in edges if e.target == op.id for c in channels_in(e, i, width[e.source])},
+        )
+        for op, i in tasks(topology)
+    }
+    parts = [
+        part(task_name(*task), logs=(), sent=own.sent_by_operator(), received=own.received_by_operator())
+        for task, own in counters.items()
+    ]
+    channels = list(channel_facts(topology, by_operator(topology, parts)))
+    assert {c.channel: c.sent for c in channels} == {k: n for own in counters.values() for k, n in own.sent.items()}
+    assert {c.channel: c.received for c in channels} == {
+        k: n for own in counters.values() for k, n in own.received.items()
+    }

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abscli.graph.backedges import back_edges
-from abscli.graph.expand import channels, channels_of_edge, owner, receivers, senders, tasks
 from abscli.graph.job_graph import JobGraph
 from abscli.graph.loops import loops
+from formats.job.expand import channels_in, channels_out, neighbours, size_of, task_names
 from formats.job.model import Edge, Kind, Operator, Partition, Topology, key_group_range
 
 
@@ -163,33 +163,29 @@ def test_counts_are_those_of_an_enumeration(topology: Topology) -> None:
         (edge.source, i, edge.target, k)
         for edge in topology.edges
         for i in range(width[edge.source])
-        for k in receivers(edge, i, width[edge.source], width[edge.target])
+        for k in neighbours(edge, i, width[edge.target])
     ]
-    assert channels(topology) == len(listed) == len(set(listed))
-    assert tasks(topology) == sum(1 for op in topology.operators for _ in range(op.parallelism))
+    assert len(listed) == len(set(listed))
+    assert size_of(topology) == (len(task_names(topology)), len(listed))
 
 
 @settings(deadline=None)
 @given(graphs())
-def test_senders_are_the_inverse_of_receivers(topology: Topology) -> None:
+def test_the_channels_out_of_all_tasks_are_those_into_all_tasks(topology: Topology) -> None:
     width = {op.id: op.parallelism for op in topology.operators}
     for edge in topology.edges:
         p_from, p_to = width[edge.source], width[edge.target]
-        down = {(i, k) for i in range(p_from) for k in receivers(edge, i, p_from, p_to)}
-        up = {(i, k) for k in range(p_to) for i in senders(edge, k, p_from, p_to)}
+        down = {channel for i in range(p_from) for channel in channels_out(edge, i, p_to)}
+        up = {channel for k in range(p_to) for channel in channels_in(edge, k, p_from)}
         assert down == up
 
 
 def test_a_forward_edge_joins_equals_and_all_others_join_all() -> None:
     forward = Edge("a", "b", Partition.FORWARD)
     shuffle = Edge("a", "b", Partition.HASH, ("k",))
-    assert (channels_of_edge(forward, 3, 3), channels_of_edge(shuffle, 3, 4)) == (3, 12)
-    assert (receivers(forward, 2, 3, 3), receivers(shuffle, 2, 3, 4)) == (range(2, 3), range(4))
-
-
-def test_an_uneven_forward_edge_is_refused() -> None:
-    with pytest.raises(ValueError, match="forward edge a->b from parallelism 2 to 3"):
-        channels_of_edge(Edge("a", "b", Partition.FORWARD), 2, 3)
+    assert (neighbours(forward, 2, 3), neighbours(shuffle, 2, 4)) == (range(2, 3), range(4))
+    assert channels_out(shuffle, 0, 2) == ["a/0->b/0", "a/0->b/1"]
+    assert channels_in(forward, 1, 2) == ["a/1->b/1"]
 
 
 @settings(deadline=None)
@@ -200,7 +196,7 @@ def test_key_groups_are_shared_out_whole_in_order_and_evenly(parallelism: int, e
     assert (ranges[0].start, ranges[-1].stop) == (0, groups)
     assert all(left.stop == right.start for left, right in pairwise(ranges))
     assert max(map(len, ranges)) - min(map(len, ranges)) <= 1
-    assert all(owner(group, parallelism, groups) == index for index, r in enumerate(ranges) for group in r)
+    assert all(group * parallelism // groups == index for index, r in enumerate(ranges) for group in r)
 
 
 def test_the_declared_order_decides_between_operators_that_could_both_come_next() -> None:

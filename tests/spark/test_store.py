@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from abscli.stores.spark.verdict import check_spark
+from formats.codec.sst import parse_sst
 from formats.errors import FormatError, NotFound
 from formats.spark.checkpoint import Checkpoint, is_spark
 from formats.spark.checksums import check_hadoop_crc, check_spark_crc
@@ -22,7 +23,6 @@ from formats.spark.state.blocks import unpack as unpack_blocks
 from formats.spark.state.records import parse_records
 from formats.spark.state.rocks import parse_zip
 from formats.spark.state.schema import parse_schema
-from formats.spark.state.sst import parse_sst
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage, MemoryStorage
 from formats.view import CheckpointStore, Position, Status

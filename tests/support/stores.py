@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from formats.job.expand import task_names
 from formats.job.model import Edge, Kind, Operator, Partition, Topology, channel_name, key_group_range, task_name
 from formats.native import layout
 from formats.native.facts import AttemptFacts, LogFacts, PartFacts, TriggerFacts, header
@@ -169,7 +170,7 @@ class Build:
         return put_file(self.storage, path, data, rows)
 
     def tasks(self) -> list[str]:
-        return [task_name(op.id, i) for op in self.topology.operators for i in range(op.parallelism)]
+        return task_names(self.topology)
 
     def complete(self, epoch: int, parent: int, *, idle: bool = False, base: int | None = None) -> None:
         """A complete epoch. base: an epoch whose state files it refers to as well (nothing is written twice)."""

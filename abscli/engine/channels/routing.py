@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from abscli.engine.errors import JobFailed
-from formats.job.model import Edge, Partition, channel_name, task_name
+from formats.job.expand import channels_out
+from formats.job.model import Edge, Partition
 from formats.native.hashing import key_groups
-from formats.native.store import neighbours
 
 
 class Route:
@@ -23,10 +23,7 @@ class Route:
         self.edge = edge
         self.back = back
         self.turn = turn
-        sender = task_name(edge.source, index)
-        self.channels = [
-            channel_name(sender, task_name(edge.target, j)) for j in neighbours(edge, index, parallelism)
-        ]
+        self.channels = channels_out(edge, index, parallelism)
         self._owners = (np.arange(max_parallelism, dtype=np.int64) * parallelism) // max_parallelism
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from abscli.engine.channels.routing import Route
 from formats.native import layout
+from formats.native.counters import Counters
 from formats.native.facts import LogFacts, PartFacts, SinkFile, header
 from formats.native.tables import encode_log, encode_state
 from formats.native.writer import put_file, put_part
@@ -20,15 +20,14 @@ from formats.view import FileFacts, Position
 
 @dataclass(frozen=True, slots=True)
 class PartDraft:
-    """What a copy holds by reference. sent, received: by channel; times in seconds, `copied` monotonic."""
+    """What a copy holds by reference. Times in seconds, `copied` monotonic."""
 
     task: str
     epoch: int
     attempt: int
     attempt_id: str
     rows: int
-    sent: dict[str, int]
-    received: dict[str, int]
+    counters: Counters
     positions: tuple[Position, ...] | None
     round_robin: dict[str, int]
     connector: dict[str, str] | None
@@ -62,8 +61,6 @@ def write_part(
     state: Future[tuple[FileFacts, ...]],
     logs: dict[str, list[pa.RecordBatch]],
     back: frozenset[str],
-    routes: Sequence[Route],
-    inputs: Sequence[str],
 ) -> PartFacts:
     """Write the logs and, when all is durable, the ack file.
 
@@ -78,9 +75,6 @@ def write_part(
         path = layout.log(draft.epoch, draft.task, sender, draft.attempt_id)
         file = put_file(storage, path, encode_log(batches), rows) if rows else None
         written.append(LogFacts(channel, rows, file))
-    received: dict[str, list[int]] = {}
-    for channel in inputs:
-        received.setdefault(channel.partition("->")[0].rpartition("/")[0], []).append(draft.received[channel])
     part = PartFacts(
         epoch=draft.epoch,
         attempt=draft.attempt,
@@ -88,8 +82,8 @@ def write_part(
         state=files,
         rows=draft.rows,
         logs=tuple(written),
-        sent={r.edge.target: tuple(draft.sent[channel] for channel in r.channels) for r in routes},
-        received={operator: tuple(counts) for operator, counts in received.items()},
+        sent=draft.counters.sent_by_operator(),
+        received=draft.counters.received_by_operator(),
         positions=draft.positions,
         round_robin=draft.round_robin,
         connector=draft.connector,

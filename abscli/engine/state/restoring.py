@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from abscli.engine.channels.inbox import Batch
 from formats.errors import Damaged
-from formats.job.model import Edge, Topology, channel_name, task_name
+from formats.job.expand import channels_out
+from formats.job.model import Topology, task_name
 from formats.native.facts import PartFacts, digest
-from formats.native.store import neighbours
 from formats.native.tables import decode_log, decode_state
 from formats.storage import Storage
 from formats.view import FileFacts
@@ -23,20 +23,15 @@ class Restored:
     def __init__(self, storage: Storage, topology: Topology, parts: tuple[PartFacts, ...]) -> None:
         self.parts = {part.task: part for part in parts}
         self._storage = storage
-        self._width = {op.id: op.parallelism for op in topology.operators}
+        width = {op.id: op.parallelism for op in topology.operators}
         self._logs = {log.channel: log for part in parts for log in part.logs if log.records}
         self._sent: dict[str, int] = {}
         for edge in topology.edges:
-            for i in range(self._width[edge.source]):
+            for i in range(width[edge.source]):
                 part = self.parts.get(task_name(edge.source, i))
                 counts = part.sent.get(edge.target, ()) if part else ()
-                self._sent.update(zip(self._channels(edge, i), counts, strict=bool(part)))
-
-    def _channels(self, edge: Edge, index: int) -> list[str]:
-        sender = task_name(edge.source, index)
-        return [
-            channel_name(sender, task_name(edge.target, j)) for j in neighbours(edge, index, self._width[edge.target])
-        ]
+                channels = channels_out(edge, i, width[edge.target])
+                self._sent.update(zip(channels, counts, strict=bool(part)))
 
     def sent(self, channel: str) -> int:
         """Records that the sender had put on the channel."""

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from formats.codec.murmur import proved
 from formats.flink.facts import operator_size
 from formats.flink.metadata.handles import Metadata, OperatorState, handles
 from formats.flink.plan_json import JobPlan
+from formats.flink.uids import proved
 
 
 class Wanted(msgspec.Struct, frozen=True):

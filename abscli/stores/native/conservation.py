@@ -16,8 +16,8 @@ from collections.abc import Iterator
 
 from abscli.graph.backedges import back_edges
 from abscli.report.findings import Code, Finding
+from formats.job.expand import neighbours
 from formats.job.model import Edge, Topology, channel_name, task_name
-from formats.native.counters import neighbours
 from formats.native.facts import PartFacts
 
 POLICIES = frozenset({"aligned", "unaligned", "at-least-once"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from abscli.report.findings import Code, Finding
+from formats.job.expand import tasks
 from formats.job.model import Topology, key_group_range, task_name
 from formats.native.evidence import EpochEvidence
 from formats.native.probe import KEYS, FileProbe
@@ -67,7 +68,6 @@ def _keys(task: str, own: range | None, probe: FileProbe) -> Iterator[Finding]:
 
 def _slices(topology: Topology) -> dict[str, range]:
     return {
-        task_name(op.id, i): key_group_range(i, op.parallelism, op.max_parallelism)
-        for op in topology.operators
-        for i in range(op.parallelism)
+        task_name(operator.id, index): key_group_range(index, operator.parallelism, operator.max_parallelism)
+        for operator, index in tasks(topology)
     }

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from abscli.report.findings import Code, Finding
-from formats.job.model import Topology, task_name
+from formats.job.expand import task_names
+from formats.job.model import Topology
 from formats.native import layout
 from formats.native.evidence import EpochEvidence
 from formats.native.facts import PartFacts
@@ -19,7 +20,7 @@ def check_parts(evidence: EpochEvidence) -> Iterator[Finding]:
     if topology is None or parts is None:
         return
     complete = evidence.manifest is not None
-    tasks = {task_name(op.id, i): None for op in topology.operators for i in range(op.parallelism)}
+    tasks = dict.fromkeys(task_names(topology))
     counts = Counter(part.task for part in parts)
     unread = {problem.task for problem in evidence.problems}
 

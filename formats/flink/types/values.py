@@ -17,6 +17,7 @@ from decimal import Decimal
 from sys import byteorder
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from formats.codec.varint import read_varint
 from formats.errors import Damaged
 from formats.flink.bytes import Reader
 from formats.flink.java_object import JavaObject, read_value
@@ -33,6 +34,8 @@ BROKEN: Final = (struct.error, IndexError, ValueError, ArithmeticError, Recursio
 
 ROW_KINDS: Final = ("+I", "-U", "+U", "-D")
 _UTF16: Final = f"utf-16-{byteorder[0]}e"
+_INT: Final = 5
+"""Bytes of a variable-length int at the most."""
 
 
 class Hidden(Exception):
@@ -99,30 +102,12 @@ def fixed(kind: str, form: str, shape: Shape, snapshot: Snapshot | None = None) 
     return Codec(kind, read, shape, form=form, length=size, least=size, snapshot=snapshot)
 
 
-def varint(buf: bytes, pos: int) -> tuple[int, int]:
-    """A number in groups of 7 bits, the lowest first; ValueError beyond 35 bits."""
-    byte = buf[pos]
-    pos += 1
-    if byte < 0x80:
-        return byte, pos
-    value, shift = byte & 0x7F, 7
-    while True:
-        byte = buf[pos]
-        pos += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, pos
-        shift += 7
-        if shift > 28:
-            raise ValueError("a number of more than 35 bits")
-
-
 def read_string(buf: bytes, pos: int) -> tuple[str | None, int]:
     """`StringValue`: length + 1 (0: null), then UTF-16 units, each as a varint."""
     n = buf[pos]
     pos += 1
     if n >= 0x80:
-        n, pos = varint(buf, pos - 1)
+        n, pos = read_varint(buf, pos - 1, _INT)
     if n == 0:
         return None, pos
     end = pos + n - 1
@@ -150,12 +135,12 @@ def read_string(buf: bytes, pos: int) -> tuple[str | None, int]:
 
 def read_string_value(buf: bytes, pos: int) -> tuple[str, int]:
     """A `StringValue` as itself: like a string, but never null, and the length is its length."""
-    n, pos = varint(buf, pos)
+    n, pos = read_varint(buf, pos, _INT)
     if n > len(buf) - pos:
         raise IndexError("a string ends too early")
     units = []
     for _ in range(n):
-        unit, pos = varint(buf, pos)
+        unit, pos = read_varint(buf, pos, _INT)
         units.append(unit)
     return array("H", units).tobytes().decode(_UTF16, "surrogatepass"), pos
 

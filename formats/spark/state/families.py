@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from formats.errors import Damaged
-from formats.spark.checksums import ChecksumMismatch, crc32c, crc32cs
+from formats.codec.crc32c import crc32c, crc32cs
+from formats.errors import ChecksumMismatch, Damaged
 from formats.spark.state import murmur3
 from formats.spark.state.records import Records
 from formats.spark.state.rules import Coding, Rule, composite

@@ -9,11 +9,13 @@ import io
 import re
 import zipfile
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from formats.bounds import decoding
+from formats.codec.sst import DELETION, SINGLE_DELETION, VALUE, Entry
 from formats.errors import Damaged
 from formats.spark.logs import log as logs
 
@@ -105,3 +107,29 @@ def _sst(said: object, path: str) -> Sst:
     if not _NAME.fullmatch(local) or not _NAME.fullmatch(name):
         raise Damaged(f"names a file {name[:80]!r}", path=path)
     return Sst(local, name, size)
+
+
+def resolve(entries: Iterable[Entry]) -> dict[bytes, bytes]:
+    """What holds of the entries of all tables of a database: per key the newest value, with what was merged into it."""
+    by_key: dict[bytes, Entry | list[Entry]] = {}
+    for entry in entries:
+        before = by_key.get(entry.key)
+        if before is None:
+            by_key[entry.key] = entry
+        elif isinstance(before, list):
+            before.append(entry)
+        else:
+            by_key[entry.key] = [before, entry]
+    state: dict[bytes, bytes] = {}
+    for key, several in by_key.items():
+        newest_first = [several] if isinstance(several, Entry) else sorted(several, key=lambda entry: -entry.number)
+        parts: list[bytes] = []
+        for entry in newest_first:
+            if entry.kind in (DELETION, SINGLE_DELETION):
+                break
+            parts.append(entry.value)
+            if entry.kind == VALUE:
+                break
+        if parts:
+            state[key] = b",".join(reversed(parts))
+    return state

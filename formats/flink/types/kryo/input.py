@@ -14,11 +14,15 @@ from array import array
 from sys import byteorder
 from typing import Any, Final
 
+from formats.codec.varint import read_varint, zigzag
+
 OLD: Final = 2
 NEW: Final = 5
 """The major versions of Kryo, in Flink 1.x and 2.x."""
 
 _UTF16: Final = f"utf-16-{byteorder[0]}e"
+_INT: Final = 5
+"""Bytes of a variable-length int at the most."""
 _FORMS: Final = {
     version: {form: struct.Struct(order + form) for form in "hHiqfd"} for version, order in ((OLD, ">"), (NEW, "<"))
 }
@@ -64,15 +68,7 @@ class KryoInput:
 
     def unsigned(self) -> int:
         """A varint of at most 32 bits as it stands there: lengths, marks, numbers of classes."""
-        value = shift = 0
-        while True:
-            byte = self.byte()
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-            if shift > 28:
-                raise ValueError("a number of more than 35 bits")
+        value, self.pos = read_varint(self.data, self.pos, _INT)
         if value >> 32:
             raise ValueError("a number of more than 32 bits")
         return value
@@ -84,8 +80,7 @@ class KryoInput:
 
     def integer(self) -> int:
         """An int, zigzag."""
-        value = self.unsigned()
-        return (value >> 1) ^ -(value & 1)
+        return zigzag(self.unsigned())
 
     def _unsigned_long(self) -> int:
         value = 0
@@ -103,8 +98,7 @@ class KryoInput:
 
     def long(self) -> int:
         """A long, zigzag."""
-        value = self._unsigned_long()
-        return (value >> 1) ^ -(value & 1)
+        return zigzag(self._unsigned_long())
 
     def count(self, least: int = 1) -> int:
         """A number of things of which each takes `least` bytes or more, which are there."""
