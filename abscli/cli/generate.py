@@ -132,7 +132,7 @@ def _arguments(command: Any) -> Iterator[Argument]:
 
 
 def _choices(param: Any) -> tuple[str, ...]:
-    return tuple(str(choice.value) for choice in param.type_descriptor.choices or ())
+    return tuple(getattr(param.type, "choices", ()))
 
 
 def _completes(param: Any, metavar: str | None) -> str:

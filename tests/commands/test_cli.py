@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -363,7 +364,7 @@ def test_a_finding_survives_a_reader_that_leaves_early() -> None:
     read, write = os.pipe()
     os.close(read)
     code = (
-        "from abscli.commands import output, app\n"
+        "from abscli.cli import app, output\n"
         "import typer\n"
         "def shows(*arguments, **options):\n"
         "    output.emit_text('a finding')\n"
@@ -439,10 +440,10 @@ def test_a_duration_is_seconds(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "s", "1x", "1 s", "-1s", "1s2", "1,5s", "inf", "nan", "1e3", "٣s"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="duration"):
+    with pytest.raises(typer.BadParameter, match="duration"):
         duration(text)
 
 
 def test_an_interval_is_above_zero() -> None:
-    with pytest.raises(ValueError, match="above zero"):
+    with pytest.raises(typer.BadParameter, match="above zero"):
         positive_duration("0ms")
