@@ -22,8 +22,8 @@ from abscli.report.findings import Code
 from abscli.stores.flink.plan import plan_flink, restore_flink
 from abscli.stores.flink.verdict import check_epoch
 from formats.errors import NoRecovery
+from formats.flink.checks import stream_checks
 from formats.flink.evidence import gather
-from formats.flink.files.checks import stream_checks
 from formats.flink.files.folders import NotLookedAt
 from formats.flink.files.resolve import How
 from formats.flink.metadata.file import encode, parse

@@ -167,7 +167,7 @@ def test_a_plan_is_stale_when_the_metadata_is_another(job: Path, tmp_path: Path)
 
 
 def test_names_that_collide_in_the_copy_get_a_number(tmp_path: Path) -> None:
-    from formats.flink.metadata.rewrite import copies
+    from formats.flink.rewrite import copies
 
     places = {
         FileHandle("file:/a/x", 1): Place(0, "a/x", 1, How.WRITTEN),

@@ -1,6 +1,6 @@
 """Going back to a checkpoint of Flink: choose the newest whole one, and write a copy that Flink can start from.
 
-Read facts, decide purely (`stores.flink.verdict`, `formats.flink.metadata.rewrite`), then act. The source is only
+Read facts, decide purely (`stores.flink.verdict`, `formats.flink.rewrite`), then act. The source is only
 read; the copy is a new directory, and its `_metadata` appears last and in one step: without it there is nothing to
 start from.
 """
@@ -24,7 +24,7 @@ from formats.flink.facts import file_handles, kind
 from formats.flink.files.resolve import FileLike, How, Place, directory_of
 from formats.flink.metadata.file import FILE, encode, parse
 from formats.flink.metadata.handles import OperatorStateHandle, SegmentHandle, handles
-from formats.flink.metadata.rewrite import Copy, copies, rewritten
+from formats.flink.rewrite import Copy, copies, rewritten
 from formats.flink.store import FlinkStore
 from formats.storage import LocalStorage
 
