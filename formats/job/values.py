@@ -1,13 +1,17 @@
-"""One node -> one checked value. Each reader adds a finding and returns None where the node does not hold.
+"""What a value of a topology file may be: a shape reads one node, and says the same as a JSON Schema.
 
-YAML 1.1 reads bare `no`, `on`, `010` and `1:30` as something other than text; findings say as what.
+A reader adds a finding and returns None where the node does not hold: all findings of a file are said at once, each
+with its place, where msgspec would stop at the first and know no line. YAML 1.1 reads bare `no`, `on`, `010` and `1:30`
+as something other than text; findings say as what.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from formats.job.errors import Findings
 from formats.job.nodes import Mapping, Node, Scalar, Sequence, shown
@@ -16,7 +20,78 @@ MAX_INT = 2**31 - 1
 MAX_NUMBER = 2**63 - 1
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _TRAP = re.compile(r"[-+]?(0[0-9_]+|.*:.*)")
+_Value = TypeVar("_Value")
 _Member = TypeVar("_Member", bound=StrEnum)
+
+Schema = dict[str, Any]
+Reader = Callable[[Node, str, Findings], _Value | None]
+"""From a node, and what messages call it, to its value; None, and a finding, where it does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape(Generic[_Value]):
+    """One kind of value.
+
+    name: under which its schema stands among the definitions of the file's; nothing: in its place.
+    """
+
+    read: Reader[_Value]
+    schema: Schema
+    name: str | None = None
+
+    def reference(self, description: str | None = None) -> Schema:
+        """The schema as it stands where the shape is used; description: of this use."""
+        own = {"$ref": f"#/$defs/{self.name}"} if self.name else self.schema
+        return own | ({"description": description} if description else {})
+
+
+def shape(name: str | None, **schema: Any) -> Callable[[Reader[_Value]], Shape[_Value]]:
+    """Makes a shape of the function that reads it."""
+    return lambda read: Shape(read, schema, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A mapping whose keys are known.
+
+    fields: shape by key; required: the keys that must be there, each with a hint for when it is not; more: it may have
+    others, which are not read here; descriptions: of fields, for the schema.
+    """
+
+    fields: dict[str, Shape[Any]]
+    required: dict[str, str | None] = field(default_factory=dict)
+    more: bool = False
+    descriptions: dict[str, str] = field(default_factory=dict)
+
+    def read(self, node: Node, what: str, findings: Findings, title: str | None = None) -> dict[str, Any] | None:
+        """Values by key, of the keys that are there; None for a value that does not hold or has to be there and is not.
+
+        title: what messages call the record as a whole, where that is not `what`.
+        """
+        options = mapping(node, what, findings)
+        if options is None:
+            return None
+        if not self.more:
+            only(options, tuple(self.fields), title or what, findings)
+        values: dict[str, Any] = {}
+        for key, hint in self.required.items():
+            if key not in options.pairs:
+                findings.add(options, f"{title or what} has no {key}", hint)
+                values[key] = None
+        for key, (_, value) in options.pairs.items():
+            if key in self.fields:
+                values[key] = self.fields[key].read(value, f"{what}: {key}", findings)
+        return values
+
+    @property
+    def schema(self) -> Schema:
+        """As a JSON Schema."""
+        return {
+            "type": "object",
+            **({"required": list(self.required)} if self.required else {}),
+            "properties": {key: s.reference(self.descriptions.get(key)) for key, s in self.fields.items()},
+            **({} if self.more else {"additionalProperties": False}),
+        }
 
 
 def describe(node: Node) -> str:
@@ -31,10 +106,11 @@ def describe(node: Node) -> str:
     if value is None:
         return "nothing" if not node.text else f"null (written {shown(node.text)})"
     kind = "the boolean" if isinstance(value, bool) else "the number"
-    said = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"{kind} {shown(said)[1:-1]}" + ("" if node.text == said else f" (YAML reads {shown(node.text)} so)")
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"{kind} {shown(text)[1:-1]}" + ("" if node.text == text else f" (YAML reads {shown(node.text)} so)")
 
 
+@shape("name", type="string", minLength=1)
 def string(node: Node, what: str, findings: Findings) -> str | None:
     """Non-empty printable text."""
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
@@ -66,6 +142,7 @@ def integer(node: Node, what: str, findings: Findings) -> int | None:
     return None
 
 
+@shape("positive", type="integer", minimum=1, maximum=MAX_INT)
 def positive(node: Node, what: str, findings: Findings) -> int | None:
     """A whole number from 1 on."""
     value = integer(node, what, findings)
@@ -75,6 +152,7 @@ def positive(node: Node, what: str, findings: Findings) -> int | None:
     return value
 
 
+@shape(None, type="boolean")
 def boolean(node: Node, what: str, findings: Findings) -> bool | None:
     """true or false, however YAML lets one write them."""
     if isinstance(node, Scalar) and isinstance(node.value, bool):
@@ -83,19 +161,24 @@ def boolean(node: Node, what: str, findings: Findings) -> bool | None:
     return None
 
 
-def member(node: Node, what: str, among: type[_Member], findings: Findings) -> _Member | None:
+def one_of(words: type[_Member]) -> Shape[_Member]:
     """One of the words of an enumeration."""
-    word = string(node, what, findings)
-    if word is None:
-        return None
-    try:
-        return among(word)
-    except ValueError:
-        hint = findings.near(word, among)
-        findings.add(node, f"{what} must be one of {', '.join(among)}, not {shown(word)}", hint)
-        return None
+
+    def read(node: Node, what: str, findings: Findings) -> _Member | None:
+        word = string.read(node, what, findings)
+        if word is None:
+            return None
+        try:
+            return words(word)
+        except ValueError:
+            hint = findings.near(word, words)
+            findings.add(node, f"{what} must be one of {', '.join(words)}, not {shown(word)}", hint)
+            return None
+
+    return Shape(read, {"enum": [word.value for word in words]})
 
 
+@shape("columns", type="array", minItems=1, uniqueItems=True, items=string.reference())
 def columns(node: Node, what: str, findings: Findings) -> tuple[str, ...] | None:
     """A list of at least one column name, none of them twice."""
     if not isinstance(node, Sequence):
@@ -107,7 +190,7 @@ def columns(node: Node, what: str, findings: Findings) -> tuple[str, ...] | None
         return None
     seen: dict[str, None] = {}
     for item in node.items:
-        name = string(item, f"{what}: a column", findings)
+        name = string.read(item, f"{what}: a column", findings)
         if name is not None and name in seen:
             findings.add(item, f"{what}: column {shown(name)} stands twice")
         elif name is not None:
@@ -115,9 +198,15 @@ def columns(node: Node, what: str, findings: Findings) -> tuple[str, ...] | None
     return tuple(seen) if len(seen) == len(node.items) else None
 
 
+@shape(
+    "function",
+    description="module:function beside the file, or a built-in's name.",
+    type="string",
+    pattern=r"^([^\s:.]+(\.[^\s:.]+)*:)?[^\s:.]+$",  # wider than the reader: no pattern says what an identifier is
+)
 def function(node: Node, what: str, findings: Findings) -> str | None:
     """`module:function`, or the bare name of a built-in; nothing is imported."""
-    text = string(node, what, findings)
+    text = string.read(node, what, findings)
     if text is None:
         return None
     module, colon, name = text.rpartition(":")
@@ -137,11 +226,11 @@ def mapping(node: Node, what: str, findings: Findings) -> Mapping | None:
     return None
 
 
-def only(node: Mapping, known: tuple[str, ...], what: str, findings: Findings) -> None:
-    """A finding for each key of `node` that is not among `known`."""
+def only(node: Mapping, keys: tuple[str, ...], what: str, findings: Findings) -> None:
+    """A finding for each key of `node` that is not among `keys`."""
     for text, (key, _) in node.pairs.items():
-        if text not in known:
-            hint = findings.near(text, known) or f"known: {', '.join(known)}"
+        if text not in keys:
+            hint = findings.near(text, keys) or f"known: {', '.join(keys)}"
             findings.add(key, f"{what}: unknown key {shown(text)}", hint)
 
 
