@@ -12,7 +12,7 @@ from abscli import __version__
 from abscli.cli import completion, exits
 from abscli.cli.manpage import manpage
 from abscli.cli.options import COMPLETES
-from abscli.cli.overview import ABOUT
+from abscli.cli.overview import ABOUT, COMMANDS
 from abscli.text.pages import Argument, Option, Page
 
 _ROOT_DESCRIPTION = (
@@ -132,7 +132,7 @@ def _arguments(command: Any) -> Iterator[Argument]:
 
 
 def _choices(param: Any) -> tuple[str, ...]:
-    return tuple(getattr(param.type, "choices", ()))
+    return tuple(COMMANDS) if param.metavar == "COMMAND" else tuple(getattr(param.type, "choices", ()))
 
 
 def _completes(param: Any, metavar: str | None) -> str:

@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         open_standard_streams()
     args = list(sys.argv[1:] if argv is None else argv)
-    if not args or args in (["--help"], ["-h"]):
+    if not args or args in (["--help"], ["-h"], ["help"]):
         return _print_overview()
     if args[0] not in WITH_FUNCTIONS:  # the threads of numpy's BLAS cost 0.1 s to start, and nothing here needs them
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "simulate": "Run a job's protocol under a seeded scheduler with failures.",
     "gc": "Remove old epochs, and files that nothing needs.",
     "completion": "Print the completion script of a shell.",
+    "help": "Show the help of a command.",
 }
 """Every command, in the order of a first use, with the first sentence of its help."""
 
