@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from abscli.cli.options import WORDS, Quiet, Verbose
 from abscli.cli.overview import COMMANDS, overview, width
-from abscli.cli.results import keep_stdout
+from abscli.cli.stdout import keep_stdout
 
 RUN_OTHERS_CODE = frozenset({"run", "restore", "demo", "topology", "state", "validate"})
 """Commands in which functions of a job, Spark or Java may run, and print."""

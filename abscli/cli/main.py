@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from abscli.cli.overview import COMMANDS, overview, width
-from abscli.cli.results import give_back_stdout, open_standard_streams
+from abscli.cli.stdout import give_back_stdout, open_standard_streams
 
 WITH_FUNCTIONS = frozenset({"run", "restore", "demo"})
 """Commands that run functions of a job, which may multiply matrices."""
@@ -66,7 +66,7 @@ def _print_overview() -> int:
 def _report(error: BaseException, args: list[str]) -> int:
     """Says on stderr what went wrong, as one JSON object if that form was asked for; returns the exit code."""
     from abscli.cli import exits, output
-    from abscli.cli.ways_out import way_out
+    from abscli.cli.hints import way_out
     from abscli.text.columns import clean
 
     known = exits.fault(error)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import textwrap
 
-from abscli.cli.results import stdout
+from abscli.cli.stdout import stdout
 
 COMMANDS: dict[str, str] = {
     "demo": "Run, kill, inspect, plan, restore and compare two real jobs.",
