@@ -71,10 +71,10 @@ class AbsCommand(TyperCommand):
             formatter.write_paragraph()
             formatter.write_text(f"Every option can also be given in the environment, as {prefix}_OPTION.")
         with formatter.section("EXAMPLES"):
-            for line, what in self.examples:
+            for line, meaning in self.examples:
                 formatter.write(f"  {line}\n")
                 formatter.indent()
-                formatter.write_text(what)
+                formatter.write_text(meaning)
                 formatter.dedent()
         with formatter.section("EXIT STATUS"):
             formatter.write_dl([(str(code), text) for code, text in self.exit_status.items()])

@@ -44,7 +44,9 @@ class Function(StrEnum):
 class Input:
     """One entry of `from`.
 
-    at: where the sender is named; options: what stands with it; broken: its partition or key does not hold.
+    at: where the sender is named;
+    options: what stands with it;
+    broken: its partition or key does not hold.
     """
 
     source: str
@@ -63,11 +65,15 @@ class Input:
 
 @dataclass(slots=True)
 class Draft:
-    """One operator as read.
+    """One operator as read; what is not named here is as of `Operator`.
 
-    at: where its id stands; entry: its mapping; kind: None if not known; parallelism, max_parallelism: None if broken,
-    here or where the default stands; inputs_broken: `from` has entries that could not be read; key: None if broken;
-    outputs_broken: a `reduce` has outputs that could not be read. The rest is as of `Operator`.
+    at: where its id stands;
+    entry: its mapping;
+    kind: None if it is not known;
+    parallelism, max_parallelism: None if broken, here or where the default stands;
+    inputs_broken: `from` has entries that could not be read;
+    key: None if broken;
+    outputs_broken: a `reduce` has outputs that could not be read.
     """
 
     id: str
@@ -205,10 +211,10 @@ def _senders(node: Node) -> Iterator[tuple[Node, Node | None]]:
         yield node, None
 
 
-def _input(source: str, at: Scalar, options: Node | None, what: str, findings: Findings) -> Input:
+def _input(source: str, at: Scalar, options: Node | None, label: str, findings: Findings) -> Input:
     if options is None or (isinstance(options, Scalar) and options.value is None):
         return Input(source, at)
-    values = INPUT.read(options, what, findings)
+    values = INPUT.read(options, label, findings)
     if values is None or not isinstance(options, Mapping):
         return Input(source, at, broken=True)
     broken = any(values.get(name, "") is None for name in ("partition", "key"))
@@ -223,7 +229,7 @@ Members = dict[str, Any]
 
 def _member(name: str, of: Shape[Any]) -> Shape[Members]:
     """A kind that is given one value."""
-    return Shape(lambda node, what, findings: {name: of.read(node, what, findings)}, of.reference())
+    return Shape(lambda node, label, findings: {name: of.read(node, label, findings)}, of.reference())
 
 
 _FILE: dict[str, Shape[Any]] = {"type": read.string, "path": read.string, "deterministic": read.boolean}
@@ -233,15 +239,15 @@ _TYPES: Schema = {"type": "object", "minProperties": 1, "additionalProperties": 
 
 
 @shape(None, description="Column to type.", **_TYPES)
-def _types(node: Node, what: str, findings: Findings) -> None:
-    columns = read.mapping(node, what, findings)
+def _types(node: Node, label: str, findings: Findings) -> None:
+    columns = read.mapping(node, label, findings)
     if columns is None:
         return
     if not columns.pairs:
-        findings.add(node, f"{what} names no column", "leave it out to take the columns from the first file")
+        findings.add(node, f"{label} names no column", "leave it out to take the columns from the first file")
     for key, value in columns.pairs.values():
-        read.string.read(key, f"{what}: a column", findings)
-        read.string.read(value, f"{what}: the type of {shown(key.text)}", findings)
+        read.string.read(key, f"{label}: a column", findings)
+        read.string.read(value, f"{label}: the type of {shown(key.text)}", findings)
 
 
 CONNECTORS = {
@@ -255,21 +261,21 @@ CONNECTORS = {
 
 
 def _connector(kind: Kind) -> Shape[Members]:
-    known = CONNECTORS[kind]
+    types = CONNECTORS[kind]
     any_type = Record({"type": read.string}, {"type": "text, jsonl or another connector's name"}, more=True)
 
-    def read_connector(node: Node, what: str, findings: Findings) -> Members | None:
-        values = any_type.read(node, what, findings)
+    def read_connector(node: Node, label: str, findings: Findings) -> Members | None:
+        values = any_type.read(node, label, findings)
         if values is None or not isinstance(node, Mapping) or "type" not in node.pairs:
             return None
-        options = known.get(values["type"])
+        options = types.get(values["type"])
         if options:
-            options.read(node, what, findings, title=f"{what} {values['type']}")
+            options.read(node, label, findings, title=f"{label} {values['type']}")
         unread = Findings("") if options else findings  # what was checked by name needs no second finding
         rows = node.pairs.items()
-        return {"connector": {name: read.plain(v, f"{what}: {_clip(name)}", unread) for name, (_, v) in rows}}
+        return {"connector": {name: read.plain(v, f"{label}: {_clip(name)}", unread) for name, (_, v) in rows}}
 
-    of_types = [{"if": {"properties": {"type": {"const": type}}}, "then": r.schema} for type, r in known.items()]
+    of_types = [{"if": {"properties": {"type": {"const": type}}}, "then": r.schema} for type, r in types.items()]
     return Shape(read_connector, any_type.schema | {"allOf": of_types}, kind.value)
 
 
@@ -278,17 +284,17 @@ _JOIN = Record(_KEYED_FUNCTION.fields, {"function": None, "key": "key: [column, 
 
 
 @shape(None, anyOf=[read.function.reference(), _KEYED_FUNCTION.schema])
-def _process(node: Node, what: str, findings: Findings) -> Members | None:
+def _process(node: Node, label: str, findings: Findings) -> Members | None:
     if isinstance(node, Mapping):
-        return _KEYED_FUNCTION.read(node, what, findings)
-    return {"function": read.function.read(node, what, findings)}
+        return _KEYED_FUNCTION.read(node, label, findings)
+    return {"function": read.function.read(node, label, findings)}
 
 
 @shape(None, anyOf=[{"type": "object", "maxProperties": 0}, {"type": "null"}, {"const": True}])
-def _union(node: Node, what: str, findings: Findings) -> Members:
+def _union(node: Node, label: str, findings: Findings) -> Members:
     empty = isinstance(node, Scalar) and (node.value is None or node.value is True)
     if not empty and not (isinstance(node, Mapping) and not node.pairs):
-        findings.add(node, f"{what} takes no options, not {read.describe(node)}", "write {}; its inputs stand in from")
+        findings.add(node, f"{label} takes no options, not {read.describe(node)}", "write {}; its inputs stand in from")
     return {}
 
 
@@ -303,42 +309,42 @@ _OUTPUT_SCHEMA: Schema = {
 
 
 @shape("reduce", **_REDUCE.schema, minProperties=2, additionalProperties=_OUTPUT_SCHEMA)
-def _reduce(node: Node, what: str, findings: Findings) -> Members | None:
-    values = _REDUCE.read(node, what, findings)
+def _reduce(node: Node, label: str, findings: Findings) -> Members | None:
+    values = _REDUCE.read(node, label, findings)
     if values is None or not isinstance(node, Mapping):
         return {"key": None, "emit": Emit.EPOCH}
     named = {name: pair for name, pair in node.pairs.items() if name not in _REDUCE.fields}
     if not named:
-        findings.add(node, f"{what} has no output", 'for example n: {count: "*"}')
+        findings.add(node, f"{label} has no output", 'for example n: {count: "*"}')
     outputs = [
-        _output(at, value, f"{what}: output {_clip(name)}", findings)
+        _output(at, value, f"{label}: output {_clip(name)}", findings)
         for name, (at, value) in named.items()
-        if read.string.read(at, f"{what}: an output", findings) is not None
+        if read.string.read(at, f"{label}: an output", findings) is not None
     ]
     aggregates = tuple(output for output in outputs if output is not None)
     for output in aggregates:
         if output.name in (values["key"] or ()):
-            message = f"{what}: output {_clip(output.name)} has the name of a key column"
+            message = f"{label}: output {_clip(output.name)} has the name of a key column"
             findings.add(named[output.name][0], message, "rename the output")
     emit = values.get("emit") or Emit.EPOCH
     return {"key": values["key"], "emit": emit, "aggregates": aggregates, "outputs_broken": None in outputs}
 
 
-def _output(at: Scalar, node: Node, what: str, findings: Findings) -> Aggregate | None:
-    options = read.mapping(node, what, findings)
+def _output(at: Scalar, node: Node, label: str, findings: Findings) -> Aggregate | None:
+    options = read.mapping(node, label, findings)
     if options is None:
         return None
     if len(options.pairs) != 1:
-        message = f"{what} must have one of {', '.join(Function)}, not {len(options.pairs)} entries"
+        message = f"{label} must have one of {', '.join(Function)}, not {len(options.pairs)} entries"
         findings.add(options, message, f'for example {at.text}: {{count: "*"}}')
         return None
     ((key, value),) = options.pairs.values()
-    function = one_of(Function).read(key, f"{what}: its function", findings)
-    column = read.string.read(value, f"{what}: its column", findings)
+    function = one_of(Function).read(key, f"{label}: its function", findings)
+    column = read.string.read(value, f"{label}: its column", findings)
     if function is None or column is None:
         return None
     if function is Function.COUNT and column != "*":
-        findings.add(value, f'{what}: count takes "*", not {shown(column)}', "it counts rows")
+        findings.add(value, f'{label}: count takes "*", not {shown(column)}', "it counts rows")
         return None
     return Aggregate(at.text, function.value, column)
 

@@ -25,14 +25,16 @@ _Member = TypeVar("_Member", bound=StrEnum)
 
 Schema = dict[str, Any]
 Reader = Callable[[Node, str, Findings], _Value | None]
-"""From a node, and what messages call it, to its value; None, and a finding, where it does not hold."""
+"""From a node, and the label that messages give it, to its value; None, and a finding, where it does not hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape(Generic[_Value]):
     """One kind of value.
 
-    name: under which its schema stands among the definitions of the file's; nothing: in its place.
+    read: the value of a node;
+    schema: what it accepts, as a JSON Schema;
+    name: under which the schema stands among the definitions of the file's; None: at each place of its own.
     """
 
     read: Reader[_Value]
@@ -54,8 +56,10 @@ def shape(name: str | None, **schema: Any) -> Callable[[Reader[_Value]], Shape[_
 class Record:
     """A mapping whose keys are known.
 
-    fields: shape by key; required: the keys that must be there, each with a hint for when it is not; more: it may have
-    others, which are not read here; descriptions: of fields, for the schema.
+    fields: shape by key;
+    required: the keys that must be there, each with a hint for when it is not;
+    more: it may have others, which are not read here;
+    descriptions: of fields, for the schema.
     """
 
     fields: dict[str, Shape[Any]]
@@ -63,24 +67,24 @@ class Record:
     more: bool = False
     descriptions: dict[str, str] = field(default_factory=dict)
 
-    def read(self, node: Node, what: str, findings: Findings, title: str | None = None) -> dict[str, Any] | None:
+    def read(self, node: Node, label: str, findings: Findings, title: str | None = None) -> dict[str, Any] | None:
         """Values by key, of the keys that are there; None for a value that does not hold or has to be there and is not.
 
-        title: what messages call the record as a whole, where that is not `what`.
+        title: what messages call the record as a whole, where that is not `label`.
         """
-        options = mapping(node, what, findings)
+        options = mapping(node, label, findings)
         if options is None:
             return None
         if not self.more:
-            only(options, tuple(self.fields), title or what, findings)
+            only(options, tuple(self.fields), title or label, findings)
         values: dict[str, Any] = {}
         for key, hint in self.required.items():
             if key not in options.pairs:
-                findings.add(options, f"{title or what} has no {key}", hint)
+                findings.add(options, f"{title or label} has no {key}", hint)
                 values[key] = None
         for key, (_, value) in options.pairs.items():
             if key in self.fields:
-                values[key] = self.fields[key].read(value, f"{what}: {key}", findings)
+                values[key] = self.fields[key].read(value, f"{label}: {key}", findings)
         return values
 
     @property
@@ -111,88 +115,88 @@ def describe(node: Node) -> str:
 
 
 @shape("name", type="string", minLength=1)
-def string(node: Node, what: str, findings: Findings) -> str | None:
+def string(node: Node, label: str, findings: Findings) -> str | None:
     """Non-empty printable text."""
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
         hint = f'quote it: "{node.text}"' if isinstance(node, Scalar) and node.text else None
-        findings.add(node, f"{what} must be a string, not {describe(node)}", hint)
+        findings.add(node, f"{label} must be a string, not {describe(node)}", hint)
     elif not node.value:
-        findings.add(node, f"{what} is empty")
+        findings.add(node, f"{label} is empty")
     elif not node.value.isprintable():
-        findings.add(node, f"{what} has characters that cannot be shown: {shown(node.value)}")
+        findings.add(node, f"{label} has characters that cannot be shown: {shown(node.value)}")
     else:
         return node.value
     return None
 
 
-def integer(node: Node, what: str, findings: Findings) -> int | None:
+def integer(node: Node, label: str, findings: Findings) -> int | None:
     """A whole number written in plain decimal digits, at most MAX_INT either way."""
     value = node.value if isinstance(node, Scalar) else None
     if not isinstance(node, Scalar) or isinstance(value, bool) or not isinstance(value, int):
         hint = None
         if isinstance(value, str) and _DECIMAL.fullmatch(value):
             hint = "write it without quotes"
-        findings.add(node, f"{what} must be a whole number, not {describe(node)}", hint)
+        findings.add(node, f"{label} must be a whole number, not {describe(node)}", hint)
     elif not _DECIMAL.fullmatch(node.text):
-        findings.add(node, f"{what} must be written in plain digits: YAML reads {shown(node.text)} as {value}")
+        findings.add(node, f"{label} must be written in plain digits: YAML reads {shown(node.text)} as {value}")
     elif abs(value) > MAX_INT:
-        findings.add(node, f"{what} must be at most {MAX_INT}, not {shown(node.text)[1:-1]}")
+        findings.add(node, f"{label} must be at most {MAX_INT}, not {shown(node.text)[1:-1]}")
     else:
         return value
     return None
 
 
 @shape("positive", type="integer", minimum=1, maximum=MAX_INT)
-def positive(node: Node, what: str, findings: Findings) -> int | None:
+def positive(node: Node, label: str, findings: Findings) -> int | None:
     """A whole number from 1 on."""
-    value = integer(node, what, findings)
+    value = integer(node, label, findings)
     if value is not None and value < 1:
-        findings.add(node, f"{what} must be at least 1, not {value}")
+        findings.add(node, f"{label} must be at least 1, not {value}")
         return None
     return value
 
 
 @shape(None, type="boolean")
-def boolean(node: Node, what: str, findings: Findings) -> bool | None:
+def boolean(node: Node, label: str, findings: Findings) -> bool | None:
     """true or false, however YAML lets one write them."""
     if isinstance(node, Scalar) and isinstance(node.value, bool):
         return node.value
-    findings.add(node, f"{what} must be true or false, not {describe(node)}")
+    findings.add(node, f"{label} must be true or false, not {describe(node)}")
     return None
 
 
 def one_of(words: type[_Member]) -> Shape[_Member]:
     """One of the words of an enumeration."""
 
-    def read(node: Node, what: str, findings: Findings) -> _Member | None:
-        word = string.read(node, what, findings)
+    def read(node: Node, label: str, findings: Findings) -> _Member | None:
+        word = string.read(node, label, findings)
         if word is None:
             return None
         try:
             return words(word)
         except ValueError:
             hint = findings.near(word, words)
-            findings.add(node, f"{what} must be one of {', '.join(words)}, not {shown(word)}", hint)
+            findings.add(node, f"{label} must be one of {', '.join(words)}, not {shown(word)}", hint)
             return None
 
     return Shape(read, {"enum": [word.value for word in words]})
 
 
 @shape("columns", type="array", minItems=1, uniqueItems=True, items=string.reference())
-def columns(node: Node, what: str, findings: Findings) -> tuple[str, ...] | None:
+def columns(node: Node, label: str, findings: Findings) -> tuple[str, ...] | None:
     """A list of at least one column name, none of them twice."""
     if not isinstance(node, Sequence):
         hint = f"write [{node.text}]" if isinstance(node, Scalar) and isinstance(node.value, str) else None
-        findings.add(node, f"{what} must be a list of columns, not {describe(node)}", hint)
+        findings.add(node, f"{label} must be a list of columns, not {describe(node)}", hint)
         return None
     if not node.items:
-        findings.add(node, f"{what} names no column")
+        findings.add(node, f"{label} names no column")
         return None
     seen: dict[str, None] = {}
     for item in node.items:
-        name = string.read(item, f"{what}: a column", findings)
+        name = string.read(item, f"{label}: a column", findings)
         if name is not None and name in seen:
-            findings.add(item, f"{what}: column {shown(name)} stands twice")
+            findings.add(item, f"{label}: column {shown(name)} stands twice")
         elif name is not None:
             seen[name] = None
     return tuple(seen) if len(seen) == len(node.items) else None
@@ -204,9 +208,9 @@ def columns(node: Node, what: str, findings: Findings) -> tuple[str, ...] | None
     type="string",
     pattern=r"^([^\s:.]+(\.[^\s:.]+)*:)?[^\s:.]+$",  # wider than the reader: no pattern says what an identifier is
 )
-def function(node: Node, what: str, findings: Findings) -> str | None:
+def function(node: Node, label: str, findings: Findings) -> str | None:
     """`module:function`, or the bare name of a built-in; nothing is imported."""
-    text = string.read(node, what, findings)
+    text = string.read(node, label, findings)
     if text is None:
         return None
     module, colon, name = text.rpartition(":")
@@ -214,36 +218,36 @@ def function(node: Node, what: str, findings: Findings) -> str | None:
         return text
     file = "/" in text or ".py" in text
     hint = "the module stands beside the topology file; write its name without .py" if file else None
-    findings.add(node, f"{what} must be module:function or the name of a built-in, not {shown(text)}", hint)
+    findings.add(node, f"{label} must be module:function or the name of a built-in, not {shown(text)}", hint)
     return None
 
 
-def mapping(node: Node, what: str, findings: Findings) -> Mapping | None:
+def mapping(node: Node, label: str, findings: Findings) -> Mapping | None:
     """A mapping, whatever its keys."""
     if isinstance(node, Mapping):
         return node
-    findings.add(node, f"{what} must be a mapping, not {describe(node)}")
+    findings.add(node, f"{label} must be a mapping, not {describe(node)}")
     return None
 
 
-def only(node: Mapping, keys: tuple[str, ...], what: str, findings: Findings) -> None:
+def only(node: Mapping, keys: tuple[str, ...], label: str, findings: Findings) -> None:
     """A finding for each key of `node` that is not among `keys`."""
     for text, (key, _) in node.pairs.items():
         if text not in keys:
             hint = findings.near(text, keys) or f"known: {', '.join(keys)}"
-            findings.add(key, f"{what}: unknown key {shown(text)}", hint)
+            findings.add(key, f"{label}: unknown key {shown(text)}", hint)
 
 
-def plain(node: Node, what: str, findings: Findings) -> Any:
+def plain(node: Node, label: str, findings: Findings) -> Any:
     """The value as JSON has it, for options that only a connector understands."""
     if isinstance(node, Mapping):
-        return {text: plain(value, what, findings) for text, (_, value) in node.pairs.items()}
+        return {text: plain(value, label, findings) for text, (_, value) in node.pairs.items()}
     if isinstance(node, Sequence):
-        return [plain(item, what, findings) for item in node.items]
+        return [plain(item, label, findings) for item in node.items]
     if isinstance(node.value, int | float) and not isinstance(node.value, bool):
         if _TRAP.fullmatch(node.text):
             hint = "quote it, or write plain digits"
-            findings.add(node, f"{what}: YAML reads {shown(node.text)} as {node.value}", hint)
+            findings.add(node, f"{label}: YAML reads {shown(node.text)} as {node.value}", hint)
         elif abs(node.value) > MAX_NUMBER:
-            findings.add(node, f"{what}: a number beyond {MAX_NUMBER}", "quote it")
+            findings.add(node, f"{label}: a number beyond {MAX_NUMBER}", "quote it")
     return node.value
