@@ -35,6 +35,7 @@ _abs() {
                 simulate) valued='--example --runs --seed --policy --crash --records --subtasks --worlds --out -o --output' ;;
                 gc) valued='--keep --older-than --min-age -o --output' ;;
                 completion) valued='' ;;
+                help) valued='' ;;
             esac
         else
             ((count++))
@@ -44,7 +45,7 @@ _abs() {
     case $command in
         '')
             options='-q --quiet -v --verbose --version -h --help'
-            choices='demo topology run inspect state validate diff plan-recovery restore rebuild simulate gc completion'
+            choices='demo topology run inspect state validate diff plan-recovery restore rebuild simulate gc completion help'
             ;;
         demo)
             options='--master -o --output -q --quiet -v --verbose -h --help'
@@ -235,6 +236,14 @@ _abs() {
             case $prev in
                 *)
                     ((count == 0)) && choices='bash zsh fish'
+                    ;;
+            esac
+            ;;
+        help)
+            options='-q --quiet -v --verbose -h --help'
+            case $prev in
+                *)
+                    ((count == 0)) && choices='demo topology run inspect state validate diff plan-recovery restore rebuild simulate gc completion help'
                     ;;
             esac
             ;;

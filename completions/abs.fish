@@ -33,6 +33,7 @@ complete -c abs -n "__abs_is ''" -a rebuild -d 'Make a store\'s lost or damaged 
 complete -c abs -n "__abs_is ''" -a simulate -d 'Run a job\'s protocol under a seeded scheduler with failures'
 complete -c abs -n "__abs_is ''" -a gc -d 'Remove old epochs, and files that nothing needs'
 complete -c abs -n "__abs_is ''" -a completion -d 'Print the completion script of a shell'
+complete -c abs -n "__abs_is ''" -a help -d 'Show the help of a command'
 
 # abs demo
 complete -c abs -n '__abs_is demo' -f -a '(__fish_complete_directories)'
@@ -217,3 +218,9 @@ complete -c abs -n '__abs_is completion' -f -a 'bash zsh fish'
 complete -c abs -n '__abs_is completion' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is completion' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is completion' -s h -l help -d 'Show this message and exit'
+
+# abs help
+complete -c abs -n '__abs_is help' -f -a 'demo topology run inspect state validate diff plan-recovery restore rebuild simulate gc completion help'
+complete -c abs -n '__abs_is help' -s q -l quiet -d 'Print results and errors only'
+complete -c abs -n '__abs_is help' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
+complete -c abs -n '__abs_is help' -s h -l help -d 'Show this message and exit'

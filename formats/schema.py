@@ -1,4 +1,4 @@
-"""The JSON Schemas of a native store's fact files and of Spark's plans, made from the structs that read them.
+"""The JSON Schemas of a native store's fact files, of Spark's plans and of topology files, made from what reads them.
 
 `python -m formats.schema` writes them to `formats/schemas/`; a test makes them again and compares.
 """
@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from formats.job import file as topology_file
 from formats.native import sink
 from formats.native.facts import FORMAT_VERSION, SCHEMAS
 from formats.spark import plan as spark
@@ -53,6 +54,7 @@ def texts() -> dict[str, str]:
     found = {name: fact_schema(kind) for kind, name in SCHEMAS.items()}
     found[sink.CLAIM_SCHEMA] = _schema(sink.SinkClaim, sink.CLAIM_SCHEMA, FORMAT_VERSION.partition(".")[0])
     found[spark.SCHEMA] = _schema(spark.SparkPlan, spark.SCHEMA, spark.VERSION.partition(".")[0])
+    found["topology-file"] = topology_file.SCHEMA
     return {f"{name}.json": json.dumps(schema, indent=2) + "\n" for name, schema in found.items()}
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from abscli.cli.coercion import lighten
 from abscli.cli.options import WORDS, Quiet, Verbose
 from abscli.cli.overview import COMMANDS, overview, width
-from abscli.cli.results import keep_stdout
+from abscli.cli.stdout import keep_stdout
 
 RUN_OTHERS_CODE = frozenset({"run", "restore", "demo", "topology", "state", "validate"})
 """Commands in which functions of a job, Spark or Java may run, and print."""
@@ -27,7 +29,6 @@ class AbsCommand(TyperCommand):
 
     def __init__(self, name: str | None, **settings: Any) -> None:
         super().__init__(name, **settings)
-        lighten(self.params)
         params: list[Any] = self.params
         for param in params:
             param.show_envvar = False
@@ -38,19 +39,15 @@ class AbsCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As Typer does; the words stay with the context, for commands that say how they are to be given again."""
         ctx.meta[WORDS] = tuple(args)
-        rest: list[str] = super().parse_args(ctx, args)
+        with _plain_words(ctx):
+            rest: list[str] = super().parse_args(ctx, args)
         return rest
+
     def invoke(self, ctx: Any) -> Any:
         """Runs it; stdout is for its results alone."""
         if self.name in RUN_OTHERS_CODE:
             keep_stdout()
         return super().invoke(ctx)
-
-    def get_help_option(self, ctx: Any) -> Any:
-        """As Typer makes it, with the light coercion."""
-        option = super().get_help_option(ctx)
-        lighten([option] if option else [])
-        return option
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """`[OPTIONS] JOB`, an optional argument in brackets."""
@@ -74,10 +71,10 @@ class AbsCommand(TyperCommand):
             formatter.write_paragraph()
             formatter.write_text(f"Every option can also be given in the environment, as {prefix}_OPTION.")
         with formatter.section("EXAMPLES"):
-            for line, what in self.examples:
+            for line, meaning in self.examples:
                 formatter.write(f"  {line}\n")
                 formatter.indent()
-                formatter.write_text(what)
+                formatter.write_text(meaning)
                 formatter.dedent()
         with formatter.section("EXIT STATUS"):
             formatter.write_dl([(str(code), text) for code, text in self.exit_status.items()])
@@ -86,15 +83,11 @@ class AbsCommand(TyperCommand):
 class AbsGroup(TyperGroup):
     """`abs` itself: knows its commands by name, and imports the one that is wanted."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        lighten(self.params)
-
-    def get_help_option(self, ctx: Any) -> Any:
-        """As Typer makes it, with the light coercion."""
-        option = super().get_help_option(ctx)
-        lighten([option] if option else [])
-        return option
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As Typer does, with its messages in plain words."""
+        with _plain_words(ctx):
+            rest: list[str] = super().parse_args(ctx, args)
+        return rest
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of all commands, in the order of the overview."""
@@ -104,8 +97,8 @@ class AbsGroup(TyperGroup):
         """The command, imported now; None if there is no such command."""
         if cmd_name not in self.commands and cmd_name in COMMANDS:
             self.commands[cmd_name] = load(cmd_name)
-        found = self.commands.get(cmd_name)
-        return found if isinstance(found, TyperCommand) else None
+        command = self.commands.get(cmd_name)
+        return command if isinstance(command, TyperCommand) else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """As Typer does, with a suggestion from all commands, loaded or not."""
@@ -119,6 +112,34 @@ class AbsGroup(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """The overview."""
         formatter.write(overview(width()))
+
+
+@contextlib.contextmanager
+def _plain_words(ctx: Any) -> Iterator[None]:
+    """What Typer says of a bad value names the choices as they are typed, and the variable that the value is from."""
+    try:
+        yield
+    except typer.BadParameter as error:
+        param: Any = error.param
+        choices = getattr(getattr(param, "type", None), "choices", ())
+        for typers, ours in (
+            (" is not one of ", f" is none of {', '.join(choices)}"),
+            (" is not a valid boolean", " is neither true nor false"),
+            (" is not a valid int", " is not a whole number"),
+        ):
+            value, match, _ = error.message.partition(typers)
+            error.message = value + ours if match else value
+        source = ctx.get_parameter_source(param.name) if param else None
+        if source is not None and source.name == "ENVIRONMENT":
+            error.message += f" (from {_variable(ctx, param)})"
+        raise
+
+
+def _variable(ctx: Any, param: Any) -> str:
+    """The environment variable that gives an option its value."""
+    names = [param.envvar] if isinstance(param.envvar, str) else list(param.envvar or ())
+    own = f"{ctx.auto_envvar_prefix}_{param.name.upper()}"
+    return next((name for name in names if os.environ.get(name)), own)
 
 
 def load(name: str) -> TyperCommand:

@@ -94,8 +94,9 @@ def _bash_arguments(page: Page, indent: str) -> Iterator[str]:
     if not page.arguments:
         yield f"{indent}:"
     for number, argument in enumerate(page.arguments):
-        what = f"choices='{' '.join(argument.choices)}'" if argument.choices else f"kind={argument.completes or 'none'}"
-        yield f"{indent}((count == {number})) && {what}"
+        kind = f"kind={argument.completes or 'none'}"
+        offer = f"choices='{' '.join(argument.choices)}'" if argument.choices else kind
+        yield f"{indent}((count == {number})) && {offer}"
 
 
 def zsh(pages: Sequence[Page]) -> str:

@@ -9,7 +9,7 @@ from formats import errors
 
 
 class Fault(NamedTuple):
-    """How an error is told to scripts: the exit code and a stable name."""
+    """What scripts know an error by: the exit code and a stable name."""
 
     code: int
     name: str
@@ -77,9 +77,9 @@ _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
 
 def fault(error: BaseException) -> Fault:
     """The exit code and name of an error; `unexpected` when nothing is known of it."""
-    for kind, known in TABLE:
+    for kind, entry in TABLE:
         if isinstance(error, kind):
-            return known
+            return entry
     code = getattr(error, "exit_code", None)
     if not isinstance(code, int):
         disk = isinstance(error, OSError) and error.errno in _DISK

@@ -12,7 +12,7 @@ from abscli import __version__
 from abscli.cli import completion, exits
 from abscli.cli.manpage import manpage
 from abscli.cli.options import COMPLETES
-from abscli.cli.overview import ABOUT
+from abscli.cli.overview import ABOUT, COMMANDS
 from abscli.draw.transitions import protocol_page
 from abscli.text.pages import Argument, Option, Page
 
@@ -56,23 +56,23 @@ def files() -> dict[str, str]:
     """Path below the project's root -> text, for every generated file."""
     everything = pages()
     date = _release_date()
-    made = {
+    texts = {
         "completions/abs.bash": completion.bash(everything),
         "completions/_abs": completion.zsh(everything),
         "completions/abs.fish": completion.fish(everything),
     }
     for page in everything:
-        made[f"man/{page.title}.1"] = manpage(page, everything, version=__version__, date=date)
-    made["abscli/protocol/README.md"] = protocol_page()
-    return made
+        texts[f"man/{page.title}.1"] = manpage(page, everything, version=__version__, date=date)
+    texts["abscli/protocol/README.md"] = protocol_page()
+    return texts
 
 
 def main(argv: list[str]) -> int:
     """Writes the files, and removes pages of commands that are gone; with --check only compares. 1: they differ."""
     root = _root()
-    made = files()
-    stale = [path for path in sorted(root.glob("man/abs*.1")) if f"man/{path.name}" not in made]
-    different = [name for name, text in made.items() if not _holds(root / name, text)]
+    texts = files()
+    stale = [path for path in sorted(root.glob("man/abs*.1")) if f"man/{path.name}" not in texts]
+    different = [name for name, text in texts.items() if not _holds(root / name, text)]
     if "--check" in argv:
         for name in [*different, *(f"man/{path.name}" for path in stale)]:
             sys.stderr.write(f"{name} is not what the app says; run 'make docs'\n")
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
     for name in different:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(made[name], encoding="utf-8")
+        path.write_text(texts[name], encoding="utf-8")
     return 0
 
 
@@ -134,7 +134,7 @@ def _arguments(command: Any) -> Iterator[Argument]:
 
 
 def _choices(param: Any) -> tuple[str, ...]:
-    return tuple(str(choice.value) for choice in param.type_descriptor.choices or ())
+    return tuple(COMMANDS) if param.metavar == "COMMAND" else tuple(getattr(param.type, "choices", ()))
 
 
 def _completes(param: Any, metavar: str | None) -> str:
@@ -159,8 +159,8 @@ def _release_date() -> str:
     """The date that CHANGELOG gives this version; `` while it is unreleased."""
     path = _root() / "CHANGELOG.md"
     log = path.read_text(encoding="utf-8") if path.exists() else ""
-    found = re.search(rf"^##\s*\[?{re.escape(__version__)}\b.*?(\d{{4}}-\d\d-\d\d)", log, re.MULTILINE)
-    return found[1] if found else ""
+    heading = re.search(rf"^##\s*\[?{re.escape(__version__)}\b.*?(\d{{4}}-\d\d-\d\d)", log, re.MULTILINE)
+    return heading[1] if heading else ""
 
 
 def _root() -> Path:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from abscli.cli.overview import COMMANDS, overview, width
-from abscli.cli.results import give_back_stdout, open_standard_streams
+from abscli.cli.stdout import give_back_stdout, open_standard_streams
 
 WITH_FUNCTIONS = frozenset({"run", "restore", "demo"})
 """Commands that run functions of a job, which may multiply matrices."""
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         open_standard_streams()
     args = list(sys.argv[1:] if argv is None else argv)
-    if not args or args in (["--help"], ["-h"]):
+    if not args or args in (["--help"], ["-h"], ["help"]):
         return _print_overview()
     if args[0] not in WITH_FUNCTIONS:  # the threads of numpy's BLAS cost 0.1 s to start, and nothing here needs them
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -66,28 +66,28 @@ def _print_overview() -> int:
 def _report(error: BaseException, args: list[str]) -> int:
     """Says on stderr what went wrong, as one JSON object if that form was asked for; returns the exit code."""
     from abscli.cli import exits, output
-    from abscli.cli.ways_out import way_out
+    from abscli.cli.hints import store_hint
     from abscli.text.columns import clean
 
-    known = exits.fault(error)
+    fault = exits.fault(error)
     if output.voice.verbose > 1:
         import traceback
 
         output.say("".join(traceback.format_exception(error)).rstrip())
-    message, hint = _message(error, known.code)
+    message, hint = _message(error, fault.code)
     path = _path(error)
-    hint = way_out(error, path, args) or hint
+    hint = store_hint(error, path, args) or hint
     if wanted_form(args, os.environ) in ("json", "ndjson"):
         import json
 
-        told: dict[str, Any] = {
-            "schema": "abs.error", "version": "1.0", "code": known.code, "name": known.name,
+        report: dict[str, Any] = {
+            "schema": "abs.error", "version": "1.0", "code": fault.code, "name": fault.name,
             "message": message, "hint": hint, "path": path,
         }
         if findings := _findings(error):
-            told["errors"] = findings
-        output.say(json.dumps(told).replace("\x7f", "\\u007f"))
-        return known.code
+            report["errors"] = findings
+        output.say(json.dumps(report).replace("\x7f", "\\u007f"))
+        return fault.code
     bold, plain = ("\x1b[1;31m", "\x1b[0m") if output.colour(sys.stderr) else ("", "")
     if path and path not in message:
         message = f"{path}: {message}"
@@ -95,12 +95,13 @@ def _report(error: BaseException, args: list[str]) -> int:
         message = f"{path or 'input'} does not hold: {message.count(chr(10)) + 1} errors\n{message}"
     first, *rest = (clean(line) for line in message.split("\n"))  # it may quote what a damaged file says
     output.say("\n".join([f"{bold}abs: error:{plain} {first}", *rest]))
-    hints = [f"hint: line {found['line']}: {found['hint']}" for found in _findings(error) if found["hint"] and not hint]
-    for line in dict.fromkeys(hints):
-        output.say(line)
-    if hint:
+    if not hint:
+        hints = [f"hint: line {finding['line']}: {finding['hint']}" for finding in _findings(error) if finding["hint"]]
+        for line in dict.fromkeys(hints):
+            output.say(line)
+    else:
         output.say(f"hint: {clean(hint)}")
-    return known.code
+    return fault.code
 
 
 def _message(error: BaseException, code: int) -> tuple[str, str | None]:
@@ -143,9 +144,9 @@ def _system_hint(error: OSError) -> str | None:
 def _findings(error: BaseException) -> list[dict[str, Any]]:
     """The single errors of an error that gathers several, such as all those of a topology file."""
     return [
-        {"line": found.line, "column": found.column, "message": found.message, "hint": found.hint}
-        for found in getattr(error, "errors", ())
-        if hasattr(found, "line")
+        {"line": finding.line, "column": finding.column, "message": finding.message, "hint": finding.hint}
+        for finding in getattr(error, "errors", ())
+        if hasattr(finding, "line")
     ]
 
 

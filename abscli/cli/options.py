@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,16 +57,31 @@ class StoreFormat(StrEnum):
     SPARK = "spark"
 
 
+def at_least(least: int) -> Callable[[str | int], int]:
+    """The parser of an option that takes a whole number, `least` or above."""
+
+    def whole_number(text: str | int) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is not a whole number") from None
+        if number < least:
+            raise typer.BadParameter(f"{number} is below {least}, the least that is allowed")
+        return number
+
+    return whole_number
+
+
 def duration(text: str | float) -> float:
-    """Seconds of `500ms`, `10s`, `5m`, `2h`, `1d` or `1h30m`; a number alone is seconds. ValueError otherwise."""
+    """Seconds of `500ms`, `10s`, `5m`, `2h`, `1d` or `1h30m`; a number alone is seconds. BadParameter otherwise."""
     written = str(text).strip()
     parts = [(m[1], m[2]) for m in _DURATION.finditer(written)]
     whole = "".join(number + (unit or "") for number, unit in parts) == written
     if not parts or not whole or (len(parts) > 1 and not all(unit for _, unit in parts)):
-        raise ValueError(f"{written!r} is not a duration such as 500ms, 10s, 5m or 1h30m")
+        raise typer.BadParameter(f"{written!r} is not a duration such as 500ms, 10s, 5m or 1h30m")
     seconds = sum(float(number) * _UNITS[unit or "s"] for number, unit in parts)
     if not math.isfinite(seconds):
-        raise ValueError(f"{written!r} is too long a duration")
+        raise typer.BadParameter(f"{written!r} is too long a duration")
     return seconds
 
 
@@ -74,7 +89,7 @@ def positive_duration(text: str | float) -> float:
     """As `duration`, above zero."""
     seconds = duration(text)
     if seconds <= 0:
-        raise ValueError(f"{text!r} is not above zero")
+        raise typer.BadParameter(f"{text!r} is not above zero")
     return seconds
 
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
 from abscli.cli.overview import width as width
-from abscli.cli.results import stdout
+from abscli.cli.stdout import stdout
 from formats.plain_text import plain_json, plain_lines
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import textwrap
 
-from abscli.cli.results import stdout
+from abscli.cli.stdout import stdout
 
 COMMANDS: dict[str, str] = {
     "demo": "Run, kill, inspect, plan, restore and compare two real jobs.",
@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "simulate": "Run a job's protocol under a seeded scheduler with failures.",
     "gc": "Remove old epochs, and files that nothing needs.",
     "completion": "Print the completion script of a shell.",
+    "help": "Show the help of a command.",
 }
 """Every command, in the order of a first use, with the first sentence of its help."""
 

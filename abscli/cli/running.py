@@ -64,8 +64,8 @@ class Display:
 
         match news:
             case EpochDone(epoch, at, seconds, records, written):
-                what = f"complete in {seconds:.3f} s, {records:,} records, {size(written)}"
-                self._log(f"{_clock(at)} epoch {epoch} {what}")
+                figures = f"{seconds:.3f} s, {records:,} records, {size(written)}"
+                self._log(f"{_clock(at)} epoch {epoch} complete in {figures}")
             case EpochGivenUp(epoch, at, reason):
                 self._log(f"{_clock(at)} epoch {epoch} given up: {reason}")
             case Late(message, hint):
@@ -140,6 +140,6 @@ def again_text(policy: str, repeats: Sequence[Repeat] | None) -> str:
     from abscli.planner.repeats import total
 
     again = total(repeats or ())
-    said = [f"; {again:,} record{'s'[: again != 1]} came again, from an at-least-once epoch"] if again else []
-    said += [f"; policy {policy}: records may repeat after a restore"] if policy == "at-least-once" else []
-    return "".join(said)
+    remarks = [f"; {again:,} record{'s'[: again != 1]} came again, from an at-least-once epoch"] if again else []
+    remarks += [f"; policy {policy}: records may repeat after a restore"] if policy == "at-least-once" else []
+    return "".join(remarks)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import OutputForm, Quiet, Verbose, duration
+from abscli.cli.options import OutputForm, Quiet, Verbose, at_least, duration
 from abscli.cli.output import Output, emit_json, emit_marked, emit_ndjson, plain_ascii, progress, width
 
 EXAMPLES = (
@@ -26,7 +26,7 @@ EXIT_STATUS = exits.status(
 def gc(
     path: Annotated[str, typer.Argument(metavar="PATH", help="Directory of a store that abs wrote.")],
     keep: Annotated[
-        int, typer.Option("--keep", metavar="N", min=1, help="Complete epochs that stay, the newest ones.")
+        int, typer.Option("--keep", metavar="N", parser=at_least(1), help="Complete epochs that stay, the newest ones.")
     ] = 10,
     older_than: Annotated[
         float | None,

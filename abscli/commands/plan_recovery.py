@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import Failed, FormatChoice, OutputForm, PathMap, Quiet, Search, Verbose, looking
+from abscli.cli.options import Failed, FormatChoice, OutputForm, PathMap, Quiet, Search, Verbose, at_least, looking
 from abscli.cli.output import Output, note, width
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def plan_recovery(
         typer.Option("--distrust", metavar="TASK", help="Do not use this task's part of the epoch; repeatable."),
     ] = None,
     epoch: Annotated[
-        int | None, typer.Option("--epoch", metavar="N", min=0, help="The epoch to come by; as in PATH@N.")
+        int | None, typer.Option("--epoch", metavar="N", parser=at_least(0), help="The epoch to come by; as in PATH@N.")
     ] = None,
     parallelism: Annotated[
         list[str] | None,

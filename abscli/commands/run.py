@@ -17,6 +17,7 @@ from abscli.cli.options import (
     PolicyChoice,
     Quiet,
     Verbose,
+    at_least,
     positive_duration,
     words_again,
 )
@@ -61,10 +62,11 @@ def run(
     master: Master = "local[*]",
     workers: Annotated[
         int | None,
-        typer.Option("--workers", metavar="N", min=1, help="Worker processes; default: one a slot of the cluster."),
+        typer.Option("--workers", metavar="N", parser=at_least(1),
+                     help="Worker processes; default: one a slot of the cluster."),
     ] = None,
     keep: Annotated[
-        int, typer.Option("--keep", metavar="N", min=1, help="Complete epochs to keep while running.")
+        int, typer.Option("--keep", metavar="N", parser=at_least(1), help="Complete epochs to keep while running.")
     ] = 10,
     epoch_timeout: Annotated[
         float,
@@ -72,14 +74,15 @@ def run(
                      help="Time after which an epoch that cannot complete is aborted; the job goes on."),
     ] = "10m",  # type: ignore[assignment]
     max_concurrent: Annotated[
-        int, typer.Option("--max-concurrent", metavar="N", min=1, help="Epochs that may be in flight at once.")
+        int,
+        typer.Option("--max-concurrent", metavar="N", parser=at_least(1), help="Epochs that may be in flight at once."),
     ] = 1,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Start from the newest whole epoch; where there is none, from the beginning."),
     ] = False,
     from_epoch: Annotated[
-        int | None, typer.Option("--from-epoch", metavar="N", min=0, help="Start from this epoch.")
+        int | None, typer.Option("--from-epoch", metavar="N", parser=at_least(0), help="Start from this epoch.")
     ] = None,
     take_over: Annotated[
         bool,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import OutputForm, Policy, Quiet, Verbose
+from abscli.cli.options import OutputForm, Policy, Quiet, Verbose, at_least
 from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, note, plain_ascii, progress, width
 
 if TYPE_CHECKING:
@@ -53,9 +53,11 @@ def simulate(
         Example | None,
         typer.Option("--example", help="In place of a job: Chandy and Lamport's own system of 1985, searched whole."),
     ] = None,
-    runs: Annotated[int, typer.Option("--runs", metavar="N", min=1, help="Runs under each policy.")] = 1000,
+    runs: Annotated[
+        int, typer.Option("--runs", metavar="N", parser=at_least(1), help="Runs under each policy.")
+    ] = 1000,
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="Of the first run; the next has the next.")
+        int, typer.Option("--seed", metavar="N", parser=at_least(0), help="Of the first run; the next has the next.")
     ] = 0,
     policy: Annotated[
         Policy | None, typer.Option("--policy", help="Only this policy.", show_default="all three")
@@ -65,15 +67,17 @@ def simulate(
         typer.Option("--crash", help="What may fail: everything at once (full), single tasks while the rest goes on "
                                      "(partial), with another parallelism after it (rescale)."),
     ] = Crash.ANY,
-    records: Annotated[int, typer.Option("--records", metavar="N", min=0, help="Rows of each source task.")] = 3,
+    records: Annotated[
+        int, typer.Option("--records", metavar="N", parser=at_least(0), help="Rows of each source task.")
+    ] = 3,
     subtasks: Annotated[
-        int, typer.Option("--subtasks", metavar="N", min=1, help="Tasks of an operator, at most.")
+        int, typer.Option("--subtasks", metavar="N", parser=at_least(1), help="Tasks of an operator, at most.")
     ] = 2,
     exhaustive: Annotated[
         bool, typer.Option("--exhaustive", help="Every interleaving instead of random ones, with one failure anywhere.")
     ] = False,
     worlds: Annotated[
-        int, typer.Option("--worlds", metavar="N", min=1, help="States after which --exhaustive gives up.")
+        int, typer.Option("--worlds", metavar="N", parser=at_least(1), help="States after which --exhaustive gives up.")
     ] = 1_000_000,
     trace: Annotated[bool, typer.Option("--trace", help="Show the last run as a space-time diagram.")] = False,
     out: Annotated[

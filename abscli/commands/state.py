@@ -20,6 +20,7 @@ from abscli.cli.options import (
     Search,
     Uid,
     Verbose,
+    at_least,
     looking,
 )
 from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, note, width
@@ -73,7 +74,8 @@ def state(
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", metavar="N", min=0, help="At most this many rows; a table has 40 unless told."),
+        typer.Option("--limit", metavar="N", parser=at_least(0),
+                     help="At most this many rows; a table has 40 unless told."),
     ] = None,
     columns: Annotated[
         str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns, by name, with commas.")

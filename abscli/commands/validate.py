@@ -18,6 +18,7 @@ from abscli.cli.options import (
     Search,
     Uid,
     Verbose,
+    at_least,
     duration,
     looking,
 )
@@ -65,7 +66,7 @@ def validate(
     ] = None,
     min_epochs: Annotated[
         int | None,
-        typer.Option("--min-epochs", metavar="N", min=1,
+        typer.Option("--min-epochs", metavar="N", parser=at_least(1),
                      help="The store must have this many epochs that can be restored."),
     ] = None,
     master: Master = "local[*]",

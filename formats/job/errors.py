@@ -15,7 +15,11 @@ _COMPARISONS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class TopologyError:
-    """One finding. line and column count characters from 1; hint: what to do, where that is known."""
+    """One finding.
+
+    line, column: in characters, from 1;
+    hint: what to do, where that is known.
+    """
 
     file: str
     line: int
@@ -46,7 +50,8 @@ class TopologyErrors(FormatError):
 class OperatorFault:
     """What stands against an operator though its entry is well formed; who finds it knows no lines.
 
-    keys: below the operator's id, such as `("source", "type")`, or `("from", "words")` for an input; hint: what to do.
+    keys: below the operator's id, such as `("source", "type")`, or `("from", "words")` for an input;
+    hint: what to do.
     """
 
     operator: str
@@ -56,7 +61,7 @@ class OperatorFault:
 
 
 class Place(Protocol):
-    """Anything with a position; line and column count from 1."""
+    """Anything with a position, from 1."""
 
     @property
     def line(self) -> int: ...
@@ -69,12 +74,12 @@ class Findings:
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self._found: set[TopologyError] = set()
+        self._gathered: set[TopologyError] = set()
         self._comparisons = 0
 
     def add(self, place: Place, message: str, hint: str | None = None) -> None:
         """One more finding; the same one at the same place (through a YAML alias) counts once."""
-        self._found.add(TopologyError(self.file, place.line, place.column, message, hint))
+        self._gathered.add(TopologyError(self.file, place.line, place.column, message, hint))
 
     def fatal(self, place: Place, message: str, hint: str | None = None) -> NoReturn:
         """A finding behind which nothing can be read: raise it with all that was found before."""
@@ -83,17 +88,17 @@ class Findings:
 
     def near(self, word: str, candidates: Iterable[str]) -> str | None:
         """A hint that names the candidate that was probably meant."""
-        known = list(candidates)
-        self._comparisons += len(known)
+        words = list(candidates)
+        self._comparisons += len(words)
         if self._comparisons > _COMPARISONS or len(word) > 100:
             return None
-        found = difflib.get_close_matches(word, [k for k in known if len(k) <= 100], n=1)
-        return f"did you mean {found[0]}?" if found else None
+        nearest = difflib.get_close_matches(word, [candidate for candidate in words if len(candidate) <= 100], n=1)
+        return f"did you mean {nearest[0]}?" if nearest else None
 
     def raise_any(self) -> None:
         """TopologyErrors if anything was found."""
-        if self._found:
+        if self._gathered:
             raise self._errors()
 
     def _errors(self) -> TopologyErrors:
-        return TopologyErrors(tuple(sorted(self._found, key=lambda e: (e.line, e.column, e.message))))
+        return TopologyErrors(tuple(sorted(self._gathered, key=lambda e: (e.line, e.column, e.message))))

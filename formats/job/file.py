@@ -9,17 +9,40 @@ from formats.bounds import read_user_file
 from formats.errors import UnsupportedVersion
 from formats.job import values as read
 from formats.job.errors import Findings, OperatorFault, TopologyError, TopologyErrors
-from formats.job.model import Kind, Operator, Topology
+from formats.job.model import Operator, Topology
 from formats.job.nodes import Mapping, Node, Scalar, Spot, read_nodes
-from formats.job.operators import Draft, read_operator
+from formats.job.operators import DEFINITIONS, OPERATORS_SCHEMA, Draft, read_operator
 from formats.job.rules import check_graph
+from formats.job.values import Schema
 
-__all__ = ["MAX_BYTES", "VERSION", "TopologyError", "TopologyErrors", "parse_topology", "parse_topology_bytes"]
+__all__ = [
+    "MAX_BYTES", "SCHEMA", "VERSION", "TopologyError", "TopologyErrors", "parse_topology", "parse_topology_bytes",
+]
 
 VERSION = 1
 MAX_PARALLELISM = 128
 MAX_BYTES = 64 * 2**20
-KEYS = ("version", "job", "parallelism", "max_parallelism", "operators")
+
+KEYS: Schema = {
+    "version": {"const": VERSION},
+    "job": read.string.reference(),
+    "parallelism": read.positive.reference("Default of every operator; 1 if left out."),
+    "max_parallelism": read.positive.reference(f"How many key groups; {MAX_PARALLELISM} if left out."),
+    "operators": OPERATORS_SCHEMA,
+}
+SCHEMA: Schema = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "$id": "topology-file.json",
+    "title": "A topology file",
+    "description": "A job graph as a user writes it, in YAML or JSON. What holds between operators (inputs that exist, "
+    "keys that agree, parallelisms that fit, a way for every barrier) is beyond this schema; `abs topology` checks it.",
+    "type": "object",
+    "required": ["version", "job", "operators"],
+    "properties": KEYS,
+    "additionalProperties": False,
+    "$defs": DEFINITIONS,
+}
+"""The JSON Schema of a topology file, from the shapes that read it."""
 
 Check = Callable[[Topology], Iterable[OperatorFault]]
 """What else must hold of a topology, such as that it can be run. It is asked also where the file has findings of its
@@ -44,12 +67,12 @@ def parse_topology_bytes(data: bytes, name: str, check: Check | None = None) -> 
         findings.fatal(Spot(1, 1), f"more than {MAX_BYTES} bytes, too many for a topology")
     root = read_nodes(data, findings)
     if not isinstance(root, Mapping):
-        held = read.describe(root) if root and not (isinstance(root, Scalar) and root.value is None) else "nothing"
-        findings.fatal(root or Spot(1, 1), f"a topology must be a mapping, not {held}", "begin with version: 1")
+        content = read.describe(root) if root and not (isinstance(root, Scalar) and root.value is None) else "nothing"
+        findings.fatal(root or Spot(1, 1), f"a topology must be a mapping, not {content}", "begin with version: 1")
     _check_version(root, findings)
-    read.only(root, KEYS, "topology", findings)
+    read.only(root, tuple(KEYS), "topology", findings)
     job = _required(root, "job", findings)
-    job_name = read.string(job, "job", findings) if job else None
+    job_name = read.string.read(job, "job", findings) if job else None
     drafts = _read_operators(root, findings)
     at = root.pairs["operators"][0] if "operators" in root.pairs else root
     edges = check_graph(drafts, at, findings) if drafts else ()
@@ -87,13 +110,10 @@ def _check_version(root: Mapping, findings: Findings) -> None:
 
 def _read_operators(root: Mapping, findings: Findings) -> dict[str, Draft]:
     """Drafts by id in declared order, with parallelism checked."""
-    default, limit = 1, MAX_PARALLELISM
-    parallelism: int | None = default
-    max_parallelism: int | None = limit
-    if "parallelism" in root.pairs:
-        parallelism = read.positive(root.pairs["parallelism"][1], "parallelism", findings)
-    if "max_parallelism" in root.pairs:
-        max_parallelism = read.positive(root.pairs["max_parallelism"][1], "max_parallelism", findings)
+    defaults: dict[str, int | None] = {"parallelism": 1, "max_parallelism": MAX_PARALLELISM}
+    for name in defaults.keys() & root.pairs.keys():
+        defaults[name] = read.positive.read(root.pairs[name][1], name, findings)
+    parallelism, max_parallelism = defaults.values()
     if parallelism is not None and max_parallelism is not None and parallelism > max_parallelism:
         findings.add(root.pairs["parallelism"][1], *_too_many("parallelism", parallelism, max_parallelism))
     node = _required(root, "operators", findings)
@@ -105,21 +125,21 @@ def _read_operators(root: Mapping, findings: Findings) -> dict[str, Draft]:
     drafts: dict[str, Draft] = {}
     for key, value in operators.pairs.values():
         draft = drafts[key.text] = read_operator(key, value, parallelism, max_parallelism, findings)
-        at = draft.parallelism_at or draft.max_parallelism_at
-        if at and draft.parallelism and draft.max_parallelism and draft.parallelism > draft.max_parallelism:
-            what = f"operator {draft.id}: parallelism"
-            findings.add(at, *_too_many(what, draft.parallelism, draft.max_parallelism))
+        own = [mark for mark in ("parallelism", "max_parallelism") if draft.entry and mark in draft.entry.pairs]
+        if own and draft.parallelism and draft.max_parallelism and draft.parallelism > draft.max_parallelism:
+            name = f"operator {draft.id}: parallelism"
+            findings.add(draft.place((own[0],)), *_too_many(name, draft.parallelism, draft.max_parallelism))
     return drafts
 
 
-def _too_many(what: str, parallelism: int, limit: int) -> tuple[str, str]:
-    return f"{what} {parallelism} is above max_parallelism {limit}", f"set max_parallelism to {parallelism} or more"
+def _too_many(name: str, parallelism: int, limit: int) -> tuple[str, str]:
+    return f"{name} {parallelism} is above max_parallelism {limit}", f"set max_parallelism to {parallelism} or more"
 
 
 def _is_whole(draft: Draft) -> bool:
     """Whether an operator can be made of it, though it may have findings."""
-    wanted = (draft.kind, draft.parallelism, draft.max_parallelism, draft.key)
-    return all(value is not None for value in wanted) and not draft.inputs_broken and not draft.outputs_broken
+    needed = (draft.kind, draft.parallelism, draft.max_parallelism, draft.key)
+    return all(value is not None for value in needed) and not draft.inputs_broken and not draft.outputs_broken
 
 
 def _operator(draft: Draft) -> Operator:
@@ -130,7 +150,7 @@ def _operator(draft: Draft) -> Operator:
     assert draft.key is not None
     return Operator(
         id=draft.id,
-        kind=Kind(draft.kind),
+        kind=draft.kind,
         parallelism=draft.parallelism,
         max_parallelism=draft.max_parallelism,
         function=draft.function,

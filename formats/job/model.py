@@ -62,8 +62,10 @@ class Operator(msgspec.Struct, frozen=True):
     """One operator. Exactly the fields of its kind are set.
 
     function: `module:name` or a built-in's name (map, filter, flat_map, process, join);
-    key: columns of `reduce`, `distinct`, keyed `process` and `join`; aggregates, emit: of `reduce`
-    (emit: `epoch`, `record` or `batch`); connector: the mapping under `source` or `sink`, with its `type`.
+    key: columns of `reduce`, `distinct`, keyed `process` and `join`;
+    aggregates: of `reduce`;
+    emit: of `reduce`: `epoch`, `record` or `batch`;
+    connector: the mapping under `source` or `sink`, with its `type`.
     """
 
     id: str

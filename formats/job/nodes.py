@@ -49,7 +49,12 @@ _SURROGATES = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u(
 
 
 class Scalar(msgspec.Struct, frozen=True, gc=False):
-    """text: as written; value: what YAML 1.1 reads it as; plain: written without quotes."""
+    """One word or number.
+
+    text: as written;
+    value: what YAML 1.1 reads it as;
+    plain: written without quotes.
+    """
 
     text: str
     value: str | int | float | bool | None
@@ -85,7 +90,12 @@ class Spot(msgspec.Struct, frozen=True):
 
 
 class _Frame(msgspec.Struct, gc=False):
-    """A list or mapping whose end has not come. count, height: of the tree so far, aliases spelt out."""
+    """A list or mapping whose end has not come.
+
+    key: that waits for its value;
+    merges: what `<<` takes over when the mapping ends;
+    count, height: of the tree so far, aliases spelt out.
+    """
 
     node: Sequence | Mapping
     anchor: str | None
@@ -118,9 +128,9 @@ def _decode(data: bytes, findings: Findings) -> str:
         line, column = _locate(before, len(before))
         byte = error.object[error.start]
         findings.fatal(Spot(line, column), f"not UTF-8: byte 0x{byte:02x}", "save the file as UTF-8")
-    if found := _UNPRINTABLE.search(text):
-        line, column = _locate(text, found.start())
-        code = f"U+{ord(found[0]):04X}"
+    if control := _UNPRINTABLE.search(text):
+        line, column = _locate(text, control.start())
+        code = f"U+{ord(control[0]):04X}"
         findings.fatal(Spot(line, column), f"control character {code}", "remove it, or write it as an escape")
     if text.lstrip().startswith("{"):  # JSON writes characters beyond U+FFFF as two escapes, which YAML has not
         text = _SURROGATES.sub(lambda m: m[1] + _join(int(m[2], 16), int(m[3], 16)), text)
@@ -229,12 +239,12 @@ class _Builder:
 
     def _alias(self, event: Any) -> None:
         line, column = _position(event)
-        known = self._anchors.get(event.anchor)
-        if known is None:
+        anchored = self._anchors.get(event.anchor)
+        if anchored is None:
             inside = any(frame.anchor == event.anchor for frame in self._stack)
-            what = "stands inside what it names" if inside else "has no anchor above"
-            self._findings.fatal(Spot(line, column), f"alias *{event.anchor} {what}", 'quote it if it is text: "*..."')
-        node, count, height = known
+            fault = "stands inside what it names" if inside else "has no anchor above"
+            self._findings.fatal(Spot(line, column), f"alias *{event.anchor} {fault}", 'quote it if it is text: "*..."')
+        node, count, height = anchored
         self._aliased += count
         if self._aliased > MAX_ALIASED:
             self._findings.fatal(Spot(line, column), f"aliases stand for more than {MAX_ALIASED} nodes")

@@ -1,28 +1,26 @@
-"""One operator's entry in a topology file -> a draft: checked on its own, not yet against the graph."""
+"""One operator's entry in a topology file -> a draft: checked on its own, not yet against the graph.
+
+What an entry may hold stands in tables of shapes (`MARKS`, `INPUT`, `KINDS`): they read it, and the schema is made of
+them.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from formats.job import values as read
 from formats.job.errors import Findings
-from formats.job.model import Aggregate, Kind, Partition
+from formats.job.model import KEYED, Aggregate, Kind, Partition
 from formats.job.nodes import Mapping, Node, Scalar, Sequence, shown
+from formats.job.values import Record, Schema, Shape, one_of, shape
 
-KINDS = tuple(kind for kind in Kind if kind is not Kind.OPAQUE)
-MARKS = ("from", "parallelism", "max_parallelism", "deterministic", "ordered_output")
 ID = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-FILE_OPTIONS = ("type", "path", "deterministic")
-CONNECTORS = {
-    (Kind.SOURCE, "text"): FILE_OPTIONS,
-    (Kind.SOURCE, "jsonl"): (*FILE_OPTIONS, "schema"),
-    (Kind.SINK, "jsonl"): FILE_OPTIONS,
-}
-"""The options of connectors that this format knows; those of all others are kept as they are."""
+ID_SCHEMA: Schema = {"type": "string", "pattern": f"^{ID.pattern}$"}
+_IDS: Schema = {"propertyNames": {"pattern": ID_SCHEMA["pattern"]}}
 
 
 class Emit(StrEnum):
@@ -44,33 +42,49 @@ class Function(StrEnum):
 
 @dataclass(slots=True)
 class Input:
-    """One entry of `from`. The nodes say where its partition and key stand; broken: they do not hold."""
+    """One entry of `from`.
+
+    at: where the sender is named;
+    options: what stands with it;
+    broken: its partition or key does not hold.
+    """
 
     source: str
     at: Scalar
+    options: Mapping | None = None
     partition: Partition | None = None
-    partition_at: Node | None = None
     key: tuple[str, ...] | None = None
-    key_at: Node | None = None
     replayable: bool = False
     broken: bool = False
+
+    def place(self, option: str) -> Node:
+        """Where the value of an option stands, or the sender's name if it is left out."""
+        given = self.options.pairs.get(option) if self.options else None
+        return given[1] if given else self.at
 
 
 @dataclass(slots=True)
 class Draft:
-    """One operator as read. kind None: not known; key None: broken; parallelism None: broken, here or where the
-    default stands; inputs_broken: `from` has entries that could not be read; outputs_broken: so has a
-    `reduce`; entry: the operator's mapping."""
+    """One operator as read; what is not named here is as of `Operator`.
+
+    at: where its id stands;
+    entry: its mapping;
+    kind: None if it is not known;
+    parallelism, max_parallelism: None if broken, here or where the default stands;
+    inputs_broken: `from` has entries that could not be read;
+    key: None if broken;
+    outputs_broken: a `reduce` has outputs that could not be read.
+    """
 
     id: str
     at: Scalar
+    entry: Mapping | None = None
     kind: Kind | None = Kind.OPAQUE
     parallelism: int | None = 1
-    parallelism_at: Node | None = None
     max_parallelism: int | None = None
-    max_parallelism_at: Node | None = None
+    deterministic: bool = True
+    ordered_output: bool = False
     inputs: list[Input] = field(default_factory=list)
-    inputs_at: Scalar | None = None
     inputs_broken: bool = False
     function: str | None = None
     key: tuple[str, ...] | None = ()
@@ -78,9 +92,11 @@ class Draft:
     outputs_broken: bool = False
     emit: Emit | None = None
     connector: dict[str, Any] | None = None
-    deterministic: bool = True
-    ordered_output: bool = False
-    entry: Node | None = None
+
+    @property
+    def inputs_at(self) -> Scalar | None:
+        """Where `from` stands, if it does."""
+        return self.entry.pairs["from"][0] if self.entry and "from" in self.entry.pairs else None
 
     def place(self, keys: tuple[str, ...]) -> Node:
         """Where the value under these keys stands, as far down as they lead; an input by its operator's id."""
@@ -88,7 +104,7 @@ class Draft:
             named = [given.at for given in self.inputs if given.source in keys[1:]]
             return named[0] if named else self.inputs_at or self.at
         place: Node = self.at
-        node = self.entry
+        node: Node | None = self.entry
         for key in keys:
             if not isinstance(node, Mapping) or key not in node.pairs:
                 break
@@ -108,18 +124,23 @@ def read_operator(
     elif not ID.fullmatch(key.text):
         hint = "a letter, then letters, digits, '_', '.' or '-'"
         findings.add(key, f"{shown(key.text)} is no operator id", hint)
-    draft = Draft(key.text, key, parallelism=parallelism, max_parallelism=max_parallelism)
+    draft = Draft(key.text, key)
     where = f"operator {_clip(key.text)}"
     if not isinstance(node, Mapping):
         hint = "write {} for an opaque operator without inputs" if getattr(node, "value", "") is None else None
         findings.add(node, f"{where} must be a mapping, not {read.describe(node)}", hint)
         draft.kind, draft.inputs_broken = None, True
+        draft.parallelism, draft.max_parallelism = parallelism, max_parallelism
         return draft
     draft.entry = node
-    read.only(node, (*MARKS, *KINDS), where, findings)
-    for mark, (at, value) in node.pairs.items():
-        if mark in _MARKS:
-            _MARKS[mark](draft, at, value, where, findings)
+    read.only(node, ("from", *MARKS.fields, *KINDS), where, findings)
+    marks = MARKS.read(node, where, findings) or {}
+    draft.parallelism = marks.get("parallelism", parallelism)
+    draft.max_parallelism = marks.get("max_parallelism", max_parallelism)
+    draft.deterministic = marks.get("deterministic") is not False
+    draft.ordered_output = marks.get("ordered_output") is True
+    if "from" in node.pairs:
+        _read_inputs(draft, node.pairs["from"][1], where, findings)
     _read_kind(draft, node, where, findings)
     return draft
 
@@ -128,218 +149,260 @@ def _clip(id: str) -> str:
     return id if len(id) <= 60 and ID.fullmatch(id) else shown(id)
 
 
-def _parallelism(draft: Draft, at: Scalar, node: Node, where: str, findings: Findings) -> None:
-    draft.parallelism = read.positive(node, f"{where}: parallelism", findings)
-    draft.parallelism_at = node
+# -- marks and inputs -----------------------------------------------------------------------------------------
+
+MARKS = Record(
+    {
+        "parallelism": read.positive,
+        "max_parallelism": read.positive,
+        "deterministic": read.boolean,
+        "ordered_output": read.boolean,
+    },
+    more=True,
+    descriptions={
+        "deterministic": "false: the same input may give other output.",
+        "ordered_output": "A promise: the sequence on each output channel depends neither on how inputs interleave nor "
+        "on where batches or epochs end.",
+    },
+)
+INPUT = Record(
+    {"partition": one_of(Partition), "key": read.columns, "replayable": read.boolean},
+    descriptions={"replayable": "A log of what the sender sent since the last complete epoch is kept."},
+)
+FROM_SCHEMA: Schema = {
+    "anyOf": [
+        {"$ref": "#/$defs/id"},
+        {"type": "array", "minItems": 1, "uniqueItems": True, "items": {"$ref": "#/$defs/id"}},
+        {
+            "type": "object",
+            "minProperties": 1,
+            **_IDS,
+            "additionalProperties": {"anyOf": [{"$ref": "#/$defs/input"}, {"type": "null"}]},
+        },
+    ]
+}
 
 
-def _max_parallelism(draft: Draft, at: Scalar, node: Node, where: str, findings: Findings) -> None:
-    draft.max_parallelism = read.positive(node, f"{where}: max_parallelism", findings)
-    draft.max_parallelism_at = node
-
-
-def _deterministic(draft: Draft, at: Scalar, node: Node, where: str, findings: Findings) -> None:
-    draft.deterministic = read.boolean(node, f"{where}: deterministic", findings) is not False
-
-
-def _ordered_output(draft: Draft, at: Scalar, node: Node, where: str, findings: Findings) -> None:
-    draft.ordered_output = read.boolean(node, f"{where}: ordered_output", findings) is True
-
-
-def _from(draft: Draft, at: Scalar, node: Node, where: str, findings: Findings) -> None:
-    draft.inputs_at = at
-    if isinstance(node, Mapping):
-        for name, options in node.pairs.values():
-            _input(draft, name, options, where, findings)
-    elif isinstance(node, Sequence):
-        seen: set[str] = set()
-        for item in node.items:
-            if isinstance(item, Scalar) and item.text in seen:
-                findings.add(item, f"{where}: input {shown(item.text)} stands twice in from", "name it once")
-                continue
-            if isinstance(item, Scalar):
-                seen.add(item.text)
-            _input(draft, item, None, where, findings)
-    else:
-        _input(draft, node, None, where, findings)
+def _read_inputs(draft: Draft, node: Node, where: str, findings: Findings) -> None:
+    seen: set[str] = set()
+    for sender, options in _senders(node):
+        if isinstance(sender, Scalar) and sender.text in seen:  # in a list: a mapping has no key twice
+            findings.add(sender, f"{where}: input {shown(sender.text)} stands twice in from", "name it once")
+            continue
+        name = read.string.read(sender, f"{where}: an input", findings)
+        if name is None or not isinstance(sender, Scalar):
+            draft.inputs_broken = True
+        else:
+            draft.inputs.append(_input(name, sender, options, f"{where}: input {_clip(name)}", findings))
+        if isinstance(sender, Scalar):
+            seen.add(sender.text)
     if not draft.inputs and not draft.inputs_broken:
         findings.add(node, f"{where}: from names no operator", "leave from out for a source")
         draft.inputs_broken = True
 
 
-def _input(draft: Draft, at: Node, options: Node | None, where: str, findings: Findings) -> None:
-    source = read.string(at, f"{where}: an input", findings)
-    if source is None or not isinstance(at, Scalar):
-        draft.inputs_broken = True
-        return
-    entry = Input(source, at)
-    draft.inputs.append(entry)
+def _senders(node: Node) -> Iterator[tuple[Node, Node | None]]:
+    """What `from` names, and the options that stand with it: one id, a list of them, or a mapping."""
+    if isinstance(node, Mapping):
+        yield from node.pairs.values()
+    elif isinstance(node, Sequence):
+        yield from ((item, None) for item in node.items)
+    else:
+        yield node, None
+
+
+def _input(source: str, at: Scalar, options: Node | None, label: str, findings: Findings) -> Input:
     if options is None or (isinstance(options, Scalar) and options.value is None):
-        return
-    what = f"{where}: input {_clip(source)}"
-    node = read.mapping(options, what, findings)
-    if node is None:
-        entry.broken = True
-        return
-    read.only(node, ("partition", "key", "replayable"), what, findings)
-    for name, (_, value) in node.pairs.items():
-        if name == "partition":
-            entry.partition_at = value
-            entry.partition = read.member(value, f"{what}: partition", Partition, findings)
-            entry.broken |= entry.partition is None
-        elif name == "key":
-            entry.key_at = value
-            entry.key = read.columns(value, f"{what}: key", findings)
-            entry.broken |= entry.key is None
-        elif name == "replayable":
-            entry.replayable = read.boolean(value, f"{what}: replayable", findings) is True
+        return Input(source, at)
+    values = INPUT.read(options, label, findings)
+    if values is None or not isinstance(options, Mapping):
+        return Input(source, at, broken=True)
+    broken = any(values.get(name, "") is None for name in ("partition", "key"))
+    replayable = values.get("replayable") is True
+    return Input(source, at, options, values.get("partition"), values.get("key"), replayable, broken)
 
 
-def _read_kind(draft: Draft, node: Mapping, where: str, findings: Findings) -> None:
-    found = [kind for kind in node.pairs if kind in KINDS]
-    for extra in found[1:]:
-        message = f"{where}: both {found[0]} and {extra}; an operator does one thing"
-        findings.add(node.pairs[extra][0], message, "split it into two operators")
-    if found:
-        kind = draft.kind = Kind(found[0])
-        _KINDS[kind](draft, node.pairs[found[0]][1], f"{where}: {kind}", findings)
+# -- kinds: each shape reads the members of a draft that are its own -------------------------------------------
+
+Members = dict[str, Any]
 
 
-def _connector(draft: Draft, node: Node, what: str, findings: Findings) -> None:
-    options = read.mapping(node, what, findings)
-    if options is None:
-        return
-    if "type" not in options.pairs:
-        findings.add(options, f"{what} has no type", "text, jsonl or another connector's name")
-        return
-    kind = read.string(options.pairs["type"][1], f"{what}: type", findings)
-    assert draft.kind is not None
-    known = CONNECTORS.get((draft.kind, kind or ""))
-    if known:
-        read.only(options, known, f"{what} {kind}", findings)
-        if "path" not in options.pairs:
-            findings.add(options, f"{what} {kind} has no path")
-    for name, (_, value) in options.pairs.items():
-        if known and name == "path":
-            read.string(value, f"{what}: path", findings)
-        elif known and name == "deterministic":
-            read.boolean(value, f"{what}: deterministic", findings)
-        elif known and name == "schema":
-            _schema(value, f"{what}: schema", findings)
-    rest = Findings("") if known else findings  # what was checked by name needs no second finding
-    draft.connector = {n: read.plain(v, f"{what}: {_clip(n)}", rest) for n, (_, v) in options.pairs.items()}
+def _member(name: str, of: Shape[Any]) -> Shape[Members]:
+    """A kind that is given one value."""
+    return Shape(lambda node, label, findings: {name: of.read(node, label, findings)}, of.reference())
 
 
-def _schema(node: Node, what: str, findings: Findings) -> None:
-    columns = read.mapping(node, what, findings)
+_FILE: dict[str, Shape[Any]] = {"type": read.string, "path": read.string, "deterministic": read.boolean}
+
+
+_TYPES: Schema = {"type": "object", "minProperties": 1, "additionalProperties": read.string.reference()}
+
+
+@shape(None, description="Column to type.", **_TYPES)
+def _types(node: Node, label: str, findings: Findings) -> None:
+    columns = read.mapping(node, label, findings)
     if columns is None:
         return
     if not columns.pairs:
-        findings.add(node, f"{what} names no column", "leave it out to take the columns from the first file")
+        findings.add(node, f"{label} names no column", "leave it out to take the columns from the first file")
     for key, value in columns.pairs.values():
-        read.string(key, f"{what}: a column", findings)
-        read.string(value, f"{what}: the type of {shown(key.text)}", findings)
+        read.string.read(key, f"{label}: a column", findings)
+        read.string.read(value, f"{label}: the type of {shown(key.text)}", findings)
 
 
-def _function(draft: Draft, node: Node, what: str, findings: Findings) -> None:
-    draft.function = read.function(node, what, findings)
+CONNECTORS = {
+    Kind.SOURCE: {
+        "text": Record(_FILE, {"path": None}),
+        "jsonl": Record({**_FILE, "schema": _types}, {"path": None}),
+    },
+    Kind.SINK: {"jsonl": Record(_FILE, {"path": None})},
+}
+"""The options of connectors that this format knows; those of all others are kept as they are."""
 
 
-def _process(draft: Draft, node: Node, what: str, findings: Findings) -> None:
-    if isinstance(node, Mapping) or draft.kind is Kind.JOIN:
-        _keyed_function(draft, node, what, findings)
-    else:
-        _function(draft, node, what, findings)
+def _connector(kind: Kind) -> Shape[Members]:
+    types = CONNECTORS[kind]
+    any_type = Record({"type": read.string}, {"type": "text, jsonl or another connector's name"}, more=True)
+
+    def read_connector(node: Node, label: str, findings: Findings) -> Members | None:
+        values = any_type.read(node, label, findings)
+        if values is None or not isinstance(node, Mapping) or "type" not in node.pairs:
+            return None
+        options = types.get(values["type"])
+        if options:
+            options.read(node, label, findings, title=f"{label} {values['type']}")
+        unread = Findings("") if options else findings  # what was checked by name needs no second finding
+        rows = node.pairs.items()
+        return {"connector": {name: read.plain(v, f"{label}: {_clip(name)}", unread) for name, (_, v) in rows}}
+
+    of_types = [{"if": {"properties": {"type": {"const": type}}}, "then": r.schema} for type, r in types.items()]
+    return Shape(read_connector, any_type.schema | {"allOf": of_types}, kind.value)
 
 
-def _keyed_function(draft: Draft, node: Node, what: str, findings: Findings) -> None:
-    options = read.mapping(node, what, findings)
-    if options is None:
-        draft.key = None
-        return
-    read.only(options, ("key", "function"), what, findings)
-    if "function" in options.pairs:
-        draft.function = read.function(options.pairs["function"][1], f"{what}: function", findings)
-    else:
-        findings.add(options, f"{what} has no function")
-    if "key" in options.pairs:
-        draft.key = read.columns(options.pairs["key"][1], f"{what}: key", findings)
-    elif draft.kind is Kind.JOIN:
-        findings.add(options, f"{what} has no key", "key: [column, ...]")
-        draft.key = None
+_KEYED_FUNCTION = Record({"key": read.columns, "function": read.function}, {"function": None})
+_JOIN = Record(_KEYED_FUNCTION.fields, {"function": None, "key": "key: [column, ...]"})
 
 
-def _distinct(draft: Draft, node: Node, what: str, findings: Findings) -> None:
-    draft.key = read.columns(node, what, findings)
+@shape(None, anyOf=[read.function.reference(), _KEYED_FUNCTION.schema])
+def _process(node: Node, label: str, findings: Findings) -> Members | None:
+    if isinstance(node, Mapping):
+        return _KEYED_FUNCTION.read(node, label, findings)
+    return {"function": read.function.read(node, label, findings)}
 
 
-def _union(draft: Draft, node: Node, what: str, findings: Findings) -> None:
+@shape(None, anyOf=[{"type": "object", "maxProperties": 0}, {"type": "null"}, {"const": True}])
+def _union(node: Node, label: str, findings: Findings) -> Members:
     empty = isinstance(node, Scalar) and (node.value is None or node.value is True)
     if not empty and not (isinstance(node, Mapping) and not node.pairs):
-        findings.add(node, f"{what} takes no options, not {read.describe(node)}", "write {}; its inputs stand in from")
+        findings.add(node, f"{label} takes no options, not {read.describe(node)}", "write {}; its inputs stand in from")
+    return {}
 
 
-def _reduce(draft: Draft, node: Node, what: str, findings: Findings) -> None:
-    draft.emit = Emit.EPOCH
-    draft.key = None
-    options = read.mapping(node, what, findings)
-    if options is None:
-        return
-    outputs = []
-    for name, (at, value) in options.pairs.items():
-        if name == "key":
-            draft.key = read.columns(value, f"{what}: key", findings)
-        elif name == "emit":
-            draft.emit = read.member(value, f"{what}: emit", Emit, findings) or Emit.EPOCH
-        elif read.string(at, f"{what}: an output", findings) is not None:
-            outputs.append(_aggregate(at, value, f"{what}: output {_clip(name)}", findings))
-    if "key" not in options.pairs:
-        findings.add(options, f"{what} has no key", "key: [column, ...]")
-    if not any(name not in ("key", "emit") for name in options.pairs):
-        findings.add(options, f"{what} has no output", 'for example n: {count: "*"}')
-    draft.aggregates = tuple(output for output in outputs if output is not None)
-    draft.outputs_broken = None in outputs
-    for output in draft.aggregates:
-        if output.name in (draft.key or ()):
-            at = options.pairs[output.name][0]
-            findings.add(at, f"{what}: output {_clip(output.name)} has the name of a key column", "rename the output")
+_REDUCE = Record({"key": read.columns, "emit": one_of(Emit)}, {"key": "key: [column, ...]"}, more=True)
+_OUTPUT_SCHEMA: Schema = {
+    "type": "object",
+    "minProperties": 1,
+    "maxProperties": 1,
+    "additionalProperties": False,
+    "properties": {f.value: {"const": "*"} if f is Function.COUNT else read.string.reference() for f in Function},
+}
 
 
-def _aggregate(at: Scalar, node: Node, what: str, findings: Findings) -> Aggregate | None:
-    options = read.mapping(node, what, findings)
+@shape("reduce", **_REDUCE.schema, minProperties=2, additionalProperties=_OUTPUT_SCHEMA)
+def _reduce(node: Node, label: str, findings: Findings) -> Members | None:
+    values = _REDUCE.read(node, label, findings)
+    if values is None or not isinstance(node, Mapping):
+        return {"key": None, "emit": Emit.EPOCH}
+    named = {name: pair for name, pair in node.pairs.items() if name not in _REDUCE.fields}
+    if not named:
+        findings.add(node, f"{label} has no output", 'for example n: {count: "*"}')
+    outputs = [
+        _output(at, value, f"{label}: output {_clip(name)}", findings)
+        for name, (at, value) in named.items()
+        if read.string.read(at, f"{label}: an output", findings) is not None
+    ]
+    aggregates = tuple(output for output in outputs if output is not None)
+    for output in aggregates:
+        if output.name in (values["key"] or ()):
+            message = f"{label}: output {_clip(output.name)} has the name of a key column"
+            findings.add(named[output.name][0], message, "rename the output")
+    emit = values.get("emit") or Emit.EPOCH
+    return {"key": values["key"], "emit": emit, "aggregates": aggregates, "outputs_broken": None in outputs}
+
+
+def _output(at: Scalar, node: Node, label: str, findings: Findings) -> Aggregate | None:
+    options = read.mapping(node, label, findings)
     if options is None:
         return None
     if len(options.pairs) != 1:
-        message = f"{what} must have one of {', '.join(Function)}, not {len(options.pairs)} entries"
+        message = f"{label} must have one of {', '.join(Function)}, not {len(options.pairs)} entries"
         findings.add(options, message, f'for example {at.text}: {{count: "*"}}')
         return None
     ((key, value),) = options.pairs.values()
-    name = read.member(key, f"{what}: its function", Function, findings)
-    column = read.string(value, f"{what}: its column", findings)
-    if name is None or column is None:
+    function = one_of(Function).read(key, f"{label}: its function", findings)
+    column = read.string.read(value, f"{label}: its column", findings)
+    if function is None or column is None:
         return None
-    if name is Function.COUNT and column != "*":
-        findings.add(value, f'{what}: count takes "*", not {shown(column)}', "it counts rows")
+    if function is Function.COUNT and column != "*":
+        findings.add(value, f'{label}: count takes "*", not {shown(column)}', "it counts rows")
         return None
-    return Aggregate(at.text, name.value, column)
+    return Aggregate(at.text, function.value, column)
 
 
-_MARKS: dict[str, Callable[[Draft, Scalar, Node, str, Findings], None]] = {
-    "from": _from,
-    "parallelism": _parallelism,
-    "max_parallelism": _max_parallelism,
-    "deterministic": _deterministic,
-    "ordered_output": _ordered_output,
-}
-_KINDS: dict[Kind, Callable[[Draft, Node, str, Findings], None]] = {
-    Kind.SOURCE: _connector,
-    Kind.SINK: _connector,
-    Kind.MAP: _function,
-    Kind.FILTER: _function,
-    Kind.FLAT_MAP: _function,
-    Kind.PROCESS: _process,
-    Kind.JOIN: _keyed_function,
-    Kind.DISTINCT: _distinct,
-    Kind.UNION: _union,
+KINDS: dict[Kind, Shape[Members]] = {
+    Kind.SOURCE: _connector(Kind.SOURCE),
+    Kind.MAP: _member("function", read.function),
+    Kind.FILTER: _member("function", read.function),
+    Kind.FLAT_MAP: _member("function", read.function),
     Kind.REDUCE: _reduce,
+    Kind.DISTINCT: _member("key", read.columns),
+    Kind.PROCESS: _process,
+    Kind.JOIN: Shape(_JOIN.read, _JOIN.schema),
+    Kind.UNION: _union,
+    Kind.SINK: _connector(Kind.SINK),
+}
+
+
+def _read_kind(draft: Draft, node: Mapping, where: str, findings: Findings) -> None:
+    given = [key for key in node.pairs if key in KINDS]
+    for extra in given[1:]:
+        message = f"{where}: both {given[0]} and {extra}; an operator does one thing"
+        findings.add(node.pairs[extra][0], message, "split it into two operators")
+    if given:
+        kind = draft.kind = Kind(given[0])
+        members = KINDS[kind].read(node.pairs[kind][1], f"{where}: {kind}", findings)
+        if members is None and kind in KEYED:
+            draft.key = None
+        for name, value in (members or {}).items():
+            setattr(draft, name, value)
+
+
+# -- the schema of an entry ------------------------------------------------------------------------------------
+
+
+def _operator_schema() -> Schema:
+    given = [{"required": [kind.value]} for kind in KINDS]
+    kinds = {kind.value: s.reference() for kind, s in KINDS.items()}
+    return {
+        "description": "At most one of the ten kinds; an operator with none is opaque.",
+        **MARKS.schema,
+        "properties": {"from": {"$ref": "#/$defs/from"}, **MARKS.schema["properties"], **kinds},
+        "additionalProperties": False,
+        "oneOf": [*given, {"not": {"anyOf": given}}],
+    }
+
+
+OPERATORS_SCHEMA: Schema = {
+    "type": "object",
+    "minProperties": 1,
+    **_IDS,
+    "additionalProperties": {"$ref": "#/$defs/operator"},
+}
+_NAMED: tuple[Shape[Any], ...] = (read.string, read.positive, read.columns, read.function, *KINDS.values())
+DEFINITIONS: Schema = {
+    "id": ID_SCHEMA,
+    "operator": _operator_schema(),
+    "from": FROM_SCHEMA,
+    "input": INPUT.schema,
+    **{shape.name: shape.schema for shape in _NAMED if shape.name},
 }

@@ -47,7 +47,7 @@ def _partition(source: Draft, target: Draft, entry: Input, findings: Findings) -
         return default, ()
     keyed = target.kind in KEYED and bool(target.key)
     partition = entry.partition or (Partition.HASH if keyed else default)
-    at = entry.partition_at or entry.at
+    at = entry.place("partition")
     if keyed and partition is not Partition.HASH:
         message = f"{where}: a {target.kind} keyed by {_columns(target.key)} needs hash, not {partition}"
         findings.add(at, message, f"leave partition out: it is hash on {_columns(target.key)} by itself")
@@ -58,10 +58,10 @@ def _partition(source: Draft, target: Draft, entry: Input, findings: Findings) -
         return partition, target.key
     elif partition is Partition.HASH and keyed and entry.key != target.key:
         message = f"{where}: hash on {_columns(entry.key or ())}, but {target.id} is keyed by {_columns(target.key)}"
-        findings.add(entry.key_at or at, message, "name the same columns in the same order")
+        findings.add(entry.place("key"), message, "name the same columns in the same order")
     elif partition is not Partition.HASH and entry.key is not None:
         message = f"{where}: key columns are for hash, and its partition is {partition}"
-        findings.add(entry.key_at or at, message, "add partition: hash, or remove key")
+        findings.add(entry.place("key"), message, "add partition: hash, or remove key")
     elif partition is Partition.FORWARD and not alike and not unknown:
         message = f"{where}: forward from parallelism {source.parallelism} to {target.parallelism}"
         findings.add(at, message, "use rebalance, or give both the same parallelism")

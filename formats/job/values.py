@@ -1,13 +1,17 @@
-"""One node -> one checked value. Each reader adds a finding and returns None where the node does not hold.
+"""What a value of a topology file may be: a shape reads one node, and says the same as a JSON Schema.
 
-YAML 1.1 reads bare `no`, `on`, `010` and `1:30` as something other than text; findings say as what.
+A reader adds a finding and returns None where the node does not hold: all findings of a file are said at once, each
+with its place, where msgspec would stop at the first and know no line. YAML 1.1 reads bare `no`, `on`, `010` and `1:30`
+as something other than text; findings say as what.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from formats.job.errors import Findings
 from formats.job.nodes import Mapping, Node, Scalar, Sequence, shown
@@ -16,7 +20,82 @@ MAX_INT = 2**31 - 1
 MAX_NUMBER = 2**63 - 1
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _TRAP = re.compile(r"[-+]?(0[0-9_]+|.*:.*)")
+_Value = TypeVar("_Value")
 _Member = TypeVar("_Member", bound=StrEnum)
+
+Schema = dict[str, Any]
+Reader = Callable[[Node, str, Findings], _Value | None]
+"""From a node, and the label that messages give it, to its value; None, and a finding, where it does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape(Generic[_Value]):
+    """One kind of value.
+
+    read: the value of a node;
+    schema: what it accepts, as a JSON Schema;
+    name: under which the schema stands among the definitions of the file's; None: at each place of its own.
+    """
+
+    read: Reader[_Value]
+    schema: Schema
+    name: str | None = None
+
+    def reference(self, description: str | None = None) -> Schema:
+        """The schema as it stands where the shape is used; description: of this use."""
+        own = {"$ref": f"#/$defs/{self.name}"} if self.name else self.schema
+        return own | ({"description": description} if description else {})
+
+
+def shape(name: str | None, **schema: Any) -> Callable[[Reader[_Value]], Shape[_Value]]:
+    """Makes a shape of the function that reads it."""
+    return lambda read: Shape(read, schema, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A mapping whose keys are known.
+
+    fields: shape by key;
+    required: the keys that must be there, each with a hint for when it is not;
+    more: it may have others, which are not read here;
+    descriptions: of fields, for the schema.
+    """
+
+    fields: dict[str, Shape[Any]]
+    required: dict[str, str | None] = field(default_factory=dict)
+    more: bool = False
+    descriptions: dict[str, str] = field(default_factory=dict)
+
+    def read(self, node: Node, label: str, findings: Findings, title: str | None = None) -> dict[str, Any] | None:
+        """Values by key, of the keys that are there; None for a value that does not hold or has to be there and is not.
+
+        title: what messages call the record as a whole, where that is not `label`.
+        """
+        options = mapping(node, label, findings)
+        if options is None:
+            return None
+        if not self.more:
+            only(options, tuple(self.fields), title or label, findings)
+        values: dict[str, Any] = {}
+        for key, hint in self.required.items():
+            if key not in options.pairs:
+                findings.add(options, f"{title or label} has no {key}", hint)
+                values[key] = None
+        for key, (_, value) in options.pairs.items():
+            if key in self.fields:
+                values[key] = self.fields[key].read(value, f"{label}: {key}", findings)
+        return values
+
+    @property
+    def schema(self) -> Schema:
+        """As a JSON Schema."""
+        return {
+            "type": "object",
+            **({"required": list(self.required)} if self.required else {}),
+            "properties": {key: s.reference(self.descriptions.get(key)) for key, s in self.fields.items()},
+            **({} if self.more else {"additionalProperties": False}),
+        }
 
 
 def describe(node: Node) -> str:
@@ -31,93 +110,107 @@ def describe(node: Node) -> str:
     if value is None:
         return "nothing" if not node.text else f"null (written {shown(node.text)})"
     kind = "the boolean" if isinstance(value, bool) else "the number"
-    said = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"{kind} {shown(said)[1:-1]}" + ("" if node.text == said else f" (YAML reads {shown(node.text)} so)")
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"{kind} {shown(text)[1:-1]}" + ("" if node.text == text else f" (YAML reads {shown(node.text)} so)")
 
 
-def string(node: Node, what: str, findings: Findings) -> str | None:
+@shape("name", type="string", minLength=1)
+def string(node: Node, label: str, findings: Findings) -> str | None:
     """Non-empty printable text."""
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
         hint = f'quote it: "{node.text}"' if isinstance(node, Scalar) and node.text else None
-        findings.add(node, f"{what} must be a string, not {describe(node)}", hint)
+        findings.add(node, f"{label} must be a string, not {describe(node)}", hint)
     elif not node.value:
-        findings.add(node, f"{what} is empty")
+        findings.add(node, f"{label} is empty")
     elif not node.value.isprintable():
-        findings.add(node, f"{what} has characters that cannot be shown: {shown(node.value)}")
+        findings.add(node, f"{label} has characters that cannot be shown: {shown(node.value)}")
     else:
         return node.value
     return None
 
 
-def integer(node: Node, what: str, findings: Findings) -> int | None:
+def integer(node: Node, label: str, findings: Findings) -> int | None:
     """A whole number written in plain decimal digits, at most MAX_INT either way."""
     value = node.value if isinstance(node, Scalar) else None
     if not isinstance(node, Scalar) or isinstance(value, bool) or not isinstance(value, int):
         hint = None
         if isinstance(value, str) and _DECIMAL.fullmatch(value):
             hint = "write it without quotes"
-        findings.add(node, f"{what} must be a whole number, not {describe(node)}", hint)
+        findings.add(node, f"{label} must be a whole number, not {describe(node)}", hint)
     elif not _DECIMAL.fullmatch(node.text):
-        findings.add(node, f"{what} must be written in plain digits: YAML reads {shown(node.text)} as {value}")
+        findings.add(node, f"{label} must be written in plain digits: YAML reads {shown(node.text)} as {value}")
     elif abs(value) > MAX_INT:
-        findings.add(node, f"{what} must be at most {MAX_INT}, not {shown(node.text)[1:-1]}")
+        findings.add(node, f"{label} must be at most {MAX_INT}, not {shown(node.text)[1:-1]}")
     else:
         return value
     return None
 
 
-def positive(node: Node, what: str, findings: Findings) -> int | None:
+@shape("positive", type="integer", minimum=1, maximum=MAX_INT)
+def positive(node: Node, label: str, findings: Findings) -> int | None:
     """A whole number from 1 on."""
-    value = integer(node, what, findings)
+    value = integer(node, label, findings)
     if value is not None and value < 1:
-        findings.add(node, f"{what} must be at least 1, not {value}")
+        findings.add(node, f"{label} must be at least 1, not {value}")
         return None
     return value
 
 
-def boolean(node: Node, what: str, findings: Findings) -> bool | None:
+@shape(None, type="boolean")
+def boolean(node: Node, label: str, findings: Findings) -> bool | None:
     """true or false, however YAML lets one write them."""
     if isinstance(node, Scalar) and isinstance(node.value, bool):
         return node.value
-    findings.add(node, f"{what} must be true or false, not {describe(node)}")
+    findings.add(node, f"{label} must be true or false, not {describe(node)}")
     return None
 
 
-def member(node: Node, what: str, among: type[_Member], findings: Findings) -> _Member | None:
+def one_of(words: type[_Member]) -> Shape[_Member]:
     """One of the words of an enumeration."""
-    word = string(node, what, findings)
-    if word is None:
-        return None
-    try:
-        return among(word)
-    except ValueError:
-        hint = findings.near(word, among)
-        findings.add(node, f"{what} must be one of {', '.join(among)}, not {shown(word)}", hint)
-        return None
+
+    def read(node: Node, label: str, findings: Findings) -> _Member | None:
+        word = string.read(node, label, findings)
+        if word is None:
+            return None
+        try:
+            return words(word)
+        except ValueError:
+            hint = findings.near(word, words)
+            findings.add(node, f"{label} must be one of {', '.join(words)}, not {shown(word)}", hint)
+            return None
+
+    return Shape(read, {"enum": [word.value for word in words]})
 
 
-def columns(node: Node, what: str, findings: Findings) -> tuple[str, ...] | None:
+@shape("columns", type="array", minItems=1, uniqueItems=True, items=string.reference())
+def columns(node: Node, label: str, findings: Findings) -> tuple[str, ...] | None:
     """A list of at least one column name, none of them twice."""
     if not isinstance(node, Sequence):
         hint = f"write [{node.text}]" if isinstance(node, Scalar) and isinstance(node.value, str) else None
-        findings.add(node, f"{what} must be a list of columns, not {describe(node)}", hint)
+        findings.add(node, f"{label} must be a list of columns, not {describe(node)}", hint)
         return None
     if not node.items:
-        findings.add(node, f"{what} names no column")
+        findings.add(node, f"{label} names no column")
         return None
     seen: dict[str, None] = {}
     for item in node.items:
-        name = string(item, f"{what}: a column", findings)
+        name = string.read(item, f"{label}: a column", findings)
         if name is not None and name in seen:
-            findings.add(item, f"{what}: column {shown(name)} stands twice")
+            findings.add(item, f"{label}: column {shown(name)} stands twice")
         elif name is not None:
             seen[name] = None
     return tuple(seen) if len(seen) == len(node.items) else None
 
 
-def function(node: Node, what: str, findings: Findings) -> str | None:
+@shape(
+    "function",
+    description="module:function beside the file, or a built-in's name.",
+    type="string",
+    pattern=r"^([^\s:.]+(\.[^\s:.]+)*:)?[^\s:.]+$",  # wider than the reader: no pattern says what an identifier is
+)
+def function(node: Node, label: str, findings: Findings) -> str | None:
     """`module:function`, or the bare name of a built-in; nothing is imported."""
-    text = string(node, what, findings)
+    text = string.read(node, label, findings)
     if text is None:
         return None
     module, colon, name = text.rpartition(":")
@@ -125,36 +218,36 @@ def function(node: Node, what: str, findings: Findings) -> str | None:
         return text
     file = "/" in text or ".py" in text
     hint = "the module stands beside the topology file; write its name without .py" if file else None
-    findings.add(node, f"{what} must be module:function or the name of a built-in, not {shown(text)}", hint)
+    findings.add(node, f"{label} must be module:function or the name of a built-in, not {shown(text)}", hint)
     return None
 
 
-def mapping(node: Node, what: str, findings: Findings) -> Mapping | None:
+def mapping(node: Node, label: str, findings: Findings) -> Mapping | None:
     """A mapping, whatever its keys."""
     if isinstance(node, Mapping):
         return node
-    findings.add(node, f"{what} must be a mapping, not {describe(node)}")
+    findings.add(node, f"{label} must be a mapping, not {describe(node)}")
     return None
 
 
-def only(node: Mapping, known: tuple[str, ...], what: str, findings: Findings) -> None:
-    """A finding for each key of `node` that is not among `known`."""
+def only(node: Mapping, keys: tuple[str, ...], label: str, findings: Findings) -> None:
+    """A finding for each key of `node` that is not among `keys`."""
     for text, (key, _) in node.pairs.items():
-        if text not in known:
-            hint = findings.near(text, known) or f"known: {', '.join(known)}"
-            findings.add(key, f"{what}: unknown key {shown(text)}", hint)
+        if text not in keys:
+            hint = findings.near(text, keys) or f"known: {', '.join(keys)}"
+            findings.add(key, f"{label}: unknown key {shown(text)}", hint)
 
 
-def plain(node: Node, what: str, findings: Findings) -> Any:
+def plain(node: Node, label: str, findings: Findings) -> Any:
     """The value as JSON has it, for options that only a connector understands."""
     if isinstance(node, Mapping):
-        return {text: plain(value, what, findings) for text, (_, value) in node.pairs.items()}
+        return {text: plain(value, label, findings) for text, (_, value) in node.pairs.items()}
     if isinstance(node, Sequence):
-        return [plain(item, what, findings) for item in node.items]
+        return [plain(item, label, findings) for item in node.items]
     if isinstance(node.value, int | float) and not isinstance(node.value, bool):
         if _TRAP.fullmatch(node.text):
             hint = "quote it, or write plain digits"
-            findings.add(node, f"{what}: YAML reads {shown(node.text)} as {node.value}", hint)
+            findings.add(node, f"{label}: YAML reads {shown(node.text)} as {node.value}", hint)
         elif abs(node.value) > MAX_NUMBER:
-            findings.add(node, f"{what}: a number beyond {MAX_NUMBER}", "quote it")
+            findings.add(node, f"{label}: a number beyond {MAX_NUMBER}", "quote it")
     return node.value

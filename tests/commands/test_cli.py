@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -92,6 +93,37 @@ def test_the_help_of_a_command_begins_with_its_summary_and_ends_in_exit_status(
     assert all(f"\n  {code}" in last for code in load(name).exit_status)  # type: ignore[attr-defined]
     assert shown.index("EXAMPLES:") < shown.index("EXIT STATUS:")
     assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_and_the_name_of_a_command_print_what_its_help_option_does(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main([name, "--help"]) == 0
+    shown = capsys.readouterr()
+    assert main.main(["help", name]) == 0
+    assert capsys.readouterr() == shown
+
+
+@pytest.mark.parametrize("arguments", [["help"], ["-q", "help"]])
+def test_help_alone_prints_the_overview(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["--help"]) == 0
+    shown = capsys.readouterr()
+    assert main.main(arguments) == 0
+    assert capsys.readouterr() == shown
+
+
+@pytest.mark.parametrize("name", ["bogus", "topologi", "help run"])
+def test_help_refuses_an_unknown_command_as_abs_does(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main.main([name])
+    message = capsys.readouterr()
+    assert main.main(["help", name]) == code == exits.USAGE
+    assert capsys.readouterr() == message
+
+
+def test_the_package_runs_as_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "abscli", "--version"], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"abs {__version__}\n", "")
 
 
 def test_the_overview_lists_the_options_that_there_are() -> None:
@@ -439,10 +471,10 @@ def test_a_duration_is_seconds(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "s", "1x", "1 s", "-1s", "1s2", "1,5s", "inf", "nan", "1e3", "٣s"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="duration"):
+    with pytest.raises(typer.BadParameter, match="duration"):
         duration(text)
 
 
 def test_an_interval_is_above_zero() -> None:
-    with pytest.raises(ValueError, match="above zero"):
+    with pytest.raises(typer.BadParameter, match="above zero"):
         positive_duration("0ms")

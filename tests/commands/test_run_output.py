@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from abscli.cli import output, results
+from abscli.cli import output
 from abscli.cli.main import main
 from abscli.cli.running import Display
+from abscli.cli.stdout import stdout
 from abscli.engine.channels.wire import Lag, Lagging
 from abscli.engine.errors import EngineStopped
 from abscli.engine.job import _Signals, run_job
@@ -121,7 +122,7 @@ def test_a_caller_s_own_stdout_is_given_back(tmp_path: Path, capfd: pytest.Captu
     os.write(1, b"mine too\n")
     sys.stdout.flush()
     assert sys.stdout is before
-    assert results.stdout() is before
+    assert stdout() is before
     assert len(os.listdir("/proc/self/fd")) == len(copies)
     said = capfd.readouterr()
     assert said.out.splitlines()[0].startswith("loud: finished")

@@ -16,8 +16,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from formats.errors import FormatError, UnsupportedVersion
+from formats.job.errors import Findings
 from formats.job.file import MAX_BYTES, TopologyErrors, parse_topology, parse_topology_bytes
 from formats.job.model import Aggregate, Edge, Kind, Partition, Topology, canonical
+from formats.job.nodes import read_nodes
+from formats.job.operators import KINDS
 
 DATA = Path(__file__).parents[1] / "data" / "topologies"
 GOOD = sorted((DATA / "good").iterdir())
@@ -70,6 +73,59 @@ def test_the_schema_refuses_bad_files_too_unless_they_are_bad_as_graphs(path: Pa
     except (yaml.YAMLError, UnicodeDecodeError, TypeError):
         return
     assert VALIDATOR.is_valid(value) == (path.name in BEYOND_THE_SCHEMA)
+
+
+KIND_EXAMPLES: dict[Kind, list[Any]] = {
+    Kind.SOURCE: [{"type": "text", "path": "p", "deterministic": False}, {"type": "queue", "more": [1, {"b": None}]},
+                  {"type": "jsonl", "path": "p", "schema": {"a": "int"}}],
+    Kind.SINK: [{"type": "jsonl", "path": "p", "deterministic": True}, {"type": "text", "anything": 1}],
+    Kind.MAP: ["f", "m.n:f"],
+    Kind.FILTER: ["f"],
+    Kind.FLAT_MAP: ["f"],
+    Kind.REDUCE: [{"key": ["a"], "emit": "batch", "n": {"count": "*"}, "m": {"sum": "b"}}],
+    Kind.DISTINCT: [["a", "b"]],
+    Kind.PROCESS: ["f", {"function": "f"}, {"key": ["a"], "function": "m:f"}],
+    Kind.JOIN: [{"key": ["a", "b"], "function": "f"}],
+    Kind.UNION: [{}, None, True],
+}  # fmt: skip
+VALUES = st.sampled_from(
+    [None, True, False, 0, -1, 3, 2.5, "", "a", "a b", "a:b:c", "text", "jsonl", "epoch", [], ["a"], ["a", "a"], [1],
+     {}, {"a": 1}, {"count": "*"}, {"count": "a"}, {"sum": "a"}, {"sum": "a", "max": "b"}, {"function": "f"}]
+)  # fmt: skip
+NAMES = st.sampled_from(["key", "emit", "function", "type", "path", "schema", "deterministic", "n", "other"])
+
+
+def damaged(value: Any) -> st.SearchStrategy[Any]:
+    """What stands at one place of a value, is another, has another name, or is not there; or there is more."""
+    choices: list[st.SearchStrategy[Any]] = [VALUES]
+    if isinstance(value, dict):
+        choices += [st.builds(lambda name, new: {**value, name: new}, NAMES, VALUES)]
+        for key, inner in value.items():
+            rest = {name: other for name, other in value.items() if name != key}
+            choices += [st.just(rest), st.builds(lambda new, key=key: {**value, key: new}, damaged(inner))]
+            choices += [st.builds(lambda name, rest=rest, inner=inner: {**rest, name: inner}, NAMES)]
+    if isinstance(value, list):
+        choices += [st.just([*value, *value]), st.builds(lambda new: [*value, new], VALUES)]
+    return st.one_of(choices)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_what_a_kind_reads_without_findings_is_what_its_schema_accepts(kind: Kind, data: st.DataObject) -> None:
+    example = data.draw(st.sampled_from(KIND_EXAMPLES[kind]))
+    value = data.draw(st.just(example) | damaged(example))
+    findings = Findings("t.json")
+    node = read_nodes(json.dumps(value).encode(), findings)
+    assert node is not None
+    KINDS[kind].read(node, kind, findings)
+    try:
+        findings.raise_any()
+        holds = True
+    except TopologyErrors:
+        holds = False
+    schema = {**KINDS[kind].reference(), "$defs": SCHEMA["$defs"]}
+    assert jsonschema.Draft202012Validator(schema).is_valid(value) == holds
 
 
 def load(path: Path) -> Any:

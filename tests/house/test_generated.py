@@ -132,6 +132,7 @@ def test_bash_completes_choices(folder: Path) -> None:
     assert bash_completes("abs inspect --output=js", folder) == ["json"]
     assert bash_completes("abs inspect --output=", folder) == ["table", "json", "ndjson"]
     assert bash_completes("abs completion ", folder) == ["bash", "zsh", "fish"]
+    assert bash_completes("abs help va", folder) == ["validate"]
 
 
 def test_bash_completes_files_and_directories(folder: Path) -> None:

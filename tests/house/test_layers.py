@@ -71,6 +71,19 @@ def test_a_module_imports_only_layers_below_its_own(name: str) -> None:
             assert LAYERS.index(other) <= LAYERS.index(own), f"{name} imports {dotted}"
 
 
+FALLS_BACK = "formats/query/arrow.py"
+"""Takes from a private module what is slow to import otherwise, and imports it otherwise where that is gone."""
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != FALLS_BACK])
+def test_no_module_uses_what_is_private_to_a_package_of_others(name: str) -> None:
+    """What begins with an underscore may be gone with the next version."""
+    for dotted in imports(ROOT / name):
+        package, *rest = dotted.split(".")
+        if package not in ("abscli", "formats", "__future__"):
+            assert not any(part.startswith("_") for part in rest), f"{name} imports {dotted}"
+
+
 def test_every_package_has_a_place_among_the_layers() -> None:
     packages = {path.parent.name for path in (ROOT / "abscli").glob("*/__init__.py")}
     assert packages <= set(LAYERS)
@@ -122,6 +135,11 @@ def loaded(*arguments: str) -> set[str]:
 def test_help_loads_no_heavy_package(arguments: tuple[str, ...]) -> None:
     heavy = {"pyspark", "py4j", "pyarrow", "rich", "yaml", "numpy", "msgspec", "pydantic", "pandas"}
     assert not heavy & loaded(*arguments)
+
+
+def test_a_command_that_reads_a_store_does_without_pydantic() -> None:
+    store = str(ROOT / "tests" / "data" / "golden-store-2")
+    assert "pydantic" not in loaded("inspect", store, "--quiet", "-o", "json")
 
 
 def test_the_help_of_abs_does_not_even_load_typer() -> None:

@@ -1,4 +1,4 @@
-"""What leads out of a damaged store: one place that knows, from the file that an error names, what to type next.
+"""Hints for a damaged store: from the file that an error names to the commands that lead out.
 
 A hint is something to copy: whole commands in backticks, with the store and the job that were given. Where an error is
 raised nobody knows how the command was called; here it is known.
@@ -15,16 +15,21 @@ from typing import NamedTuple
 
 
 class InStore(NamedTuple):
-    """A place in a store that abs wrote. root: of the store, as the error has it; path: relative to it."""
+    """A place in a store that abs wrote.
+
+    root: of the store, as the error has it;
+    path: relative to it.
+    """
 
     root: str
     path: str
 
 
-def way_out(error: BaseException, path: str | None, words: Sequence[str]) -> str | None:
+def store_hint(error: BaseException, path: str | None, words: Sequence[str]) -> str | None:
     """The hint for something that is damaged or lost in a native store; None where the error's own hint is better.
 
-    path: what the error is about; words: of the command line.
+    path: what the error is about;
+    words: of the command line.
     """
     from formats.errors import Damaged, FormatError, NotFound, OtherJob
 

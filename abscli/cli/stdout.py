@@ -12,16 +12,20 @@ import sys
 from typing import NamedTuple, TextIO
 
 
-class _Kept(NamedTuple):
-    """What stdout was. stream: for results; descriptor: a copy of 1, None where that was closed; replaced: the object
-    that `sys.stdout` was if it is another one meanwhile."""
+class _Original(NamedTuple):
+    """What stdout was.
+
+    stream: for results;
+    descriptor: a copy of 1, None where that was closed;
+    replaced: the object that `sys.stdout` was, if it is another one meanwhile.
+    """
 
     stream: TextIO
     descriptor: int | None
     replaced: TextIO | None
 
 
-_kept: _Kept | None = None
+_original: _Original | None = None
 
 
 def open_standard_streams() -> None:
@@ -38,13 +42,13 @@ def open_standard_streams() -> None:
 
 def stdout() -> TextIO:
     """Where results go."""
-    return sys.stdout if _kept is None else _kept.stream
+    return sys.stdout if _original is None else _original.stream
 
 
 def keep_stdout() -> None:
     """From now on only what is written to `stdout()` reaches the process's stdout."""
-    global _kept
-    if _kept is not None or sys.stdout is None:
+    global _original
+    if _original is not None or sys.stdout is None:
         return
     sys.stdout.flush()
     copy = None
@@ -54,30 +58,30 @@ def keep_stdout() -> None:
         _point_to_stderr(1)
     if copy is not None and _descriptor(sys.stdout) == 1:
         own = open(os.dup(copy), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)  # noqa: SIM115
-        _kept = _Kept(own, copy, None)
+        _original = _Original(own, copy, None)
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(line_buffering=True)
     else:  # something else stands in for it, as in tests
-        _kept = _Kept(sys.stdout, copy, sys.stdout)
+        _original = _Original(sys.stdout, copy, sys.stdout)
         sys.stdout = sys.stderr
 
 
 def give_back_stdout() -> None:
     """Undo `keep_stdout`, for those who call `abs` from a process of theirs."""
-    global _kept
-    if _kept is None:
+    global _original
+    if _original is None:
         return
-    kept, _kept = _kept, None
+    original, _original = _original, None
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
-    if kept.descriptor is not None:
-        os.dup2(kept.descriptor, 1)
-        os.close(kept.descriptor)
-    if kept.replaced is not None:
-        sys.stdout = kept.replaced
+    if original.descriptor is not None:
+        os.dup2(original.descriptor, 1)
+        os.close(original.descriptor)
+    if original.replaced is not None:
+        sys.stdout = original.replaced
     else:
         with contextlib.suppress(OSError):
-            kept.stream.close()
+            original.stream.close()
 
 
 def _descriptor(stream: TextIO) -> int | None:
