@@ -21,8 +21,9 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-docs: setup  ## completions/ and man/ from the command line itself, the protocol's page from its rules
+docs: setup  ## completions/ and man/ from the command line itself, pictures from rules and imports
 	$(BIN)/python -m abscli.cli.generate
+	$(BIN)/python -m tests.support.architecture
 
 lock:  ## versions and hashes of what the set-up installs, renewed; needs uv
 	@.ci/lock

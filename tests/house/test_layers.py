@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.imports import MODULES, ROOT, imports, module_graph
 
 LAYERS = (
     "graph", "protocol", "planner", "report", "sim", "engine", "diff", "text", "draw", "stores", "cli", "examples",
@@ -18,7 +18,6 @@ LAYERS = (
 )  # fmt: skip
 """Each may import only what stands before it; `formats` stands before all."""
 
-MODULES = sorted(path for package in ("abscli", "formats") for path in (ROOT / package).rglob("*.py"))
 NAMES = [str(path.relative_to(ROOT)) for path in MODULES]
 
 
@@ -28,18 +27,6 @@ def layer(dotted: str) -> str | None:
     if first == "formats":
         return "formats"
     return rest[0] if first == "abscli" and rest else None
-
-
-def imports(path: Path) -> Iterator[str]:
-    """Dotted names of all that a module imports, inside functions and for type checking included."""
-    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = list(package[: len(package) - node.level + 1]) if node.level else []
-            module = ".".join([*base, *([node.module] if node.module else [])])
-            yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
 def at_start(path: Path) -> Iterator[str]:
@@ -91,11 +78,7 @@ def test_every_package_has_a_place_among_the_layers() -> None:
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """Imports inside functions and for type checking count: a circle put off is a circle."""
-    known = {name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): name for name in NAMES}
-    needs: dict[str, set[str]] = {}
-    for module, name in known.items():
-        found = {dotted if dotted in known else dotted.rpartition(".")[0] for dotted in imports(ROOT / name)}
-        needs[module] = (found & known.keys()) - {module}
+    needs = module_graph()
     while free := {module for module, others in needs.items() if not others & needs.keys()}:
         for module in free:
             del needs[module]
