@@ -12,9 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.cli.output import Output, voice
+from abscli.stores.base import ReadOptions
+from abscli.stores.registry import SYSTEMS
 
 if TYPE_CHECKING:
-    from formats.open import Looking
+    StoreFormat = str
+else:
+    StoreFormat = StrEnum("StoreFormat", {system.name.upper(): system.name for system in SYSTEMS})
+    """Whose checkpoints a store holds."""
 
 COMPLETES: dict[str, str] = {"JOB": "file", "FILE": "file", "PLAN": "file", "PATH": "directory",
                              "REF": "directory", "DIR": "directory"}
@@ -47,14 +52,6 @@ class Engine(StrEnum):
 
     SPARK = "spark"
     INLINE = "inline"
-
-
-class StoreFormat(StrEnum):
-    """Whose checkpoints a store holds."""
-
-    ABS = "abs"
-    FLINK = "flink"
-    SPARK = "spark"
 
 
 def duration(text: str | float) -> float:
@@ -155,14 +152,12 @@ def words_again(context: typer.Context, without: Mapping[str, int]) -> str:
     return shlex.join(kept)
 
 
-def looking(
+def read_options(
     *,
     search: list[str] | None = None,
     path_map: list[str] | None = None,
     uid: list[str] | None = None,
     type: list[str] | None = None,
-) -> Looking:
+) -> ReadOptions:
     """These options together."""
-    from formats.open import Looking
-
-    return Looking(*(tuple(value or ()) for value in (search, path_map, uid, type)))
+    return ReadOptions(*(tuple(value or ()) for value in (search, path_map, uid, type)))

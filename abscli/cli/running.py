@@ -109,8 +109,8 @@ def emit_result(result: dict[str, Any], text: str, form: Output) -> None:
 def warn_of_repeats(store: str, epoch: int) -> None:
     """Says so if records come again when a job goes on from this epoch; about an epoch that is not there, nothing."""
     from abscli.planner.repeats import may_repeat, total
+    from abscli.stores.registry import open_store
     from formats.errors import NotFound
-    from formats.open import open_store
 
     try:
         detail = open_store(store).detail(epoch)

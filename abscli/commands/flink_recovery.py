@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, note, progress, width
 
 if TYPE_CHECKING:
-    from formats.open import Looking
+    from abscli.stores.base import ReadOptions
 
 
-def plan(path: str, epoch: int | str | None, looking: Looking, form: Output, out: str | None) -> None:
+def plan(path: str, epoch: int | str | None, looking: ReadOptions, form: Output, out: str | None) -> None:
     """Choose a snapshot and show the plan. epoch: None or `latest`: the newest whole one."""
     from abscli.cli.plans import write_plan
     from abscli.stores.flink.plan import plan_flink
     from abscli.stores.flink.plan_file import encode
     from abscli.stores.flink.text_plan import plan_text
+    from abscli.stores.registry import open_store
     from abscli.text.columns import size
     from formats.flink.files.checks import stream_checks
     from formats.flink.store import FlinkStore
-    from formats.open import open_store
 
     store = open_store(path, "flink", looking)
     assert isinstance(store, FlinkStore)
@@ -44,9 +44,9 @@ def restore(data: bytes, path: str, to: str | None, form: Output, *, dry_run: bo
     from abscli.stores.flink.plan import check_plan, restore_flink
     from abscli.stores.flink.plan_file import decode, restored_json
     from abscli.stores.flink.text_plan import plan_text, restored_text
+    from abscli.stores.registry import open_store
     from abscli.text.columns import size
     from formats.flink.store import FlinkStore
-    from formats.open import open_store
     from formats.storage import local_name
 
     planned, looking = decode(data, path)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import Failed, FormatChoice, OutputForm, PathMap, Quiet, Search, Verbose, looking
+from abscli.cli.options import Failed, FormatChoice, OutputForm, PathMap, Quiet, Search, Verbose, read_options
 from abscli.cli.output import Output, note, width
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def plan_recovery(
         from formats.open import parse_reference
 
         path, named = parse_reference(ref)
-        extra = looking(search=search, path_map=path_map)
+        extra = read_options(search=search, path_map=path_map)
         flink_recovery.plan(path, epoch if epoch is not None else named, extra, output, out)
         return
     if search or path_map:
@@ -141,11 +141,11 @@ def plan_recovery(
 
 
 def _kind(ref: str, format: StoreFormat | None) -> str:
-    from formats.open import parse_reference, recognise
-    from formats.storage import open_storage
+    from abscli.stores.registry import recognise, storage_at
+    from formats.open import parse_reference
 
     path, _ = parse_reference(ref)
-    return recognise(open_storage(path.removesuffix("/_metadata")), format).name
+    return recognise(storage_at(path), format).name
 
 
 def _from_store(
@@ -157,8 +157,9 @@ def _from_store(
     parallelism: list[str] | None,
     format: StoreFormat | None,
 ) -> Plan:
+    from abscli.stores.native.own import open_native
     from abscli.stores.native.plan import plan_failed, plan_recovery
-    from formats.open import open_native, parse_reference
+    from formats.open import parse_reference
 
     if strategy is Strategy.REPAIR:
         raise typer.BadParameter("this version plans full recoveries, not repairs", param_hint="'--strategy'")
@@ -186,7 +187,7 @@ def _from_graph(topology: str, failed: list[str]) -> Plan:
     from datetime import UTC, datetime
 
     from abscli.planner.plan import plan_partial
-    from formats.flink.plan_json import parse_job
+    from abscli.stores.registry import parse_job
 
     created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return plan_partial(parse_job(topology), failed, created=created)

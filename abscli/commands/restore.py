@@ -91,9 +91,9 @@ def restore(
     from abscli.planner.repeats import total
     from abscli.stores.flink.plan_file import is_flink_plan
     from abscli.stores.native import restore as recovery
+    from abscli.stores.native.own import open_native
     from formats.bounds import bound_memory, check_json, read_user_file
     from formats.job.file import parse_topology
-    from formats.open import open_native
     from formats.plan import BadPlan, decode, schema_of
 
     data = read_user_file(plan)

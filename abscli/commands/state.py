@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -20,9 +21,9 @@ from abscli.cli.options import (
     Search,
     Uid,
     Verbose,
-    looking,
+    read_options,
 )
-from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, note, width
+from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, note, progress, width
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,8 +118,9 @@ def state(
     """
     from msgspec.structs import replace
 
+    from abscli.stores.registry import check_options, open_store, system_of
     from abscli.text import state as render
-    from formats.open import known_as, only_epoch, open_store, parse_reference, resolve_epoch, states_of
+    from formats.open import parse_reference
     from formats.query.select import find_state
 
     if out is not None:
@@ -126,11 +128,13 @@ def state(
 
         check_ending(out)
     path, number = parse_reference(ref)
-    store = open_store(path, format, looking(search=search, path_map=path_map, uid=uid, type=types))
-    epoch = resolve_epoch(store, only_epoch(store) if number is None else number)
+    store = open_store(path, format, read_options(search=search, path_map=path_map, uid=uid, type=types))
+    system = system_of(store)
+    check_options(system, {"engine": engine is not Engine.INLINE}, path)
+    epoch = store.resolve(number)
     if operator is not None:
-        operator = known_as(store, epoch, operator)
-    states = states_of(store, epoch, operator)
+        operator = store.operator_id(epoch, operator)
+    states = store.counted_states(epoch, operator)
     if operator is None and name is not None and len(named := [one for one in states if one.name == name]) == 1:
         operator = named[0].operator
     head = render.header(path, store.format, epoch, states)
@@ -148,14 +152,10 @@ def state(
     if engine is Engine.INLINE:
         _show_rows(store, epoch, wanted, selection, limit, out, output, head)
         return
-    from abscli.cli.asking import spark_of
-    from abscli.stores.spark.reader import AskedOfSpark
-    from formats.spark.store import SparkStore
-
-    with spark_of(store.format, "--engine", master) as context:
-        assert isinstance(store, SparkStore)
-        asked = AskedOfSpark(store, context)
-        _show_rows(asked, epoch, replace(wanted, opaque=None), selection, limit, out, output, head)
+    with contextlib.ExitStack() as running:
+        with progress() as show:
+            reader = running.enter_context(system.own_reader(master, show))
+        _show_rows(reader.asked(store), epoch, replace(wanted, opaque=None), selection, limit, out, output, head)
 
 
 def _selection(wanted: StateFacts, keys: list[str], conditions: list[str], columns: str | None) -> Selection:

@@ -21,7 +21,8 @@ from abscli.engine.job import JobOptions, run_job
 from abscli.examples import inputs
 from abscli.stores.native.plan import plan_recovery
 from abscli.stores.native.restore import restore
-from abscli.text.inspect import StorePage, store_text
+from abscli.stores.native.text_inspect import store_text
+from abscli.text.inspect_page import StorePage
 from formats.job.model import Topology
 from formats.native.sink import SinkFolder
 from formats.native.store import NativeStore

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from abscli.planner.repeats import may_repeat
 from abscli.protocol.policy import Policy
@@ -22,8 +22,13 @@ SPARE = ("COPYING", "ALIGNING", "TASKS", "FILES", "CHANNELS", "WRITING", "STATE 
 """Columns that a narrow terminal does without."""
 
 
-def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:
-    """One epoch: heading, operators, tasks where few are asked for, channels, positions."""
+def epoch_text(
+    page: EpochPage, *, width: int = 80, ascii: bool = False, own: Sequence[str] | None = None
+) -> str:
+    """One epoch: heading, operators, tasks where few are asked for, channels, positions, what the system itself says.
+
+    own: that in words; None: the raw facts as they are.
+    """
     sections = [
         _heading(page, width, ascii),
         _operators(page, width),
@@ -32,20 +37,15 @@ def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:
         [] if page.narrow else _logged(page, width),
         _repeats(page, width),
         _positions(page, width),
-        _own(page, width),
+        _own(page, width, own),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
-def _own(page: EpochPage, width: int) -> list[str]:
-    """What the format says itself, in its own words where it has some."""
+def _own(page: EpochPage, width: int, own: Sequence[str] | None) -> Sequence[str]:
     if not page.raw or page.narrow:
         return []
-    if page.store.format == "spark" and "provider" in page.raw:
-        from abscli.text.spark import batch_lines
-
-        return batch_lines(page.raw, width)
-    return [f"As {page.store.format.capitalize()} says it", *facts(page.raw, width)]
+    return [f"As {page.store.format.capitalize()} says it", *(facts(page.raw, width) if own is None else own)]
 
 
 def _heading(page: EpochPage, width: int, ascii: bool) -> list[str]:

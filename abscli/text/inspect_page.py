@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from abscli.planner.repeats import may_repeat
 from formats.native.counters import Channels
-from formats.open import as_flink
 from formats.view import ChannelFacts, CheckpointStore, EpochDetail, EpochFacts, OperatorFacts, Status
 
 VERSION = "1.0"
@@ -35,8 +34,7 @@ class StorePage:
         """The page of an open store."""
         epochs = tuple(store.epochs())
         latest = next((e.epoch for e in reversed(epochs) if e.status is Status.COMPLETE), None)
-        flink = as_flink(store)
-        return cls(store.path, store.format, store.job, epochs, latest, flink.overview() if flink is not None else None)
+        return cls(store.path, store.format, store.job, epochs, latest, store.overview())
 
 
 @dataclass(frozen=True, slots=True)

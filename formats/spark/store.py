@@ -18,12 +18,20 @@ from formats.spark.state.codings import Family, expected_partitions, families, f
 from formats.spark.state.replay import Chain, PartitionFiles, load, partition_files
 from formats.spark.state.rocks import parse_zip
 from formats.storage import Storage
-from formats.view import EpochDetail, EpochFacts, FileFacts, OperatorFacts, StateFacts, Status, TaskFacts
+from formats.view import (
+    CheckpointStore,
+    EpochDetail,
+    EpochFacts,
+    FileFacts,
+    OperatorFacts,
+    StateFacts,
+    Status,
+    TaskFacts,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from formats.job.model import Topology
 
 ASK = "ask Spark with --engine spark"
 """What to do about state that is not read here."""
@@ -31,10 +39,11 @@ COUNT_UP_TO = 16 << 20
 """Bytes of state files up to which an epoch's rows are counted where no file says how many there are."""
 
 
-class SparkStore:
+class SparkStore(CheckpointStore):
     """A checkpoint opened for reading; NotFound if there is none at `storage`."""
 
     format = "spark"
+    place_column = "partition_id"
 
     def __init__(self, storage: Storage) -> None:
         if not is_spark(storage):
@@ -236,10 +245,6 @@ class SparkStore:
                     total += sum(file.size for file in chain.files)
         return total
 
-    def topology(self, epoch: int) -> Topology | None:
-        """None: a checkpoint does not hold the query."""
-        return None
-
     # State
 
     def families(self, epoch: int) -> list[Family]:
@@ -339,7 +344,7 @@ class SparkStore:
 
     # The format's own words
 
-    def raw(self, epoch: int) -> dict[str, Any]:
+    def raw(self, epoch: int, counted: str | None = None) -> dict[str, Any]:
         """What Spark's own files say of a batch: `formats.spark.raw.raw_facts`."""
         from formats.spark.raw import raw_facts
 

@@ -11,12 +11,11 @@ import pytest
 
 from abscli.cli.main import main
 from abscli.report.findings import HARMLESS, Code, StoreReport
-from abscli.stores.registry import Checked
+from abscli.stores.base import Checked
 from abscli.stores.spark.check import check, only
 from abscli.stores.spark.plan import plan_spark
 from abscli.stores.spark.verdict import check_spark
 from formats.errors import NoRecovery
-from formats.open import NOTHING
 from formats.spark.checkpoint import Checkpoint
 from formats.spark.gather import gather
 from formats.spark.store import SparkStore
@@ -157,7 +156,7 @@ def test_so_it_is_whatever_is_damaged_and_one_batch_is_judged_as_in_the_whole(na
 
 
 def judged(root: Path, batch: int | None) -> Checked:
-    return check(LocalStorage(root), batch, quick=False, progress=lambda *_: None, looking=NOTHING)
+    return check(LocalStorage(root), batch, quick=False, progress=lambda *_: None)
 
 
 @pytest.mark.parametrize("name", [name for name, (_, _, _, newest) in FOUND.items() if newest >= 0])

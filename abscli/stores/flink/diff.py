@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from abscli.diff.epochs import TopologyDiff
+from abscli.diff.epochs import Besides, Change, Count, FilesDiff, TopologyDiff
+from abscli.diff.state import Side
 from formats.flink import facts
 from formats.flink.facts import file_handles
 from formats.flink.files.resolve import plain
@@ -14,6 +15,17 @@ from formats.flink.store import FlinkStore
 
 FileKey = tuple[str, int, int]
 """Name, start and size of a file, or of a segment of one: the same wherever the directory lies now."""
+
+
+def compare(left: Side, right: Side) -> Besides:
+    """What differs, and what that means for a restore."""
+    before, after = _side(left), _side(right)
+    return Besides(diff_states(before, after), diff_files(before, after))
+
+
+def _side(side: Side) -> tuple[FlinkStore, int]:
+    assert isinstance(side.store, FlinkStore)
+    return side.store, side.epoch
 
 
 def diff_states(left: tuple[FlinkStore, int], right: tuple[FlinkStore, int]) -> list[TopologyDiff]:
@@ -66,23 +78,18 @@ def _text(described: Any) -> str | None:
     return f"{name}<{inner}>" if inner else name
 
 
-def diff_files(left: tuple[FlinkStore, int], right: tuple[FlinkStore, int]) -> dict[str, Any]:
-    """Files of either side by whether both refer to them, and both of Flink's sizes.
-
-    {shared, new, gone: {files, bytes}, state_size, checkpointed_size: {from, to}}
-    """
+def diff_files(left: tuple[FlinkStore, int], right: tuple[FlinkStore, int]) -> FilesDiff:
+    """Files of either side by whether both refer to them, and both of Flink's sizes."""
     metadata = [store.metadata(epoch) for store, epoch in (left, right)]
     before, after = (_files(one) for one in metadata)
-    sums = [
-        (sum(facts.operator_size(o) for o in one.operators), facts.total_checkpointed(one)) for one in metadata
-    ]
-    return {
-        "shared": _sum(before & after),
-        "new": _sum(after - before),
-        "gone": _sum(before - after),
-        "state_size": {"from": sums[0][0], "to": sums[1][0]},
-        "checkpointed_size": {"from": sums[0][1], "to": sums[1][1]},
-    }
+    states = [sum(facts.operator_size(operator) for operator in one.operators) for one in metadata]
+    return FilesDiff(
+        shared=_sum(before & after),
+        new=_sum(after - before),
+        gone=_sum(before - after),
+        state_size=Change(*states),
+        checkpointed_size=Change(*(facts.total_checkpointed(one) for one in metadata)),
+    )
 
 
 def _files(metadata: Metadata) -> set[FileKey]:
@@ -92,5 +99,5 @@ def _files(metadata: Metadata) -> set[FileKey]:
     }
 
 
-def _sum(files: set[FileKey]) -> dict[str, int]:
-    return {"files": len({name for name, _, _ in files}), "bytes": sum(size for _, _, size in files)}
+def _sum(files: set[FileKey]) -> Count:
+    return Count(len({name for name, _, _ in files}), sum(size for _, _, size in files))

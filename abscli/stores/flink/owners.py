@@ -11,10 +11,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from formats.bounds import read_user_file
 from formats.codec.murmur import proved
 from formats.flink.facts import operator_size
 from formats.flink.metadata.handles import Metadata, OperatorState, handles
-from formats.flink.plan_json import JobPlan
+from formats.flink.plan_json import JobPlan, is_plan, read_plan
+from formats.job.file import MAX_BYTES
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -55,6 +57,12 @@ class Owners(msgspec.Struct, frozen=True):
     def fits(self) -> bool:
         """Whether all state has an owner and every operator is known."""
         return not self.orphans and not self.new
+
+
+def of_file(path: str) -> list[Wanted]:
+    """Operators of a job, from a file with their uids, one a line, or from Flink's plan of it as JSON."""
+    data = read_user_file(path, MAX_BYTES)
+    return of_plan(read_plan(data, path)) if is_plan(data) else of_uids(read_uids(data))
 
 
 def of_uids(uids: Sequence[str]) -> list[Wanted]:

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
+from abscli.stores.base import ReadOptions
 from abscli.stores.flink.plan import FlinkPlan, FlinkRestored, NotRead
 from formats.errors import UnsupportedVersion
-from formats.open import Looking
 from formats.plain_text import plain_json
 from formats.plan import BadPlan
 
@@ -30,13 +30,13 @@ def is_flink_plan(data: bytes) -> bool:
     return isinstance(found, dict) and found.get("schema") == SCHEMA
 
 
-def encode(plan: FlinkPlan, looking: Looking) -> bytes:
+def encode(plan: FlinkPlan, looking: ReadOptions) -> bytes:
     """The file. looking: the options that the plan was made with."""
     text = json.dumps(to_json(plan, looking), indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace")
     return plain_json(text) + b"\n"
 
 
-def to_json(plan: FlinkPlan, looking: Looking) -> dict[str, Any]:
+def to_json(plan: FlinkPlan, looking: ReadOptions) -> dict[str, Any]:
     """`abs.flink-plan`."""
     said: dict[str, Any] = msgspec.to_builtins(plan)
     said["skipped"] = [{"epoch": epoch, "reason": reason} for epoch, reason in plan.skipped]
@@ -79,7 +79,7 @@ class _File(msgspec.Struct, frozen=True):
     not_read: tuple[NotRead, ...] = ()
 
 
-def decode(data: bytes, path: str) -> tuple[FlinkPlan, Looking]:
+def decode(data: bytes, path: str) -> tuple[FlinkPlan, ReadOptions]:
     """The plan and where its files were looked for; BadPlan, UnsupportedVersion."""
     try:
         found = msgspec.json.decode(data, type=_File)
@@ -100,6 +100,6 @@ def decode(data: bytes, path: str) -> tuple[FlinkPlan, Looking]:
         sha256=found.sha256,
         not_read=found.not_read,
     )
-    return plan, Looking(search=found.search, path_map=found.path_map)
+    return plan, ReadOptions(search=found.search, path_map=found.path_map)
 
 

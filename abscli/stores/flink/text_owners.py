@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -12,8 +13,30 @@ from abscli.text.columns import UNKNOWN, columns, size, wrapped
 VERSION = "1.0"
 
 
+@dataclass(frozen=True, slots=True)
+class OwnersPage:
+    """Who would own the state of a checkpoint, as `abscli.stores.base.Owners`. uids: the file that names the job's
+    operators."""
+
+    owners: Owners
+    store: str
+    job: str | None
+    epoch: int
+    uids: str
+
+    @property
+    def fits(self) -> bool:
+        return self.owners.fits
+
+    def text(self, width: int) -> str:
+        return text(self.owners, store=self.store, epoch=self.epoch, uids=self.uids, width=width)
+
+    def to_json(self) -> dict[str, Any]:
+        return to_json(self.owners, store=self.store, job=self.job, epoch=self.epoch, uids=self.uids)
+
+
 def to_json(found: Owners, *, store: str, job: str | None, epoch: int, uids: str) -> dict[str, Any]:
-    """`abs.owners`. uids: the file that the job's operators were read from."""
+    """`abs.owners`."""
     return {
         "schema": "abs.owners",
         "version": VERSION,

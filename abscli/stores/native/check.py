@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from abscli.report.findings import StoreReport
+from abscli.stores.base import Checked, Progress
 from abscli.stores.native.outputs import with_output
 from abscli.stores.native.store_verdict import check_store
 from abscli.stores.native.verdict import cut_in
-from abscli.stores.registry import Checked, Progress
 from formats.errors import FormatError
 from formats.native.evidence import Problem, epoch_evidence, lasting_files, open_for_validation, store_evidence
 from formats.native.probe import Prober
 from formats.native.store import NativeStore, files_of
-from formats.open import NOTHING, Looking, resolve_epoch
 from formats.storage import Storage, walk
 
 
-def check(
-    storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress, looking: Looking = NOTHING
-) -> Checked:
-    """The checker of `abscli.stores.registry`; `looking` adds nothing here."""
+def check(storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress) -> Checked:
+    """As `abscli.stores.base.System.check`."""
     store, problems = open_for_validation(storage)
-    number = None if epoch is None else resolve_epoch(store, epoch)
+    number = None if epoch is None else store.resolve(epoch)
     read, total = 0, None if quick else _bytes(store, number)
 
     def more(count: int) -> None:

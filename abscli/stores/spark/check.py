@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from abscli.report.findings import Code, Finding, StoreReport
-from abscli.stores.registry import Checked, Progress
+from abscli.stores.base import Checked, Progress
 from abscli.stores.spark.verdict import judge
-from formats.open import NOTHING, Looking, resolve_epoch
 from formats.spark.gather import gather
 from formats.spark.store import SparkStore
 from formats.storage import Storage
@@ -20,12 +19,10 @@ SHARED_FROM = 10_000
 """State files from which on processes of their own are worth their start."""
 
 
-def check(
-    storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress, looking: Looking = NOTHING
-) -> Checked:
-    """The checker of `abscli.stores.registry`; nothing is looked for elsewhere."""
+def check(storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress) -> Checked:
+    """As `abscli.stores.base.System.check`."""
     store = SparkStore(storage)
-    number = None if epoch is None else resolve_epoch(store, epoch)
+    number = None if epoch is None else store.resolve(epoch)
     evidence = gather(
         store.checkpoint, quick=quick, progress=lambda read: progress(read, None), only=number,
         workers=workers(store, quick or number is not None),

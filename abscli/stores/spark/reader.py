@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from abscli.engine.errors import EngineError
-from abscli.engine.spark import first_line
+from abscli.engine.spark import first_line, start_context
 from abscli.report.findings import Code, Finding, StoreReport
+from abscli.stores.spark.check import with_findings
 from formats.errors import FormatError
 from formats.spark import layout
 from formats.spark.state.codings import Family
 from formats.spark.store import SparkStore
 from formats.storage import Storage
+from formats.view import CheckpointStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -123,24 +125,42 @@ def _flat(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*arrays, batch.column(PARTITION)], names=names)
 
 
-class AskedOfSpark:
-    """A checkpoint whose state Spark itself reads, for whatever works through the view."""
+class AskedOfSpark(SparkStore):
+    """A checkpoint whose state Spark itself reads."""
 
     def __init__(self, store: SparkStore, context: Any) -> None:
-        self._store, self._context = store, context
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        super().__init__(store.storage)
+        self._context = context
 
     def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
-        """As `CheckpointStore.state`; EngineError with what Spark says where it refuses."""
-        yield from spark_rows(self._context, self._store, epoch, self._store.family(epoch, operator, name))
+        """As of any store; EngineError with what Spark says where it refuses."""
+        yield from spark_rows(self._context, self, epoch, self.family(epoch, operator, name))
 
 
-def deep_findings(context: Any, storage: Storage, report: StoreReport) -> dict[int, list[Finding]]:
-    """`deep_check` of all batches that a report holds to be restorable."""
-    store = SparkStore(storage)
-    return {epoch: deep_check(context, store, epoch) for epoch in report.restorable}
+class SparkReader:
+    """Spark's own reader, as `abscli.stores.base.OwnReader`."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def asked(self, store: CheckpointStore) -> AskedOfSpark:
+        assert isinstance(store, SparkStore)
+        return AskedOfSpark(store, self._context)
+
+    def confirmed(self, storage: Storage, report: StoreReport) -> StoreReport:
+        store = SparkStore(storage)
+        return with_findings(report, {epoch: deep_check(self._context, store, epoch) for epoch in report.restorable})
+
+
+@contextlib.contextmanager
+def running(master: str, show: Callable[[str], None]) -> Iterator[SparkReader]:
+    """Spark is started, and stopped in the end."""
+    show("starting Spark")
+    context = start_context(master)
+    try:
+        yield SparkReader(context)
+    finally:
+        context.stop()
 
 
 def deep_check(context: Any, store: SparkStore, epoch: int) -> list[Finding]:
