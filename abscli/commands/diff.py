@@ -78,7 +78,7 @@ def diff(
     from abscli.stores.registry import open_store
     from abscli.text import diff as render
     from formats.errors import UnknownTask
-    from formats.open import parse_reference
+    from formats.reference import parse_reference
 
     options = read_options(search=search, path_map=path_map, uid=uid)
     if uids is not None:
@@ -230,7 +230,7 @@ def _owners(
 ) -> None:
     """A snapshot against the operators of a job."""
     from abscli.stores.registry import check_options, open_store, system_of
-    from formats.open import parse_reference
+    from formats.reference import parse_reference
 
     path, named = parse_reference(ref)
     store = open_store(path, format, options)

@@ -68,7 +68,7 @@ def inspect(
     from abscli.cli.output import emit_json, emit_marked, emit_ndjson, note, plain_ascii, width
     from abscli.stores.registry import open_store, system_of
     from abscli.text.inspect_page import StorePage, epoch_json, items, store_json
-    from formats.open import parse_reference
+    from formats.reference import parse_reference
 
     path, number = parse_reference(ref)
     options = read_options(search=search, path_map=path_map, uid=uid)

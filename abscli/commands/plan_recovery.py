@@ -112,7 +112,7 @@ def plan_recovery(
     kind = _kind(ref, format)
     if kind == "spark":
         from abscli.commands.spark_recovery import plan_checkpoint
-        from formats.open import parse_reference
+        from formats.reference import parse_reference
 
         for given, name in ((failed, "--failed"), (distrust, "--distrust"), (parallelism, "--parallelism"),
                             (strategy is Strategy.REPAIR, "--strategy")):  # fmt: skip
@@ -128,7 +128,7 @@ def plan_recovery(
             what = "of Flink's checkpoints a whole one is chosen: only --epoch, --search and --path-map apply"
             raise typer.BadParameter(what, param_hint="'REF'")
         from abscli.commands import flink_recovery
-        from formats.open import parse_reference
+        from formats.reference import parse_reference
 
         path, named = parse_reference(ref)
         extra = read_options(search=search, path_map=path_map)
@@ -142,7 +142,7 @@ def plan_recovery(
 
 def _kind(ref: str, format: StoreFormat | None) -> str:
     from abscli.stores.registry import recognise, storage_at
-    from formats.open import parse_reference
+    from formats.reference import parse_reference
 
     path, _ = parse_reference(ref)
     return recognise(storage_at(path), format).name
@@ -159,7 +159,7 @@ def _from_store(
 ) -> Plan:
     from abscli.stores.native.own import open_native
     from abscli.stores.native.plan import plan_failed, plan_recovery
-    from formats.open import parse_reference
+    from formats.reference import parse_reference
 
     if strategy is Strategy.REPAIR:
         raise typer.BadParameter("this version plans full recoveries, not repairs", param_hint="'--strategy'")

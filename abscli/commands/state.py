@@ -120,8 +120,8 @@ def state(
 
     from abscli.stores.registry import check_options, open_store, system_of
     from abscli.text import state as render
-    from formats.open import parse_reference
     from formats.query.select import find_state
+    from formats.reference import parse_reference
 
     if out is not None:
         from formats.query.export import check_ending

@@ -82,7 +82,7 @@ def validate(
     from abscli.stores.registry import check_options, recognise, storage_at
     from abscli.text import validate as render
     from abscli.text.columns import bar
-    from formats.open import parse_reference
+    from formats.reference import parse_reference
 
     path, number = parse_reference(ref)
     storage = storage_at(path)

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from abscli.cli.main import main
 from abscli.diff import any_order as diff_any
-from abscli.diff import native as diff_native
 from abscli.diff.any_order import compare_any
 from abscli.diff.epochs import diff_topology
-from abscli.diff.native import shared_files
 from abscli.diff.rows import Compared, Counts, compare
 from abscli.diff.state import Side, diff_operators
+from abscli.stores.native import diff as diff_native
+from abscli.stores.native.diff import shared_files
 from formats import storage as storages
 from formats.job.model import Edge, Kind, Operator, Partition, Topology, key_group_range
 from formats.native import layout

@@ -41,7 +41,7 @@ from formats.native.hashing import key_groups
 from formats.native.remove import remove_epoch
 from formats.native.store import NativeStore
 from formats.native.writer import create, put_aborted, put_fence, put_file, seconds_between
-from formats.open import BadReference, Reference, parse_reference
+from formats.reference import BadReference, Reference, parse_reference
 from formats.storage import LocalStorage, MemoryStorage, walk
 from formats.view import FileFacts, Status
 from tests.support.schemas import FOLDER, checked

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from abscli.cli.main import main
-from abscli.text.spark import ddl
+from abscli.stores.spark.text_inspect import ddl
 from tests.support.schemas import checked
 from tests.support.spark_data import Case, copy_of, unpack
 

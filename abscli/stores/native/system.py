@@ -43,7 +43,7 @@ class Native(System):
         return check(storage, epoch, quick=quick, progress=progress)
 
     def compare_rows(self, left: Side, right: Side, pair: Pair, *, rows: bool) -> Iterator[Compared] | None:
-        from abscli.diff.native import compare_rows
+        from abscli.stores.native.diff import compare_rows
 
         return compare_rows(left, right, pair, rows=rows)
 

@@ -53,7 +53,7 @@ class Spark(System):
         return compare(left, right)
 
     def epoch_text(self, page: EpochPage, *, width: int, ascii: bool) -> str:
-        from abscli.text.spark import epoch_text
+        from abscli.stores.spark.text_inspect import epoch_text
 
         return epoch_text(page, width=width, ascii=ascii)
 
