@@ -1,8 +1,9 @@
-"""What a user types for a store or one of its epochs: `PATH`, `PATH@7`, `PATH@latest`."""
+"""What a user types for a store or one of its epochs, `PATH`, `PATH@7`, `PATH@latest`, and the options beside it."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from formats.errors import FormatError
@@ -31,3 +32,24 @@ def parse_reference(text: str) -> Reference:
     raise BadReference(
         f"{text!r}: what follows @ must be an epoch number or 'latest', not {epoch!r}", hint="for example store@7"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a user adds to a path, as written. Not every system has a use for all of them."""
+
+    search: tuple[str, ...] = ()
+    """Directories where files may lie, too."""
+    path_map: tuple[str, ...] = ()
+    """OLD=NEW where files were moved."""
+    uid: tuple[str, ...] = ()
+    """Names that operators may have."""
+    type: tuple[str, ...] = ()
+    """NAME=TYPE of state whose type is not stored."""
+
+    def given(self) -> dict[str, tuple[str, ...]]:
+        """Those that were given, by name."""
+        return {option.name: value for option in fields(self) if (value := getattr(self, option.name))}
+
+
+NOTHING = ReadOptions()

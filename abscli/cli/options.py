@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.cli.output import Output, voice
-from abscli.stores.base import ReadOptions
 from abscli.stores.registry import SYSTEMS
+from formats.reference import ReadOptions
 
 if TYPE_CHECKING:
     StoreFormat = str

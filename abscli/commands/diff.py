@@ -14,8 +14,8 @@ from abscli.cli.output import Output, emit_json, emit_line, emit_ndjson, emit_te
 if TYPE_CHECKING:
     from abscli.cli.options import StoreFormat
     from abscli.diff.state import Side
-    from abscli.stores.base import ReadOptions
     from abscli.text.diff import DiffPage, End
+    from formats.reference import ReadOptions
     from formats.view import CheckpointStore
 
 EXAMPLES = (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, note, progress, width
 
 if TYPE_CHECKING:
-    from abscli.stores.base import ReadOptions
+    from formats.reference import ReadOptions
 
 
 def plan(path: str, epoch: int | str | None, looking: ReadOptions, form: Output, out: str | None) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from formats.errors import OtherFormat
+from formats.reference import NOTHING, ReadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,27 +44,6 @@ class Words:
     """What is there if a store is."""
     graph: str = "Job graph"
     """What `compare` is about, as a heading."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadOptions:
-    """What a user adds to a path, as written. Not every system has a use for all of them."""
-
-    search: tuple[str, ...] = ()
-    """Directories where files may lie, too."""
-    path_map: tuple[str, ...] = ()
-    """OLD=NEW where files were moved."""
-    uid: tuple[str, ...] = ()
-    """Names that operators may have."""
-    type: tuple[str, ...] = ()
-    """NAME=TYPE of state whose type is not stored."""
-
-    def given(self) -> dict[str, tuple[str, ...]]:
-        """Those that were given, by name."""
-        return {option.name: value for option in fields(self) if (value := getattr(self, option.name))}
-
-
-NOTHING = ReadOptions()
 
 
 @dataclass(frozen=True, slots=True)

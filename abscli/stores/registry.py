@@ -7,11 +7,12 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from abscli.stores.base import NOTHING, ReadOptions, System, meaningless
+from abscli.stores.base import System, meaningless
 from abscli.stores.flink.system import Flink
 from abscli.stores.native.system import Native
 from abscli.stores.spark.system import Spark
 from formats.errors import FormatError, NotFound, OtherFormat
+from formats.reference import NOTHING, ReadOptions
 
 if TYPE_CHECKING:
     from formats.job.model import Topology

@@ -23,8 +23,9 @@ import pyarrow as pa
 from abscli.diff.epochs import Besides, TopologyDiff
 from abscli.diff.state import Side
 from abscli.report.findings import Code, EpochReport, Finding, StoreReport
-from abscli.stores.base import NOTHING, Checked, Progress, ReadOptions, System, Words
+from abscli.stores.base import Checked, Progress, System, Words
 from formats.errors import Damaged, FormatError, NotFound
+from formats.reference import NOTHING, ReadOptions
 from formats.storage import Storage
 from formats.view import (
     CheckpointStore,

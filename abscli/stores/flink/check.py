@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from abscli.stores.base import NOTHING, Checked, Progress, ReadOptions
+from abscli.stores.base import Checked, Progress
 from abscli.stores.flink.verdict import check_store
 from formats.errors import FormatError
 from formats.flink.channels import has_channels
@@ -14,6 +14,7 @@ from formats.flink.files.checks import stream_checks
 from formats.flink.in_flight import Tally, tallies
 from formats.flink.opening import open_flink
 from formats.flink.store import FlinkStore
+from formats.reference import NOTHING, ReadOptions
 from formats.storage import Storage
 
 NEIGHBOURS = 3

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from abscli.stores.base import ReadOptions
 from abscli.stores.flink.plan import FlinkPlan, FlinkRestored, NotRead
 from formats.errors import UnsupportedVersion
 from formats.plain_text import plain_json
 from formats.plan import BadPlan
+from formats.reference import ReadOptions
 
 SCHEMA = "abs.flink-plan"
 VERSION = "1.1"

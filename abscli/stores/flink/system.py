@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from abscli.stores.base import NOTHING, Checked, Owners, Progress, ReadOptions, System, Words
+from abscli.stores.base import Checked, Owners, Progress, System, Words
+from formats.reference import NOTHING, ReadOptions
 
 if TYPE_CHECKING:
     from abscli.diff.epochs import Besides

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from abscli.stores.base import NOTHING, Checked, OwnReader, Progress, ReadOptions, System, Words
+from abscli.stores.base import Checked, OwnReader, Progress, System, Words
+from formats.reference import NOTHING, ReadOptions
 
 if TYPE_CHECKING:
     from abscli.diff.epochs import Besides
