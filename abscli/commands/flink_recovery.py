@@ -18,7 +18,7 @@ def plan(path: str, epoch: int | str | None, looking: ReadOptions, form: Output,
     from abscli.stores.flink.text_plan import plan_text
     from abscli.stores.registry import open_store
     from abscli.text.columns import size
-    from formats.flink.files.checks import stream_checks
+    from formats.flink.checks import stream_checks
     from formats.flink.store import FlinkStore
 
     store = open_store(path, "flink", looking)
