@@ -201,8 +201,8 @@ def _page(
     graphs = [side.store.topology(side.epoch) for side in sides]
     ids = tuple([op.id for op in detail.operators] for detail in details)
     if operator is not None and operator not in (*ids[0], *ids[1]):
-        known = ", ".join(dict.fromkeys([*ids[0], *ids[1]]))
-        raise UnknownTask(f"neither epoch has an operator {operator!r}", hint=f"there are {known}")
+        operators_of_both = ", ".join(dict.fromkeys([*ids[0], *ids[1]]))
+        raise UnknownTask(f"neither epoch has an operator {operator!r}", hint=f"there are {operators_of_both}")
     operators = diff_operators(
         left,
         right,

@@ -129,17 +129,17 @@ def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> Epo
 
     from formats.errors import UnknownTask
 
-    known = {op.id: op for op in detail.operators}
+    operators = {op.id: op for op in detail.operators}
     wanted = task.rpartition("/")[0] if task else operator
     if wanted is None:
         return detail
-    if wanted not in known or (operator and operator != wanted):
+    if wanted not in operators or (operator and operator != wanted):
         raise UnknownTask(
             f"epoch {detail.facts.epoch} has no {f'task {task!r}' if task else f'operator {operator!r}'}"
             + (f" of operator {operator!r}" if task and operator else ""),
-            hint=f"it has the operators {', '.join(list(known)[:20])}",
+            hint=f"it has the operators {', '.join(list(operators)[:20])}",
         )
-    op = known[wanted]
+    op = operators[wanted]
     if task:
         index = task.rpartition("/")[2]
         if not index.isdecimal() or int(index) >= op.parallelism:

@@ -195,14 +195,14 @@ def _show_rows(
         emit_text(text) if output is Output.TABLE else _emit(head, output)
         return
     trouble: list[FormatError] = []
-    found = render.row_items(_whole(_limited(batches, None if limit is None else limit + 1), trouble))
+    items = render.row_items(_whole(_limited(batches, None if limit is None else limit + 1), trouble))
     if output is Output.NDJSON:
         head.pop("rows")
-        emit_ndjson(head, ({"type": "row", "row": row} for row in itertools.islice(found, limit)))
+        emit_ndjson(head, ({"type": "row", "row": row} for row in itertools.islice(items, limit)))
         if trouble:
             raise trouble[0]
         return
-    shown = list(found)
+    shown = list(items)
     if trouble and not shown:
         raise trouble[0]
     more = limit is not None and len(shown) > limit

@@ -45,9 +45,9 @@ class Pair(NamedTuple):
     @property
     def known(self) -> StateFacts:
         """The right one if there is one."""
-        found = self.right or self.left
-        assert found is not None
-        return found
+        state = self.right or self.left
+        assert state is not None
+        return state
 
 
 def pairs(left: Side, right: Side, only: str | None = None) -> list[Pair]:
@@ -90,9 +90,9 @@ def diff_operators(
 
 
 def _operator(id: str, states: list[StateDiff], before: bool, after: bool) -> OperatorDiff:
-    said = [state.differs for state in states]
-    change = "unknown" if None in said else "unchanged"
-    change = "changed" if True in said else change
+    differs = [state.differs for state in states]
+    change = "unknown" if None in differs else "unchanged"
+    change = "changed" if True in differs else change
     change = "added" if after and not before else "removed" if before and not after else change
 
     def total(values: list[int | None]) -> int | None:
@@ -184,11 +184,11 @@ def _comparable(left: pa.Schema, right: pa.Schema, key: Sequence[str]) -> tuple[
 
 def rows_schema(left: Side, right: Side, only: str | None = None) -> pa.Schema | None:
     """The columns of all changes, where all states have the same ones; None where they do not."""
-    found = []
+    changes = []
     for pair in pairs(left, right, only):
         schemas = [_schema(side, state) for side, state in ((left, pair.left), (right, pair.right))]
         known = [schema for schema in schemas if schema is not None]
         if known:
             key = pair.known.key or tuple(known[-1].names)
-            found.append(change_schema(known[0], known[-1], shown(key)))
-    return found[0] if found and all(schema.equals(found[0]) for schema in found) else None
+            changes.append(change_schema(known[0], known[-1], shown(key)))
+    return changes[0] if changes and all(schema.equals(changes[0]) for schema in changes) else None

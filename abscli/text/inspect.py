@@ -113,6 +113,6 @@ def next_commands(page: StorePage, epoch: int | None = None, *, plan: bool = Tru
         return [f"abs validate {shown}"] if page.epochs else []
     if not plan:
         return [f"abs validate {shown}"]
-    complete = any(known.epoch == epoch and known.status is Status.COMPLETE for known in page.epochs)
+    complete = any(row.epoch == epoch and row.status is Status.COMPLETE for row in page.epochs)
     back = epoch if complete else page.latest_complete
     return [f"abs validate {shown}", f"abs plan-recovery {store}@{back} --out plan.json"]

@@ -133,8 +133,8 @@ def slowest_tasks(operators: Sequence[OperatorFacts], times: Sequence[Times]) ->
     for name, which, of in zip(("alignment", "sync", "async"), _WHICH, zip(*times, strict=True), strict=True):
         known = [(value, -i) for i, value in enumerate(of) if value is not None]
         value, i = max(known, default=(None, 0))
-        found = next((task.task for task in operators[-i].tasks if which(task) == value), None) if known else None
-        result[name] = None if found is None else {"task": found, "seconds": value}
+        slowest = next((task.task for task in operators[-i].tasks if which(task) == value), None) if known else None
+        result[name] = None if slowest is None else {"task": slowest, "seconds": value}
     return result
 
 

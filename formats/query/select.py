@@ -33,8 +33,8 @@ def find_state(states: Sequence[StateFacts], operator: str, name: str | None) ->
         mine = [state for state in mine if state.name == name]
     if len(mine) != 1:
         names = ", ".join(state.name or "?" for state in states if state.operator == operator)
-        said = f"{operator!r} has no state {name!r}" if name is not None else f"{operator!r} has several states"
-        raise UnknownTask(said, hint=f"--state names one of {names}" if names != "?" else "its state has no name")
+        message = f"{operator!r} has no state {name!r}" if name is not None else f"{operator!r} has several states"
+        raise UnknownTask(message, hint=f"--state names one of {names}" if names != "?" else "its state has no name")
     return mine[0]
 
 
@@ -63,11 +63,11 @@ def key_predicate(texts: Sequence[str], key: Sequence[str]) -> Predicate | None:
     same key or, where that has been said, another key. None if there is none; UnknownTask if it does not fit."""
     keys: list[dict[str, str]] = []
     for text in texts:
-        said = _key(text, key)
-        if keys and not keys[-1].keys() & said.keys():
-            keys[-1].update(said)
+        condition = _key(text, key)
+        if keys and not keys[-1].keys() & condition.keys():
+            keys[-1].update(condition)
         else:
-            keys.append(said)
+            keys.append(condition)
     each = [And(tuple(Compare(column, "=", value) for column, value in one.items())) for one in keys]
     return Or(tuple(each)) if len(each) > 1 else each[0] if each else None
 

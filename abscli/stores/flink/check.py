@@ -31,9 +31,9 @@ def check(
     numbers = store.epoch_numbers() if number is None else [number]
     files = store.listing() if number is None else None
     counted = {} if quick else _counted(store if store.epoch is None else open_flink(store.storage, **asked), numbers)
-    found = check_store(_evidence(store, numbers, quick, progress), files, counted)
-    why = {n: {str(code): said for code, said in reasons.items()} for n, reasons in found.why.items()}
-    return Checked(found.report, store.job, store.only if number is None else number, why, found.notes)
+    verdict = check_store(_evidence(store, numbers, quick, progress), files, counted)
+    why = {n: {str(code): reason for code, reason in reasons.items()} for n, reasons in verdict.why.items()}
+    return Checked(verdict.report, store.job, store.only if number is None else number, why, verdict.notes)
 
 
 def _counted(store: FlinkStore, numbers: list[int]) -> dict[int, Tally]:

@@ -34,11 +34,11 @@ def diff_states(left: tuple[FlinkStore, int], right: tuple[FlinkStore, int]) -> 
              for store, epoch in (left, right)
              for metadata in (store.metadata(epoch),)
              for names in (store.names(metadata),)]  # fmt: skip
-    found: list[TopologyDiff] = []
+    changes: list[TopologyDiff] = []
     for id, before in sides[0].items():
         if id in sides[1]:
-            found += _operator(id, before, sides[1][id])
-    return found
+            changes += _operator(id, before, sides[1][id])
+    return changes
 
 
 def _operator(
@@ -46,25 +46,26 @@ def _operator(
 ) -> Iterator[TopologyDiff]:
     old, new = before[2], after[2]
     if old.max_parallelism != new.max_parallelism:
-        said = "keyed state cannot be taken over: Flink refuses another max parallelism"
-        yield TopologyDiff("max-parallelism", id, str(old.max_parallelism), str(new.max_parallelism), said)
+        consequence = "keyed state cannot be taken over: Flink refuses another max parallelism"
+        yield TopologyDiff("max-parallelism", id, str(old.max_parallelism), str(new.max_parallelism), consequence)
     was, now = (
         {(s["keyed"], s["name"]): s for s in facts.states(operator, store.streams(epoch))}
         for store, epoch, operator in (before, after)
     )
     for key, state in was.items():
         if key not in now:
-            said = "nothing reads it any more; Flink drops it without a word"
-            yield TopologyDiff("state-removed", f"{id} {key[1]}", state["kind"], None, said)
+            consequence = "nothing reads it any more; Flink drops it without a word"
+            yield TopologyDiff("state-removed", f"{id} {key[1]}", state["kind"], None, consequence)
         elif state["kind"] != now[key]["kind"]:
-            said = "Flink refuses state of another kind"
-            yield TopologyDiff("state-kind", f"{id} {key[1]}", state["kind"], now[key]["kind"], said)
+            consequence = "Flink refuses state of another kind"
+            yield TopologyDiff("state-kind", f"{id} {key[1]}", state["kind"], now[key]["kind"], consequence)
         elif state["serializers"] != now[key]["serializers"]:
             for role in sorted({*state["serializers"], *now[key]["serializers"]}):
                 one, other = state["serializers"].get(role), now[key]["serializers"].get(role)
                 if one != other:
-                    said = "Flink refuses" if role != "value" else "Flink migrates it if the new serializer allows that"
-                    yield TopologyDiff(f"{role}-serializer", f"{id} {key[1]}", _text(one), _text(other), said)
+                    migrates = "Flink migrates it if the new serializer allows that"
+                    consequence = migrates if role == "value" else "Flink refuses"
+                    yield TopologyDiff(f"{role}-serializer", f"{id} {key[1]}", _text(one), _text(other), consequence)
     for key, state in now.items():
         if key not in was:
             yield TopologyDiff("state-added", f"{id} {key[1]}", None, state["kind"], "it would start empty")

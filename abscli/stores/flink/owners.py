@@ -72,12 +72,12 @@ def of_uids(uids: Sequence[str]) -> list[Wanted]:
 
 def of_plan(plan: JobPlan) -> list[Wanted]:
     """Operators of a plan: the first of each chain by its id, where the plan has ids; the others by name."""
-    found = []
+    wanted = []
     for node in plan.nodes:
-        found.append(Wanted(hash=node.hash, name=node.names[0]))
+        wanted.append(Wanted(hash=node.hash, name=node.names[0]))
         if node.hash is not None:
-            found += [Wanted(name=name) for name in node.names[1:]]
-    return found
+            wanted += [Wanted(name=name) for name in node.names[1:]]
+    return wanted
 
 
 def read_uids(data: bytes) -> list[str]:
@@ -93,7 +93,7 @@ def owners(metadata: Metadata, wanted: Sequence[Wanted], names: dict[str, str]) 
     by_uid |= {w.uid: w.uid for w in wanted if w.uid in ids and w.uid is not None}  # a hash given for a uid
     by_hash = {w.hash: w for w in wanted if w.hash is not None}
     by_name = {w.name: w for w in wanted if w.uid is None and w.hash is None and w.name is not None}
-    owned, orphans, empty, known = [], [], [], set()
+    owned, orphans, empty, matched = [], [], [], set()
     for operator in metadata.operators:
         owner, by = None, None
         if operator.id in by_uid:
@@ -103,7 +103,7 @@ def owners(metadata: Metadata, wanted: Sequence[Wanted], names: dict[str, str]) 
         elif operator.name and operator.name in by_name:
             owner, by = by_name[operator.name].shown, "name"
         if owner is not None:
-            known.add((by, owner))
+            matched.add((by, owner))
         called, size = names[operator.id], operator_size(operator)
         if not _has_state(operator):
             if owner is not None:
@@ -116,7 +116,7 @@ def owners(metadata: Metadata, wanted: Sequence[Wanted], names: dict[str, str]) 
     new = [
         w.shown
         for w in wanted
-        if not {("uid", w.shown), ("id", w.shown), ("name", w.shown)} & known and (named or w.uid or w.hash)
+        if not {("uid", w.shown), ("id", w.shown), ("name", w.shown)} & matched and (named or w.uid or w.hash)
     ]
     return Owners(tuple(owned), tuple(orphans), tuple(dict.fromkeys(new)), tuple(empty))
 

@@ -49,19 +49,19 @@ def check_all(store: NativeStore, problems: tuple[Problem, ...], prober: Prober)
     job that runs begins, completes and removes epochs while they are being read."""
     at_rest = store.running_attempt() is None
     whole = store_evidence(store, problems)
-    epochs = (found for n in store.epoch_numbers() if (found := epoch_evidence(store, n, prober)) is not None)
+    epochs = (epoch for n in store.epoch_numbers() if (epoch := epoch_evidence(store, n, prober)) is not None)
     return check_store(whole, epochs, lasting_files(store, whole) if at_rest else None)
 
 
 def check_one(store: NativeStore, problems: tuple[Problem, ...], epoch: int, prober: Prober) -> StoreReport:
     """One epoch, against its parent where that is still there, and the store facts that it leans on."""
-    found = epoch_evidence(store, epoch, prober)
-    if found is None:
+    evidence = epoch_evidence(store, epoch, prober)
+    if evidence is None:
         raise store.no_epoch(epoch)
-    parent = found.head.parent if found.head else 0
+    parent = evidence.head.parent if evidence.head else 0
     before = None
     if parent in store.epoch_numbers():
         before = epoch_evidence(store, parent, Prober(store.storage, quick=True))
     cut = cut_in(before) if before and before.has_manifest else None
-    facts = store_evidence(store, problems, found.head.attempt if found.head else 0)
-    return check_store(facts, [found], earlier=[cut] if cut else [])
+    facts = store_evidence(store, problems, evidence.head.attempt if evidence.head else 0)
+    return check_store(facts, [evidence], earlier=[cut] if cut else [])

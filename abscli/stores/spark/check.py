@@ -49,22 +49,22 @@ def workers(store: SparkStore, quick: bool) -> int:
 def only(report: StoreReport, epoch: int) -> StoreReport:
     """What concerns one batch, and the checkpoint as a whole."""
     return StoreReport(
-        tuple(found for found in report.epochs if found.epoch == epoch),
+        tuple(one for one in report.epochs if one.epoch == epoch),
         report.findings,
         report.unchecked,
-        tuple(found for found in report.restorable if found == epoch),
+        tuple(number for number in report.restorable if number == epoch),
     )
 
 
-def with_findings(report: StoreReport, found: Mapping[int, Sequence[Finding]]) -> StoreReport:
+def with_findings(report: StoreReport, findings: Mapping[int, Sequence[Finding]]) -> StoreReport:
     """The report with what Spark's own reader found of some batches; none for a batch: its rows read well."""
     epochs = []
     for one in report.epochs:
-        more = found.get(one.epoch)
+        more = findings.get(one.epoch)
         if more:
             one = replace(one, findings=(*one.findings, *more), verdict=Status.DAMAGED)
         elif more is not None:
             one = replace(one, unchecked=tuple(code for code in one.unchecked if code is not Code.ROW_MISMATCH))
         epochs.append(one)
-    kept = tuple(epoch for epoch in report.restorable if not found.get(epoch))
+    kept = tuple(epoch for epoch in report.restorable if not findings.get(epoch))
     return StoreReport(tuple(epochs), report.findings, report.unchecked, kept)

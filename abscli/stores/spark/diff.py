@@ -28,24 +28,23 @@ def changes(left: SparkStore, before: int, right: SparkStore, after: int) -> Ite
     was, now = _offsets(left, before), _offsets(right, after)
     if was is not None and now is not None:
         for name, old, new in diff_conf(was, now):
-            said = "a restart keeps the first's, whatever the session says"
+            consequence = "a restart keeps the first's, whatever the session says"
             if old is None:
-                said = "the first does not have it: a restart takes Spark's default for old checkpoints"
-            yield TopologyDiff("setting", name, old, new, said)
+                consequence = "the first does not have it: a restart takes Spark's default for old checkpoints"
+            yield TopologyDiff("setting", name, old, new, consequence)
     olds, news = left.checkpoint.operators(), right.checkpoint.operators()
     for id in sorted(olds.keys() & news.keys()):
         was_name, is_name = olds[id].name, news[id].name
         if was_name != is_name and None not in (was_name, is_name):
-            said = "refused: Spark wants the same operators by number (STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA)"
-            yield TopologyDiff("kind", str(id), was_name, is_name, said)
+            yield TopologyDiff("kind", str(id), was_name, is_name, _OTHER_OPERATOR)
     for change in diff_schemas(_families(left, before), _families(right, after)):
         if change.before is None or change.after is None:
             continue  # an operator that came or went: the lists of operators tell it
         name = f"{change.operator} {change.name}" if change.name else str(change.operator)
-        said = "none: Spark goes by types, not by names"
+        consequence = "none: Spark goes by types, not by names"
         if change.refused is not None:
-            said = _REFUSED[change.refused]
-        yield TopologyDiff("schema", name, change.before, change.after, said)
+            consequence = _REFUSED[change.refused]
+        yield TopologyDiff("schema", name, change.before, change.after, consequence)
 
 
 def _offsets(store: SparkStore, batch: int) -> Offsets | None:
@@ -76,6 +75,9 @@ class Refusal(StrEnum):
     GONE = "operator gone"
 
 
+_OTHER_OPERATOR = (
+    "refused: Spark wants the same operators by number (STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA)"
+)
 _REFUSED = {
     Refusal.KEY: "refused: Spark does not start with another key schema (STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE)",
     Refusal.VALUE: "refused: Spark does not start with another value schema (STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE)",

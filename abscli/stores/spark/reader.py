@@ -42,10 +42,10 @@ def _frame(session: Any, store: SparkStore, epoch: int, family: Family) -> Any:
     if not family.grouped:
         options["storeName"] = family.store.name
     elif family.operator.name == "symmetricHashJoin":
-        side, _, what = (family.name or "").partition("-")
-        if what not in _JOINED:
-            said = f"Spark's reader gives the rows of a join's {side} side only as a whole, not {family.name}"
-            raise EngineError(said, hint=f"ask for {side}-{' or '.join(_JOINED)}")
+        side, _, family_name = (family.name or "").partition("-")
+        if family_name not in _JOINED:
+            message = f"Spark's reader gives the rows of a join's {side} side only as a whole, not {family.name}"
+            raise EngineError(message, hint=f"ask for {side}-{' or '.join(_JOINED)}")
         options["joinSide"] = side
     else:
         options["stateVarName"] = family.name
@@ -70,10 +70,10 @@ def spark_rows(context: Any, store: SparkStore, epoch: int, family: Family) -> I
     except (FormatError, EngineError):
         raise
     except Exception as error:
-        said = first_line(error)
+        message = first_line(error)
         hint = "the checkpoint was moved: a copy made by `abs restore` names its schemas where they are"
-        moved = "FileNotFoundException" in said and "_stateSchema" in said
-        raise EngineError(f"Spark does not read batch {epoch}: {said}", hint=hint if moved else None) from error
+        moved = "FileNotFoundException" in message and "_stateSchema" in message
+        raise EngineError(f"Spark does not read batch {epoch}: {message}", hint=hint if moved else None) from error
 
 
 def _apart(frame: Any) -> Any:
@@ -168,7 +168,7 @@ def deep_check(context: Any, store: SparkStore, epoch: int) -> list[Finding]:
 
     Slow: Spark loads every partition of every store. Of the column families of joins it gives only those with rows.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for family in store.families(epoch):
         joined = family.grouped and family.operator.name == "symmetricHashJoin"
         if family.kind in ("internal", "timers") or (joined and (family.name or "").partition("-")[2] not in _JOINED):
@@ -178,7 +178,7 @@ def deep_check(context: Any, store: SparkStore, epoch: int) -> list[Finding]:
             with _session(context, store) as session:
                 rows = _frame(session, store, epoch, family).groupBy(PARTITION).count().collect()
         except Exception as error:
-            found.append(Finding(Code.UNREADABLE, None, None, path, f"Spark's own reader: {first_line(error)}"))
+            findings.append(Finding(Code.UNREADABLE, None, None, path, f"Spark's own reader: {first_line(error)}"))
             continue
         if family.opaque is not None:
             continue
@@ -188,11 +188,11 @@ def deep_check(context: Any, store: SparkStore, epoch: int) -> list[Finding]:
             for batch in store.state(epoch, str(family.operator.id), family.name):
                 ours.update(batch.column(PARTITION).to_pylist())
         except FormatError as error:
-            found.append(Finding(Code.UNREADABLE, None, None, error.path or path, error.message))
+            findings.append(Finding(Code.UNREADABLE, None, None, error.path or path, error.message))
             continue
         for partition in sorted(theirs.keys() | ours.keys()):
             if theirs[partition] != ours[partition]:
                 task = f"{family.operator.id}/{partition}"
-                said = f"Spark's own reader has {theirs[partition]} rows, the files have {ours[partition]}"
-                found.append(Finding(Code.ROW_MISMATCH, task, None, f"{path}/{partition}", said))
-    return found
+                message = f"Spark's own reader has {theirs[partition]} rows, the files have {ours[partition]}"
+                findings.append(Finding(Code.ROW_MISMATCH, task, None, f"{path}/{partition}", message))
+    return findings
