@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, overload
 
 import msgspec
+import msgspec.structs
 
 from formats.errors import NotFound
 
@@ -89,6 +90,12 @@ class ChannelFacts(msgspec.Struct, frozen=True):
     logged: int | None
     back: bool | None = None
 
+    @property
+    def edge(self) -> tuple[str, str]:
+        """The operators at its ends."""
+        sender, _, receiver = self.channel.partition("->")
+        return sender.rpartition("/")[0], receiver.rpartition("/")[0]
+
 
 class Repeat(msgspec.Struct, frozen=True):
     """A channel on which so many records come again after a restore though the receiver's state holds them already:
@@ -145,13 +152,59 @@ class EdgeFacts(msgspec.Struct, frozen=True):
     logged: int | None
 
 
+class ChannelTable(Sequence[ChannelFacts]):
+    """The channels of an epoch, in order. A format that may have a thousand times more of them than of tasks makes them
+    when they are looked at, and sums them without."""
+
+    def __init__(self, channels: Iterable[ChannelFacts] = ()) -> None:
+        self._channels = tuple(channels)
+
+    def _all(self) -> tuple[ChannelFacts, ...]:
+        return self._channels
+
+    def __iter__(self) -> Iterator[ChannelFacts]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    @overload
+    def __getitem__(self, index: int) -> ChannelFacts: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ChannelFacts, ...]: ...
+    def __getitem__(self, index: int | slice) -> ChannelFacts | tuple[ChannelFacts, ...]:
+        return self._all()[index]
+
+    def marked(self, back: Container[tuple[str, str]]) -> list[ChannelFacts]:
+        """All of them, with whether they go back. back: the back edges, as (source, target)."""
+        return [msgspec.structs.replace(channel, back=channel.edge in back) for channel in self]
+
+    def logged(self) -> Iterator[ChannelFacts]:
+        """Those whose state is not empty."""
+        return (channel for channel in self if channel.logged)
+
+    def edges(self) -> Iterator[EdgeFacts]:
+        """Sums by edge."""
+        by_edge: dict[tuple[str, str], list[ChannelFacts]] = {}
+        for channel in self:
+            by_edge.setdefault(channel.edge, []).append(channel)
+        for edge, channels in by_edge.items():
+            counters = ([c.sent for c in channels], [c.received for c in channels], [c.logged for c in channels])
+            yield EdgeFacts(*edge, len(channels), *map(total, counters))
+
+
+def total(values: Sequence[int | None]) -> int | None:
+    """The sum; None if one of them is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
 class EpochDetail(msgspec.Struct, frozen=True):
-    """One epoch whole. channels: made when they are looked at, where there may be a thousand times more of them than of
-    tasks."""
+    """One epoch whole."""
 
     facts: EpochFacts
     operators: tuple[OperatorFacts, ...]
-    channels: Sequence[ChannelFacts]
+    channels: ChannelTable
     policy: str | None = None
 
 

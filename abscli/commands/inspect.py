@@ -18,7 +18,7 @@ from abscli.cli.output import Output
 
 if TYPE_CHECKING:
     from abscli.text.inspect_page import EpochPage, StorePage
-    from formats.view import CheckpointStore, EpochDetail
+    from formats.view import ChannelFacts, CheckpointStore, EpochDetail
 
 REFRESH = 1.0
 """Seconds between two looks of --watch."""
@@ -128,6 +128,7 @@ def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> Epo
     from msgspec.structs import replace
 
     from formats.errors import UnknownTask
+    from formats.view import ChannelTable
 
     operators = {op.id: op for op in detail.operators}
     wanted = task.rpartition("/")[0] if task else operator
@@ -147,12 +148,10 @@ def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> Epo
             raise UnknownTask(f"no task {task!r}", hint=hint)
         op = replace(op, tasks=tuple(part for part in op.tasks if part.task == task))
 
-    def concerns(channel: str) -> bool:
-        ends = channel.split("->")
-        return task in ends if task else wanted in [end.rpartition("/")[0] for end in ends]
+    def concerns(channel: ChannelFacts) -> bool:
+        return task in channel.channel.split("->") if task else wanted in channel.edge
 
-    channels = tuple(c for c in detail.channels if concerns(c.channel))
-    return replace(detail, operators=(op,), channels=channels)
+    return replace(detail, operators=(op,), channels=ChannelTable(filter(concerns, detail.channels)))
 
 
 def _leave_to_the_end(*shown: object) -> None:

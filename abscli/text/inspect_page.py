@@ -8,10 +8,8 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from abscli.planner.repeats import may_repeat
-from formats.native.counters import Channels
 from formats.view import ChannelFacts, CheckpointStore, EpochDetail, EpochFacts, OperatorFacts, Status
 
 VERSION = "1.0"
@@ -85,9 +83,7 @@ def _channels(page: EpochPage) -> Sequence[ChannelFacts]:
     channels = page.detail.channels
     if page.back is None:
         return tuple(channels)
-    if isinstance(channels, Channels):
-        return channels.marked(page.back)
-    return [replace(channel, back=ends(channel) in page.back) for channel in channels]
+    return channels.marked(page.back)
 
 
 def items(result: dict[str, Any]) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
@@ -103,12 +99,6 @@ def _epoch(facts: EpochFacts) -> dict[str, Any]:
     result: dict[str, Any] = msgspec.to_builtins(facts)
     expected, acked = result.pop("expected"), result.pop("acked")
     return {**result, "tasks": {"expected": expected, "acked": acked}}
-
-
-def ends(channel: ChannelFacts) -> tuple[str, str]:
-    """The operators of a channel."""
-    sender, _, receiver = channel.channel.partition("->")
-    return sender.rpartition("/")[0], receiver.rpartition("/")[0]
 
 
 class Times(NamedTuple):

@@ -23,7 +23,7 @@ from formats.flink.files.resolve import FileLike, How, PathMap, file_size, fits
 from formats.flink.metadata.file import FILE, kryo_of, parse
 from formats.flink.metadata.handles import Metadata, OperatorState
 from formats.storage import LocalStorage, Storage, open_storage
-from formats.view import CheckpointStore, EpochDetail, EpochFacts, StateFacts, Status
+from formats.view import ChannelTable, CheckpointStore, EpochDetail, EpochFacts, StateFacts, Status
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -269,7 +269,7 @@ class FlinkStore(CheckpointStore):
 
         row = self._facts(epoch, self.latest())
         if not self.has_metadata(epoch):
-            return EpochDetail(row, (), ())
+            return EpochDetail(row, (), ChannelTable())
         metadata = self.metadata(epoch)
         return details.detail(row, metadata, self.names(metadata), self.streams(epoch))
 

@@ -19,6 +19,7 @@ from formats.spark.replay import Chain, PartitionFiles, load, partition_files
 from formats.spark.state.rocks import parse_zip
 from formats.storage import Storage
 from formats.view import (
+    ChannelTable,
     CheckpointStore,
     EpochDetail,
     EpochFacts,
@@ -161,7 +162,7 @@ class SparkStore(CheckpointStore):
         count = self._chain_bytes(epoch) <= COUNT_UP_TO
         for operator in self.checkpoint.operators().values():
             operators.append(self._operator(operator, epoch, said, count))
-        return EpochDetail(facts, tuple(operators), ())
+        return EpochDetail(facts, tuple(operators), ChannelTable())
 
     def _source(self, name: str, offset: str | None) -> OperatorFacts:
         """A source as an operator of one task, with its position."""

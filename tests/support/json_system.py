@@ -28,6 +28,7 @@ from formats.errors import Damaged, FormatError, NotFound
 from formats.reference import NOTHING, ReadOptions
 from formats.storage import Storage
 from formats.view import (
+    ChannelTable,
     CheckpointStore,
     EpochDetail,
     EpochFacts,
@@ -156,7 +157,7 @@ class JsonStore(CheckpointStore):
             )
             for one in page.operators
         ]  # fmt: skip
-        return EpochDetail(self._facts(epoch), tuple(operators), ())
+        return EpochDetail(self._facts(epoch), tuple(operators), ChannelTable())
 
     def states(self, epoch: int) -> list[StateFacts]:
         return [
