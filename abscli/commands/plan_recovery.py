@@ -194,7 +194,7 @@ def _from_graph(topology: str, failed: list[str]) -> Plan:
 
 def _show(plan: Plan, form: Output, out: str | None) -> None:
     from abscli.cli.plans import write_plan
-    from abscli.text.plan import items, plan_text
+    from abscli.stores.native.text_plan import items, plan_text
     from formats.plan import encode
 
     write_plan(encode(plan), form, out, lambda: plan_text(plan, width=width(), plan_file=out), items)

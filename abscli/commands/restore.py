@@ -126,7 +126,7 @@ def restore(
     recovery.check_plan(planned, store, topology)
     if dry_run:
         from abscli.cli.plans import show_plan
-        from abscli.text.plan import items, plan_text
+        from abscli.stores.native.text_plan import items, plan_text
 
         word = shlex.quote(job)
         show_plan(data, output, lambda: plan_text(planned, width=width(), plan_file=plan, job=word), items)
@@ -170,7 +170,7 @@ def restore(
 def _ask(planned: Plan, path: str) -> None:
     import sys
 
-    from abscli.text.plan import plan_text
+    from abscli.stores.native.text_plan import plan_text
 
     if not sys.stdin.isatty():
         raise typer.BadParameter("nobody can be asked here: give --yes to carry the plan out", param_hint="'--yes'")

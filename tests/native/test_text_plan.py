@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from abscli.text.plan import next_command, plan_text
+from abscli.stores.native.text_plan import next_command, plan_text
 from formats.plan import Cost, DedupRow, Input, Plan, PlanKind, ReplayLog, RestartRow, Rewind, Skipped
 from formats.view import Repeat
 
