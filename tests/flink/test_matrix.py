@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 from abscli.cli.main import main
 from abscli.report.findings import Code
-from abscli.stores.flink.plan import plan_flink, restore_flink
+from abscli.stores.flink.plan import plan_flink
+from abscli.stores.flink.restore import restore as restore_flink
 from abscli.stores.flink.verdict import check_epoch
 from formats.errors import NoRecovery
 from formats.flink.evidence import gather
@@ -153,8 +154,8 @@ def test_each_can_be_planned_and_its_copy_is_as_whole(data: Path, case: Case, tm
     needs(case)
     store, epoch = opened(data, case)
     plan = plan_flink(store, epoch=epoch, checks=stream_checks())
-    copied = restore_flink(store, plan, str(tmp_path / "copy"))
-    assert copied.files == plan.files
+    copied = restore_flink(plan, store, str(tmp_path / "copy"))
+    assert copied.files == plan.body.files
     copy = FlinkStore(str(tmp_path / "copy"))
     report, why, _ = check_epoch(gather(copy, copy.epoch_numbers()[0], checks=stream_checks()))
     assert (report.verdict, report.findings) == (Status.COMPLETE, ())
@@ -304,18 +305,18 @@ def test_files_of_this_machine_are_looked_at_by_their_names_and_never_opened(
     assert Code.MISSING_FILE not in why, "they are there, with their sizes"
     assert f"--search {elsewhere}" in why[Code.UNREADABLE]
     plan = plan_flink(store, checks=stream_checks())
-    assert (plan.in_place, [place.directory for place in plan.not_read]) == (True, [str(elsewhere)])
+    assert (plan.body.in_place, [place.directory for place in plan.body.not_read]) == (True, [str(elsewhere)])
     with pytest.raises(NoRecovery, match="outside of the directories"):
-        restore_flink(store, plan, str(tmp_path / "copy"))
-    owner = next(o for o in store.metadata(plan.epoch).operators if any(s.managed_keyed for s in o.subtasks))
+        restore_flink(plan, store, str(tmp_path / "copy"))
+    owner = next(o for o in store.metadata(plan.body.epoch).operators if any(s.managed_keyed for s in o.subtasks))
     with pytest.raises(NotLookedAt) as caught:
-        list(store.state(plan.epoch, owner.id, "sum"))
+        list(store.state(plan.body.epoch, owner.id, "sum"))
     assert "--search" in (caught.value.hint or "")
 
     lost = next(elsewhere.iterdir())
     lost.unlink()
     again = FlinkStore(str(folder))
-    report, _, _ = check_epoch(gather(again, plan.epoch))
+    report, _, _ = check_epoch(gather(again, plan.body.epoch))
     assert {finding.code for finding in report.findings} == {Code.MISSING_FILE}, "its directory is here, and it is not"
 
 
