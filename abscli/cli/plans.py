@@ -18,8 +18,8 @@ def refuse_others(given: Mapping[str, object], options: frozenset[str], words: s
     """A usage error for an option that was given and means nothing here. options: those that do; words: where."""
     for name, value in given.items():
         if value and name not in options:
-            own = ", ".join(option for option in given if option in options)
-            hint = f"; there {own} do{'es' * (own.count(',') == 0)}" if own else ""
+            own = [option for option in given if option in options]
+            hint = f"; there {' and '.join(own)} do{'es'[: 2 * (len(own) == 1)]}" if own else ""
             raise typer.BadParameter(f"means nothing for {words}{hint}", param_hint=f"'{name}'")
 
 

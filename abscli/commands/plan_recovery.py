@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from abscli.cli import exits
 from abscli.cli.options import Failed, FormatChoice, OutputForm, PathMap, Quiet, Search, Verbose, looking
 from abscli.cli.output import Output, width
+
+if TYPE_CHECKING:
+    from formats.plan import Plan
 
 EXAMPLES = (
     ("abs plan-recovery snapshots --out plan.json", "The job is down: a plan back to the newest whole epoch."),
@@ -95,11 +98,10 @@ def plan_recovery(
     Nothing is changed. A plan lists every file and digest that it relies on; 'abs restore' refuses it when they have
     changed.
     """
-    from abscli.cli.plans import option_errors, refuse_others, write_plan
+    from abscli.cli.plans import option_errors, refuse_others
     from abscli.cli.running import watching
-    from abscli.stores.recovery import PlanRequest, lasting, recovery_of
+    from abscli.stores.recovery import PlanRequest, lasting, plan_graph, recovery_of
     from formats.open import opened, parse_reference, recognise
-    from formats.plan import encode
     from formats.storage import open_storage
 
     if topology is not None:
@@ -108,7 +110,7 @@ def plan_recovery(
         if not failed:
             message = "a graph alone has no epochs: name the dead tasks with --failed"
             raise typer.BadParameter(message, param_hint="'--topology'")
-        _plan_graph(topology, failed, output, out)
+        _show(plan_graph(topology, failed), output, out)
         return
     if ref is None:
         raise typer.BadParameter("a store (REF) or --topology is needed", param_hint="'REF'")
@@ -140,19 +142,14 @@ def plan_recovery(
     )
     with option_errors(), watching() as watch:
         plan = recovery.plan(opened(storage, system, options), request, watch)
-    write_plan(
-        encode(plan), output, out, lambda: recovery.text(plan, width=width(), plan_file=out, job=None), recovery
-    )
+    _show(plan, output, out)
 
 
-def _plan_graph(topology: str, failed: list[str], output: Output, out: str | None) -> None:
+def _show(plan: Plan[Any], output: Output, out: str | None) -> None:
     from abscli.cli.plans import write_plan
-    from abscli.stores.native.plan import plan_graph
     from abscli.stores.recovery import recovery_of
-    from formats.flink.plan_json import parse_job
     from formats.plan import encode
 
-    plan = plan_graph(parse_job(topology), failed)
     recovery = recovery_of(plan.system)
     write_plan(
         encode(plan), output, out, lambda: recovery.text(plan, width=width(), plan_file=out, job=None), recovery

@@ -7,7 +7,7 @@ words, and `recovery` is the object that commands work with.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -184,6 +184,14 @@ def open_planned(plan: Plan[Any]) -> CheckpointStore:
     options = Looking(search=read.search, path_map=read.path_map, uid=read.uid, type=read.type)
     storage = open_storage(plan.store)
     return opened(storage, recognise(storage, plan.system), options)
+
+
+def plan_graph(job: str, failed: Sequence[str]) -> Plan[Any]:
+    """What must restart when these tasks have died, from a file of a job's graph alone; UnknownTask."""
+    from abscli.stores.native import plan
+    from formats.flink.plan_json import parse_job
+
+    return plan.plan_graph(parse_job(job), failed)
 
 
 def lasting(options: Looking) -> ReadOptions:

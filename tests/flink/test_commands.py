@@ -428,6 +428,36 @@ def test_a_plan_that_was_changed_after_it_was_made_is_refused(
         assert (code, "was changed after it was made" in err) == (2, True)
 
 
+def test_a_dry_run_notices_a_file_that_has_gone_since(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    own, plan = Path(shutil.copytree(CANONICAL, tmp_path / "own")), tmp_path / "plan.json"
+    result(capsys, "plan-recovery", own, "--out", plan)
+    state = next(path for path in own.iterdir() if path.name != "_metadata")
+    state.rename(tmp_path / "away")
+    code, _, err = run(capsys, "restore", plan, "--dry-run")
+    assert (code, state.name in err) == (4, True)
+
+
+@pytest.mark.parametrize("option", [["--failed", "a/0"], ["--distrust", "a/0"], ["--parallelism", "a=4"],
+                                    ["--strategy", "repair"], ["--query-id", "x"], ["--keep-in-flight"]])  # fmt: skip
+def test_options_that_mean_nothing_for_flink_are_refused(
+    option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, "plan-recovery", CANONICAL, *option)
+    assert code == 2
+    assert f"'{option[0]}': means nothing for a checkpoint of Flink; there --search and --path-map do" in err
+
+
+@pytest.mark.parametrize("option", [["--job", "job.yaml"], ["--until", "end"], ["--policy", "aligned"],
+                                    ["--accept-missing-parts"]])  # fmt: skip
+def test_what_is_of_a_job_means_nothing_for_a_copy(
+    option: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.json"
+    result(capsys, "plan-recovery", CANONICAL, "--out", plan)
+    code, _, err = run(capsys, "restore", plan, "--to", tmp_path / "copy", *option)
+    assert (code, f"'{option[0]}': means nothing for a plan of a checkpoint of Flink" in err) == (2, True)
+
+
 def test_a_plan_is_carried_out_from_another_folder_too(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -218,6 +218,24 @@ def test_a_copy_that_would_not_be_exact_never_appears(tmp_path: Path, told: Any)
     assert list((tmp_path / "copies").iterdir()) == []
 
 
+def test_a_file_that_is_written_anew_from_its_own_bytes_is_a_pinned_one(tmp_path: Path, told: Any) -> None:
+    """A plan made by other means than `abs plan-recovery`."""
+    import msgspec
+
+    file = tmp_path / "plan.json"
+    told("plan-recovery", copy_of("tws_row", tmp_path), "--out", file)
+    plan = json.loads(file.read_bytes())
+    del plan["sha256"]
+    (own,) = plan["body"]["write"]
+    assert own["text"] is None
+    plan["relies_on"] = [pinned for pinned in plan["relies_on"] if pinned["path"] != own["path"]]
+    file.write_bytes(encode(msgspec.convert(plan, Plan[SparkPlan])))
+    for more in ((), ("--dry-run",)):
+        code, error = told("restore", file, "--to", tmp_path / "copies/copy", *more)
+        assert (code, f"{own['path']} is written anew from its own bytes" in error["message"]) == (2, True)
+    assert not (tmp_path / "copies").exists()
+
+
 def test_a_dry_run_shows_the_plan_in_the_form_asked_for(
     tmp_path: Path, told: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,7 +18,7 @@ from formats.native.store import NativeStore
 from formats.plan import Plan
 
 if TYPE_CHECKING:
-    from abscli.stores.native.restore import Restored
+    from abscli.stores.native.restore import NativeRestored
 
 
 class NativeRecovery:
@@ -65,7 +65,9 @@ class NativeRecovery:
             )  # fmt: skip
         check_job(plan, request.job.topology)
 
-    def restore(self, plan: Plan[NativePlan], store: NativeStore, request: RestoreRequest, watch: Watcher) -> Restored:
+    def restore(
+        self, plan: Plan[NativePlan], store: NativeStore, request: RestoreRequest, watch: Watcher
+    ) -> NativeRestored:
         from abscli.engine.job import JobOptions
         from abscli.stores.native.restore import restore
 
@@ -87,14 +89,14 @@ class NativeRecovery:
         return text_plan.plan_text(plan, width=width, plan_file=plan_file, job=shlex.quote(job) if job else "JOB")
 
     def restored_text(
-        self, plan: Plan[NativePlan], restored: Restored, request: RestoreRequest, *, width: int
+        self, plan: Plan[NativePlan], restored: NativeRestored, request: RestoreRequest, *, width: int
     ) -> str:
         return text_plan.restored_text(restored, until=request.until)
 
-    def restored_json(self, plan: Plan[NativePlan], restored: Restored) -> dict[str, Any]:
+    def restored_json(self, plan: Plan[NativePlan], restored: NativeRestored) -> dict[str, Any]:
         return text_plan.restored_json(restored)
 
-    def restored_notes(self, restored: Restored, request: RestoreRequest) -> tuple[str, ...]:
+    def restored_notes(self, restored: NativeRestored, request: RestoreRequest) -> tuple[str, ...]:
         notes = text_plan.taken_over(restored.taken_over)
         if restored.finished and request.until != "drained":
             return notes

@@ -26,7 +26,7 @@ from formats.storage import LocalStorage
 from formats.view import Repeat
 
 
-class Restored(NamedTuple):
+class NativeRestored(NamedTuple):
     """What a restore did. replayed: log records put at the heads of their channels; elapsed in seconds;
     first_complete: Unix time of its first manifest; policy: of the new epochs; repeats: what the restored state holds
     and comes again, None if unknown; taken_over: by sink operator, the store that it was taken over from."""
@@ -83,7 +83,7 @@ def restore(
     to: str | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_news: Callable[[News], None] = lambda news: None,
-) -> Restored:
+) -> NativeRestored:
     """Run the job from the plan's epoch in its store, or in a copy of what it needs at `to`. See `check_plan`.
 
     A restore of this very plan that was broken off is gone on with: from the newest whole epoch that it made.
@@ -119,7 +119,7 @@ def restore(
         on_news=on_news,
     )
     manifest = NativeStore(LocalStorage(target)).manifest(outcome.epoch)
-    return Restored(
+    return NativeRestored(
         store=target,
         epoch=outcome.epoch,
         parent=outcome.parent,

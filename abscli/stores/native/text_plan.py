@@ -14,7 +14,7 @@ from formats.native.plan import NativePlan, PlanKind
 from formats.plan import Plan
 
 if TYPE_CHECKING:
-    from abscli.stores.native.restore import Restored
+    from abscli.stores.native.restore import NativeRestored
 
 ROWS = 20
 """Rows of a section that are shown; the plan file has them all."""
@@ -60,7 +60,7 @@ def next_command(plan: Plan[NativePlan], plan_file: str | None = None, job: str 
     return f"abs plan-recovery {_word(plan.store or 'STORE')} --out plan.json"
 
 
-def restored_text(restored: Restored, *, until: str) -> str:
+def restored_text(restored: NativeRestored, *, until: str) -> str:
     """What a restore did, in a line. until: how far it was to go."""
     text = (
         f"restored epoch {restored.parent} as epoch {restored.epoch} in {restored.elapsed:.1f} s: "
@@ -73,7 +73,7 @@ def restored_text(restored: Restored, *, until: str) -> str:
     return text
 
 
-def restored_json(restored: Restored) -> dict[str, Any]:
+def restored_json(restored: NativeRestored) -> dict[str, Any]:
     """`abs.restore`."""
     return {
         "schema": "abs.restore",
