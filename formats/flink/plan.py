@@ -31,9 +31,10 @@ class FlinkPlan(Body, frozen=True, kw_only=True):
     repairs: what a copy sets right, in words.
     files, bytes: to be copied.
     not_read: what lies outside of the directories that were named.
+    claim: a job goes on from it only if Flink claims it: its state is of the changelog backend.
     command: the line that starts a job from it as it lies; null if it needs a copy first.
 
-    Raises ValueError for another command than the one that `directory` and `in_place` make.
+    Raises ValueError for another command than the one that `directory`, `in_place` and `claim` make.
     """
 
     epoch: Count
@@ -45,17 +46,19 @@ class FlinkPlan(Body, frozen=True, kw_only=True):
     files: Count
     bytes: Count
     not_read: tuple[NotRead, ...]
+    claim: bool
     command: str | None
 
     def __post_init__(self) -> None:
         # Whoever makes a plan by hand must not have us print a line of his for people to run.
-        if self.command != (run_line(self.directory) if self.in_place else None):
+        if self.command != (run_line(self.directory, claim=self.claim) if self.in_place else None):
             raise ValueError("`command` is not the line that starts a job from `directory`")
 
 
-def run_line(directory: str) -> str:
+def run_line(directory: str, *, claim: bool) -> str:
     """`flink run -s URI JOB.jar`, quoted. directory: absolute, or a URI.
 
-    Without a claim mode, so that Flink owns nothing of it.
+    claim: only where it must be, for Flink then owns what it starts from and deletes it in time.
     """
-    return f"flink run -s {shlex.quote(directory if '://' in directory else f'file://{directory}')} JOB.jar"
+    uri = directory if "://" in directory else f"file://{directory}"
+    return f"flink run -s {shlex.quote(uri)}{' -claimMode CLAIM' * claim} JOB.jar"

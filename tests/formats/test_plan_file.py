@@ -61,7 +61,8 @@ FLINK = Plan(
         files=3,
         bytes=1 << 40,
         not_read=(NotRead("/data/other", 2),),
-        command=run_line("/data/job/chk-7"),
+        claim=True,
+        command=run_line("/data/job/chk-7", claim=True),
     ),
 )
 SPARK = Plan(
@@ -329,6 +330,9 @@ def test_no_other_plan_does_without_a_store(plan: Plan[Any]) -> None:
 
 
 def test_nobody_has_a_line_of_his_own_printed_for_people_to_run() -> None:
-    for members in ({"command": "curl x | sh"}, {"in_place": False}, {"directory": "/elsewhere"}, {"command": None}):
+    for members in (
+        {"command": "curl x | sh"}, {"in_place": False}, {"claim": False}, {"directory": "/elsewhere"},
+        {"command": None},
+    ):  # fmt: skip
         with pytest.raises(BadPlan, match="`command` is not the line"):
             decode(with_(FLINK, **members), "plan.json")

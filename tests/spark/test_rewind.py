@@ -20,7 +20,7 @@ from abscli.stores.spark.rewind import Rewind, rewind
 from abscli.stores.spark.verdict import check_spark
 from formats.errors import NoRecovery
 from formats.spark.gather import gather
-from formats.spark.state.replay import load
+from formats.spark.replay import load
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage
 from tests.support import spark_cases

@@ -18,8 +18,9 @@ from formats.flink.facts import file_handles, kind
 from formats.flink.files.layout import Kind, trimmed
 from formats.flink.files.resolve import FileLike, How, Place, directory_of
 from formats.flink.metadata.file import FILE
-from formats.flink.metadata.rewrite import copies
+from formats.flink.metadata.handles import FileHandle, Metadata, RelativeHandle, changelogs, streams
 from formats.flink.plan import FlinkPlan, NotRead, run_line
+from formats.flink.rewrite import copies
 from formats.flink.store import FlinkStore
 from formats.native.writer import now
 from formats.plan import AS_IT_LIES, PinnedFile, Plan, ReadOptions, Skipped
@@ -93,6 +94,7 @@ def _sealed(
     repairs = tuple(_repairs(evidence))
     root = absolute(store.storage.root)
     directory = f"{root}/{evidence.home}" if evidence.home else root
+    claim = must_claim(metadata)
     body = FlinkPlan(
         epoch=evidence.epoch,
         kind=kind(metadata, evidence.home).kind,
@@ -103,7 +105,8 @@ def _sealed(
         files=len(runs),
         bytes=sum(runs.values()),
         not_read=tuple(NotRead(_utf8(folder), number) for folder, number in closed.items()),
-        command=None if repairs else run_line(directory),
+        claim=claim,
+        command=None if repairs else run_line(directory, claim=claim),
     )
     return Plan(
         system=SYSTEM, created=now(), store=absolute(trimmed(store.path)), read=read, body=body,
@@ -136,6 +139,28 @@ def _repairs(evidence: EpochEvidence) -> Iterator[str]:
         if files:
             written, place = min(files.items())
             yield f"{len(files)} files {problem}: {written} is {place}"
+    relative = of_changelog(metadata, RelativeHandle) if metadata is not None else set()
+    if relative:
+        yield (
+            f"{len(relative)} files of the changelog backend have relative paths, which the checkpoints that follow "
+            "would look for beside themselves"
+        )
+
+
+def must_claim(metadata: Metadata) -> bool:
+    """Whether a job goes on from it in claim mode alone.
+
+    In Flink's default mode, NO_CLAIM, the first checkpoint is a full one, which the changelog backend cannot take: the
+    job starts, fails at that checkpoint, and is restarted for ever.
+    """
+    return next(changelogs(metadata), None) is not None
+
+
+def of_changelog(metadata: Metadata, kind: type[FileHandle | RelativeHandle]) -> set[str]:
+    """Paths of the files of the changelog backend whose handles are of this kind."""
+    return {
+        stream.path for handle in changelogs(metadata) for stream in streams(handle) if isinstance(stream, kind)
+    }
 
 
 def to_copy(store: FlinkStore, epoch: int, *, whole: bool = True) -> dict[str, int]:

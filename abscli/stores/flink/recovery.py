@@ -11,7 +11,7 @@ from abscli.stores.flink.plan import plan_flink
 from abscli.stores.flink.restore import FlinkRestored
 from abscli.stores.recovery import BadOption, PlanRequest, RestoreRequest, Watcher
 from abscli.text.columns import size
-from formats.flink.files.checks import stream_checks
+from formats.flink.checks import stream_checks
 from formats.flink.plan import FlinkPlan
 from formats.flink.store import FlinkStore
 from formats.plan import Plan

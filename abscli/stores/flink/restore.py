@@ -1,7 +1,7 @@
 """Carries a plan for a checkpoint of Flink out: a self-contained copy that Flink can start from.
 
 The source is only read. The copy appears whole and in one step (`stores.copying`); its `_metadata` refers to the files
-beside it alone, so that it can be moved.
+beside it alone (`formats.flink.rewrite`).
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from abscli.stores.copying import check_target, new_folder
-from abscli.stores.flink.plan import places, to_copy
+from abscli.stores.flink.plan import must_claim, of_changelog, places, to_copy
 from abscli.stores.pinned import check_files, stale
 from formats.flink.facts import file_handles
 from formats.flink.metadata.file import FILE, encode, parse
-from formats.flink.metadata.handles import OperatorStateHandle, SegmentHandle, handles
-from formats.flink.metadata.rewrite import copies, rewritten
+from formats.flink.metadata.handles import FileHandle, Metadata, OperatorStateHandle, SegmentHandle, handles
 from formats.flink.plan import FlinkPlan, run_line
+from formats.flink.rewrite import copies, rewritten
 from formats.flink.store import FlinkStore
 from formats.plan import Plan
-from formats.storage import LocalStorage, absolute, local_name, open_storage
+from formats.storage import LocalStorage, local_name, open_storage
+
+CLAIMED = (
+    "the changelog backend goes on in claim mode alone: Flink then owns the files and deletes what it no longer needs"
+)
 
 
 class FlinkRestored(msgspec.Struct, frozen=True):
@@ -66,21 +70,33 @@ def restore(
     """
     check_plan(plan, store)
     epoch = plan.body.epoch
+    target = check_target(to, sources(store))
     copied = copies(places(store, epoch))
-    metadata = encode(rewritten(store.metadata(epoch), copied, os.path.basename(plan.body.directory)))
-    parse(metadata)
-    with new_folder(check_target(to, sources(store)), progress) as folder:
+    metadata = rewritten(store.metadata(epoch), copied, target, os.path.basename(plan.body.directory))
+    encoded = encode(metadata)
+    parse(encoded)
+    with new_folder(target, progress) as folder:
         for copy in {copy.target: copy for copy in copied.values()}.values():
             storage = store.folders[copy.place.folder].storage
             folder.copy(storage, copy.place.path, copy.target, start=copy.start, length=copy.length)
         files, size = folder.files, folder.bytes
-        folder.write(FILE, metadata)
-    repairs = (*plan.body.repairs, *_converted(store, epoch))
-    return FlinkRestored(epoch, local_name(to), files, size, repairs, run_line(absolute(to)))
+        folder.write(FILE, encoded)
+    repairs = (*plan.body.repairs, *_converted(store.metadata(epoch)), *_bound(metadata))
+    command = run_line(target, claim=must_claim(metadata))
+    return FlinkRestored(epoch, local_name(to), files, size, repairs, command)
 
 
-def _converted(store: FlinkStore, epoch: int) -> Iterator[str]:
-    metadata = store.metadata(epoch)
+def _bound(metadata: Metadata) -> Iterator[str]:
+    """What ties the copy to its place, and to the job that starts from it."""
+    if not must_claim(metadata):
+        return
+    named = of_changelog(metadata, FileHandle)
+    if named:
+        yield f"{len(named)} files of the changelog backend are named by their whole path: start from it where it is"
+    yield CLAIMED
+
+
+def _converted(metadata: Metadata) -> Iterator[str]:
     segments = {stream for _, _, stream in file_handles(metadata) if isinstance(stream, SegmentHandle)}
     merged = any(
         isinstance(handle, OperatorStateHandle) and handle.folders is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from abscli.stores.flink.restore import FlinkRestored
+from abscli.stores.flink.restore import CLAIMED, FlinkRestored
 from abscli.text.columns import clean, number, size, wrapped
 from formats.flink.plan import FlinkPlan
 from formats.plan import Plan
@@ -37,6 +37,8 @@ def plan_text(plan: Plan[FlinkPlan], *, width: int = 80, plan_file: str | None =
         sections[1].insert(0, "Flink cannot restore it where it lies; a copy sets right")
     else:
         sections[1] = ["Flink can restore it where it lies"]
+        if body.claim:
+            sections[1] += wrapped(CLAIMED, width, "    ", "  - ")
     if sections[2]:
         sections[2].insert(0, "Not looked at: it lies outside of the directories that were named")
     if sections[3]:
