@@ -111,7 +111,7 @@ def tell(
         restored_epoch=restored.parent,
         new_epoch=restored.epoch,
         back_edge_records=restored.replayed,
-        source_records_again=plan.cost.source_records,
+        source_records_again=plan.body.cost.source_records,
         seconds_to_epoch=round(restored.first_complete - when, 2),
         seconds_lost=round(max(0.0, when - _unix(lost_since)), 2),
         resumed_epochs=resumed.epochs,

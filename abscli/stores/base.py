@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from abscli.diff.rows import Compared
     from abscli.diff.state import Pair, Side
     from abscli.report.findings import StoreReport
+    from abscli.stores.recovery import Recovery
     from abscli.text.inspect_page import EpochPage, StorePage
     from abscli.text.validate import Advice, Leftovers
     from formats.job.model import Topology
@@ -108,6 +109,9 @@ class System(Protocol):
     ) -> Checked:  # fmt: skip
         """Checks one epoch, the newest complete one (`latest`) or the whole store (None): of a storage, for what cannot
         be opened is checked, too. Raises NotFound, UnsupportedVersion; what is damaged is a finding."""
+
+    def recovery(self) -> Recovery[Any, Any, Any]:
+        """Who plans and restores: the other half of the contract."""
 
     def compare(self, left: Side, right: Side) -> Besides:
         """What differs between two epochs of this system besides rows, positions, logs and job graphs."""

@@ -167,7 +167,7 @@ def test_a_copy_is_whole_whatever_it_was_made_of(
     plan, to = tmp_path / "plan.json", tmp_path / "copy"
     options = ["--query-id", "4b0a6c52-de65-4bfb-a9cf-402bce370337"] if name.startswith("query id") else []
     assert main(["plan-recovery", str(words), "--out", str(plan), "-o", "json", *options]) == 0
-    batch = checked(capsys.readouterr().out)["batch"]
+    batch = checked(capsys.readouterr().out)["body"]["batch"]
     assert main(["restore", str(plan), "--to", str(to), "-o", "json"]) == 0
     capsys.readouterr()
     assert main(["validate", str(to), "-o", "json"]) == 0, capsys.readouterr()
@@ -183,7 +183,7 @@ def test_a_repartition_is_no_contradiction_and_can_be_gone_back_behind(name: str
     assert report.restorable == tuple(range(first, report.epochs[-1].epoch + 1))
     before = Checkpoint(LocalStorage(root)).offsets(first).partitions
     plan = plan_spark(SparkStore(LocalStorage(root)), batch=first)
-    folders = {Path(kept.path).parts[2] for kept in plan.keep if kept.path.startswith("state/0/")} - {"_metadata"}
+    folders = {Path(kept.path).parts[2] for kept in plan.relies_on if kept.path.startswith("state/0/")} - {"_metadata"}
     assert folders == {str(number) for number in range(before or 0)}
 
 

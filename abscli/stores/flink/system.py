@@ -10,6 +10,7 @@ from formats.reference import NOTHING, ReadOptions
 if TYPE_CHECKING:
     from abscli.diff.epochs import Besides
     from abscli.diff.state import Side
+    from abscli.stores.flink.recovery import FlinkRecovery
     from abscli.text.inspect_page import EpochPage, StorePage
     from formats.flink.store import FlinkStore
     from formats.job.model import Topology
@@ -46,6 +47,11 @@ class Flink(System):
         from abscli.stores.flink.check import check
 
         return check(storage, epoch, quick=quick, progress=progress, options=options)
+
+    def recovery(self) -> FlinkRecovery:
+        from abscli.stores.flink.recovery import FlinkRecovery
+
+        return FlinkRecovery()
 
     def compare(self, left: Side, right: Side) -> Besides:
         from abscli.stores.flink.diff import compare

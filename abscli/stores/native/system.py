@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from abscli.diff.rows import Compared
     from abscli.diff.state import Pair, Side
     from abscli.report.findings import StoreReport
+    from abscli.stores.native.recovery import NativeRecovery
     from abscli.text.inspect_page import StorePage
     from abscli.text.validate import Advice, Leftovers
     from formats.native.store import NativeStore
@@ -42,6 +43,11 @@ class Native(System):
         from abscli.stores.native.check import check
 
         return check(storage, epoch, quick=quick, progress=progress)
+
+    def recovery(self) -> NativeRecovery:
+        from abscli.stores.native.recovery import NativeRecovery
+
+        return NativeRecovery()
 
     def compare_rows(self, left: Side, right: Side, pair: Pair, *, rows: bool) -> Iterator[Compared] | None:
         from abscli.stores.native.diff import compare_rows

@@ -12,6 +12,7 @@ from formats.reference import NOTHING, ReadOptions
 if TYPE_CHECKING:
     from abscli.diff.epochs import Besides
     from abscli.diff.state import Side
+    from abscli.stores.spark.recovery import SparkRecovery
     from abscli.text.inspect_page import EpochPage
     from abscli.text.validate import Advice
     from formats.spark.store import SparkStore
@@ -47,6 +48,11 @@ class Spark(System):
         from abscli.stores.spark.check import check
 
         return check(storage, epoch, quick=quick, progress=progress)
+
+    def recovery(self) -> SparkRecovery:
+        from abscli.stores.spark.recovery import SparkRecovery
+
+        return SparkRecovery()
 
     def compare(self, left: Side, right: Side) -> Besides:
         from abscli.stores.spark.diff import compare
