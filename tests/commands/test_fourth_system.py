@@ -82,6 +82,27 @@ def test_diff_compares_rows_positions_and_what_only_the_system_knows(
     assert told(capsys, "diff", f"{ledger}@3", ledger, "--exit-code")["identical"] is True
 
 
+def test_a_plan_goes_back_to_the_newest_whole_epoch_and_a_copy_of_it_is_validated(
+    ledger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (ledger / file_of(3)).write_text("{}")
+    plan, copy = tmp_path / "plan.json", tmp_path / "copy"
+    assert "ends with epoch 2\nepoch 3 is no epoch" in shown(capsys, "plan-recovery", ledger, "--out", plan)
+    page = json.loads(plan.read_text())
+    assert (page["system"], page["body"]["epoch"]) == ("ledger", 2)
+    assert main(["restore", str(plan), "--dry-run"]) == 0
+    assert main(["restore", str(plan)]) == 2
+    assert "--to" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path / "..")
+    assert json.loads(shown(capsys, "restore", plan, "--to", copy, "-o", "json")) == {
+        "epoch": 2, "to": str(copy), "files": 3,
+    }  # fmt: skip
+    assert told(capsys, "validate", copy)["restorable"] == [1, 2]
+    write_epoch(ledger, 2, {"a": 9}, offset=6)
+    assert main(["restore", str(plan), "--to", str(tmp_path / "other")]) == 5
+    assert main(["plan-recovery", str(ledger), "--query-id", "a"]) == 2
+
+
 def test_an_option_of_another_system_is_refused(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["inspect", "--uid", "a"], ["state", "--engine", "spark"], ["validate", "--deep"],
                   ["diff", "--uids", file_of(1)]):  # fmt: skip

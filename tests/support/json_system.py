@@ -13,8 +13,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -24,9 +25,13 @@ from abscli.diff.epochs import Besides, TopologyDiff
 from abscli.diff.state import Side
 from abscli.report.findings import Code, EpochReport, Finding, StoreReport
 from abscli.stores.base import Checked, Progress, System, Words
-from formats.errors import Damaged, FormatError, NotFound
+from abscli.stores.copying import check_target, local_roots, new_folder
+from abscli.stores.pinned import check_files, pin
+from abscli.stores.recovery import BadOption, PlanRequest, Recovery, RestoreRequest, Watcher
+from formats.errors import Damaged, FormatError, NoRecovery, NotFound
+from formats.plan import Body, Plan, Skipped
 from formats.reference import NOTHING, ReadOptions
-from formats.storage import Storage
+from formats.storage import Storage, absolute
 from formats.view import (
     ChannelTable,
     CheckpointStore,
@@ -178,6 +183,84 @@ class JsonStore(CheckpointStore):
         return {"settings": self.read(epoch).settings}
 
 
+class LedgerPlan(Body, frozen=True, kw_only=True):
+    """The epoch that a copy ends with, and why not a newer one."""
+
+    epoch: int
+    skipped: tuple[Skipped, ...]
+
+
+class LedgerRestored(msgspec.Struct, frozen=True):
+    """What was written."""
+
+    to: str
+    files: int
+
+
+class JsonRecovery(Recovery[JsonStore, LedgerPlan, LedgerRestored]):
+    """Planning and restoring of ledgers: a copy that ends with the plan's epoch."""
+
+    words = "a ledger"
+    body = LedgerPlan
+    lists: Mapping[str, str] = MappingProxyType({"skipped": "newer"})
+    plan_options: frozenset[str] = frozenset()
+    restore_options: frozenset[str] = frozenset()
+    runs_job = False
+
+    def plan(self, store: JsonStore, request: PlanRequest, watch: Watcher) -> Plan[LedgerPlan]:
+        skipped: list[Skipped] = []
+        for epoch in reversed(store.epoch_numbers()):
+            if request.epoch in (None, epoch):
+                try:
+                    store.read(epoch)
+                except Damaged as error:
+                    skipped.append(Skipped(epoch, error.message))
+                else:
+                    files = [LEDGER, *(file_of(n) for n in store.epoch_numbers() if n <= epoch)]
+                    return Plan(
+                        system=JsonSystem.name, created="2026-01-02T03:05:00Z", store=absolute(store.path),
+                        read=request.read, body=LedgerPlan(epoch=epoch, skipped=tuple(skipped)),
+                        relies_on=tuple(pin(store.storage, file) for file in files),
+                    )  # fmt: skip
+        raise NoRecovery("no epoch is whole", path=store.path)
+
+    def check_plan(self, plan: Plan[LedgerPlan], store: JsonStore) -> None:
+        check_files(plan, store.storage)
+
+    def check_request(
+        self, plan: Plan[LedgerPlan], store: JsonStore, request: RestoreRequest, *, dry_run: bool
+    ) -> None:
+        if request.to is not None:
+            check_target(request.to, local_roots(store.storage))
+        elif not dry_run:
+            raise BadOption("--to", "a ledger is restored into a new folder: name it")
+
+    def restore(
+        self, plan: Plan[LedgerPlan], store: JsonStore, request: RestoreRequest, watch: Watcher
+    ) -> LedgerRestored:
+        assert request.to is not None
+        to = check_target(request.to, local_roots(store.storage))
+        with new_folder(to) as folder:
+            for pinned in plan.relies_on:
+                folder.copy(store.storage, pinned.path, pinned=(plan, pinned))
+        return LedgerRestored(to, folder.files)
+
+    def text(self, plan: Plan[LedgerPlan], *, width: int, plan_file: str | None, job: str | None) -> str:
+        lines = [f"Plan for {plan.store}: a copy that ends with epoch {plan.body.epoch}"]
+        return "\n".join([*lines, *(f"epoch {one.epoch} {one.reason}" for one in plan.body.skipped)]) + "\n"
+
+    def restored_text(
+        self, plan: Plan[LedgerPlan], restored: LedgerRestored, request: RestoreRequest, *, width: int
+    ) -> str:
+        return f"copied {restored.files} files to {restored.to}"
+
+    def restored_json(self, plan: Plan[LedgerPlan], restored: LedgerRestored) -> dict[str, Any]:
+        return {"epoch": plan.body.epoch, "to": restored.to, "files": restored.files}
+
+    def restored_notes(self, restored: LedgerRestored, request: RestoreRequest) -> tuple[str, ...]:
+        return ()
+
+
 class JsonSystem(System):
     """Ledgers."""
 
@@ -207,6 +290,9 @@ class JsonSystem(System):
             finding = Finding(Code.DIGEST_MISMATCH, None, None, file_of(epoch), error.message)
             return EpochReport(epoch, Status.DAMAGED, (finding,), ())
         return EpochReport(epoch, Status.COMPLETE, (), (), triggered=page.taken)
+
+    def recovery(self) -> JsonRecovery:
+        return JsonRecovery()
 
     def compare(self, left: Side, right: Side) -> Besides:
         assert isinstance(left.store, JsonStore)
