@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -22,7 +23,7 @@ class FlinkRecovery:
 
     words = "a checkpoint of Flink"
     body = FlinkPlan
-    lists = MappingProxyType[str, str]({})
+    lists: Mapping[str, str] = MappingProxyType({})
     plan_options = frozenset({"--search", "--path-map"})
     restore_options = frozenset[str]()
     runs_job = False

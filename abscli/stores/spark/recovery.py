@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -24,7 +24,7 @@ class SparkRecovery:
 
     words = "a Spark checkpoint"
     body = SparkPlan
-    lists = MappingProxyType({
+    lists: Mapping[str, str] = MappingProxyType({
         "skipped": "newer", "again": "again", "inputs": "input", "write": "write", "left": "left",
     })  # fmt: skip
     plan_options = frozenset({"--query-id", "--path-map", "--keep-in-flight"})
