@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from abscli.stores.native import text_plan
 from abscli.stores.native.plan import plan_failed, plan_recovery
-from abscli.stores.recovery import BadOption, PlanRequest, RestoreRequest, Watcher
+from abscli.stores.recovery import BadOption, PlanRequest, Recovery, RestoreRequest, Watcher
 from formats.native.plan import NativePlan
 from formats.native.store import NativeStore
 from formats.plan import Plan
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from abscli.stores.native.restore import NativeRestored
 
 
-class NativeRecovery:
+class NativeRecovery(Recovery[NativeStore, NativePlan, "NativeRestored"]):
     """See `abscli.stores.recovery`."""
 
     words = "a store of abs"
