@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from abscli.stores.copying import check_target
 from formats.plan import Body, Plan
 from formats.reference import NOTHING, ReadOptions
 from formats.storage import absolute
@@ -112,7 +114,7 @@ R = TypeVar("R")
 
 
 class Recovery(Protocol[S, B, R]):
-    """Planning and restoring of one system.
+    """Planning and restoring of one system; what has a body here is what a system does that restores into copies.
 
     words: its stores, for messages.
     body: what its plans say.
@@ -123,10 +125,10 @@ class Recovery(Protocol[S, B, R]):
 
     words: str
     body: type[B]
-    lists: Mapping[str, str]
-    plan_options: frozenset[str]
-    restore_options: frozenset[str]
-    runs_job: bool
+    lists: Mapping[str, str] = MappingProxyType({})
+    plan_options: frozenset[str] = frozenset()
+    restore_options: frozenset[str] = frozenset()
+    runs_job: bool = False
 
     def plan(self, store: S, request: PlanRequest, watch: Watcher) -> Plan[B]:
         """How to get a whole epoch again. Raises NoRecovery, NotFound, UnknownTask, BadOption."""
@@ -134,8 +136,16 @@ class Recovery(Protocol[S, B, R]):
     def check_plan(self, plan: Plan[B], store: S) -> None:
         """Raises StalePlan unless all that the plan relies on is as it was; NoRecovery if it cannot be carried out."""
 
+    def sources(self, store: S) -> list[str]:
+        """Local folders that a restore reads from: no copy is made in them."""
+        return []
+
     def check_request(self, plan: Plan[B], store: S, request: RestoreRequest, *, dry_run: bool) -> None:
         """Raises BadOption for what is missing, OtherJob for another job, FormatError if something is in the way."""
+        if request.to is not None:
+            check_target(request.to, self.sources(store))
+        elif not dry_run:
+            raise BadOption("--to", f"a copy of {self.words} goes to a new directory: name it")
 
     def restore(self, plan: Plan[B], store: S, request: RestoreRequest, watch: Watcher) -> R:
         """Carry the plan out."""
@@ -151,6 +161,7 @@ class Recovery(Protocol[S, B, R]):
 
     def restored_notes(self, restored: R, request: RestoreRequest) -> tuple[str, ...]:
         """What is to be said besides the result."""
+        return ()
 
 
 def lasting(options: ReadOptions) -> ReadOptions:

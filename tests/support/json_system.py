@@ -27,7 +27,7 @@ from abscli.report.findings import Code, EpochReport, Finding, StoreReport
 from abscli.stores.base import Checked, Progress, System, Words
 from abscli.stores.copying import check_target, local_roots, new_folder
 from abscli.stores.pinned import check_files, pin
-from abscli.stores.recovery import BadOption, PlanRequest, Recovery, RestoreRequest, Watcher
+from abscli.stores.recovery import PlanRequest, Recovery, RestoreRequest, Watcher
 from formats.errors import Damaged, FormatError, NoRecovery, NotFound
 from formats.plan import Body, Plan, Skipped
 from formats.reference import NOTHING, ReadOptions
@@ -203,9 +203,6 @@ class JsonRecovery(Recovery[JsonStore, LedgerPlan, LedgerRestored]):
     words = "a ledger"
     body = LedgerPlan
     lists: Mapping[str, str] = MappingProxyType({"skipped": "newer"})
-    plan_options: frozenset[str] = frozenset()
-    restore_options: frozenset[str] = frozenset()
-    runs_job = False
 
     def plan(self, store: JsonStore, request: PlanRequest, watch: Watcher) -> Plan[LedgerPlan]:
         skipped: list[Skipped] = []
@@ -227,13 +224,8 @@ class JsonRecovery(Recovery[JsonStore, LedgerPlan, LedgerRestored]):
     def check_plan(self, plan: Plan[LedgerPlan], store: JsonStore) -> None:
         check_files(plan, store.storage)
 
-    def check_request(
-        self, plan: Plan[LedgerPlan], store: JsonStore, request: RestoreRequest, *, dry_run: bool
-    ) -> None:
-        if request.to is not None:
-            check_target(request.to, local_roots(store.storage))
-        elif not dry_run:
-            raise BadOption("--to", "a ledger is restored into a new folder: name it")
+    def sources(self, store: JsonStore) -> list[str]:
+        return local_roots(store.storage)
 
     def restore(
         self, plan: Plan[LedgerPlan], store: JsonStore, request: RestoreRequest, watch: Watcher
@@ -256,9 +248,6 @@ class JsonRecovery(Recovery[JsonStore, LedgerPlan, LedgerRestored]):
 
     def restored_json(self, plan: Plan[LedgerPlan], restored: LedgerRestored) -> dict[str, Any]:
         return {"epoch": plan.body.epoch, "to": restored.to, "files": restored.files}
-
-    def restored_notes(self, restored: LedgerRestored, request: RestoreRequest) -> tuple[str, ...]:
-        return ()
 
 
 class JsonSystem(System):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Any
 
-from abscli.stores.copying import check_target
 from abscli.stores.flink import restore, text_plan
 from abscli.stores.flink.plan import plan_flink
 from abscli.stores.flink.restore import FlinkRestored
-from abscli.stores.recovery import BadOption, PlanRequest, Recovery, RestoreRequest, Watcher
+from abscli.stores.recovery import PlanRequest, Recovery, RestoreRequest, Watcher
 from abscli.text.columns import size
 from formats.flink.checks import stream_checks
 from formats.flink.plan import FlinkPlan
@@ -22,10 +20,7 @@ class FlinkRecovery(Recovery[FlinkStore, FlinkPlan, FlinkRestored]):
 
     words = "a checkpoint of Flink"
     body = FlinkPlan
-    lists = MappingProxyType[str, str]({})
     plan_options = frozenset({"--search", "--path-map"})
-    restore_options = frozenset[str]()
-    runs_job = False
 
     def plan(self, store: FlinkStore, request: PlanRequest, watch: Watcher) -> Plan[FlinkPlan]:
         read = 0
@@ -41,13 +36,8 @@ class FlinkRecovery(Recovery[FlinkStore, FlinkPlan, FlinkRestored]):
     def check_plan(self, plan: Plan[FlinkPlan], store: FlinkStore) -> None:
         restore.check_plan(plan, store)
 
-    def check_request(
-        self, plan: Plan[FlinkPlan], store: FlinkStore, request: RestoreRequest, *, dry_run: bool
-    ) -> None:
-        if request.to is not None:
-            check_target(request.to, restore.sources(store))
-        elif not dry_run:
-            raise BadOption("--to", "a copy of a checkpoint of Flink goes to a new directory: name it")
+    def sources(self, store: FlinkStore) -> list[str]:
+        return restore.sources(store)
 
     def restore(
         self, plan: Plan[FlinkPlan], store: FlinkStore, request: RestoreRequest, watch: Watcher
@@ -72,6 +62,3 @@ class FlinkRecovery(Recovery[FlinkStore, FlinkPlan, FlinkRestored]):
 
     def restored_json(self, plan: Plan[FlinkPlan], restored: FlinkRestored) -> dict[str, Any]:
         return text_plan.restored_json(plan, restored)
-
-    def restored_notes(self, restored: FlinkRestored, request: RestoreRequest) -> tuple[str, ...]:
-        return ()

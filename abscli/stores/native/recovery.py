@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ class NativeRecovery(Recovery[NativeStore, NativePlan, "NativeRestored"]):
 
     words = "a store of abs"
     body = NativePlan
-    lists = MappingProxyType({"restart": "restart"})
+    lists: Mapping[str, str] = MappingProxyType({"restart": "restart"})
     plan_options = frozenset({"--failed", "--strategy", "--distrust", "--parallelism"})
     restore_options = frozenset({"--job", "--until", "--policy", "--accept-missing-parts"})
     runs_job = True

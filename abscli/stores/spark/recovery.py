@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from abscli.stores.copying import check_target, local_roots
+from abscli.stores.copying import local_roots
 from abscli.stores.recovery import BadOption, PlanRequest, Recovery, RestoreRequest, Watcher
 from abscli.stores.spark import restore, text_plan
 from abscli.stores.spark.plan import plan_spark
@@ -24,12 +24,10 @@ class SparkRecovery(Recovery[SparkStore, SparkPlan, SparkRestored]):
 
     words = "a Spark checkpoint"
     body = SparkPlan
-    lists = MappingProxyType({
+    lists: Mapping[str, str] = MappingProxyType({
         "skipped": "newer", "again": "again", "inputs": "input", "write": "write", "left": "left",
     })  # fmt: skip
     plan_options = frozenset({"--query-id", "--path-map", "--keep-in-flight"})
-    restore_options = frozenset[str]()
-    runs_job = False
 
     def plan(self, store: SparkStore, request: PlanRequest, watch: Watcher) -> Plan[SparkPlan]:
         if request.query_id is not None:
@@ -44,13 +42,8 @@ class SparkRecovery(Recovery[SparkStore, SparkPlan, SparkRestored]):
     def check_plan(self, plan: Plan[SparkPlan], store: SparkStore) -> None:
         restore.check_plan(plan, store)
 
-    def check_request(
-        self, plan: Plan[SparkPlan], store: SparkStore, request: RestoreRequest, *, dry_run: bool
-    ) -> None:
-        if request.to is not None:
-            check_target(request.to, local_roots(store.storage))
-        elif not dry_run:
-            raise BadOption("--to", "a Spark checkpoint is restored into a new folder: name it")
+    def sources(self, store: SparkStore) -> list[str]:
+        return local_roots(store.storage)
 
     def restore(
         self, plan: Plan[SparkPlan], store: SparkStore, request: RestoreRequest, watch: Watcher
@@ -75,9 +68,6 @@ class SparkRecovery(Recovery[SparkStore, SparkPlan, SparkRestored]):
 
     def restored_json(self, plan: Plan[SparkPlan], restored: SparkRestored) -> dict[str, Any]:
         return text_plan.restored_json(plan, restored)
-
-    def restored_notes(self, restored: SparkRestored, request: RestoreRequest) -> tuple[str, ...]:
-        return ()
 
 
 def _check_id(text: str) -> None:
