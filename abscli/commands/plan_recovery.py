@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import Failed, FormatChoice, OutputForm, PathMap, Quiet, Search, Verbose, read_options
+from abscli.cli.options import Failed, OutputForm, PathMap, Quiet, Search, Verbose
 from abscli.cli.output import Output, note, width
+from abscli.cli.reading import FormatChoice, read_options
 
 if TYPE_CHECKING:
-    from abscli.cli.options import StoreFormat
+    from abscli.cli.reading import StoreFormat
     from formats.plan import Plan
 
 EXAMPLES = (
