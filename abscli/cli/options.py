@@ -7,19 +7,11 @@ import re
 import shlex
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from abscli.cli.output import Output, voice
-from abscli.stores.registry import SYSTEMS
-from formats.reference import ReadOptions
-
-if TYPE_CHECKING:
-    StoreFormat = str
-else:
-    StoreFormat = StrEnum("StoreFormat", {system.name.upper(): system.name for system in SYSTEMS})
-    """Whose checkpoints a store holds."""
 
 COMPLETES: dict[str, str] = {"JOB": "file", "FILE": "file", "PLAN": "file", "PATH": "directory",
                              "REF": "directory", "DIR": "directory"}
@@ -111,10 +103,6 @@ Ref = Annotated[
         help="PATH, PATH@7 or PATH@latest; PATH is the directory of a store or a URI such as s3://...",
     ),
 ]
-FormatChoice = Annotated[
-    StoreFormat | None,
-    typer.Option("--format", help="Format of the store, in place of what is recognised from its files."),
-]
 Search = Annotated[
     list[str] | None,
     typer.Option("--search", metavar="DIR",
@@ -150,14 +138,3 @@ def words_again(context: typer.Context, without: Mapping[str, int]) -> str:
             for _ in range(without[option]):
                 next(words, None)
     return shlex.join(kept)
-
-
-def read_options(
-    *,
-    search: list[str] | None = None,
-    path_map: list[str] | None = None,
-    uid: list[str] | None = None,
-    type: list[str] | None = None,
-) -> ReadOptions:
-    """These options together."""
-    return ReadOptions(*(tuple(value or ()) for value in (search, path_map, uid, type)))

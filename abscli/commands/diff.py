@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import FormatChoice, OutputForm, PathMap, Quiet, Search, Uid, Verbose, read_options
+from abscli.cli.options import OutputForm, PathMap, Quiet, Search, Uid, Verbose
 from abscli.cli.output import Output, emit_json, emit_line, emit_ndjson, emit_text, progress, warn, width
+from abscli.cli.reading import FormatChoice, read_options
 
 if TYPE_CHECKING:
-    from abscli.cli.options import StoreFormat
+    from abscli.cli.reading import StoreFormat
     from abscli.diff.state import Side
     from abscli.text.diff import DiffPage, End
     from formats.reference import ReadOptions

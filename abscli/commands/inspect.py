@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import FormatChoice, OutputForm, PathMap, Quiet, Ref, Search, Uid, Verbose, read_options
+from abscli.cli.options import OutputForm, PathMap, Quiet, Ref, Search, Uid, Verbose
 from abscli.cli.output import Output
+from abscli.cli.reading import FormatChoice, read_options
 
 if TYPE_CHECKING:
     from abscli.text.inspect_page import EpochPage, StorePage

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import Failed, FormatChoice, OutputForm, PathMap, Quiet, Search, Verbose, read_options
+from abscli.cli.options import Failed, OutputForm, PathMap, Quiet, Search, Verbose
 from abscli.cli.output import Output, width
+from abscli.cli.reading import FormatChoice, read_options
 
 if TYPE_CHECKING:
     from formats.plan import Plan

@@ -10,20 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import (
-    Engine,
-    FormatChoice,
-    Master,
-    OutputForm,
-    PathMap,
-    Quiet,
-    Ref,
-    Search,
-    Uid,
-    Verbose,
-    read_options,
-)
+from abscli.cli.options import Engine, Master, OutputForm, PathMap, Quiet, Ref, Search, Uid, Verbose
 from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, note, progress, width
+from abscli.cli.reading import FormatChoice, read_options
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,20 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import (
-    FormatChoice,
-    Master,
-    OutputForm,
-    PathMap,
-    Quiet,
-    Ref,
-    Search,
-    Uid,
-    Verbose,
-    duration,
-    read_options,
-)
+from abscli.cli.options import Master, OutputForm, PathMap, Quiet, Ref, Search, Uid, Verbose, duration
 from abscli.cli.output import Output
+from abscli.cli.reading import FormatChoice, read_options
 
 EXAMPLES = (
     ("abs validate snapshots", "Checks every epoch of a store."),

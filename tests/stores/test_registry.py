@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from abscli.cli.main import main
-from abscli.cli.options import StoreFormat
+from abscli.cli.reading import StoreFormat
 from abscli.stores import registry
 from abscli.stores.native.own import open_native
 from abscli.stores.registry import SYSTEMS, open_store, recognise
