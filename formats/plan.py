@@ -1,7 +1,9 @@
-"""The plan file: what a recovery will do and everything that it relies on.
+"""The plan file: what a recovery will do and everything that it relies on, for each system that is read here.
 
-JSON, indented by two, UTF-8, with a newline at the end. As in the facts of a store, its last member `sha256` is the
-digest of every byte before that member's comma; what follows it is fixed, so a flipped byte anywhere is found.
+JSON, indented by two, UTF-8, with a newline at the end: one envelope, and in `body` what the system itself needs
+(`formats.native.plan`, `formats.flink.plan`, `formats.spark.plan`). As in the facts of a store, its last member
+`sha256` is the digest of every byte before that member's comma; what follows it is fixed, so a flipped byte anywhere is
+found.
 `null` is an unknown fact. The JSON Schema is `schemas/abs.plan.json`.
 """
 
@@ -10,100 +12,66 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
-from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
-from msgspec import Meta, field
+from msgspec import Meta
 
 from formats.bounds import check_json
 from formats.errors import FormatError, UnsafePath, UnsupportedVersion
 from formats.plain_text import plain_json
+from formats.reference import NOTHING, ReadOptions
 from formats.storage import check_path
-from formats.view import Repeat
 
 SCHEMA = "abs.plan"
-VERSION = "1.0"
+VERSION = "2.0"
+
+EARLIER = frozenset({"abs.flink-plan", "abs.spark-plan"})
+"""Schemas that plans had before there was one envelope for all."""
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Subtasks = Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]*)(-[1-9][0-9]*)?(,[1-9][0-9]*(-[1-9][0-9]*)?)*\Z")]
-"""`0-3,7`: its grammar; that it ascends is checked where it is read as a set (`abscli.planner.ranges`)."""
-
-Task = Annotated[str, Meta(pattern=r"^(?s:.+)/(0|[1-9][0-9]*)\Z")]
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 Time = Annotated[
     str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z\Z")
 ]
-
-P = TypeVar("P", bound=msgspec.Struct)
+InsidePath = Annotated[
+    str,
+    Meta(extra_json_schema={"pattern": r"^(?!/)(?!(.*/)?\.{1,2}(/|$))(?!.*//)(?!.*/$)[^\\\u0000]+$"}),
+]
+"""A path relative to the store, which never leads out of it. Held against `check_path`, whose error says what to do."""
 
 _AGAIN = "make a new plan with abs plan-recovery"
+
+_SHOWN_STORE = 200
+"""Characters of a store's path that a hint repeats."""
 
 
 class BadPlan(FormatError):
     """A plan file that does not hold: not JSON, cut short, changed after it was made, or not a plan at all."""
 
 
-class PlanKind(StrEnum):
-    """recover: the job is down, every task goes back; partial: a running job restarts a part; repair: mend an epoch."""
+class Body(msgspec.Struct, frozen=True):
+    """What a plan says of one system. Its fields are the members of `body`."""
 
-    RECOVER = "recover"
-    PARTIAL = "partial"
-    REPAIR = "repair"
-
-
-class RestartRow(msgspec.Struct, frozen=True):
-    """Subtasks (`0-3,7`) of an operator that restart for one reason."""
-
-    operator: str
-    subtasks: Subtasks
-    why: str
+    @property
+    def needs_store(self) -> bool:
+        """Whether the plan means nothing without a store."""
+        return True
 
 
-class DedupRow(msgspec.Struct, frozen=True):
-    """Every channel of an edge between these senders and receivers drops the records that were seen before."""
-
-    source: str = field(name="from")
-    target: str = field(name="to")
-    senders: Subtasks
-    receivers: Subtasks
+B = TypeVar("B", bound=Body)
 
 
-class ReplayLog(msgspec.Struct, frozen=True):
-    """A channel whose logged records come first."""
+class PinnedFile(msgspec.Struct, frozen=True):
+    """A file that a plan relies on, as it was when the plan was made.
 
-    channel: str
-    records: Count | None
-
-
-class Rewind(msgspec.Struct, frozen=True):
-    """A split of a source task and the offsets it goes back from and to, in the connector's unit.
-
-    from: the furthest known; to: that of the epoch, null also for a split that had not been begun.
+    path: relative to the store; UnsafePath for one that could lead out of it.
     """
 
-    task: Task
-    split: str
-    from_: int | None = field(name="from")
-    to: int | None
-
-
-class Cost(msgspec.Struct, frozen=True):
-    """What the recovery reads: bytes of state, records of logs, records that sources read once more."""
-
-    state_bytes: Count | None
-    log_records: Count | None
-    source_records: Count | None
-
-
-class Input(msgspec.Struct, frozen=True):
-    """A file that the plan relies on: its path relative to the store, and its digest.
-
-    Raises UnsafePath for a path that could lead out of the store.
-    """
-
-    path: str
+    path: InsidePath
+    bytes: Count
     sha256: Sha256
 
     def __post_init__(self) -> None:
@@ -117,43 +85,32 @@ class Skipped(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(msgspec.Struct, Generic[B], frozen=True, kw_only=True):
     """A recovery plan; members in the order of the file.
 
-    store: as the user wrote it; epoch: the one that the plan makes good again; base_epoch: the whole one that tasks
-    go back to, the same except in a repair. All three are null in a plan from a topology alone. untouched: a number
-    of tasks; parallelism: of the operators that get another one; repeats: records that come again though restored
-    state holds them (an at-least-once epoch), null if unknown. Raises ValueError when a plan that is to be carried
-    out names no store or epoch.
+    system: whose store it is, and so what `body` says.
+    store: its absolute path, or its URI; null in a plan from a job graph alone.
+    read: how the store was opened.
+    relies_on: files that must be as they were, or the plan is stale.
+
+    Raises ValueError for a plan without the store that it would be carried out on.
     """
 
     schema: str = SCHEMA
     version: str = VERSION
-    kind: PlanKind
-    store: str | None
-    job: str
-    topology_sha256: Sha256
-    epoch: Count | None
-    base_epoch: Count | None
-    failed: tuple[Task, ...]
-    restart: tuple[RestartRow, ...]
-    dedup: tuple[DedupRow, ...]
-    replay_logs: tuple[ReplayLog, ...]
-    repeats: tuple[Repeat, ...] | None = None
-    rewind: tuple[Rewind, ...]
-    untouched: Count
-    parallelism: dict[str, Annotated[int, Meta(ge=1, le=2**31 - 1)]]
-    cost: Cost
-    inputs: tuple[Input, ...]
-    skipped: tuple[Skipped, ...] = ()
+    system: str
     created: Time
+    store: str | None
+    read: ReadOptions = NOTHING
+    body: B
+    relies_on: tuple[PinnedFile, ...]
 
     def __post_init__(self) -> None:
-        if self.kind is not PlanKind.PARTIAL and None in (self.store, self.epoch, self.base_epoch):
-            raise ValueError(f"a plan of kind {self.kind} must name `store`, `epoch` and `base_epoch`")
+        if self.store is None and (self.body.needs_store or self.relies_on):
+            raise ValueError("a plan that is to be carried out must name its `store`")
 
 
-def encode(plan: msgspec.Struct) -> bytes:
+def encode(plan: Plan[Any]) -> bytes:
     """The bytes of the plan file, the same ones for the same plan; FormatError if a path in it is not UTF-8."""
     try:
         encoded = plain_json(msgspec.json.encode(plan))
@@ -166,26 +123,28 @@ def encode(plan: msgspec.Struct) -> bytes:
     return body + _seal(hashlib.sha256(body).hexdigest())
 
 
-def decode(data: bytes, name: str) -> Plan:
+def decode(data: bytes, name: str, body: Callable[[str], type[B]]) -> Plan[B]:
     """The plan in the bytes of the file called `name`.
 
-    Raises BadPlan (what is wrong, and where), UnsupportedVersion (a newer major version), UnsafePath (of an input).
+    body: gives the type of the body that goes with a system; raises OtherFormat for a system that is not known.
+    Raises BadPlan (what is wrong, and where), UnsupportedVersion (of an earlier or a later version), UnsafePath.
     """
-    return decode_as(Plan, SCHEMA, data, name)
-
-
-def decode_as(kind: type[P], schema: str, data: bytes, name: str) -> P:
-    """The same for a plan of another kind, of which this version writes major version 1, too."""
-    _check_version(_members(data, name), name, schema)
+    members = _members(data, name)
+    _check_version(members, name)
     _check_digest(data, name)
+    system = members.get("system")
+    if not isinstance(system, str):
+        raise BadPlan(f"not a plan: `system` is {_shown(system)}", path=name, hint=_AGAIN)
+    plan_type: Any = Plan[body(system)]  # type: ignore[misc]  # known only now
     try:
-        return msgspec.json.decode(data, type=kind)
+        plan: Plan[B] = msgspec.json.decode(data, type=plan_type)
     except msgspec.ValidationError as error:
         raise BadPlan(f"not a plan: {error}", path=name, hint=_AGAIN) from None
     except msgspec.DecodeError as error:
         raise BadPlan(f"not JSON: {error}", path=name, hint=_AGAIN) from None
     except UnsafePath as error:
-        raise UnsafePath(f"the input {error.message}", path=name, hint=_AGAIN) from None
+        raise UnsafePath(f"the file {error.message}", path=name, hint=_AGAIN) from None
+    return plan
 
 
 def _seal(digest: str) -> bytes:
@@ -225,38 +184,42 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not a JSON number")
 
 
-def schema_of(data: bytes) -> str | None:
-    """Which kind of plan some bytes say they are; None where they do not say it as a plan does, in the second line."""
-    found = re.match(rb'\{\n  "schema": "([a-z.-]{1,40})",\n', data)
-    return found[1].decode() if found else None
-
-
-def _check_version(members: dict[str, Any], name: str, wanted: str) -> None:
+def _check_version(members: Mapping[str, Any], name: str) -> None:
     schema, version = members.get("schema"), members.get("version")
-    if schema != wanted:
-        raise BadPlan(f"`schema` is {_shown(schema)}, not {wanted!r}: this is not a plan", path=name,
+    if isinstance(schema, str) and schema in EARLIER:
+        raise UnsupportedVersion(f"the plan is of an earlier version, {schema}; this program reads {SCHEMA} {VERSION}",
+                                 path=name, hint=_plan_again(members, name))  # fmt: skip
+    if schema != SCHEMA:
+        raise BadPlan(f"`schema` is {_shown(schema)}, not {SCHEMA!r}: this is not a plan", path=name,
                       hint="abs plan-recovery ... --out FILE writes plans")
     match = re.fullmatch(r"([0-9]{1,9})\.([0-9]{1,9})", version) if isinstance(version, str) else None
     ours = int(VERSION.split(".")[0])
-    if match is None or int(match[1]) < ours:
+    if match is None:
         raise BadPlan(f"`version` is {_shown(version)}, not a version such as {VERSION!r}", path=name, hint=_AGAIN)
-    if int(match[1]) > ours:
+    if int(match[1]) != ours:
         raise UnsupportedVersion(
-            f"the plan has version {version}, this program reads up to {ours}.x", path=name,
-            hint="use the abs that made the plan, or " + _AGAIN,
+            f"the plan has version {version}, this program reads {ours}.x", path=name,
+            hint=("use the abs that made the plan, or " if int(match[1]) > ours else "") + _plan_again(members, name),
         )
+
+
+def _plan_again(members: Mapping[str, Any], name: str) -> str:
+    """The command that makes a plan of this version from the same store."""
+    store = members.get("store")
+    reference = shlex.quote(store) if isinstance(store, str) and len(store) <= _SHOWN_STORE else "STORE"
+    return f"plan again: abs plan-recovery {reference} --out {shlex.quote(name)}"
 
 
 def _check_digest(data: bytes, name: str) -> None:
     width = len(_seal("0" * 64))
     body, end = data[:-width], data[-width:]
-    found = re.fullmatch(rb',\n  "sha256": "([0-9a-f]{64})"\n\}\n', end)
-    if found is None:
+    seal = re.fullmatch(rb',\n  "sha256": "([0-9a-f]{64})"\n\}\n', end)
+    if seal is None:
         raise BadPlan("the plan does not end with its own `sha256`: it was changed after it was made", path=name,
                       hint=_AGAIN)
-    said, is_ = found[1].decode(), hashlib.sha256(body).hexdigest()
-    if said != is_:
-        raise BadPlan(f"the plan was changed after it was made: it says sha256 {said}, its bytes have {is_}",
+    sealed, actual = seal[1].decode(), hashlib.sha256(body).hexdigest()
+    if sealed != actual:
+        raise BadPlan(f"the plan was changed after it was made: it says sha256 {sealed}, its bytes have {actual}",
                       path=name, hint=_AGAIN)
 
 

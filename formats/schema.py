@@ -1,4 +1,4 @@
-"""The JSON Schemas of a native store's fact files, of Spark's plans and of topology files, made from what reads them.
+"""The JSON Schemas of a native store's fact files, of plans and of topology files, made from what reads them.
 
 `python -m formats.schema` writes them to `formats/schemas/`; a test makes them again and compares.
 """
@@ -11,10 +11,15 @@ from typing import Any
 
 import msgspec
 
+from formats.flink.plan import FlinkPlan
 from formats.job import file as topology_file
 from formats.native import sink
 from formats.native.facts import FORMAT_VERSION, SCHEMAS
-from formats.spark import plan as spark
+from formats.native.plan import NativePlan
+from formats.plan import SCHEMA as PLAN
+from formats.plan import VERSION as PLAN_VERSION
+from formats.plan import Body, Plan
+from formats.spark.plan import SparkPlan
 
 FOLDER = Path(__file__).parent / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -49,12 +54,58 @@ def _schema(kind: type[msgspec.Struct], name: str, major: str) -> dict[str, Any]
     return result
 
 
+BODIES: dict[str, type[Body]] = {"abs": NativePlan, "flink": FlinkPlan, "spark": SparkPlan}
+"""What a plan says of a system, by the system's name."""
+
+_WITHOUT_STORE = {
+    "if": {"properties": {"system": {"const": "abs"}, "body": {"properties": {"kind": {"const": "partial"}}}}},
+    "else": {
+        "properties": {
+            "store": {"type": "string"},
+            "body": {"properties": {"epoch": {"type": "integer"}, "base_epoch": {"type": "integer"}}},
+        }
+    },
+}
+"""Only a plan for a part of a running job can be made without a store (`NativePlan.needs_store`)."""
+
+
+def plan_schema() -> dict[str, Any]:
+    """The schema of plans: one envelope, and by the system that it names, which body is in it."""
+    result = _schema(Plan[NativePlan], PLAN, PLAN_VERSION.partition(".")[0])
+    _, components = msgspec.json.schema_components(BODIES.values(), ref_template="#/$defs/{name}")
+    members = result["properties"]
+    members["system"] = {"enum": list(BODIES)}
+    members["body"] = {"type": "object"}
+    result["description"] = " ".join((Plan.__doc__ or "").split()).partition(" Raises ")[0]
+    result["required"] = list(members)
+    result["$defs"] = {name: _portable(value) for name, value in sorted({**result["$defs"], **components}.items())}
+    result["properties"] = _portable(members)
+    result["allOf"] = [
+        {
+            "if": {"properties": {"system": {"const": system}}},
+            "then": {"properties": {"body": {"$ref": f"#/$defs/{body.__name__}"}}},
+        }
+        for system, body in BODIES.items()
+    ] + [_WITHOUT_STORE]
+    return result
+
+
+def _portable(value: Any) -> Any:
+    """A schema without the one word of its patterns that only Python has: `\\Z`, where others say `$`."""
+    if isinstance(value, dict):
+        return {
+            name: part.replace("\\Z", "$") if name == "pattern" and isinstance(part, str) else _portable(part)
+            for name, part in value.items()
+        }
+    return [_portable(part) for part in value] if isinstance(value, list) else value
+
+
 def texts() -> dict[str, str]:
     """The text of every generated schema, by file name."""
     found = {name: fact_schema(kind) for kind, name in SCHEMAS.items()}
     found[sink.CLAIM_SCHEMA] = _schema(sink.SinkClaim, sink.CLAIM_SCHEMA, FORMAT_VERSION.partition(".")[0])
-    found[spark.SCHEMA] = _schema(spark.SparkPlan, spark.SCHEMA, spark.VERSION.partition(".")[0])
     found["topology-file"] = topology_file.SCHEMA
+    found[PLAN] = plan_schema()
     return {f"{name}.json": json.dumps(schema, indent=2) + "\n" for name, schema in found.items()}
 
 

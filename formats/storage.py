@@ -348,6 +348,12 @@ def local_name(path: str) -> str:
     return re.sub("^file:(//(?=/)|(?=/(?!/)))", "", path)
 
 
+def absolute(path: str) -> str:
+    """The same place from every working directory; a URI as it is."""
+    path = local_name(path)
+    return path if "://" in path else os.path.abspath(path)
+
+
 def open_storage(path: str) -> LocalStorage | ArrowStorage:
     """The storage at a directory or URI; NotFound if a local path is no directory."""
     path = local_name(path)

@@ -3,20 +3,29 @@
 Implemented for the native store, Flink and Spark. They differ in what they know: a fact that a format does not
 have is `None` (unknown), never zero. In Flink several operators share a file, so a file is listed under each of
 them and must be counted once; in Spark batches are epochs and partitions are tasks.
+
+What only some can tell is a method of `CheckpointStore`, too, with an answer for those that cannot: who reads a store
+does not ask which format it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, overload
 
 import msgspec
+import msgspec.structs
+
+from formats.errors import NotFound
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from formats.job.model import Topology
+    from formats.query.predicate import Predicate
 
 
 class Status(StrEnum):
@@ -81,6 +90,12 @@ class ChannelFacts(msgspec.Struct, frozen=True):
     logged: int | None
     back: bool | None = None
 
+    @property
+    def edge(self) -> tuple[str, str]:
+        """The operators at its ends."""
+        sender, _, receiver = self.channel.partition("->")
+        return sender.rpartition("/")[0], receiver.rpartition("/")[0]
+
 
 class Repeat(msgspec.Struct, frozen=True):
     """A channel on which so many records come again after a restore though the receiver's state holds them already:
@@ -137,51 +152,195 @@ class EdgeFacts(msgspec.Struct, frozen=True):
     logged: int | None
 
 
+class ChannelTable(Sequence[ChannelFacts]):
+    """The channels of an epoch, in order. A format that may have a thousand times more of them than of tasks makes them
+    when they are looked at, and sums them without."""
+
+    def __init__(self, channels: Iterable[ChannelFacts] = ()) -> None:
+        self._channels = tuple(channels)
+
+    def _all(self) -> tuple[ChannelFacts, ...]:
+        return self._channels
+
+    def __iter__(self) -> Iterator[ChannelFacts]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    @overload
+    def __getitem__(self, index: int) -> ChannelFacts: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ChannelFacts, ...]: ...
+    def __getitem__(self, index: int | slice) -> ChannelFacts | tuple[ChannelFacts, ...]:
+        return self._all()[index]
+
+    def marked(self, back: Container[tuple[str, str]]) -> list[ChannelFacts]:
+        """All of them, with whether they go back. back: the back edges, as (source, target)."""
+        return [msgspec.structs.replace(channel, back=channel.edge in back) for channel in self]
+
+    def logged(self) -> Iterator[ChannelFacts]:
+        """Those whose state is not empty."""
+        return (channel for channel in self if channel.logged)
+
+    def edges(self) -> Iterator[EdgeFacts]:
+        """Sums by edge."""
+        by_edge: dict[tuple[str, str], list[ChannelFacts]] = {}
+        for channel in self:
+            by_edge.setdefault(channel.edge, []).append(channel)
+        for edge, channels in by_edge.items():
+            counters = ([c.sent for c in channels], [c.received for c in channels], [c.logged for c in channels])
+            yield EdgeFacts(*edge, len(channels), *map(total, counters))
+
+
+def total(values: Sequence[int | None]) -> int | None:
+    """The sum; None if one of them is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
 class EpochDetail(msgspec.Struct, frozen=True):
-    """One epoch whole. channels: made when they are looked at, where there may be a thousand times more of them than of
-    tasks."""
+    """One epoch whole."""
 
     facts: EpochFacts
     operators: tuple[OperatorFacts, ...]
-    channels: Sequence[ChannelFacts]
+    channels: ChannelTable
     policy: str | None = None
 
 
-class CheckpointStore(Protocol):
+class CheckpointStore(ABC):
     """A store opened for reading. Methods raise the classes of `formats.errors`, and read only what they need."""
 
-    @property
-    def format(self) -> str:
-        """`abs`, `flink` or `spark`."""
+    format: str
+    """The name of its system, such as `abs`."""
+
+    place_column: str | None = None
+    """The column of state that says where a row lies, which follows from its key; None where no column does."""
+
+    # What every format answers
 
     @property
+    @abstractmethod
     def path(self) -> str:
         """Where it is, as the user wrote it."""
 
     @property
+    @abstractmethod
     def job(self) -> str | None:
         """The job's name where the format knows it."""
 
+    @abstractmethod
     def epochs(self) -> list[EpochFacts]:
         """All epochs, ascending."""
 
+    @abstractmethod
     def detail(self, epoch: int) -> EpochDetail:
         """One epoch; NotFound if there is none."""
 
-    def topology(self, epoch: int) -> Topology | None:
-        """The job graph that the epoch was taken of."""
-
+    @abstractmethod
     def states(self, epoch: int) -> list[StateFacts]:
         """The states that the epoch holds, by operator; NotFound if there is no such epoch."""
 
+    @abstractmethod
     def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of one state: of keyed state one a live key, by key group (Flink) or partition (Spark).
 
         name: needed where the operator has several. NotFound if there is no such state.
         """
 
+    @abstractmethod
     def log(self, epoch: int, channel: str) -> Iterator[pa.RecordBatch]:
         """The records that belong on a channel at the cut, in order."""
 
-    def raw(self, epoch: int) -> dict[str, Any]:
-        """What the format itself says of the epoch, for people who know the format."""
+    # What a format answers if it knows more, or a quicker way
+
+    def epoch_numbers(self) -> list[int]:
+        """All epochs, ascending."""
+        return [row.epoch for row in self.epochs()]
+
+    def latest(self) -> int | None:
+        """The newest epoch that was completed, not verified."""
+        whole = (Status.COMPLETE, Status.DAMAGED)
+        return next((row.epoch for row in reversed(self.epochs()) if row.status in whole), None)
+
+    @property
+    def only(self) -> int | None:
+        """The epoch that the path alone names, such as one checkpoint of many; None for a whole store."""
+        return None
+
+    def operator_id(self, epoch: int, operator: str) -> str:
+        """The id of an operator that may be named otherwise, too; UnknownTask if that can be told to be none."""
+        return operator
+
+    def topology(self, epoch: int) -> Topology | None:
+        """The job graph that the epoch was taken of; None where the format does not keep it."""
+        return None
+
+    def counted_states(self, epoch: int, operator: str | None = None) -> list[StateFacts]:
+        """As `states`, counted where the format has no counts and there is not too much of them; of one operator at
+        least."""
+        return self.states(epoch)
+
+    def identified_states(self, epoch: int) -> list[StateFacts]:
+        """As `states`, with all columns that tell their rows apart, which may be more than the key."""
+        return self.states(epoch)
+
+    def hidden(self, epoch: int, operator: str, name: str | None) -> str | None:
+        """Why rows of a state cannot even be told to be there, in words; None if they can."""
+        return None
+
+    def select(
+        self,
+        epoch: int,
+        operator: str,
+        name: str | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Predicate | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a state that satisfy a condition (None: all), with at least these columns (None: all).
+
+        A format that knows where rows lie reads only what can hold them.
+        """
+        from formats.query.predicate import check_columns, filtered
+
+        for batch in self.state(epoch, operator, name):
+            check_columns(columns or (), batch.schema)
+            yield batch if where is None else filtered(batch, where)
+
+    def state_schema(self, epoch: int, operator: str, name: str | None = None) -> pa.Schema:
+        """The columns of a state; none where only rows would tell them and there are no rows."""
+        import pyarrow as pa
+
+        return next((batch.schema for batch in self.state(epoch, operator, name)), pa.schema([]))
+
+    def log_digests(self, epoch: int) -> Mapping[str, str | None] | None:
+        """Digests of the logs, by channel; None where the format has none."""
+        return None
+
+    def overview(self) -> dict[str, Any] | None:
+        """What the format itself says of the whole store; None where that is nothing more."""
+        return None
+
+    def raw(self, epoch: int, counted: str | None = None) -> dict[str, Any] | None:
+        """What the format itself says of the epoch, for people who know it; None where that is nothing more.
+
+        counted: an operator whose state is counted, where the format has no counts.
+        """
+        return None
+
+    def resolve(self, epoch: int | str | None) -> int:
+        """The number that a reference means: a number as it is, `latest` as the newest complete one, None likewise
+        unless the path itself names one; NotFound."""
+        if epoch is None:
+            epoch = self.only
+        if isinstance(epoch, int):
+            if epoch not in (numbers := self.epoch_numbers()):
+                range_ = f"it has {numbers[0]} to {numbers[-1]}" if numbers else "it has none"
+                raise NotFound(f"no epoch {epoch}: {range_}", path=self.path)
+            return epoch
+        latest = self.latest()
+        if latest is None:
+            hint = f"`abs inspect {shlex.quote(self.path)}` shows the ones that were begun"
+            raise NotFound("no complete epoch", path=self.path, hint=hint)
+        return latest

@@ -7,14 +7,11 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from abscli.cli.output import Output, voice
-
-if TYPE_CHECKING:
-    from formats.open import Looking
 
 COMPLETES: dict[str, str] = {"JOB": "file", "FILE": "file", "PLAN": "file", "PATH": "directory",
                              "REF": "directory", "DIR": "directory"}
@@ -47,14 +44,6 @@ class Engine(StrEnum):
 
     SPARK = "spark"
     INLINE = "inline"
-
-
-class StoreFormat(StrEnum):
-    """Whose checkpoints a store holds."""
-
-    ABS = "abs"
-    FLINK = "flink"
-    SPARK = "spark"
 
 
 def at_least(least: int) -> Callable[[str | int], int]:
@@ -129,10 +118,6 @@ Ref = Annotated[
         help="PATH, PATH@7 or PATH@latest; PATH is the directory of a store or a URI such as s3://...",
     ),
 ]
-FormatChoice = Annotated[
-    StoreFormat | None,
-    typer.Option("--format", help="Format of the store, in place of what is recognised from its files."),
-]
 Search = Annotated[
     list[str] | None,
     typer.Option("--search", metavar="DIR",
@@ -168,16 +153,3 @@ def words_again(context: typer.Context, without: Mapping[str, int]) -> str:
             for _ in range(without[option]):
                 next(words, None)
     return shlex.join(kept)
-
-
-def looking(
-    *,
-    search: list[str] | None = None,
-    path_map: list[str] | None = None,
-    uid: list[str] | None = None,
-    type: list[str] | None = None,
-) -> Looking:
-    """These options together."""
-    from formats.open import Looking
-
-    return Looking(*(tuple(value or ()) for value in (search, path_map, uid, type)))

@@ -89,6 +89,32 @@ def _clock(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+class Watching:
+    """What is seen of a plan or a restore (`abscli.stores.recovery.Watcher`)."""
+
+    def __init__(self, line: output.Progress) -> None:
+        self._line = line
+
+    def __call__(self, text: str) -> None:
+        """How far it is."""
+        self._line(text)
+
+    def note(self, text: str) -> None:
+        """A remark on stderr, unless -q."""
+        output.note(text)
+
+    def job(self, name: str) -> Display:
+        """What is seen of a job that begins to run."""
+        return Display(name, self._line)
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[Watching]:
+    """Shows how a plan or a restore goes on while the block runs."""
+    with output.progress() as line:
+        yield Watching(line)
+
+
 @contextlib.contextmanager
 def job_progress(job: str) -> Iterator[Display]:
     """Shows a job while the block runs."""
@@ -109,8 +135,8 @@ def emit_result(result: dict[str, Any], text: str, form: Output) -> None:
 def warn_of_repeats(store: str, epoch: int) -> None:
     """Says so if records come again when a job goes on from this epoch; about an epoch that is not there, nothing."""
     from abscli.planner.repeats import may_repeat, total
+    from abscli.stores.registry import open_store
     from formats.errors import NotFound
-    from formats.open import open_store
 
     try:
         detail = open_store(store).detail(epoch)
@@ -126,8 +152,10 @@ def warn_of_repeats(store: str, epoch: int) -> None:
 
 def note_taken_over(stores: dict[str, str]) -> None:
     """Says which sinks showed another store's output until now."""
-    for operator, store in stores.items():
-        output.note(f"sink {operator}: taken over from {store}; what only that store made is in superseded/")
+    from abscli.stores.native.text_plan import taken_over
+
+    for line in taken_over(stores):
+        output.note(line)
 
 
 def again_json(repeats: Sequence[Repeat] | None) -> list[dict[str, Any]] | None:

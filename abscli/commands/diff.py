@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import FormatChoice, OutputForm, PathMap, Quiet, Search, Uid, Verbose, looking
+from abscli.cli.options import OutputForm, PathMap, Quiet, Search, Uid, Verbose
 from abscli.cli.output import Output, emit_json, emit_line, emit_ndjson, emit_text, progress, warn, width
+from abscli.cli.reading import FormatChoice, read_options
 
 if TYPE_CHECKING:
-    from abscli.cli.options import StoreFormat
-    from abscli.diff.epochs import TopologyDiff
+    from abscli.cli.reading import StoreFormat
     from abscli.diff.state import Side
     from abscli.text.diff import DiffPage, End
-    from formats.open import Looking
+    from formats.reference import ReadOptions
     from formats.view import CheckpointStore
 
 EXAMPLES = (
@@ -76,15 +76,16 @@ def diff(
     With --uids, before a deployment on Flink: which state of the snapshot no operator of the job would own, and which
     operators would begin without state.
     """
+    from abscli.stores.registry import open_store
     from abscli.text import diff as render
     from formats.errors import UnknownTask
-    from formats.open import known_as, only_epoch, open_store, parse_reference, resolve_epoch
+    from formats.reference import parse_reference
 
-    extra = looking(search=search, path_map=path_map, uid=uid)
+    options = read_options(search=search, path_map=path_map, uid=uid)
     if uids is not None:
         if after is not None or operator or rows or out:
             raise typer.BadParameter("one REF is compared with the job's operators", param_hint="'--uids'")
-        _owners(before, uids, extra, format, output, exit_code)
+        _owners(before, uids, options, format, output, exit_code)
         return
     if after is None:
         raise typer.BadParameter("missing argument: a second epoch, or --uids", param_hint="'REF'")
@@ -93,14 +94,13 @@ def diff(
     stores: list[CheckpointStore] = []
     for ref in (before, after):
         path, named = parse_reference(ref)
-        store = open_store(path, format, extra)
+        store = open_store(path, format, options)
         stores.append(store)
-        epoch = resolve_epoch(store, only_epoch(store) if named is None else named)
-        ends.append(render.End(path, store.format, store.job, epoch))
+        ends.append(render.End(path, store.format, store.job, store.resolve(named)))
     if operator is not None:
         for store, end in zip(stores, ends, strict=True):
             with contextlib.suppress(UnknownTask):
-                operator = known_as(store, end.epoch, operator)
+                operator = store.operator_id(end.epoch, operator)
     import pyarrow as pa
 
     from abscli.diff.state import Side
@@ -189,90 +189,60 @@ class _Changes:
 def _page(
     sides: tuple[Side, Side], ends: list[End], operator: str | None, changes: _Changes, show: Any
 ) -> DiffPage:
-    from abscli.diff.epochs import diff_logs, diff_positions, diff_topology
+    from abscli.diff.epochs import Besides, diff_logs, diff_positions, diff_topology
     from abscli.diff.state import diff_operators
+    from abscli.stores.registry import system_of
     from abscli.text.diff import DiffPage
     from formats.errors import UnknownTask
-    from formats.open import as_flink
 
+    left, right = sides
+    systems = [system_of(side.store) for side in sides]
+    system = systems[0] if systems[0] is systems[1] else None
     details = tuple(side.store.detail(side.epoch) for side in sides)
     graphs = [side.store.topology(side.epoch) for side in sides]
     ids = tuple([op.id for op in detail.operators] for detail in details)
     if operator is not None and operator not in (*ids[0], *ids[1]):
-        known = ", ".join(dict.fromkeys([*ids[0], *ids[1]]))
-        raise UnknownTask(f"neither epoch has an operator {operator!r}", hint=f"there are {known}")
+        operators_of_both = ", ".join(dict.fromkeys([*ids[0], *ids[1]]))
+        raise UnknownTask(f"neither epoch has an operator {operator!r}", hint=f"there are {operators_of_both}")
     operators = diff_operators(
-        *sides, (ids[0], ids[1]), only=operator, sink=changes if changes.wanted else None, progress=show
+        left,
+        right,
+        (ids[0], ids[1]),
+        only=operator,
+        sink=changes if changes.wanted else None,
+        progress=show,
+        quicker=system.compare_rows if system else None,
     )
-    topology, raw = diff_topology(graphs[0], graphs[1], (details[0], details[1])), None
-    pair = [(flink, side.epoch) for side in sides if (flink := as_flink(side.store)) is not None]
-    if len(pair) == 2:
-        from abscli.stores.flink.diff import diff_files, diff_states
-
-        topology += diff_states(pair[0], pair[1])
-        raw = diff_files(pair[0], pair[1])
+    besides = system.compare(left, right) if system else Besides()
     return DiffPage(
         ends[0],
         ends[1],
         operators,
         list(diff_positions(details[0], details[1])),
-        list(diff_logs(details[0], details[1], _digests(sides))),
-        topology + _changes_of_spark(sides),
-        raw,
+        list(diff_logs(details[0], details[1], tuple(side.store.log_digests(side.epoch) for side in sides))),
+        [*diff_topology(graphs[0], graphs[1], (details[0], details[1])), *besides.changes],
+        besides.files,
+        system.words.graph if system else "Job graph",
     )
 
 
-def _changes_of_spark(sides: tuple[Side, Side]) -> list[TopologyDiff]:
-    """Settings and schemas that differ, where both sides are Spark's."""
-    if any(side.store.format != "spark" for side in sides):
-        return []
-    from abscli.stores.spark.changes import changes
-    from formats.spark.store import SparkStore
-
-    left, right = (side.store for side in sides)
-    if not isinstance(left, SparkStore) or not isinstance(right, SparkStore):
-        return []
-    return list(changes(left, sides[0].epoch, right, sides[1].epoch))
-
-
 def _owners(
-    ref: str, file: str, looking: Looking, format: StoreFormat | None, output: Output, exit_code: bool
+    ref: str, file: str, options: ReadOptions, format: StoreFormat | None, output: Output, exit_code: bool
 ) -> None:
-    """A snapshot of Flink against the operators of a job."""
-    from abscli.stores.flink import owners
-    from abscli.stores.flink import text_owners as render
-    from formats.bounds import read_user_file
-    from formats.errors import OtherFormat
-    from formats.flink.plan_json import is_plan, read_plan
-    from formats.flink.store import FlinkStore
-    from formats.job.file import MAX_BYTES
-    from formats.open import only_epoch, open_store, parse_reference, resolve_epoch
+    """A snapshot against the operators of a job."""
+    from abscli.stores.registry import check_options, open_store, system_of
+    from formats.reference import parse_reference
 
     path, named = parse_reference(ref)
-    store = open_store(path, format, looking)
-    if not isinstance(store, FlinkStore):
-        raise OtherFormat(f"--uids is about Flink's state; this store is of format {store.format}", path=path)
-    data = read_user_file(file, MAX_BYTES)
-    wanted = owners.of_plan(read_plan(data, file)) if is_plan(data) else owners.of_uids(owners.read_uids(data))
-    epoch = resolve_epoch(store, only_epoch(store) if named is None else named)
-    metadata = store.metadata(epoch)
-    found = owners.owners(metadata, wanted, store.names(metadata))
+    store = open_store(path, format, options)
+    system = system_of(store)
+    check_options(system, {"uids": file}, path)
+    owners = system.owners(store, store.resolve(named), file)
     if output is Output.TABLE:
-        emit_text(render.text(found, store=path, epoch=epoch, uids=file, width=width()))
+        emit_text(owners.text(width()))
+    elif output is Output.JSON:
+        emit_json(owners.to_json())
     else:
-        result = render.to_json(found, store=path, job=store.job, epoch=epoch, uids=file)
-        emit_json(result) if output is Output.JSON else emit_ndjson(result)
-    if exit_code and not found.fits:
+        emit_ndjson(owners.to_json())
+    if exit_code and not owners.fits:
         raise typer.Exit(exits.FINDING)
-
-
-def _digests(sides: tuple[Side, Side]) -> tuple[dict[str, str | None], dict[str, str | None]] | None:
-    """Digests of the logs by channel, where both formats have them."""
-    from formats.native.store import NativeStore
-
-    found = [
-        {log.channel: log.file.sha256 for part in side.store.parts(side.epoch) for log in part.logs if log.file}
-        for side in sides
-        if isinstance(side.store, NativeStore)
-    ]
-    return (found[0], found[1]) if len(found) == 2 else None

@@ -54,9 +54,9 @@ def gc(
 
     from abscli.stores.native import text_gc as render
     from abscli.stores.native.garbage import carry_out, plan_removal
+    from abscli.stores.native.own import open_native
     from formats.errors import StoreInUse
     from formats.native import lock
-    from formats.open import open_native
     from formats.storage import LocalStorage
 
     store = open_native(path, purpose="`abs gc`")

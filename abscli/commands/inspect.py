@@ -8,17 +8,18 @@ import os
 import select
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import FormatChoice, OutputForm, PathMap, Quiet, Ref, Search, Uid, Verbose, looking
+from abscli.cli.options import OutputForm, PathMap, Quiet, Ref, Search, Uid, Verbose
 from abscli.cli.output import Output
+from abscli.cli.reading import FormatChoice, read_options
 
 if TYPE_CHECKING:
     from abscli.text.inspect_page import EpochPage, StorePage
-    from formats.view import CheckpointStore, EpochDetail
+    from formats.view import ChannelFacts, CheckpointStore, EpochDetail
 
 REFRESH = 1.0
 """Seconds between two looks of --watch."""
@@ -66,28 +67,27 @@ def inspect(
     read, not the state itself; what a format does not tell is shown as unknown.
     """
     from abscli.cli.output import emit_json, emit_marked, emit_ndjson, note, plain_ascii, width
-    from abscli.stores.flink import text_inspect as inspect_flink
-    from abscli.text import inspect as render
+    from abscli.stores.registry import open_store, system_of
     from abscli.text.inspect_page import StorePage, epoch_json, items, store_json
-    from formats.open import only_epoch, open_store, parse_reference
+    from formats.reference import parse_reference
 
     path, number = parse_reference(ref)
-    extra = looking(search=search, path_map=path_map, uid=uid)
+    options = read_options(search=search, path_map=path_map, uid=uid)
     shown, before = "", _stdout()
     if not watch:
         gc.disable()  # facts are made once and shown: looking through them for cycles takes longer than making them
     while True:
-        store = open_store(path, format, extra)
-        number = only_epoch(store) if number is None else number
+        store = open_store(path, format, options)
+        system = system_of(store)
+        number = store.only if number is None else number
         page = StorePage.of(store)
         one = _epoch_page(store, page, number, operator, task) if number is not None or operator or task else None
         if output is Output.TABLE:
             columns, ascii = width(), plain_ascii()
-            view = inspect_flink if store.format == "flink" else render
             text = (
-                view.epoch_text(one, width=columns, ascii=ascii)
+                system.epoch_text(one, width=columns, ascii=ascii)
                 if one
-                else view.store_text(page, width=columns, ascii=ascii)
+                else system.store_text(page, width=columns, ascii=ascii)
             )
             if shown != (shown := text):
                 emit_marked((CLEAR if watch and sys.stdout.isatty() else "") + text)
@@ -102,7 +102,7 @@ def inspect(
             return
         time.sleep(REFRESH)
     if output is Output.TABLE and sys.stdout.isatty():
-        for command in render.next_commands(page, one.detail.facts.epoch if one else None):
+        for command in system.next_commands(page, one.detail.facts.epoch if one else None):
             note(f"next: {command}")
 
 
@@ -112,28 +112,16 @@ def _epoch_page(
     """The page of an epoch, narrowed; the newest complete one if none is named. UnknownTask for what it has not."""
     from abscli.graph.backedges import back_edges
     from abscli.text.inspect_page import EpochPage
-    from formats.open import known_as, resolve_epoch
+    from formats.errors import NotFound
 
-    epoch = resolve_epoch(store, number)
-    operator = known_as(store, epoch, operator) if operator is not None else None
+    epoch = store.resolve(number)
+    operator = store.operator_id(epoch, operator) if operator is not None else None
     detail = narrowed(store.detail(epoch), operator, task)
     graph = store.topology(epoch)
-    own = _own(store, epoch, detail.operators[0].id if operator or task else None)
-    return EpochPage(page, detail, back_edges(graph) if graph else None, bool(operator or task), own)
-
-
-def _own(store: CheckpointStore, epoch: int, operator: str | None) -> dict[str, Any] | None:
-    """What the format itself says; None where it has nothing more, as of an epoch that was never completed. operator:
-    the one whose state is to be counted, where the format has no counts."""
-    from formats.errors import NotFound
-    from formats.open import as_flink
-
-    if store.format == "abs":
-        return None
-    flink = as_flink(store)
-    with contextlib.suppress(NotFound):
-        return store.raw(epoch) if flink is None else flink.raw(epoch, operator)
-    return None
+    raw = None
+    with contextlib.suppress(NotFound):  # as of an epoch that was never completed
+        raw = store.raw(epoch, detail.operators[0].id if operator or task else None)
+    return EpochPage(page, detail, back_edges(graph) if graph else None, bool(operator or task), raw)
 
 
 def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> EpochDetail:
@@ -141,18 +129,19 @@ def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> Epo
     from msgspec.structs import replace
 
     from formats.errors import UnknownTask
+    from formats.view import ChannelTable
 
-    known = {op.id: op for op in detail.operators}
+    operators = {op.id: op for op in detail.operators}
     wanted = task.rpartition("/")[0] if task else operator
     if wanted is None:
         return detail
-    if wanted not in known or (operator and operator != wanted):
+    if wanted not in operators or (operator and operator != wanted):
         raise UnknownTask(
             f"epoch {detail.facts.epoch} has no {f'task {task!r}' if task else f'operator {operator!r}'}"
             + (f" of operator {operator!r}" if task and operator else ""),
-            hint=f"it has the operators {', '.join(list(known)[:20])}",
+            hint=f"it has the operators {', '.join(list(operators)[:20])}",
         )
-    op = known[wanted]
+    op = operators[wanted]
     if task:
         index = task.rpartition("/")[2]
         if not index.isdecimal() or int(index) >= op.parallelism:
@@ -160,12 +149,10 @@ def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> Epo
             raise UnknownTask(f"no task {task!r}", hint=hint)
         op = replace(op, tasks=tuple(part for part in op.tasks if part.task == task))
 
-    def concerns(channel: str) -> bool:
-        ends = channel.split("->")
-        return task in ends if task else wanted in [end.rpartition("/")[0] for end in ends]
+    def concerns(channel: ChannelFacts) -> bool:
+        return task in channel.channel.split("->") if task else wanted in channel.edge
 
-    channels = tuple(c for c in detail.channels if concerns(c.channel))
-    return replace(detail, operators=(op,), channels=channels)
+    return replace(detail, operators=(op,), channels=ChannelTable(filter(concerns, detail.channels)))
 
 
 def _leave_to_the_end(*shown: object) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import Failed, FormatChoice, OutputForm, PathMap, Quiet, Search, Verbose, at_least, looking
-from abscli.cli.output import Output, note, width
+from abscli.cli.options import Failed, OutputForm, PathMap, Quiet, Search, Verbose, at_least
+from abscli.cli.output import Output, width
+from abscli.cli.reading import FormatChoice, read_options
 
 if TYPE_CHECKING:
-    from abscli.cli.options import StoreFormat
     from formats.plan import Plan
 
 EXAMPLES = (
@@ -99,102 +99,61 @@ def plan_recovery(
     Nothing is changed. A plan lists every file and digest that it relies on; 'abs restore' refuses it when they have
     changed.
     """
+    from abscli.cli.plans import option_errors, refuse_others
+    from abscli.cli.running import watching
+    from abscli.stores.plans import plan_graph
+    from abscli.stores.recovery import PlanRequest, lasting
+    from abscli.stores.registry import recognise, storage_at
+    from formats.reference import parse_reference
+
     if topology is not None:
         if ref is not None:
             raise typer.BadParameter("REF and --topology exclude each other", param_hint="'--topology'")
         if not failed:
-            what = "a graph alone has no epochs: name the dead tasks with --failed"
-            raise typer.BadParameter(what, param_hint="'--topology'")
-        _show(_from_graph(topology, failed), output, out)
+            message = "a graph alone has no epochs: name the dead tasks with --failed"
+            raise typer.BadParameter(message, param_hint="'--topology'")
+        _show(plan_graph(topology, failed), output, out)
         return
     if ref is None:
         raise typer.BadParameter("a store (REF) or --topology is needed", param_hint="'REF'")
-    kind = _kind(ref, format)
-    if kind == "spark":
-        from abscli.commands.spark_recovery import plan_checkpoint
-        from formats.open import parse_reference
-
-        for given, name in ((failed, "--failed"), (distrust, "--distrust"), (parallelism, "--parallelism"),
-                            (strategy is Strategy.REPAIR, "--strategy")):  # fmt: skip
-            if given:
-                raise typer.BadParameter("not of a Spark checkpoint: all of a query goes back", param_hint=f"'{name}'")
-        path, named = parse_reference(ref)
-        plan_checkpoint(path, named, epoch, query_id, path_map or [], keep_in_flight, output, out)
-        return
-    if query_id or keep_in_flight:
-        raise typer.BadParameter("only of a Spark checkpoint", param_hint="'--query-id', '--keep-in-flight'")
-    if kind == "flink":
-        if failed or distrust or parallelism or strategy is Strategy.REPAIR:
-            what = "of Flink's checkpoints a whole one is chosen: only --epoch, --search and --path-map apply"
-            raise typer.BadParameter(what, param_hint="'REF'")
-        from abscli.commands import flink_recovery
-        from formats.open import parse_reference
-
-        path, named = parse_reference(ref)
-        extra = looking(search=search, path_map=path_map)
-        flink_recovery.plan(path, epoch if epoch is not None else named, extra, output, out)
-        return
-    if search or path_map:
-        what = "only files of Flink's and Spark's checkpoints are looked for"
-        raise typer.BadParameter(what, param_hint="'--search'")
-    _show(_from_store(ref, failed, strategy, distrust, epoch, parallelism, format), output, out)
-
-
-def _kind(ref: str, format: StoreFormat | None) -> str:
-    from formats.open import parse_reference, recognise
-    from formats.storage import open_storage
-
-    path, _ = parse_reference(ref)
-    return recognise(open_storage(path.removesuffix("/_metadata")), format).name
-
-
-def _from_store(
-    ref: str,
-    failed: list[str] | None,
-    strategy: Strategy,
-    distrust: list[str] | None,
-    epoch: int | None,
-    parallelism: list[str] | None,
-    format: StoreFormat | None,
-) -> Plan:
-    from abscli.stores.native.plan import plan_failed, plan_recovery
-    from formats.open import open_native, parse_reference
-
-    if strategy is Strategy.REPAIR:
-        raise typer.BadParameter("this version plans full recoveries, not repairs", param_hint="'--strategy'")
-    if parallelism:
-        raise typer.BadParameter("this version restores with the parallelism that an epoch has",
-                                 param_hint="'--parallelism'")  # fmt: skip
     path, named = parse_reference(ref)
-    store = open_native(path, format, purpose="`abs plan-recovery`")
-    if failed:
-        if distrust or epoch is not None or isinstance(named, int):
-            raise typer.BadParameter("a running job goes on from its newest whole epoch: leave @N, --epoch and "
-                                     "--distrust out", param_hint="'--failed'")  # fmt: skip
-        return plan_failed(store, failed)
     if epoch is not None and isinstance(named, int) and epoch != named:
         raise typer.BadParameter(f"REF names epoch {named}, --epoch {epoch}", param_hint="'--epoch'")
-    if store.running_attempt() is not None:
-        note(f"a job runs on {path} now: this plan is stale at its next start; --failed TASK plans for a running job")
-    number = epoch if epoch is not None else named if isinstance(named, int) else None
-    if distrust:
-        return plan_recovery(store, distrust=distrust, below=number)
-    return plan_recovery(store, epoch=number)
+    storage = storage_at(path)
+    system = recognise(storage, format)
+    recovery = system.recovery()
+    given = {
+        "--failed": failed, "--strategy": strategy is Strategy.REPAIR, "--distrust": distrust,
+        "--parallelism": parallelism, "--query-id": query_id, "--keep-in-flight": keep_in_flight, "--search": search,
+        "--path-map": path_map,
+    }  # fmt: skip
+    refuse_others(given, recovery.plan_options, recovery.words)
+    options = read_options(
+        search=search if "search" in system.options else None,
+        path_map=path_map if "path_map" in system.options else None,
+    )
+    request = PlanRequest(
+        epoch=epoch if epoch is not None else named if isinstance(named, int) else None,
+        failed=tuple(failed or ()),
+        repair=strategy is Strategy.REPAIR,
+        distrust=tuple(distrust or ()),
+        parallelism=tuple(parallelism or ()),
+        query_id=query_id,
+        keep_in_flight=keep_in_flight,
+        path_map=tuple(path_map or ()),
+        read=lasting(options),
+    )
+    with option_errors(), watching() as watch:
+        plan = recovery.plan(system.open(storage, options), request, watch)
+    _show(plan, output, out)
 
 
-def _from_graph(topology: str, failed: list[str]) -> Plan:
-    from datetime import UTC, datetime
-
-    from abscli.planner.plan import plan_partial
-    from formats.flink.plan_json import parse_job
-
-    created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return plan_partial(parse_job(topology), failed, created=created)
-
-
-def _show(plan: Plan, form: Output, out: str | None) -> None:
+def _show(plan: Plan[Any], output: Output, out: str | None) -> None:
     from abscli.cli.plans import write_plan
-    from abscli.text.plan import items, plan_text
+    from abscli.stores.plans import recovery_of
     from formats.plan import encode
 
-    write_plan(encode(plan), form, out, lambda: plan_text(plan, width=width(), plan_file=out), items)
+    recovery = recovery_of(plan.system)
+    write_plan(
+        encode(plan), output, out, lambda: recovery.text(plan, width=width(), plan_file=out, job=None), recovery
+    )

@@ -48,12 +48,12 @@ def rebuild(
     import os
 
     from abscli.stores.native import text_rebuild as render
+    from abscli.stores.native.own import native_storage
     from abscli.stores.native.rebuild import carry_out, decide
     from formats.errors import StoreInUse
     from formats.native import lock
     from formats.native.books import read_books
     from formats.native.writer import now
-    from formats.open import native_storage
 
     storage = native_storage(path, purpose="`abs rebuild`")
     if storage is None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from abscli.cli import exits
 from abscli.cli.options import Engine, EngineChoice, Master, OutputForm, PolicyChoice, Quiet, Verbose
 from abscli.cli.output import Output, note, say, width
-
-if TYPE_CHECKING:
-    from formats.plan import Plan
 
 EXAMPLES = (
     ("abs restore plan.json --job job.yaml", "Restores, and asks before it changes the store."),
@@ -84,97 +81,64 @@ def restore(
     the copied files, and the 'flink run -s' line that starts a job from it is printed. The checkpoint is only read.
     """
     import os
-    import shlex
 
-    from abscli.cli.running import again_json, emit_result, job_progress, note_taken_over
-    from abscli.engine.job import JobOptions
-    from abscli.planner.repeats import total
-    from abscli.stores.flink.plan_file import is_flink_plan
-    from abscli.stores.native import restore as recovery
-    from formats.bounds import bound_memory, check_json, read_user_file
+    from abscli.cli.plans import option_errors, refuse_others, show_plan
+    from abscli.cli.running import emit_result, watching
+    from abscli.stores.plans import open_planned, read_plan, recovery_of
+    from abscli.stores.recovery import JobFile, RestoreRequest
+    from formats.bounds import bound_memory, read_user_file
     from formats.job.file import parse_topology
-    from formats.open import open_native
-    from formats.plan import BadPlan, decode, schema_of
 
     data = read_user_file(plan)
-    check_json(data, plan, kind=BadPlan)
-    if schema_of(data) == "abs.spark-plan":
-        bound_memory()  # what follows only reads; a job's state may be of any size
-        from abscli.commands.spark_recovery import restore_checkpoint
-
-        if job is not None:
-            raise typer.BadParameter("a Spark query is started by its own program: leave it out", param_hint="'--job'")
-        restore_checkpoint(data, plan, to, dry_run=dry_run, form=output)
-        return
-    if is_flink_plan(data):
-        bound_memory()
-        from abscli.commands import flink_recovery
-
-        flink_recovery.restore(data, plan, to, output, dry_run=dry_run)
-        return
-    planned = decode(data, plan)
-    if planned.store is None or planned.epoch is None:
+    planned = read_plan(data, plan)
+    recovery = recovery_of(planned.system)
+    given = {"--job": job, "--until": until is Until.END, "--policy": policy,
+             "--accept-missing-parts": accept_missing_parts}  # fmt: skip
+    refuse_others(given, recovery.restore_options, f"a plan of {recovery.words}")
+    if planned.store is None:
         raise typer.BadParameter("the plan is from a graph alone, without a store: there is nothing to restore from",
                                  param_hint="'PLAN'")  # fmt: skip
-    if job is None:
-        raise typer.BadParameter(
-            f"name the topology file of {planned.job!r}: code, and paths of sources and sinks, come from there, never "
-            "from the store", param_hint="'--job'",
-        )  # fmt: skip
-    topology, directory = parse_topology(job), os.path.dirname(os.path.abspath(job))
-    store = open_native(planned.store, purpose="`abs restore`")
-    recovery.check_plan(planned, store, topology)
-    if dry_run:
-        from abscli.cli.plans import show_plan
-        from abscli.text.plan import items, plan_text
-
-        word = shlex.quote(job)
-        show_plan(data, output, lambda: plan_text(planned, width=width(), plan_file=plan, job=word), items)
-        note("the plan holds; nothing was changed (--dry-run)")
-        return
-    if not yes:
-        _ask(planned, plan)
-    options = JobOptions(
-        directory=directory,
-        job_hint=shlex.quote(job) + (" --engine inline" if engine is Engine.INLINE else ""),
+    if not recovery.runs_job:
+        bound_memory()  # what follows only reads; a job's state may be of any size
+    request = RestoreRequest(
+        to=to,
+        job=None if job is None else JobFile(job, os.path.dirname(os.path.abspath(job)), parse_topology(job)),
         engine=engine,
         master=master,
         policy=policy,
-        keep=None,
-        until="drained" if until is Until.DRAINED else "end",
+        until=until,
         accept_missing=accept_missing_parts,
     )
-    with job_progress(planned.job) as show:
-        done = recovery.restore(planned, topology, options, to=to, on_progress=show, on_news=show.news)
-    result = {
-        "schema": "abs.restore", "version": "1.0", "store": done.store, "epoch": done.epoch, "parent": done.parent,
-        "tasks": done.tasks, "state_rows": done.state_rows, "replayed": done.replayed,
-        "elapsed": round(done.elapsed, 3), "finished": done.finished, "policy": done.policy,
-        "repeats": again_json(done.repeats),
-    }  # fmt: skip
-    text = (
-        f"restored epoch {done.parent} as epoch {done.epoch} in {done.elapsed:.1f} s: {done.tasks} tasks, "
-        f"{done.state_rows:,} rows of state, {done.replayed:,} log records replayed"
-    )
-    if done.repeats:
-        when = "came" if until is Until.END else "come"
-        text += f"; {total(done.repeats):,} records {when} again, since epoch {done.parent} was taken at-least-once"
-    emit_result(result, text, output)
-    note_taken_over(done.taken_over)
-    inline = " --engine inline" if engine is Engine.INLINE else ""
-    if not done.finished or until is Until.DRAINED:
-        where = shlex.quote(os.path.relpath(done.store) if not os.path.isabs(done.store) else done.store)
-        note(f"next: abs run {shlex.quote(job)}{inline} --store {where} --resume")
+
+    def text() -> str:
+        return recovery.text(planned, width=width(), plan_file=plan, job=job)
+
+    store = open_planned(planned)
+    with option_errors():
+        recovery.check_request(planned, store, request, dry_run=dry_run)
+    recovery.check_plan(planned, store)
+    if dry_run:
+        show_plan(data, output, text, recovery)
+        note("the plan holds; nothing was changed (--dry-run)")
+        return
+    if recovery.runs_job and not yes:
+        _ask(text(), f"Restore epoch {planned.body.epoch} in {planned.store}?")
+    with watching() as watch:
+        restored = recovery.restore(planned, store, request, watch)
+    emit_result(
+        recovery.restored_json(planned, restored),
+        recovery.restored_text(planned, restored, request, width=width()), output,
+    )  # fmt: skip
+    for line in recovery.restored_notes(restored, request):
+        note(line)
 
 
-def _ask(planned: Plan, path: str) -> None:
+def _ask(plan: str, question: str) -> None:
     import sys
-
-    from abscli.text.plan import plan_text
 
     if not sys.stdin.isatty():
         raise typer.BadParameter("nobody can be asked here: give --yes to carry the plan out", param_hint="'--yes'")
-    say(plan_text(planned, width=width(), plan_file=path))
-    if not typer.confirm(f"Restore epoch {planned.epoch} in {planned.store}?", err=True):
+    say(plan)
+    if not typer.confirm(question, err=True):
         note("nothing was changed")
         raise typer.Exit(exits.INTERRUPTED)

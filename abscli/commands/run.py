@@ -220,11 +220,11 @@ def _newest(store: str) -> int:
 
     Raises NoRecovery when there are complete epochs and none is whole.
     """
+    from abscli.stores.native.own import open_native
     from abscli.stores.native.plan import newest_whole, own_line
     from formats.errors import NotFound
     from formats.native.lock import held
     from formats.native.store import is_native
-    from formats.open import open_native
     from formats.storage import LocalStorage
 
     try:

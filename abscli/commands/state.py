@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -9,21 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import (
-    Engine,
-    FormatChoice,
-    Master,
-    OutputForm,
-    PathMap,
-    Quiet,
-    Ref,
-    Search,
-    Uid,
-    Verbose,
-    at_least,
-    looking,
-)
-from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, note, width
+from abscli.cli.options import Engine, Master, OutputForm, PathMap, Quiet, Ref, Search, Uid, Verbose, at_least
+from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, note, progress, width
+from abscli.cli.reading import FormatChoice, read_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -119,20 +108,23 @@ def state(
     """
     from msgspec.structs import replace
 
+    from abscli.stores.registry import check_options, open_store, system_of
     from abscli.text import state as render
-    from formats.open import known_as, only_epoch, open_store, parse_reference, resolve_epoch, states_of
     from formats.query.select import find_state
+    from formats.reference import parse_reference
 
     if out is not None:
         from formats.query.export import check_ending
 
         check_ending(out)
     path, number = parse_reference(ref)
-    store = open_store(path, format, looking(search=search, path_map=path_map, uid=uid, type=types))
-    epoch = resolve_epoch(store, only_epoch(store) if number is None else number)
+    store = open_store(path, format, read_options(search=search, path_map=path_map, uid=uid, type=types))
+    system = system_of(store)
+    check_options(system, {"engine": engine is not Engine.INLINE}, path)
+    epoch = store.resolve(number)
     if operator is not None:
-        operator = known_as(store, epoch, operator)
-    states = states_of(store, epoch, operator)
+        operator = store.operator_id(epoch, operator)
+    states = store.counted_states(epoch, operator)
     if operator is None and name is not None and len(named := [one for one in states if one.name == name]) == 1:
         operator = named[0].operator
     head = render.header(path, store.format, epoch, states)
@@ -150,14 +142,10 @@ def state(
     if engine is Engine.INLINE:
         _show_rows(store, epoch, wanted, selection, limit, out, output, head)
         return
-    from abscli.cli.asking import spark_of
-    from abscli.stores.spark.reader import AskedOfSpark
-    from formats.spark.store import SparkStore
-
-    with spark_of(store.format, "--engine", master) as context:
-        assert isinstance(store, SparkStore)
-        asked = AskedOfSpark(store, context)
-        _show_rows(asked, epoch, replace(wanted, opaque=None), selection, limit, out, output, head)
+    with contextlib.ExitStack() as running:
+        with progress() as show:
+            reader = running.enter_context(system.own_reader(master, show))
+        _show_rows(reader.asked(store), epoch, replace(wanted, opaque=None), selection, limit, out, output, head)
 
 
 def _selection(wanted: StateFacts, keys: list[str], conditions: list[str], columns: str | None) -> Selection:
@@ -197,14 +185,14 @@ def _show_rows(
         emit_text(text) if output is Output.TABLE else _emit(head, output)
         return
     trouble: list[FormatError] = []
-    found = render.row_items(_whole(_limited(batches, None if limit is None else limit + 1), trouble))
+    items = render.row_items(_whole(_limited(batches, None if limit is None else limit + 1), trouble))
     if output is Output.NDJSON:
         head.pop("rows")
-        emit_ndjson(head, ({"type": "row", "row": row} for row in itertools.islice(found, limit)))
+        emit_ndjson(head, ({"type": "row", "row": row} for row in itertools.islice(items, limit)))
         if trouble:
             raise trouble[0]
         return
-    shown = list(found)
+    shown = list(items)
     if trouble and not shown:
         raise trouble[0]
     more = limit is not None and len(shown) > limit

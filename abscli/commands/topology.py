@@ -71,8 +71,8 @@ def topology(
     """
     from abscli.draw.topology_drawings import topology_dot, topology_mermaid
     from abscli.graph.job_graph import JobGraph
+    from abscli.stores.registry import parse_job
     from abscli.text.topology import topology_json, topology_text
-    from formats.flink.plan_json import parse_job
 
     graph = JobGraph.of(_checked(job) if check else parse_job(job))
     match output:
@@ -101,13 +101,15 @@ def _checked(job: str) -> Topology:
     import os
 
     from abscli.engine.runnable import all_faults
+    from abscli.stores.registry import foreign_graph
     from formats.bounds import read_user_file
     from formats.errors import OtherFormat
-    from formats.flink.plan_json import is_plan
     from formats.job.file import MAX_BYTES, parse_topology_bytes
 
     data = read_user_file(job, MAX_BYTES, hint="give a topology file, YAML or JSON")
-    if is_plan(data):
-        raise OtherFormat("this is Flink's plan of a job, which Flink runs; --check is of a topology file", path=job)
+    if (foreign := foreign_graph(data, job)) is not None:
+        title = foreign[0].words.title
+        message = f"this is {title}'s plan of a job, which {title} runs; --check is of a topology file"
+        raise OtherFormat(message, path=job)
     directory = os.path.dirname(os.path.abspath(job))
     return parse_topology_bytes(data, job, lambda graph: all_faults(graph, directory, from_start=True))

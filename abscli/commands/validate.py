@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import (
-    FormatChoice,
-    Master,
-    OutputForm,
-    PathMap,
-    Quiet,
-    Ref,
-    Search,
-    Uid,
-    Verbose,
-    at_least,
-    duration,
-    looking,
-)
+from abscli.cli.options import Master, OutputForm, PathMap, Quiet, Ref, Search, Uid, Verbose, at_least, duration
 from abscli.cli.output import Output
-
-if TYPE_CHECKING:
-    from abscli.report.findings import StoreReport
-    from abscli.text.validate import Leftovers
-    from formats.storage import Storage
-
-LOOKED_UP = 10_000
-"""Files that nothing refers to of which the sizes are looked up."""
+from abscli.cli.reading import FormatChoice, read_options
 
 EXAMPLES = (
     ("abs validate snapshots", "Checks every epoch of a store."),
@@ -87,17 +68,16 @@ def validate(
     """
     from abscli.cli.output import emit_json, emit_marked, emit_ndjson, plain_ascii, progress, width
     from abscli.report.demands import unmet
-    from abscli.stores.registry import checker
+    from abscli.stores.registry import check_options, recognise, storage_at
     from abscli.text import validate as render
     from abscli.text.columns import bar
-    from formats.open import parse_reference, recognise, usable
-    from formats.storage import open_storage
+    from formats.reference import parse_reference
 
     path, number = parse_reference(ref)
-    storage = open_storage(path.removesuffix("/_metadata"))
-    row = recognise(storage, format)
-    extra = looking(search=search, path_map=path_map, uid=uid)
-    usable(row, extra, path)
+    storage = storage_at(path)
+    system = recognise(storage, format)
+    options = read_options(search=search, path_map=path_map, uid=uid)
+    check_options(system, {**options.given(), "deep": deep}, path)
 
     with progress() as show:
         begun = time.monotonic()
@@ -105,57 +85,21 @@ def validate(
         def more(read: int, total: int | None) -> None:
             show(f"checked {bar(read, total, time.monotonic() - begun)}")
 
-        checked = checker(row.name)(storage, number, quick=quick, progress=more, looking=extra)
+        checked = system.check(storage, number, quick=quick, progress=more, options=options)
     report, job, epoch = checked.report, checked.job, checked.epoch
     if deep:
-        from abscli.cli.asking import spark_of
-        from abscli.stores.spark.check import with_findings
-        from abscli.stores.spark.reader import deep_findings
-
-        with spark_of(row.name, "--deep", master) as context:
-            report = with_findings(report, deep_findings(context, storage, report))
+        with contextlib.ExitStack() as running:
+            with progress() as show:
+                reader = running.enter_context(system.own_reader(master, show))
+            report = reader.confirmed(storage, report)
     failed = unmet(report, epoch=epoch, strict=strict, max_age=max_age, min_epochs=min_epochs)
-    said: dict[str, Any] = {"why": checked.why, "notes": checked.notes}
+    remarks: dict[str, Any] = {"why": checked.why, "notes": checked.notes}
     if output is Output.TABLE:
-        left = _leftovers(storage, row.name, path, report)
-        emit_marked(render.text(report, store=path, format=row.name, job=job, unmet=failed, width=width(),
-                                ascii=plain_ascii(), leftovers=left, **said))  # fmt: skip
+        leftovers = system.leftovers(storage, path, report)
+        emit_marked(render.text(report, store=path, job=job, unmet=failed, advice=system.advice(), width=width(),
+                                ascii=plain_ascii(), leftovers=leftovers, **remarks))  # fmt: skip
     else:
-        result = render.to_json(report, store=path, format=row.name, job=job, quick=quick, unmet=failed, **said)
+        result = render.to_json(report, store=path, format=system.name, job=job, quick=quick, unmet=failed, **remarks)
         emit_json(result) if output is Output.JSON else emit_ndjson(*render.items(result))
     if failed:
         raise typer.Exit(exits.FINDING)
-
-
-def _leftovers(storage: Storage, format: str, path: str, report: StoreReport) -> Leftovers | None:
-    """Of files that nothing refers to: how large they are, and whether `abs gc` would remove them now."""
-    import shlex
-
-    from abscli.report.findings import Code
-    from abscli.stores.native.garbage import KEEP, MIN_AGE, plan_removal
-    from abscli.text.validate import Leftovers
-    from formats.errors import FormatError
-    from formats.native.store import NativeStore
-    from formats.storage import LocalStorage
-
-    paths = {f.path for f in report.all_findings if f.code is Code.UNREFERENCED_FILE and f.path is not None}
-    if not paths:
-        return None
-    sizes = {name: size for name in sorted(paths)[:LOOKED_UP] if (size := storage.size(name)) is not None}
-    command = f"abs gc {shlex.quote(path)}"
-    if format != NativeStore.format:
-        return Leftovers(sizes, f"abs inspect {shlex.quote(path)}")
-    if not isinstance(storage, LocalStorage):
-        return Leftovers(sizes, None, "stores behind a URI are read-only; abs gc runs where the store lies")
-    try:
-        removal = plan_removal(NativeStore(storage), KEEP, min_age=MIN_AGE)
-    except FormatError as error:
-        return Leftovers(sizes, None, f"abs gc removes nothing while the store's own facts are damaged ({error})")
-    ours = [orphan for orphan in removal.orphans if orphan.path in paths]
-    if any(orphan.goes for orphan in ours):
-        return Leftovers(sizes, command)
-    if ours:
-        why_not = "written less than an hour ago: abs gc leaves it, somebody may be about to refer to it"
-        return Leftovers(sizes, f"{command} --min-age 0s", why_not)
-    blocked = "; ".join(f"epoch {epoch}: {why}" for epoch, why in sorted(removal.blocked.items())[-1:])
-    return Leftovers(sizes, None, f"abs gc leaves it: {blocked or 'an epoch that is kept may need it'}")

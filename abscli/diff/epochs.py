@@ -5,7 +5,8 @@ The state itself is compared by `abscli.diff.state`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -81,6 +82,37 @@ class TopologyDiff(msgspec.Struct, frozen=True):
     consequence: str
 
 
+class Count(msgspec.Struct, frozen=True):
+    """Files, and their bytes."""
+
+    files: int
+    bytes: int
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A number before and after."""
+
+    before: int = msgspec.field(name="from")
+    after: int = msgspec.field(name="to")
+
+
+class FilesDiff(msgspec.Struct, frozen=True):
+    """Files of two epochs by whether both refer to them; bytes that each refers to, and that each itself wrote."""
+
+    shared: Count
+    new: Count
+    gone: Count
+    state_size: Change
+    checkpointed_size: Change
+
+
+class Besides(NamedTuple):
+    """What a system alone knows to differ between two of its epochs."""
+
+    changes: Sequence[TopologyDiff] = ()
+    files: FilesDiff | None = None
+
+
 # -- positions and logs ---------------------------------------------------------------------------------------
 
 
@@ -113,17 +145,18 @@ def _less(a: int | None, b: int | None) -> int | None:
 
 
 def diff_logs(
-    left: EpochDetail, right: EpochDetail, digests: tuple[Mapping[str, str | None], Mapping[str, str | None]] | None
+    left: EpochDetail, right: EpochDetail, digests: Sequence[Mapping[str, str | None] | None] = (None, None)
 ) -> Iterator[LogDiff]:
-    """Channels that have a log on either side. digests: of the log files by channel, where the format has any."""
+    """Channels that have a log on either side. digests: of the logs of either by channel, where its format has any."""
     before, after = ({c.channel: c.logged for c in side.channels} for side in (left, right))
+    was, now = digests
     for channel in dict.fromkeys([*before, *after]):
         a, b = before.get(channel), after.get(channel)
         if a or b:
             same: bool | None = None
             if a is not None and b is not None and a != b:
                 same = False
-            elif digests is not None and (one := digests[0].get(channel)) and (other := digests[1].get(channel)):
+            elif was and now and (one := was.get(channel)) and (other := now.get(channel)):
                 same = True if one == other else None  # other bytes may hold the same records
             yield LogDiff(channel, a, b, same)
 

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from abscli.diff import native as diff_native
 from abscli.diff.any_order import compare_any
 from abscli.diff.epochs import OperatorDiff, StateDiff
 from abscli.diff.rows import Compared, Counts, change_schema, shown, values_of
-from formats.native.store import NativeStore
-from formats.open import as_flink
-from formats.parallel import in_order
 from formats.query.select import HIDDEN
 from formats.view import CheckpointStore, StateFacts
 
 Sink = Callable[[str, str | None, pa.Table], None]
 """Told the changes: operator, name of the state, a table with `change`, `key`, `from`, `to`."""
-
-PLACES = {"spark": "partition_id"}
-"""By format the column that says where a row lies."""
 
 Progress = Callable[[int], None]
 """Told how many keys have been compared so far."""
@@ -35,6 +28,13 @@ class Side(NamedTuple):
     epoch: int
 
 
+class RowsComparer(Protocol):
+    """A quicker way to compare one state than by reading all its rows, where both sides are of one system; None where
+    there is none. rows: whether the changes themselves are wanted."""
+
+    def __call__(self, left: Side, right: Side, pair: Pair, *, rows: bool) -> Iterator[Compared] | None: ...
+
+
 class Pair(NamedTuple):
     """One state on both sides; None where it is not there."""
 
@@ -45,30 +45,23 @@ class Pair(NamedTuple):
     @property
     def known(self) -> StateFacts:
         """The right one if there is one."""
-        found = self.right or self.left
-        assert found is not None
-        return found
+        state = self.right or self.left
+        assert state is not None
+        return state
 
 
 def pairs(left: Side, right: Side, only: str | None = None) -> list[Pair]:
     """States of both sides by operator and name. only: an operator."""
     before, after = (
-        {(s.operator, s.name): s for s in _states(side) if only in (None, s.operator)}
+        {(s.operator, s.name): s for s in side.store.identified_states(side.epoch) if only in (None, s.operator)}
         for side in (left, right)
     )
     return [Pair(key[0], before.get(key), after.get(key)) for key in dict.fromkeys([*after, *before])]
 
 
-def _states(side: Side) -> list[StateFacts]:
-    """States with the columns that tell their rows apart, which in Flink are more than the key."""
-    flink = as_flink(side.store)
-    return side.store.states(side.epoch) if flink is None else flink.identified_states(side.epoch)
-
-
 def _hidden(side: Side, state: StateFacts | None) -> str | None:
     """Why rows of a state cannot even be told to be there; None if they can."""
-    flink = as_flink(side.store)
-    return None if flink is None or state is None else flink.hidden(side.epoch, state.operator, state.name)
+    return None if state is None else side.store.hidden(side.epoch, state.operator, state.name)
 
 
 def diff_operators(
@@ -79,6 +72,7 @@ def diff_operators(
     only: str | None = None,
     sink: Sink | None = None,
     progress: Progress = lambda done: None,
+    quicker: RowsComparer | None = None,
 ) -> list[OperatorDiff]:
     """Every operator of either side, those that have no state among them. operators: their ids on each side."""
     done = 0
@@ -90,15 +84,15 @@ def diff_operators(
 
     by_operator: dict[str, list[StateDiff]] = {}
     for pair in pairs(left, right, only):
-        by_operator.setdefault(pair.operator, []).append(diff_state(left, right, pair, sink, more))
+        by_operator.setdefault(pair.operator, []).append(diff_state(left, right, pair, sink, more, quicker))
     ids = [id for id in dict.fromkeys([*operators[1], *operators[0], *by_operator]) if only in (None, id)]
     return [_operator(id, by_operator.get(id, []), id in operators[0], id in operators[1]) for id in ids]
 
 
 def _operator(id: str, states: list[StateDiff], before: bool, after: bool) -> OperatorDiff:
-    said = [state.differs for state in states]
-    change = "unknown" if None in said else "unchanged"
-    change = "changed" if True in said else change
+    differs = [state.differs for state in states]
+    change = "unknown" if None in differs else "unchanged"
+    change = "changed" if True in differs else change
     change = "added" if after and not before else "removed" if before and not after else change
 
     def total(values: list[int | None]) -> int | None:
@@ -115,7 +109,9 @@ def _operator(id: str, states: list[StateDiff], before: bool, after: bool) -> Op
     )
 
 
-def diff_state(left: Side, right: Side, pair: Pair, sink: Sink | None, more: Progress) -> StateDiff:
+def diff_state(
+    left: Side, right: Side, pair: Pair, sink: Sink | None, more: Progress, quicker: RowsComparer | None = None
+) -> StateDiff:
     """One state. What stands in the way of a comparison is its note."""
     known = pair.known
     base = StateDiff(known.name, known.kind, known.key)
@@ -133,7 +129,7 @@ def diff_state(left: Side, right: Side, pair: Pair, sink: Sink | None, more: Pro
     opaque = [s.opaque for s in (pair.left, pair.right) if s is not None and s.opaque]
     notes = [text for text in (note, *dict.fromkeys(opaque)) if text]
     counts = Counts()
-    with contextlib.closing(_compared(left, right, pair, rows=sink is not None)) as results:
+    with contextlib.closing(_compared(left, right, pair, quicker, rows=sink is not None)) as results:
         for result in results:
             counts = counts.plus(result.counts)
             more(sum(result.counts))
@@ -147,37 +143,27 @@ def _with(base: StateDiff, counts: Counts | None, note: str | None) -> StateDiff
     return StateDiff(base.state, base.kind, base.key, added, removed, changed, unchanged, note)
 
 
-def _compared(left: Side, right: Side, pair: Pair, *, rows: bool) -> Generator[Compared, None, None]:
-    if isinstance(left.store, NativeStore) and isinstance(right.store, NativeStore):
-        owned = [
-            list(side.store.task_rows(side.epoch, pair.operator)) if state else []  # type: ignore[attr-defined]
-            for side, state in ((left, pair.left), (right, pair.right))
-        ]
-        if len({_width(side, pair.operator) for side, own in zip((left, right), owned, strict=True) if own}) == 1:
-            yield from in_order(diff_native.jobs(owned[0], owned[1], rows=rows))
-            return
+def _compared(
+    left: Side, right: Side, pair: Pair, quicker: RowsComparer | None, *, rows: bool
+) -> Generator[Compared, None, None]:
+    if quicker is not None and (results := quicker(left, right, pair, rows=rows)) is not None:
+        yield from results
+        return
     batches = [_rows(side, state) if state else iter(()) for side, state in ((left, pair.left), (right, pair.right))]
     yield from (job() for job in compare_any(batches[0], batches[1], pair.known.key, rows=rows))
-
-
-def _width(side: Side, operator: str) -> int:
-    topology = side.store.topology(side.epoch)
-    assert topology is not None
-    return topology.operator(operator).max_parallelism
 
 
 def _schema(side: Side, state: StateFacts | None) -> pa.Schema | None:
     """The columns of a state; None if it is not there or has no rows to tell."""
     if state is None:
         return None
-    if isinstance(side.store, NativeStore):
-        return side.store.state_schema(side.epoch, state.operator, state.name)
-    return next((batch.schema for batch in _rows(side, state)), None)
+    schema = side.store.state_schema(side.epoch, state.operator, state.name)
+    return pa.schema([field for field in schema if field.name != side.store.place_column]) if len(schema) else None
 
 
 def _rows(side: Side, state: StateFacts) -> Iterator[pa.RecordBatch]:
     """The rows without where they lie, which follows from the key and is no change of the state."""
-    column = PLACES.get(side.store.format)
+    column = side.store.place_column
     for batch in side.store.state(side.epoch, state.operator, state.name):
         yield batch.drop_columns([column]) if column in batch.schema.names else batch
 
@@ -198,11 +184,11 @@ def _comparable(left: pa.Schema, right: pa.Schema, key: Sequence[str]) -> tuple[
 
 def rows_schema(left: Side, right: Side, only: str | None = None) -> pa.Schema | None:
     """The columns of all changes, where all states have the same ones; None where they do not."""
-    found = []
+    changes = []
     for pair in pairs(left, right, only):
         schemas = [_schema(side, state) for side, state in ((left, pair.left), (right, pair.right))]
         known = [schema for schema in schemas if schema is not None]
         if known:
             key = pair.known.key or tuple(known[-1].names)
-            found.append(change_schema(known[0], known[-1], shown(key)))
-    return found[0] if found and all(schema.equals(found[0]) for schema in found) else None
+            changes.append(change_schema(known[0], known[-1], shown(key)))
+    return changes[0] if changes and all(schema.equals(changes[0]) for schema in changes) else None

@@ -21,7 +21,8 @@ from abscli.engine.job import JobOptions, run_job
 from abscli.examples import inputs
 from abscli.stores.native.plan import plan_recovery
 from abscli.stores.native.restore import restore
-from abscli.text.inspect import StorePage, store_text
+from abscli.stores.native.text_inspect import store_text
+from abscli.text.inspect_page import StorePage
 from formats.job.model import Topology
 from formats.native.sink import SinkFolder
 from formats.native.store import NativeStore
@@ -110,7 +111,7 @@ def tell(
         restored_epoch=restored.parent,
         new_epoch=restored.epoch,
         back_edge_records=restored.replayed,
-        source_records_again=plan.cost.source_records,
+        source_records_again=plan.body.cost.source_records,
         seconds_to_epoch=round(restored.first_complete - when, 2),
         seconds_lost=round(max(0.0, when - _unix(lost_since)), 2),
         resumed_epochs=resumed.epochs,

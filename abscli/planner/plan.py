@@ -13,7 +13,8 @@ from abscli.planner.recovery_set import Restart, recovery_set
 from abscli.planner.repeats import may_repeat
 from formats.errors import NoRecovery, UnknownTask
 from formats.job.model import Topology, canonical, task_name
-from formats.plan import Cost, DedupRow, Input, Plan, PlanKind, ReplayLog, RestartRow, Rewind, Skipped
+from formats.native.plan import Cost, DedupRow, NativePlan, PlanKind, ReplayLog, RestartRow, Rewind
+from formats.plan import Skipped
 from formats.view import EpochDetail, Position, Repeat, Status
 
 _TASK = re.compile(r"(.+)/(0|[1-9][0-9]{0,17})", re.DOTALL)
@@ -25,13 +26,10 @@ def plan_full(
     topology: Topology,
     detail: EpochDetail,
     *,
-    store: str,
     topology_sha256: str,
-    inputs: Sequence[Input],
-    created: str,
     skipped: Sequence[tuple[int, str]] = (),
     later: EpochDetail | None = None,
-) -> Plan:
+) -> NativePlan:
     """The job is down: every task goes back to the whole epoch `detail`.
 
     skipped: newer epochs that cannot be used, and why. later: the newest epoch that did not complete; the positions
@@ -42,9 +40,8 @@ def plan_full(
     why = f"the job is down: every task goes back to epoch {epoch}"
     restart = [Restart(id, graph.subtasks[id], why) for id in graph.operators]
     restarted = {row.operator: row.subtasks for row in restart}
-    return Plan(
+    return NativePlan(
         kind=PlanKind.RECOVER,
-        store=store,
         job=topology.job,
         topology_sha256=topology_sha256,
         epoch=epoch,
@@ -58,9 +55,7 @@ def plan_full(
         untouched=0,
         parallelism={},
         cost=_cost(graph, detail, later, restarted),
-        inputs=tuple(inputs),
         skipped=tuple(Skipped(number, reason) for number, reason in skipped),
-        created=created,
     )
 
 
@@ -68,17 +63,14 @@ def plan_partial(
     topology: Topology,
     failed: Sequence[str],
     *,
-    created: str,
     detail: EpochDetail | None = None,
-    store: str | None = None,
     topology_sha256: str | None = None,
-    inputs: Sequence[Input] = (),
     skipped: Sequence[tuple[int, str]] = (),
     later: EpochDetail | None = None,
-) -> Plan:
+) -> NativePlan:
     """The job runs and the tasks `failed` have died: what must restart, and which receivers drop what they know.
 
-    detail: the newest whole epoch of `store`; without one the plan is from the graph alone and knows no costs.
+    detail: the newest whole epoch of the store; without one the plan is from the graph alone and knows no costs.
     Raises UnknownTask, for all unknown names at once, and NoRecovery when `detail` is not a complete epoch.
     """
     graph = Adjacency.of(topology)
@@ -86,9 +78,8 @@ def plan_partial(
     found = recovery_set(graph, dead)
     restarted = found.subtasks
     epoch = None if detail is None else _whole(detail)
-    return Plan(
+    return NativePlan(
         kind=PlanKind.PARTIAL,
-        store=store,
         job=topology.job,
         topology_sha256=topology_sha256 or hashlib.sha256(canonical(topology)).hexdigest(),
         epoch=epoch,
@@ -102,9 +93,7 @@ def plan_partial(
         untouched=sum(op.parallelism for op in topology.operators) - found.tasks,
         parallelism={},
         cost=Cost(None, None, None) if detail is None else _cost(graph, detail, later, restarted),
-        inputs=tuple(inputs),
         skipped=tuple(Skipped(number, reason) for number, reason in skipped),
-        created=created,
     )
 
 

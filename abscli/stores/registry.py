@@ -1,53 +1,127 @@
-"""Who checks a store of which format: one table, imported when it is asked."""
+"""The one table of systems, and what follows from it: whose store lies at a path, and what may be asked of it."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple, Protocol
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from abscli.report.findings import StoreReport
-from formats.open import Looking
-from formats.storage import Storage
+from abscli.stores.base import System, meaningless
+from abscli.stores.flink.system import Flink
+from abscli.stores.native.system import Native
+from abscli.stores.spark.system import Spark
+from formats.errors import FormatError, NotFound, OtherFormat
+from formats.reference import NOTHING, ReadOptions
 
-Progress = Callable[[int, int | None], None]
-"""Told the bytes read so far, and of how many (None: not known). Called from any thread, one call at a time."""
+if TYPE_CHECKING:
+    from formats.job.model import Topology
+    from formats.storage import ArrowStorage, LocalStorage, Storage
+    from formats.view import CheckpointStore
+
+SYSTEMS: tuple[System, ...] = (Native(), Flink(), Spark())
+"""In the order in which they are tried."""
+
+NAMED = 3
+"""Stores nearby that an error names."""
+LOOKED_AT = 100
+"""Directories below that are looked into for them."""
 
 
-class Checked(NamedTuple):
-    """A report, the job's name where it is known, and the epoch that was asked for (None: the whole store).
+def system_named(name: str) -> System:
+    """The system of this name; OtherFormat for one that this version does not read."""
+    for system in SYSTEMS:
+        if system.name == name:
+            return system
+    names = ", ".join(system.name for system in SYSTEMS)
+    raise OtherFormat(f"{name!r} is not a format that this version reads; it reads {names}")
 
-    why: epoch -> what is unchecked -> the reason, where the format has one to give; notes: epoch -> what takes nothing
-    from it and should be known.
+
+def system_of(store: CheckpointStore) -> System:
+    """The system that an open store is of."""
+    return system_named(store.format)
+
+
+def storage_at(path: str) -> LocalStorage | ArrowStorage:
+    """Where a store lies that is named by its path, or by a file inside it as people of its system do."""
+    from formats.storage import open_storage
+
+    for system in SYSTEMS:
+        for file in system.inside:
+            path = path.removesuffix(f"/{file}")
+    return open_storage(path)
+
+
+def recognise(storage: Storage, wanted: str | None = None) -> System:
+    """The system of the store that lies there, or the one called `wanted` without a look.
+
+    NotFound, saying what was looked for, if there is none.
     """
-
-    report: StoreReport
-    job: str | None
-    epoch: int | None
-    why: Mapping[int, Mapping[str, str]] = MappingProxyType({})
-    notes: Mapping[int, Sequence[str]] = MappingProxyType({})
-
-
-class Checker(Protocol):
-    """Checks one epoch, the newest complete one (`latest`), or the whole store (None). Raises NotFound,
-    UnsupportedVersion; what is damaged is a finding."""
-
-    def __call__(
-        self, storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress, looking: Looking = ...
-    ) -> Checked: ...
+    if wanted is not None:
+        return system_named(wanted)
+    for system in SYSTEMS:
+        if system.recognise(storage):
+            return system
+    looked = "; ".join(f"{system.name}: {system.words.looked_for}" for system in SYSTEMS)
+    raise NotFound(
+        f"no store here; looked for {looked}", path=storage.root, hint="--format names the format of a damaged store"
+    )
 
 
-CHECKERS = {
-    "abs": ("abscli.stores.native.check", "check"),
-    "flink": ("abscli.stores.flink.check", "check"),
-    "spark": ("abscli.stores.spark.check", "check"),
-}
-"""By name of the format: module and function."""
+def open_store(path: str, format: str | None = None, options: ReadOptions = NOTHING) -> CheckpointStore:
+    """The store at a path, of the format that is recognised or named; NotFound if there is none, with those nearby.
+
+    OtherFormat for an option that the system has no use for.
+    """
+    storage = storage_at(path)
+    try:
+        system = recognise(storage, format)
+    except NotFound as error:
+        if stores := list(itertools.islice(_near(storage), NAMED)):
+            raise NotFound(error.message, path=error.path, hint=f"there is one in {' and in '.join(stores)}") from None
+        raise
+    check_options(system, options.given(), storage.root)
+    return system.open(storage, options)
 
 
-def checker(format: str) -> Checker:
-    """The checker of a format of `formats.open.FORMATS`."""
-    module, name = CHECKERS[format]
-    found: Checker = getattr(importlib.import_module(module), name)
-    return found
+def check_options(system: System, given: Mapping[str, object], path: str) -> None:
+    """OtherFormat for an option that was given and that the system has no use for."""
+    for name, value in given.items():
+        if value and name not in system.options:
+            others = [other for other in SYSTEMS if name in other.options]
+            raise meaningless(f"--{name.replace('_', '-')}", system, others, path)
+
+
+def _near(storage: Storage) -> Iterator[str]:
+    """Stores right above a directory that is none, or right below it."""
+    from pathlib import Path
+
+    from formats.storage import LocalStorage
+
+    if not isinstance(storage, LocalStorage):
+        return
+    root = Path(storage.root)
+    below = [root / entry.name for entry in storage.list("")[:LOOKED_AT] if entry.size is None]
+    for place in (root.parent, root.parent.parent, *below):
+        with contextlib.suppress(FormatError, OSError):
+            near = LocalStorage(place)
+            if any(system.recognise(near) for system in SYSTEMS):
+                yield str(place)
+
+
+def foreign_graph(data: bytes, file: str) -> tuple[System, Topology] | None:
+    """The graph of a job as a system describes it in a file of its own; None for a topology file."""
+    for system in SYSTEMS:
+        if (graph := system.job_graph(data, file)) is not None:
+            return system, graph
+    return None
+
+
+def parse_job(path: str) -> Topology:
+    """The graph of a job, from a topology file or from what a system describes its jobs by."""
+    from formats.bounds import read_user_file
+    from formats.job.file import MAX_BYTES, parse_topology_bytes
+
+    data = read_user_file(path, MAX_BYTES, hint="give a topology file, YAML or JSON")
+    foreign = foreign_graph(data, path)
+    return foreign[1] if foreign is not None else parse_topology_bytes(data, path)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from abscli.diff.epochs import LogDiff, OperatorDiff, PositionDiff, TopologyDiff
+from abscli.diff.epochs import FilesDiff, LogDiff, OperatorDiff, PositionDiff, TopologyDiff
 from abscli.text.columns import UNKNOWN, clean, columns, not_shown, number, size, wrapped
 from formats.values import plain
 
@@ -33,8 +33,8 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class DiffPage:
-    """A whole comparison. identical: None if something could not be compared and nothing else differs; raw: of Flink's
-    snapshots what `abscli.stores.flink.diff.diff_files` says."""
+    """A whole comparison. identical: None if something could not be compared and nothing else differs; graph: what
+    `topology` is about; files: where the system tells."""
 
     left: End
     right: End
@@ -42,7 +42,8 @@ class DiffPage:
     positions: Sequence[PositionDiff]
     logs: Sequence[LogDiff]
     topology: Sequence[TopologyDiff]
-    raw: Mapping[str, Any] | None = None
+    files: FilesDiff | None = None
+    graph: str = "Job graph"
 
     @property
     def identical(self) -> bool | None:
@@ -78,7 +79,7 @@ def to_json(page: DiffPage, rows: Sequence[Mapping[str, Any]] | None = None, out
         "positions": msgspec.to_builtins(page.positions),
         "logs": msgspec.to_builtins(page.logs),
         "topology": msgspec.to_builtins(page.topology),
-        "raw": page.raw,
+        "raw": msgspec.to_builtins(page.files),
         "rows": None if rows is None else list(rows),
         "out": out,
     }
@@ -90,7 +91,11 @@ def items(page: DiffPage) -> Iterator[dict[str, Any]]:
     for kind, found in lists.items():
         for item in found:
             yield {"type": kind, **msgspec.to_builtins(item)}
-    yield {"type": "result", "identical": page.identical, **({"raw": page.raw} if page.raw is not None else {})}
+    yield {"type": "result", "identical": page.identical, **_raw(page)}
+
+
+def _raw(page: DiffPage) -> dict[str, Any]:
+    return {} if page.files is None else {"raw": msgspec.to_builtins(page.files)}
 
 
 def _end(end: End) -> dict[str, Any]:
@@ -121,16 +126,15 @@ def text(page: DiffPage, rows: Sequence[Mapping[str, Any]] = (), *, width: int =
 
 
 def _files(page: DiffPage, width: int) -> list[str]:
-    """Files of Flink's snapshots, by whether both refer to them."""
-    if page.raw is None:
+    """Files by whether both refer to them, where the system tells."""
+    files = page.files
+    if files is None:
         return []
-    parts = [f"{number(page.raw[what]['files'])} {what} ({size(page.raw[what]['bytes'])})" for what in FILES]
-    sizes = [f"{what.replace('_', ' ')} {size(page.raw[what]['from'])} -> {size(page.raw[what]['to'])}"
-             for what in ("state_size", "checkpointed_size")]  # fmt: skip
+    counts = {"shared": files.shared, "new": files.new, "gone": files.gone}
+    parts = [f"{number(count.files)} {name} ({size(count.bytes)})" for name, count in counts.items()]
+    changes = {"state size": files.state_size, "checkpointed size": files.checkpointed_size}
+    sizes = [f"{name} {size(change.before)} -> {size(change.after)}" for name, change in changes.items()]
     return [*wrapped(", ".join(parts), width, "  ", "Files: "), *wrapped(", ".join(sizes), width, "  ", "Sizes: ")]
-
-
-FILES = ("shared", "new", "gone")
 
 
 def _heading(page: DiffPage, width: int) -> list[str]:
@@ -242,8 +246,8 @@ def _logs(page: DiffPage, width: int) -> list[str]:
 def _topology(page: DiffPage, width: int) -> list[str]:
     if not page.topology:
         return []
-    what = "Operators, schemas and settings" if page.left.format == page.right.format == "spark" else "Job graph"
-    lines = wrapped(f"{what}, and what it means for restoring the first epoch's state into the second's job", width)
+    title = f"{page.graph}, and what it means for restoring the first epoch's state into the second's job"
+    lines = wrapped(title, width)
     for diff in page.topology:
         both = f"{UNKNOWN if diff.before is None else diff.before} -> {UNKNOWN if diff.after is None else diff.after}"
         change = both if diff.before is not None and diff.after is not None else diff.after or diff.before or ""

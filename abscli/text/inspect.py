@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from abscli.protocol.policy import Policy
 from abscli.text.columns import UNKNOWN, columns, marked, moment, not_shown, number, seconds, size, some, wrapped
-from abscli.text.inspect_epoch import ROWS as ROWS
-from abscli.text.inspect_epoch import WIDE
-from abscli.text.inspect_epoch import epoch_text as epoch_text
-from abscli.text.inspect_page import EpochPage as EpochPage
-from abscli.text.inspect_page import StorePage as StorePage
+from abscli.text.inspect_epoch import ROWS, WIDE
+from abscli.text.inspect_page import StorePage
 from formats.view import EpochFacts, Status
 
 MISSING = 12
@@ -22,10 +20,12 @@ SPARE = ("ATTEMPT", "PARENT", "TOOK", "NEW", "TRIGGERED (UTC)")
 _OPEN = (Status.INCOMPLETE, Status.ABORTED, Status.IN_PROGRESS)
 
 
-def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
-    """The list of epochs."""
-    what = f"{'Store' if page.format == 'abs' else page.format.capitalize() + ' checkpoints'} {page.path}"
-    lines = wrapped(f"{what}, job {page.job}" if page.job else what, width)
+def store_text(
+    page: StorePage, *, heading: str, width: int = 80, ascii: bool = False, remarks: Sequence[str] = ()
+) -> str:
+    """The list of epochs. heading: what such a store is called; remarks: what its system adds at the end."""
+    title = f"{heading} {page.path}"
+    lines = wrapped(f"{title}, job {page.job}" if page.job else title, width)
     if not page.epochs:
         return "\n".join([*lines, "", "No epochs yet."]) + "\n"
     wide = width >= WIDE
@@ -55,7 +55,7 @@ def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
             lines += wrapped(epoch.reason, width, " " * 16, "       because: ")
     lines += not_shown(header, rows, width, SPARE)
     lines += _policies(page, width)
-    return "\n".join([*lines, "", *_latest(page, width)]) + "\n"
+    return "\n".join([*lines, "", *_latest(page, width), *remarks]) + "\n"
 
 
 def _held(epoch: EpochFacts, wide: bool) -> tuple[str, ...]:
@@ -76,10 +76,6 @@ def _latest(page: StorePage, width: int) -> list[str]:
         lines += wrapped(f"epoch {epoch.epoch} is not: {_why_not(epoch)}", width, "    ", "  ")
     if len(later) > MISSING:
         lines.append(f"  nor are {len(later) - MISSING} more")
-    unseen = sum(epoch.present is None and epoch.status is Status.COMPLETE for epoch in page.epochs)
-    if page.format == "abs" and unseen:
-        said = f"The files of {unseen} {'epoch' if unseen == 1 else 'epochs'} were not looked for, there are so many; "
-        lines += wrapped(f"{said}`abs validate {shlex.quote(page.path)} --quick` does.", width)
     return lines
 
 
@@ -106,16 +102,17 @@ def _policies(page: StorePage, width: int) -> list[str]:
     return lines
 
 
-def next_commands(page: StorePage, epoch: int | None = None) -> list[str]:
-    """What to type next, for the store as it stands; epoch: the one that was shown, if one was."""
+def next_commands(page: StorePage, epoch: int | None = None, *, plan: bool = True) -> list[str]:
+    """What to type next, for the store as it stands. epoch: the one that was shown, if one was; plan: whether to plan a
+    recovery comes next."""
     store = shlex.quote(page.path)
     shown = store if epoch is None else f"{store}@{epoch}"
     if any(epoch.status is Status.IN_PROGRESS for epoch in page.epochs):
         return [f"abs inspect {store} --watch"]
     if page.latest_complete is None:
         return [f"abs validate {shown}"] if page.epochs else []
-    if page.format == "flink":
+    if not plan:
         return [f"abs validate {shown}"]
-    complete = any(known.epoch == epoch and known.status is Status.COMPLETE for known in page.epochs)
+    complete = any(row.epoch == epoch and row.status is Status.COMPLETE for row in page.epochs)
     back = epoch if complete else page.latest_complete
     return [f"abs validate {shown}", f"abs plan-recovery {store}@{back} --out plan.json"]

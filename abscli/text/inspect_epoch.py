@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from abscli.planner.repeats import may_repeat
 from abscli.protocol.policy import Policy
 from abscli.text.columns import UNKNOWN, clean, columns, marked, moment, not_shown, number, seconds, size, some, wrapped
 from abscli.text.facts import facts
-from abscli.text.inspect_page import EpochPage, Times, ends, slowest_tasks, slowest_times
-from formats.native.counters import Channels
-from formats.view import ChannelFacts, EdgeFacts, TaskFacts
+from abscli.text.inspect_page import EpochPage, Times, slowest_tasks, slowest_times
+from formats.view import Position, TaskFacts, total
 
 ROWS = 40
 """Rows of channels and positions that a table shows; json has them all."""
@@ -22,8 +21,13 @@ SPARE = ("COPYING", "ALIGNING", "TASKS", "FILES", "CHANNELS", "WRITING", "STATE 
 """Columns that a narrow terminal does without."""
 
 
-def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:
-    """One epoch: heading, operators, tasks where few are asked for, channels, positions."""
+def epoch_text(
+    page: EpochPage, *, width: int = 80, ascii: bool = False, own: Sequence[str] | None = None
+) -> str:
+    """One epoch: heading, operators, tasks where few are asked for, channels, positions, what the system itself says.
+
+    own: that in words; None: the raw facts as they are.
+    """
     sections = [
         _heading(page, width, ascii),
         _operators(page, width),
@@ -32,20 +36,15 @@ def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:
         [] if page.narrow else _logged(page, width),
         _repeats(page, width),
         _positions(page, width),
-        _own(page, width),
+        _own(page, width, own),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
-def _own(page: EpochPage, width: int) -> list[str]:
-    """What the format says itself, in its own words where it has some."""
+def _own(page: EpochPage, width: int, own: Sequence[str] | None) -> Sequence[str]:
     if not page.raw or page.narrow:
         return []
-    if page.store.format == "spark" and "provider" in page.raw:
-        from abscli.text.spark import batch_lines
-
-        return batch_lines(page.raw, width)
-    return [f"As {page.store.format.capitalize()} says it", *facts(page.raw, width)]
+    return [f"As {page.store.format.capitalize()} says it", *(facts(page.raw, width) if own is None else own)]
 
 
 def _heading(page: EpochPage, width: int, ascii: bool) -> list[str]:
@@ -80,7 +79,7 @@ def _operators(page: EpochPage, width: int) -> list[str]:
             number(op.rows),
             size(op.bytes),
             *((size(op.new_bytes),) if width >= WIDE else ()),
-            number(_sum(task.log_records for task in op.tasks)),
+            number(total([task.log_records for task in op.tasks])),
             *map(seconds, of),
         )
         for op, of in zip(operators, times, strict=True)
@@ -102,7 +101,7 @@ def _tasks(page: EpochPage, width: int) -> list[str]:
     """A line a task; of a single one its files, too."""
     tasks = [task for op in page.detail.operators for task in op.tasks]
     rows = [
-        (task.task, str(len(task.files)), size(_sum(file.bytes for file in task.files)), number(task.log_records),
+        (task.task, str(len(task.files)), size(total([file.bytes for file in task.files])), number(task.log_records),
          *map(seconds, _times(task)))
         for task in tasks[:ROWS]
     ]  # fmt: skip
@@ -121,33 +120,21 @@ def _times(task: TaskFacts) -> Times:
 
 def _edges(page: EpochPage, width: int) -> list[str]:
     """Channels, summed by edge."""
-    channels = page.detail.channels
-    edges = channels.edges() if isinstance(channels, Channels) else _summed(channels)
     rows = [
         (
             f"{edge.source}->{edge.target}",
             _back(page, (edge.source, edge.target)),
             *(number(value) for value in (edge.channels, edge.sent, edge.received, edge.logged)),
         )
-        for edge in edges
+        for edge in page.detail.channels.edges()
     ]
     header = ("EDGE", "", "CHANNELS", "SENT", "RECEIVED", "LOGGED")
     return columns(header, rows, "llrrrr", width, SPARE) + not_shown(header, rows, width, SPARE) if rows else []
 
 
-def _summed(channels: Iterable[ChannelFacts]) -> list[EdgeFacts]:
-    by_edge: dict[tuple[str, str], list[ChannelFacts]] = {}
-    for channel in channels:
-        by_edge.setdefault(ends(channel), []).append(channel)
-    return [
-        EdgeFacts(*edge, len(of), _sum(c.sent for c in of), _sum(c.received for c in of), _sum(c.logged for c in of))
-        for edge, of in by_edge.items()
-    ]
-
-
 def _channels(page: EpochPage, width: int) -> list[str]:
     rows = [
-        (c.channel, _back(page, ends(c)), number(c.sent), number(c.received), number(c.logged))
+        (c.channel, _back(page, c.edge), number(c.sent), number(c.received), number(c.logged))
         for c in page.detail.channels[:ROWS]
     ]
     lines = columns(("CHANNEL", "", "SENT", "RECEIVED", "LOGGED"), rows, "llrrr", width) if rows else []
@@ -156,9 +143,8 @@ def _channels(page: EpochPage, width: int) -> list[str]:
 
 def _logged(page: EpochPage, width: int) -> list[str]:
     """The channels whose state at the cut is not empty."""
-    channels = page.detail.channels
-    logged = list(channels.logged() if isinstance(channels, Channels) else (c for c in channels if c.logged))
-    rows = [(c.channel, _back(page, ends(c)), number(c.logged)) for c in logged[:ROWS]]
+    logged = list(page.detail.channels.logged())
+    rows = [(c.channel, _back(page, c.edge), number(c.logged)) for c in logged[:ROWS]]
     lines = columns(("CHANNEL STATE", "", "RECORDS"), rows, "llr", width) if rows else []
     return lines + _left_out(len(logged))
 
@@ -180,20 +166,25 @@ def _positions(page: EpochPage, width: int) -> list[str]:
     tasks = [task for op in page.detail.operators for task in op.tasks if task.position]
     count = sum(len(task.position or ()) for task in tasks)
     if count <= ROWS:
-        found = [(task, at.split, at.offset, at.records) for task in tasks for at in task.position or ()]
+        marks = [(task, at.split, at.offset, at.records) for task in tasks for at in task.position or ()]
     else:
-        found = [
-            (task, f"({len(at)} split{'s'[: len(at) != 1]})", _sum(p.offset for p in at), _sum(p.records for p in at))
-            for task in tasks[:ROWS] if (at := task.position)
-        ]  # fmt: skip
+        marks = [
+            (task, f"({len(at)} split{'s'[: len(at) != 1]})", *_sums(at))
+            for task in tasks[:ROWS]
+            if (at := task.position)
+        ]
     rows = [
         (task.task, split, number(offset), number(records), "finished" if task.finished else "")
-        for task, split, offset, records in found
+        for task, split, offset, records in marks
     ]
     lines = columns(("SOURCE", "SPLIT", "OFFSET", "RECORDS", ""), rows, "llrrl", width) if rows else []
     if count > ROWS:
         lines += wrapped(f"sums over {count:,} splits; -o json has each", width)
     return lines + (_left_out(len(tasks)) if count > ROWS else [])
+
+
+def _sums(positions: Sequence[Position]) -> tuple[int | None, int | None]:
+    return total([at.offset for at in positions]), total([at.records for at in positions])
 
 
 def _back(page: EpochPage, edge: tuple[str, str]) -> str:
@@ -202,8 +193,3 @@ def _back(page: EpochPage, edge: tuple[str, str]) -> str:
 
 def _left_out(count: int) -> list[str]:
     return [f"... and {count - ROWS} more; -o json has them all"] if count > ROWS else []
-
-
-def _sum(values: Iterable[int | None]) -> int | None:
-    known = list(values)
-    return None if None in known else sum([v for v in known if v is not None])

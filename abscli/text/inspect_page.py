@@ -8,11 +8,8 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from abscli.planner.repeats import may_repeat
-from formats.native.counters import Channels
-from formats.open import as_flink
 from formats.view import ChannelFacts, CheckpointStore, EpochDetail, EpochFacts, OperatorFacts, Status
 
 VERSION = "1.0"
@@ -35,8 +32,7 @@ class StorePage:
         """The page of an open store."""
         epochs = tuple(store.epochs())
         latest = next((e.epoch for e in reversed(epochs) if e.status is Status.COMPLETE), None)
-        flink = as_flink(store)
-        return cls(store.path, store.format, store.job, epochs, latest, flink.overview() if flink is not None else None)
+        return cls(store.path, store.format, store.job, epochs, latest, store.overview())
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +83,7 @@ def _channels(page: EpochPage) -> Sequence[ChannelFacts]:
     channels = page.detail.channels
     if page.back is None:
         return tuple(channels)
-    if isinstance(channels, Channels):
-        return channels.marked(page.back)
-    return [replace(channel, back=ends(channel) in page.back) for channel in channels]
+    return channels.marked(page.back)
 
 
 def items(result: dict[str, Any]) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
@@ -105,12 +99,6 @@ def _epoch(facts: EpochFacts) -> dict[str, Any]:
     result: dict[str, Any] = msgspec.to_builtins(facts)
     expected, acked = result.pop("expected"), result.pop("acked")
     return {**result, "tasks": {"expected": expected, "acked": acked}}
-
-
-def ends(channel: ChannelFacts) -> tuple[str, str]:
-    """The operators of a channel."""
-    sender, _, receiver = channel.channel.partition("->")
-    return sender.rpartition("/")[0], receiver.rpartition("/")[0]
 
 
 class Times(NamedTuple):
@@ -135,8 +123,8 @@ def slowest_tasks(operators: Sequence[OperatorFacts], times: Sequence[Times]) ->
     for name, which, of in zip(("alignment", "sync", "async"), _WHICH, zip(*times, strict=True), strict=True):
         known = [(value, -i) for i, value in enumerate(of) if value is not None]
         value, i = max(known, default=(None, 0))
-        found = next((task.task for task in operators[-i].tasks if which(task) == value), None) if known else None
-        result[name] = None if found is None else {"task": found, "seconds": value}
+        slowest = next((task.task for task in operators[-i].tasks if which(task) == value), None) if known else None
+        result[name] = None if slowest is None else {"task": slowest, "seconds": value}
     return result
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -13,9 +13,11 @@ from abscli.planner.ranges import Ranges
 from abscli.planner.repeats import total
 from abscli.report.findings import Code, EpochReport, Finding, StoreReport
 from abscli.text.columns import columns, marked, moment, not_shown, size, some, wrapped
-from formats.view import Status
+from formats.storage import Storage
 
 VERSION = "1.0"
+LOOKED_UP = 10_000
+"""Files that nothing refers to of which the sizes are looked up."""
 SAME = 20
 """Findings of one code and epoch that a table shows; json has them all."""
 NAMED = 3
@@ -47,6 +49,30 @@ MEANING = {
 }
 
 
+class NextCommand(Protocol):
+    """What to type about a finding, to be copied as it is. path: that the first finding of the code is about."""
+
+    def __call__(
+        self, code: Code, epoch: EpochReport | None, report: StoreReport, store: str, path: str | None = None
+    ) -> str: ...
+
+
+def look_at(
+    code: Code, epoch: EpochReport | None, report: StoreReport, store: str, path: str | None = None
+) -> str:
+    """To look at the epoch, where the system offers nothing more."""
+    return f"abs inspect {shlex.quote(store)}{'' if epoch is None else f'@{epoch.epoch}'}"
+
+
+class Advice(NamedTuple):
+    """What a system says of findings. heading: what its stores are called; meanings: of codes that mean something else
+    there than elsewhere."""
+
+    heading: str
+    next_command: NextCommand = look_at
+    meanings: Mapping[Code, str] = MappingProxyType({})
+
+
 class Leftovers(NamedTuple):
     """What is known of files that nothing refers to. sizes: by path, as far as they were looked up; next: what to type
     about them, None where nothing removes them; why_not: why they stay."""
@@ -54,6 +80,23 @@ class Leftovers(NamedTuple):
     sizes: Mapping[str, int]
     next: str | None = None
     why_not: str | None = None
+
+
+def leftovers(storage: Storage, path: str, report: StoreReport) -> Leftovers | None:
+    """What is known of files that nothing refers to, where nothing removes them; None if there are none."""
+    paths = unreferenced(report)
+    return Leftovers(sizes_of(storage, paths), f"abs inspect {shlex.quote(path)}") if paths else None
+
+
+def unreferenced(report: StoreReport) -> set[str]:
+    """The files that nothing refers to."""
+    findings = (f for f in report.all_findings if f.code is Code.UNREFERENCED_FILE)
+    return {finding.path for finding in findings if finding.path is not None}
+
+
+def sizes_of(storage: Storage, paths: Iterable[str]) -> dict[str, int]:
+    """Sizes of files, as far as they are looked up."""
+    return {name: size for name in sorted(paths)[:LOOKED_UP] if (size := storage.size(name)) is not None}
 
 
 Why = Mapping[int, Mapping[str, str]]
@@ -72,7 +115,7 @@ def to_json(
     notes: Notes = MappingProxyType({}),
 ) -> dict[str, Any]:
     """`abs.validate`. unmet: demands that do not hold (`abscli.report.demands`); findings: of no epoch; why, notes: as
-    `abscli.stores.registry.Checked` has them."""
+    `abscli.stores.base.Checked` has them."""
     return {
         "schema": "abs.validate",
         "version": VERSION,
@@ -109,7 +152,7 @@ def text(
     store: str,
     job: str | None,
     unmet: Sequence[str],
-    format: str = "abs",
+    advice: Advice,
     width: int = 80,
     ascii: bool = False,
     why: Why = MappingProxyType({}),
@@ -117,9 +160,8 @@ def text(
     leftovers: Leftovers | None = None,
 ) -> str:
     """Verdicts as a table, what is unchecked and why, the findings by the epochs that have them, the sum of it."""
-    shown = _Shown(report, store, format, width, leftovers)
-    what = "Store" if format == "abs" else f"{format.capitalize()} checkpoints"
-    heading = f"{what} {store}, job {job}" if job else f"{what} {store}"
+    shown = _Shown(report, store, advice, width, leftovers)
+    heading = f"{advice.heading} {store}, job {job}" if job else f"{advice.heading} {store}"
     sections = [wrapped(heading, width), [*_verdicts(report, width, ascii), *_reasons(why, width)]]
     if report.findings:
         sections.append(["The store itself", *_findings(report.findings, None, shown)])
@@ -181,7 +223,7 @@ class _Shown(NamedTuple):
 
     report: StoreReport
     store: str
-    format: str
+    advice: Advice
     width: int
     leftovers: Leftovers | None
 
@@ -241,7 +283,7 @@ def _findings(
             lines += wrapped(f"{where + ': ' if where else ''}{finding.message}", width, "    ", f"  {code}: ")
         if len(same) > SAME:
             lines.append(f"  ... and {len(same) - SAME} more; -o json has them all")
-        lines += wrapped(_meaning(code, shown.format), width, "    ", "    means: ")
+        lines += wrapped(shown.advice.meanings.get(code, MEANING[code]), width, "    ", "    means: ")
         lines += _next(code, epoch, shown, next((f.path for f in findings if f.code is code and f.path), None))
     return lines
 
@@ -250,7 +292,7 @@ def _next(code: Code, epoch: EpochReport | None, shown: _Shown, path: str | None
     """What to do about findings of a code. path: that the first of them is about."""
     left = shown.leftovers
     if code is not Code.UNREFERENCED_FILE or left is None:
-        command = next_command(code, epoch, shown.report, shown.store, shown.format, path=path)
+        command = shown.advice.next_command(code, epoch, shown.report, shown.store, path=path)
         return [f"    next: {command}"]
     stays = wrapped(left.why_not, shown.width, "    ", "    stays: ") if left.why_not else []
     return [*stays, f"    next: {left.next}"] if left.next else stays
@@ -282,42 +324,6 @@ def _repeats(report: StoreReport, width: int) -> list[str]:
             said += f": {some(names, REPEATS)}" if names else ""
         lines += wrapped(said, width, "    ", f"  epoch {epoch.epoch}: ")
     return ["Taken at-least-once: these can repeat after a restore", *lines] if lines else []
-
-
-def _meaning(code: Code, format: str) -> str:
-    if format == "spark":
-        from abscli.text.spark import MEANING as OWN
-
-        return OWN.get(code, MEANING[code])
-    return MEANING[code]
-
-
-def next_command(
-    code: Code,
-    epoch: EpochReport | None,
-    report: StoreReport,
-    store: str,
-    format: str = "abs",
-    path: str | None = None,
-) -> str:
-    """What to type about a finding, to be copied as it is."""
-    name = shlex.quote(store)
-    restored = format == "abs" or (format == "spark" and code is not Code.UNREFERENCED_FILE)
-    if not restored:
-        return f"abs inspect {name}{'' if epoch is None else f'@{epoch.epoch}'}"
-    if code is Code.UNREFERENCED_FILE:
-        return f"abs gc {name}"
-    if code is Code.SINK_PART_UNNAMED:
-        return f"abs run JOB --store {name} --resume"
-    if epoch is not None and epoch.verdict is Status.IN_PROGRESS:
-        return f"abs inspect {name} --watch"
-    newest = report.latest_restorable
-    if code is Code.SINK_PART_MISSING and newest is None:
-        return f"abs run JOB --store {name} --from-epoch 0"  # the store is whole: it is the output that is not
-    books = path is not None and path.startswith(("abs-store.json", "attempts/", "topologies/"))
-    if format == "abs" and (newest is None or books):
-        return f"abs rebuild {name} --job JOB"
-    return f"abs plan-recovery {name}{'' if newest is None else f'@{newest}'} --out plan.json"
 
 
 def _sum(report: StoreReport, unmet: Sequence[str], width: int) -> list[str]:

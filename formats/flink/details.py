@@ -15,7 +15,16 @@ from formats.flink.metadata.handles import (
     handles,
     streams,
 )
-from formats.view import ChannelFacts, EpochDetail, EpochFacts, FileFacts, OperatorFacts, Position, TaskFacts
+from formats.view import (
+    ChannelFacts,
+    ChannelTable,
+    EpochDetail,
+    EpochFacts,
+    FileFacts,
+    OperatorFacts,
+    Position,
+    TaskFacts,
+)
 
 
 def detail(row: EpochFacts, metadata: Metadata, names: dict[str, str], at: FolderStreams) -> EpochDetail:
@@ -43,7 +52,7 @@ def detail(row: EpochFacts, metadata: Metadata, names: dict[str, str], at: Folde
     )
     logs = [(channel_name(channel, names), channel.records) for channel in in_flight or ()]
     policy = "unaligned" if channels.has_channels(metadata) else None
-    return EpochDetail(row, operators, tuple(ChannelFacts(name, None, None, n) for name, n in logs), policy)
+    return EpochDetail(row, operators, ChannelTable(ChannelFacts(name, None, None, n) for name, n in logs), policy)
 
 
 def _task(at: FolderStreams, name: str, subtask: Subtask, waiting: int | None) -> TaskFacts:

@@ -152,12 +152,3 @@ def _short(name: str) -> bool:
 def _max_parallelism(parallelism: int) -> int:
     wanted = parallelism + parallelism // 2
     return min(max(1 << (wanted - 1).bit_length(), 128), 1 << 15)
-
-
-def parse_job(path: str) -> Topology:
-    """The job graph in a file: a plan of Flink's, or a topology file; raises what reading either raises."""
-    from formats.bounds import read_user_file
-    from formats.job.file import MAX_BYTES, parse_topology_bytes
-
-    data = read_user_file(path, MAX_BYTES, hint="give a topology file, YAML or JSON")
-    return topology(read_plan(data, path)) if is_plan(data) else parse_topology_bytes(data, path)

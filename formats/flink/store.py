@@ -23,13 +23,12 @@ from formats.flink.metadata.file import FILE, kryo_of, parse
 from formats.flink.metadata.handles import Metadata, OperatorState
 from formats.flink.uids import proved
 from formats.storage import LocalStorage, Storage, open_storage
-from formats.view import EpochDetail, EpochFacts, StateFacts, Status
+from formats.view import ChannelTable, CheckpointStore, EpochDetail, EpochFacts, StateFacts, Status
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from formats.flink.state.keyed_tables import Types
-    from formats.job.model import Topology
     from formats.query.predicate import Predicate
 
 MOST = 1 << 30
@@ -40,7 +39,7 @@ def _wrong_size(name: str, handle: FileLike, size: int) -> str:
     return f"{name} has {size} bytes, {file_size(handle)} were written"
 
 
-class FlinkStore:
+class FlinkStore(CheckpointStore):
     """What Flink left at a path: a job's checkpoints, or one snapshot.
 
     search: further directories where files may lie now; maps: `--path-map`; uids: guesses that name operators of Flink
@@ -270,20 +269,14 @@ class FlinkStore:
 
         row = self._facts(epoch, self.latest())
         if not self.has_metadata(epoch):
-            return EpochDetail(row, (), ())
+            return EpochDetail(row, (), ChannelTable())
         metadata = self.metadata(epoch)
         return details.detail(row, metadata, self.names(metadata), self.streams(epoch))
-
-    def topology(self, epoch: int) -> Topology | None:
-        """None: Flink's metadata does not say which operator feeds which."""
-        self.home(epoch)
-        return None
 
     def states(self, epoch: int) -> list[StateFacts]:
         return self._states(epoch)
 
     def identified_states(self, epoch: int) -> list[StateFacts]:
-        """The same, with keys that tell every row from the others of its state."""
         return self._states(epoch, whole=True)
 
     def counted_states(self, epoch: int, operator: str | None = None) -> list[StateFacts]:
@@ -333,7 +326,6 @@ class FlinkStore:
         columns: Sequence[str] | None = None,
         where: Predicate | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """As `formats.query.select.Selective`."""
         from formats.flink.states import select
 
         found = self.find_operator(epoch, operator)
@@ -341,7 +333,6 @@ class FlinkStore:
         return select(found, at, name, columns, where, types=self.types, path=self.path)
 
     def state_schema(self, epoch: int, operator: str, name: str | None = None) -> pa.Schema:
-        """As `formats.query.select.Selective`."""
         from formats.flink.states import state_schema
 
         found = self.find_operator(epoch, operator)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import chain, repeat
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 from formats.job.model import Edge, Partition, Topology, channel_name, task_name
 from formats.native.facts import PartFacts
-from formats.view import ChannelFacts, EdgeFacts
+from formats.view import ChannelFacts, ChannelTable, EdgeFacts
 
 
 class Counters(NamedTuple):
@@ -114,8 +114,8 @@ def _rows(counts: list[tuple[int, ...] | None], channels: int) -> Sequence[tuple
     return [(*(row or ())[:channels], *[None] * (channels - len(row or ()))) for row in counts]
 
 
-class Channels(Sequence[ChannelFacts]):
-    """As `channel_facts`, made when they are asked for: an epoch may have a thousand times more channels than tasks."""
+class Channels(ChannelTable):
+    """As `channel_facts`, made when they are asked for."""
 
     def __init__(self, topology: Topology, parts: Parts) -> None:
         self._topology = topology
@@ -127,31 +127,15 @@ class Channels(Sequence[ChannelFacts]):
             self._made = tuple(channel_facts(self._topology, self._parts))
         return self._made
 
-    def __iter__(self) -> Iterator[ChannelFacts]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    @overload
-    def __getitem__(self, index: int) -> ChannelFacts: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[ChannelFacts, ...]: ...
-    def __getitem__(self, index: int | slice) -> ChannelFacts | tuple[ChannelFacts, ...]:
-        return self._all()[index]
-
     def marked(self, back: Container[tuple[str, str]]) -> list[ChannelFacts]:
-        """All of them, with whether they go back. back: the back edges, as (source, target)."""
         return list(channel_facts(self._topology, self._parts, back))
 
     def logged(self) -> Iterator[ChannelFacts]:
-        """Those whose state is not empty, in order."""
         for edge in self._topology.edges:
             if any(log.records for part in self._parts[edge.target] if part and part.logs for log in part.logs):
                 yield from (channel for channel in _of_edge(edge, self._parts) if channel.logged)
 
     def edges(self) -> Iterator[EdgeFacts]:
-        """Sums by edge, without a name for every channel."""
         logged: dict[tuple[str, str], int] = {}
         for operator, parts in self._parts.items():
             for log in (log for part in parts if part and part.logs for log in part.logs):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
 from formats.job.model import key_group_range, task_name
@@ -16,7 +14,7 @@ from formats.native.fact_files import FactFiles
 from formats.native.fact_files import files_of as files_of
 from formats.native.facts import FenceFacts, ManifestFacts, PartFacts
 from formats.storage import Storage
-from formats.view import EpochDetail, EpochFacts, OperatorFacts, StateFacts, Status, TaskFacts
+from formats.view import CheckpointStore, EpochDetail, EpochFacts, OperatorFacts, StateFacts, Status, TaskFacts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +33,7 @@ def is_native(storage: Storage) -> bool:
     return any(layout.epoch_of(f"{layout.EPOCHS}/{entry.name}/") is not None for entry in storage.list(layout.EPOCHS))
 
 
-class NativeStore(FactFiles):
+class NativeStore(FactFiles, CheckpointStore):
     """A store that `abs run` wrote, as `formats.view.CheckpointStore`."""
 
     format = "abs"
@@ -181,7 +179,6 @@ class NativeStore(FactFiles):
         columns: Sequence[str] | None = None,
         where: Predicate | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """As `state`, these columns of the rows that satisfy a condition; reads only what can hold them."""
         from formats.native.state import live_rows
 
         tasks = (task for _, task in self.task_rows(epoch, operator, name))
@@ -190,7 +187,6 @@ class NativeStore(FactFiles):
             yield from table.to_batches()
 
     def state_schema(self, epoch: int, operator: str, name: str | None = None) -> pa.Schema:
-        """The columns of a state."""
         _, rows = next(self.task_rows(epoch, operator, name))
         return rows.schema
 
@@ -223,10 +219,8 @@ class NativeStore(FactFiles):
                 if log.channel == channel and log.file:
                     yield from decode_log(self.storage.read(log.file.path), log.file.path)
 
-    def raw(self, epoch: int) -> dict[str, Any]:
-        facts = self.manifest(epoch) if self.has_manifest(epoch) else self.trigger(epoch)
-        result: dict[str, Any] = msgspec.to_builtins(facts)
-        return result
+    def log_digests(self, epoch: int) -> dict[str, str | None]:
+        return {log.channel: log.file.sha256 for part in self.parts(epoch) for log in part.logs if log.file}
 
 
 def _operator(id: str, parts: Sequence[PartFacts | None], own: str) -> OperatorFacts:

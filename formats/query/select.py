@@ -1,12 +1,12 @@
-"""Rows of one state that satisfy a condition, from any store: its own way where it has one, else by reading all."""
+"""Rows of one state that satisfy a condition, from any store."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats.errors import UnknownTask
-from formats.query.predicate import And, Compare, Or, Predicate, check_columns, filtered
+from formats.query.predicate import And, Compare, Or, Predicate, check_columns
 from formats.view import CheckpointStore, StateFacts
 
 if TYPE_CHECKING:
@@ -14,25 +14,6 @@ if TYPE_CHECKING:
 
 HIDDEN = frozenset({"__key_group", "__nth"})
 """Columns that are made up here. Those of a query may begin with `__` too, as Spark's `__event_time` does."""
-
-
-@runtime_checkable
-class Selective(Protocol):
-    """A store that reads only the files, or parts of files, that can hold what is asked for."""
-
-    def select(
-        self,
-        epoch: int,
-        operator: str,
-        name: str | None = None,
-        *,
-        columns: Sequence[str] | None = None,
-        where: Predicate | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """These columns (None: all) of the live rows that satisfy the condition (None: of all)."""
-
-    def state_schema(self, epoch: int, operator: str, name: str | None = None) -> pa.Schema:
-        """The columns of a state."""
 
 
 class Selection(NamedTuple):
@@ -52,14 +33,14 @@ def find_state(states: Sequence[StateFacts], operator: str, name: str | None) ->
         mine = [state for state in mine if state.name == name]
     if len(mine) != 1:
         names = ", ".join(state.name or "?" for state in states if state.operator == operator)
-        said = f"{operator!r} has no state {name!r}" if name is not None else f"{operator!r} has several states"
-        raise UnknownTask(said, hint=f"--state names one of {names}" if names != "?" else "its state has no name")
+        message = f"{operator!r} has no state {name!r}" if name is not None else f"{operator!r} has several states"
+        raise UnknownTask(message, hint=f"--state names one of {names}" if names != "?" else "its state has no name")
     return mine[0]
 
 
 def rows(store: CheckpointStore, epoch: int, state: StateFacts, selection: Selection) -> Iterator[pa.RecordBatch]:
     """The rows, a batch at a time, with the columns in the order that was asked for; BadPredicate for unknown ones."""
-    batches = _batches(store, epoch, state, selection)
+    batches = store.select(epoch, state.operator, state.name, columns=selection.columns, where=selection.where)
     for batch in batches:
         if selection.columns is None:
             yield batch.select([name for name in batch.schema.names if name not in HIDDEN])
@@ -71,27 +52,10 @@ def schema_of(store: CheckpointStore, epoch: int, state: StateFacts, selection: 
     """The columns that `rows` yields, also where there are no rows; reads at most one batch."""
     import pyarrow as pa
 
-    whole = (
-        store.state_schema(epoch, state.operator, state.name)
-        if isinstance(store, Selective)
-        else next((batch.schema for batch in store.state(epoch, state.operator, state.name)), pa.schema([]))
-    )
+    whole = store.state_schema(epoch, state.operator, state.name)
     if selection.columns is None:
         return pa.schema([field for field in whole if field.name not in HIDDEN])
     return pa.schema([whole.field(name) for name in check_columns(selection.columns, whole)])
-
-
-def _batches(
-    store: CheckpointStore, epoch: int, state: StateFacts, selection: Selection
-) -> Iterator[pa.RecordBatch]:
-    if isinstance(store, Selective):
-        yield from store.select(
-            epoch, state.operator, state.name, columns=selection.columns, where=selection.where
-        )
-        return
-    for batch in store.state(epoch, state.operator, state.name):
-        check_columns(selection.columns or (), batch.schema)
-        yield batch if selection.where is None else filtered(batch, selection.where)
 
 
 def key_predicate(texts: Sequence[str], key: Sequence[str]) -> Predicate | None:
@@ -99,11 +63,11 @@ def key_predicate(texts: Sequence[str], key: Sequence[str]) -> Predicate | None:
     same key or, where that has been said, another key. None if there is none; UnknownTask if it does not fit."""
     keys: list[dict[str, str]] = []
     for text in texts:
-        said = _key(text, key)
-        if keys and not keys[-1].keys() & said.keys():
-            keys[-1].update(said)
+        condition = _key(text, key)
+        if keys and not keys[-1].keys() & condition.keys():
+            keys[-1].update(condition)
         else:
-            keys.append(said)
+            keys.append(condition)
     each = [And(tuple(Compare(column, "=", value) for column, value in one.items())) for one in keys]
     return Or(tuple(each)) if len(each) > 1 else each[0] if each else None
 

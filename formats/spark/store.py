@@ -18,12 +18,21 @@ from formats.spark.presence import Presence
 from formats.spark.replay import Chain, PartitionFiles, load, partition_files
 from formats.spark.state.rocks import parse_zip
 from formats.storage import Storage
-from formats.view import EpochDetail, EpochFacts, FileFacts, OperatorFacts, StateFacts, Status, TaskFacts
+from formats.view import (
+    ChannelTable,
+    CheckpointStore,
+    EpochDetail,
+    EpochFacts,
+    FileFacts,
+    OperatorFacts,
+    StateFacts,
+    Status,
+    TaskFacts,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from formats.job.model import Topology
 
 ASK = "ask Spark with --engine spark"
 """What to do about state that is not read here."""
@@ -31,10 +40,11 @@ COUNT_UP_TO = 16 << 20
 """Bytes of state files up to which an epoch's rows are counted where no file says how many there are."""
 
 
-class SparkStore:
+class SparkStore(CheckpointStore):
     """A checkpoint opened for reading; NotFound if there is none at `storage`."""
 
     format = "spark"
+    place_column = "partition_id"
 
     def __init__(self, storage: Storage) -> None:
         if not is_spark(storage):
@@ -152,7 +162,7 @@ class SparkStore:
         count = self._chain_bytes(epoch) <= COUNT_UP_TO
         for operator in self.checkpoint.operators().values():
             operators.append(self._operator(operator, epoch, said, count))
-        return EpochDetail(facts, tuple(operators), ())
+        return EpochDetail(facts, tuple(operators), ChannelTable())
 
     def _source(self, name: str, offset: str | None) -> OperatorFacts:
         """A source as an operator of one task, with its position."""
@@ -235,10 +245,6 @@ class SparkStore:
                         continue
                     total += sum(file.size for file in chain.files)
         return total
-
-    def topology(self, epoch: int) -> Topology | None:
-        """None: a checkpoint does not hold the query."""
-        return None
 
     # State
 
@@ -339,7 +345,7 @@ class SparkStore:
 
     # The format's own words
 
-    def raw(self, epoch: int) -> dict[str, Any]:
+    def raw(self, epoch: int, counted: str | None = None) -> dict[str, Any]:
         """What Spark's own files say of a batch: `formats.spark.raw.raw_facts`."""
         from formats.spark.raw import raw_facts
 

@@ -264,7 +264,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
         def raises(path: str) -> None:
             raise error
 
-        monkeypatch.setattr("formats.flink.plan_json.parse_job", raises)
+        monkeypatch.setattr("abscli.stores.registry.parse_job", raises)
 
     return arrange
 

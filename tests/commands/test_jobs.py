@@ -144,7 +144,7 @@ def test_run_inspect_validate_plan_restore_resume(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     planned = abs_("plan-recovery", store, "--out", plan, "-o", "json")
     assert planned.stdout == plan.read_text()
-    assert result(planned, "abs.plan")["epoch"] == ran["epoch"]
+    assert result(planned, "abs.plan")["body"]["epoch"] == ran["epoch"]
     restoring = ("restore", plan, "--job", tmp_path / "job.yaml", "--engine", "inline")
     restored = result(abs_(*restoring, "--yes", "-o", "json"), "abs.restore")
     assert restored["parent"] == ran["epoch"]

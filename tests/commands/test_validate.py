@@ -17,8 +17,10 @@ from msgspec.structs import replace
 from abscli.cli.main import main
 from abscli.cli.overview import COMMANDS
 from abscli.report.findings import Code, EpochReport, Finding, StoreReport
+from abscli.stores.base import System
 from abscli.stores.native.check import check_all
 from abscli.stores.native.files import check_files
+from abscli.stores.registry import SYSTEMS
 from abscli.text.validate import MEANING, text
 from formats.native import layout, lock
 from formats.native.evidence import epoch_evidence, open_for_validation, store_evidence
@@ -386,13 +388,14 @@ def test_every_code_has_a_meaning() -> None:
 
 
 @pytest.mark.parametrize("code", list(Code))
-@pytest.mark.parametrize("format", ["abs", "flink"])
-def test_every_finding_says_what_it_means_and_names_a_command_that_there_is(code: Code, format: str) -> None:
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
+def test_every_finding_says_what_it_means_and_names_a_command_that_there_is(code: Code, system: System) -> None:
     whole = EpochReport(4, Status.COMPLETE, (), ())
     broken = EpochReport(5, Status.DAMAGED, (Finding(code, "seen/0", None, "f", "said"),), ())
     for report in (StoreReport((whole, broken), (), (), (4,)), StoreReport((broken,), (), (), ())):
-        shown = text(report, store="my store", job="j", unmet=[], format=format)
-        assert f"means: {MEANING[code]}" in " ".join(shown.split())
+        shown = text(report, store="my store", job="j", unmet=[], advice=system.advice())
+        meaning = system.advice().meanings.get(code, MEANING[code])
+        assert f"means: {meaning}" in " ".join(shown.split())
         (command,) = [line.partition("next: ")[2] for line in shown.splitlines() if "next: " in line]
         abs_, name, *words = shlex.split(command)
         assert abs_ == "abs"

@@ -588,7 +588,7 @@ def test_two_stores_do_not_take_turns_at_one_sink(tmp_path: Path, small_batches:
     assert done.finished
     assert last_counts(tmp_path) == counts
     with pytest.raises(UsageError, match="made since"):
-        run(word_count(), tmp_path, from_epoch=plan.epoch)
+        run(word_count(), tmp_path, from_epoch=plan.body.epoch)
     assert last_counts(tmp_path) == counts
 
 

@@ -198,9 +198,9 @@ def test_a_restored_log_that_is_not_read_before_the_next_copy_goes_into_the_next
     counts = write_skewed(tmp_path)
     run(skewed(), tmp_path, "unaligned")
     plan = plan_recovery(store(tmp_path), epoch=most(tmp_path, log_records))
-    assert ("words", "counts") in {ends(log.channel) for log in plan.replay_logs}
+    assert ("words", "counts") in {ends(log.channel) for log in plan.body.replay_logs}
     done = restore(plan, skewed(), inline(tmp_path, policy=then, until="drained", keep=None))
-    assert done.replayed == sum(log.records or 0 for log in plan.replay_logs) > 0
+    assert done.replayed == sum(log.records or 0 for log in plan.body.replay_logs) > 0
     assert (done.policy, log_records(tmp_path, done.epoch)) == (then, 0)
     assert run(skewed(), tmp_path, None, from_epoch=done.epoch).policy == then
     assert last_counts(tmp_path) == counts
@@ -223,9 +223,9 @@ def test_a_plan_and_a_restore_say_what_will_come_again(tmp_path: Path) -> None:
     run(skewed(), tmp_path, "at-least-once")
     epoch = most(tmp_path, repeats)
     plan = plan_recovery(store(tmp_path), epoch=epoch)
-    assert plan.repeats == checked(tmp_path, epoch).repeats
+    assert plan.body.repeats == checked(tmp_path, epoch).repeats
     done = restore(plan, skewed(), inline(tmp_path, until="drained", keep=None))
-    assert (done.policy, done.repeats) == ("at-least-once", plan.repeats)
+    assert (done.policy, done.repeats) == ("at-least-once", plan.body.repeats)
     run(skewed(), tmp_path, "aligned", from_epoch=done.epoch)
     assert lost_and_surplus(counts, last_counts(tmp_path)) == (0, repeats(tmp_path, epoch))
 
@@ -392,7 +392,7 @@ def test_every_output_says_what_is_on_the_channels_and_what_may_repeat(tmp_path:
     assert (f"epoch {latest}: {again:,} records: words/0->counts/0 " in text) == weak
 
     planned = abs_("plan-recovery", STORE, "--epoch", latest, "--out", "plan.json", "-o", "json", cwd=tmp_path)
-    assert result(planned, "abs.plan")["repeats"] == said
+    assert result(planned, "abs.plan")["body"]["repeats"] == said
     text = " ".join(abs_("plan-recovery", STORE, "--epoch", latest, cwd=tmp_path).stdout.split())
     assert (f"taken at-least-once; its state holds {again:,} records that come again" in text) == weak
     restoring = ("restore", "plan.json", "--job", "job.yaml", "--engine", "inline", "--yes", "--policy", "aligned")

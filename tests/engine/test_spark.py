@@ -120,7 +120,7 @@ def test_a_killed_loop_is_planned_restored_and_resumed_to_every_pair_once(tmp_pa
     open_gate(tmp_path)
     plan = plan_recovery(store(tmp_path))
     done = restore(plan, reach(), options(tmp_path, spark, until="drained", keep=None))
-    assert done.parent == plan.epoch
+    assert done.parent == plan.body.epoch
     assert store(tmp_path).manifest(done.epoch).log_records == 0
     again = restore(plan, reach(), options(tmp_path, spark, until="drained", keep=None))
     assert again.parent == done.epoch  # a restore of the same plan goes on with what the first one made

@@ -356,7 +356,7 @@ def test_a_rest_plan_is_a_job_graph(capsys: pytest.CaptureFixture[str], tmp_path
     ]  # fmt: skip
     assert [(e["from"], e["to"], e["partition"]) for e in told["edges"]] == [("Source: in", "count", "hash")]
     told = result(capsys, "plan-recovery", "--topology", plan, "--failed", "count/1")
-    assert told["kind"] == "partial"
+    assert told["body"]["kind"] == "partial"
 
 
 def test_an_execution_plan_is_a_job_graph(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -394,9 +394,9 @@ def test_a_plan_that_does_not_hold_is_a_usage_error(
 
 def test_the_newest_whole_checkpoint_is_chosen(capsys: pytest.CaptureFixture[str]) -> None:
     told = result(capsys, "plan-recovery", OPEN)
-    assert told["epoch"] == 2
-    assert [row["epoch"] for row in told["skipped"]] == [3]
-    assert told["command"].startswith("flink run -s file:///")
+    assert told["body"]["epoch"] == 2
+    assert [row["epoch"] for row in told["body"]["skipped"]] == [3]
+    assert told["body"]["command"].startswith("flink run -s file:///")
     code, out, _ = run(capsys, "plan-recovery", OPEN)
     assert code == 0
     assert "never completed" in out
@@ -408,11 +408,73 @@ def test_a_lost_properties_tail_is_mended_in_a_copy(capsys: pytest.CaptureFixtur
     data = (own / "_metadata").read_bytes()
     (own / "_metadata").write_bytes(data[: data.rindex(b"\xac\xed\x00\x05") + 30])
     told = result(capsys, "plan-recovery", own, "--out", plan)
-    assert told["command"] is None
-    assert "properties" in told["repairs"][0]
+    assert told["body"]["command"] is None
+    assert "properties" in told["body"]["repairs"][0]
     assert result(capsys, "restore", plan, "--to", copy)["command"] == f"flink run -s file://{copy} JOB.jar"
     assert result(capsys, "validate", copy)["epochs"][0]["verdict"] == "complete"
     assert result(capsys, "diff", copy, CANONICAL)["identical"] is True
+
+
+def test_a_plan_that_was_changed_after_it_was_made_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.json"
+    result(capsys, "plan-recovery", CANONICAL, "--out", plan)
+    text = plan.read_text()
+    plan.write_text(re.sub(r'"files": \d+', '"files": 999', text))
+    assert plan.read_text() != text
+    for more in (("--dry-run",), ("--to", tmp_path / "copy")):
+        code, _, err = run(capsys, "restore", plan, *more)
+        assert (code, "was changed after it was made" in err) == (2, True)
+
+
+def test_a_dry_run_notices_a_file_that_has_gone_since(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    own, plan = Path(shutil.copytree(CANONICAL, tmp_path / "own")), tmp_path / "plan.json"
+    result(capsys, "plan-recovery", own, "--out", plan)
+    state = next(path for path in own.iterdir() if path.name != "_metadata")
+    state.rename(tmp_path / "away")
+    code, _, err = run(capsys, "restore", plan, "--dry-run")
+    assert (code, state.name in err) == (4, True)
+
+
+@pytest.mark.parametrize("option", [["--failed", "a/0"], ["--distrust", "a/0"], ["--parallelism", "a=4"],
+                                    ["--strategy", "repair"], ["--query-id", "x"], ["--keep-in-flight"]])  # fmt: skip
+def test_options_that_mean_nothing_for_flink_are_refused(
+    option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, "plan-recovery", CANONICAL, *option)
+    assert code == 2
+    assert f"'{option[0]}': means nothing for a checkpoint of Flink; there --search and --path-map do" in err
+
+
+@pytest.mark.parametrize("option", [["--job", "job.yaml"], ["--until", "end"], ["--policy", "aligned"],
+                                    ["--accept-missing-parts"]])  # fmt: skip
+def test_what_is_of_a_job_means_nothing_for_a_copy(
+    option: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.json"
+    result(capsys, "plan-recovery", CANONICAL, "--out", plan)
+    code, _, err = run(capsys, "restore", plan, "--to", tmp_path / "copy", *option)
+    assert (code, f"'{option[0]}': means nothing for a plan of a checkpoint of Flink" in err) == (2, True)
+
+
+def test_a_plan_is_carried_out_from_another_folder_too(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the store, the directories to search and the new places of files named from where it was made."""
+    shutil.copytree(HASHMAP, tmp_path / "here/job")
+    moved = sorted(path for path in (tmp_path / "here/job/chk-2").iterdir() if path.name != "_metadata")[:5]
+    for number, path in enumerate(moved):
+        folder = tmp_path / "here" / ("one" if number % 2 else "other")
+        folder.mkdir(exist_ok=True)
+        shutil.move(path, folder)
+    (tmp_path / "away").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    made = result(capsys, "plan-recovery", "job", "--search", "one", "--path-map", "/gone=other", "--out", "plan.json")
+    monkeypatch.chdir(tmp_path / "away")
+    assert result(capsys, "restore", "../here/plan.json", "--dry-run") == made
+    result(capsys, "restore", "../here/plan.json", "--to", "copy")
+    assert result(capsys, "validate", "copy")["epochs"][0]["verdict"] == "complete"
 
 
 def test_a_dry_run_shows_the_plan_in_the_form_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -420,7 +482,7 @@ def test_a_dry_run_shows_the_plan_in_the_form_asked_for(capsys: pytest.CaptureFi
     made = result(capsys, "plan-recovery", CANONICAL, "--out", plan)
     assert result(capsys, "restore", plan, "--dry-run") == made
     code, out, _ = run(capsys, "restore", plan, "--dry-run", "-o", "ndjson")
-    assert (code, json.loads(out.splitlines()[0])["schema"]) == (0, "abs.flink-plan")
+    assert (code, json.loads(out.splitlines()[0])["schema"]) == (0, "abs.plan")
 
 
 @pytest.mark.parametrize("scheme", ["file:", "file://"])
@@ -456,10 +518,20 @@ def test_a_checkpoint_with_a_lost_file_has_no_recovery(capsys: pytest.CaptureFix
     assert "--search" in err
 
 
-@pytest.mark.parametrize("text", ['{"schema": "abs.flink-plan"}', '{"schema": "abs.flink-plan", "version": "2.0"}'])
-def test_a_plan_file_that_does_not_hold_is_a_usage_error(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ('{"schema": "abs.flink-plan", "version": "1.1", "store": "/data/job"}', 12),
+        ('{"schema": "abs.plan", "version": "1.0", "store": "/data/job"}', 12),
+        ('{"schema": "abs.plan", "version": "2.0", "store": "/data/job"}', 2),
+    ],
+)
+def test_a_plan_file_that_does_not_hold_is_a_usage_error_and_an_earlier_one_says_what_to_do(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, code: int
 ) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text(text)
-    assert run(capsys, "restore", plan, "--to", tmp_path / "copy")[0] == 2
+    found, _, err = run(capsys, "restore", plan, "--to", tmp_path / "copy")
+    assert found == code
+    if code == 12:
+        assert f"hint: plan again: abs plan-recovery /data/job --out {plan}" in err

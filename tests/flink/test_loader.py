@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from abscli.stores.flink.plan import plan_flink, restore_flink
+from abscli.stores.flink.plan import plan_flink
+from abscli.stores.flink.restore import restore as restore_flink
 from formats.flink.store import FlinkStore
 from tests.support.flink_truth import DATA
 from tests.support.flink_venv import flink_jars
@@ -38,7 +39,7 @@ def test_flink_opens_every_copy_and_reads_every_stream_to_its_end(tmp_path: Path
     for path in CASES:
         store = FlinkStore(str(path))
         copy = tmp_path / path.parent.name
-        restore_flink(store, plan_flink(store), str(copy))
+        restore_flink(plan_flink(store), store, str(copy))
         copies.append(copy)
     (tmp_path / "classes").mkdir()
     said = load(tmp_path / "classes", *copies)
@@ -51,8 +52,8 @@ def test_flink_cannot_open_what_has_moved_and_can_open_its_copy(tmp_path: Path) 
     moved = next((DATA / "file-merging").iterdir())
     store = FlinkStore(str(moved))
     plan = plan_flink(store)
-    assert not plan.in_place
-    restore_flink(store, plan, str(tmp_path / "copy"))
+    assert not plan.body.in_place
+    restore_flink(plan, store, str(tmp_path / "copy"))
     (tmp_path / "classes").mkdir()
     before, after = load(tmp_path / "classes", moved / "chk-3", tmp_path / "copy")
     assert before.startswith("FAIL java.io.FileNotFoundException")
@@ -67,7 +68,7 @@ def test_flink_reads_properties_that_were_written_anew(tmp_path: Path) -> None:
     data = (source / "_metadata").read_bytes()
     (tmp_path / "lost" / "_metadata").write_bytes(data[:-40])
     store = FlinkStore(str(tmp_path / "lost"))
-    restore_flink(store, plan_flink(store), str(tmp_path / "copy"))
+    restore_flink(plan_flink(store), store, str(tmp_path / "copy"))
     before, after = load(tmp_path / "classes", tmp_path / "lost", tmp_path / "copy")
     assert before.startswith("FAIL java.io.EOFException")
     assert after.startswith("OK ")

@@ -20,7 +20,8 @@ from msgspec.structs import replace
 
 from abscli.cli.main import main
 from abscli.report.findings import Code
-from abscli.stores.flink.plan import plan_flink, restore_flink
+from abscli.stores.flink.plan import plan_flink
+from abscli.stores.flink.restore import restore as restore_flink
 from abscli.stores.flink.verdict import check_epoch
 from formats.errors import NoRecovery
 from formats.flink.checks import stream_checks
@@ -164,8 +165,8 @@ def test_each_can_be_planned_and_its_copy_is_as_whole(data: Path, case: Case, tm
     needs(case)
     store, epoch = opened(data, case)
     plan = plan_flink(store, epoch=epoch, checks=stream_checks())
-    copied = restore_flink(store, plan, str(tmp_path / "copy"))
-    assert copied.files == plan.files
+    copied = restore_flink(plan, store, str(tmp_path / "copy"))
+    assert copied.files == plan.body.files
     copy = FlinkStore(str(tmp_path / "copy"))
     report, why, _ = check_epoch(gather(copy, copy.epoch_numbers()[0], checks=stream_checks()))
     assert (report.verdict, report.findings) == (Status.COMPLETE, ())
@@ -260,8 +261,8 @@ def test_a_copy_names_files_of_the_changelog_backend_by_their_whole_path(
 ) -> None:
     store, epoch = opened(data, case)
     plan = plan_flink(store, epoch=epoch)
-    copied = restore_flink(store, plan, str(tmp_path / "copy"))
-    for command in (plan.command, copied.command):
+    copied = restore_flink(plan, store, str(tmp_path / "copy"))
+    for command in (plan.body.command, copied.command):
         assert command is None or command.endswith(" -claimMode CLAIM JOB.jar"), "it fails at its first checkpoint"
     metadata = FlinkStore(str(tmp_path / "copy")).metadata(epoch)
     below = {stream for handle in changelogs(metadata) for stream in streams(handle)}
@@ -275,10 +276,10 @@ def test_a_copy_names_files_of_the_changelog_backend_by_their_whole_path(
     shutil.move(tmp_path / "copy", tmp_path / "moved")
     moved = FlinkStore(str(tmp_path / "moved"))
     again = plan_flink(moved)
-    assert again.in_place is not bool(files)
-    restore_flink(moved, again, str(tmp_path / "again"))
+    assert again.body.in_place is not bool(files)
+    restore_flink(again, moved, str(tmp_path / "again"))
     whole = FlinkStore(str(tmp_path / "again"))
-    assert plan_flink(whole).in_place
+    assert plan_flink(whole).body.in_place
     needs(case)
     assert values(whole, epoch, "sum") == values(store, epoch, "sum")
 
@@ -287,20 +288,20 @@ def test_a_copy_names_files_of_the_changelog_backend_by_their_whole_path(
 def test_nothing_else_is_claimed(data: Path, case: Case, tmp_path: Path) -> None:
     store, epoch = opened(data, case)
     plan = plan_flink(store, epoch=epoch)
-    assert not plan.claim
-    assert restore_flink(store, plan, str(tmp_path / "copy")).command == f"flink run -s file://{tmp_path}/copy JOB.jar"
+    assert not plan.body.claim
+    assert restore_flink(plan, store, str(tmp_path / "copy")).command == f"flink run -s file://{tmp_path}/copy JOB.jar"
 
 
 def test_relative_paths_of_changes_are_mended_before_a_job_starts_from_them(data: Path, tmp_path: Path) -> None:
     store, epoch = opened(data, outside(data))
     relative = tmp_path / "relative"
-    restore_flink(store, plan_flink(store, epoch=epoch), str(relative))
+    restore_flink(plan_flink(store, epoch=epoch), store, str(relative))
     with_changes(relative, lambda stream: RelativeHandle(stream.path.rpartition("/")[2], stream.size, True))
     plan = plan_flink(FlinkStore(str(relative)))
-    assert (plan.in_place, plan.command) == (False, None)
-    assert "relative paths" in plan.repairs[0]
-    restore_flink(FlinkStore(str(relative)), plan, str(tmp_path / "mended"))
-    assert plan_flink(FlinkStore(str(tmp_path / "mended"))).in_place
+    assert (plan.body.in_place, plan.body.command) == (False, None)
+    assert "relative paths" in plan.body.repairs[0]
+    restore_flink(plan, FlinkStore(str(relative)), str(tmp_path / "mended"))
+    assert plan_flink(FlinkStore(str(tmp_path / "mended"))).body.in_place
 
 
 # -- what lies outside of the folder that was named -------------------------------------------------------
@@ -373,18 +374,18 @@ def test_files_of_this_machine_are_looked_at_by_their_names_and_never_opened(
     assert Code.MISSING_FILE not in why, "they are there, with their sizes"
     assert f"--search {elsewhere}" in why[Code.UNREADABLE]
     plan = plan_flink(store, checks=stream_checks())
-    assert (plan.in_place, [place.directory for place in plan.not_read]) == (True, [str(elsewhere)])
+    assert (plan.body.in_place, [place.directory for place in plan.body.not_read]) == (True, [str(elsewhere)])
     with pytest.raises(NoRecovery, match="outside of the directories"):
-        restore_flink(store, plan, str(tmp_path / "copy"))
-    owner = next(o for o in store.metadata(plan.epoch).operators if any(s.managed_keyed for s in o.subtasks))
+        restore_flink(plan, store, str(tmp_path / "copy"))
+    owner = next(o for o in store.metadata(plan.body.epoch).operators if any(s.managed_keyed for s in o.subtasks))
     with pytest.raises(NotLookedAt) as caught:
-        list(store.state(plan.epoch, owner.id, "sum"))
+        list(store.state(plan.body.epoch, owner.id, "sum"))
     assert "--search" in (caught.value.hint or "")
 
     lost = next(elsewhere.iterdir())
     lost.unlink()
     again = FlinkStore(str(folder))
-    report, _, _ = check_epoch(gather(again, plan.epoch))
+    report, _, _ = check_epoch(gather(again, plan.body.epoch))
     assert {finding.code for finding in report.findings} == {Code.MISSING_FILE}, "its directory is here, and it is not"
 
 

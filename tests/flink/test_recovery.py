@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from abscli.report.findings import Code
-from abscli.stores.flink.plan import plan_flink, restore_flink
+from abscli.stores.flink.plan import plan_flink
+from abscli.stores.flink.restore import restore as restore_flink
 from formats.errors import FormatError, NoRecovery, StalePlan
 from formats.flink.facts import file_handles
 from formats.flink.files.resolve import How, Place
@@ -40,23 +41,23 @@ def content(store: FlinkStore, epoch: int) -> list[tuple[str, bytes]]:
 def test_a_copy_holds_the_same_bytes_under_relative_handles_alone(path: Path, tmp_path: Path) -> None:
     store = FlinkStore(str(path))
     plan = plan_flink(store)
-    done = restore_flink(store, plan, str(tmp_path / "copy"))
+    done = restore_flink(plan, store, str(tmp_path / "copy"))
     shutil.move(tmp_path / "copy", tmp_path / "moved")
     copy = FlinkStore(str(tmp_path / "moved"))
-    assert content(copy, plan.epoch) == content(store, plan.epoch)
-    assert all(isinstance(handle, RelativeHandle) for _, _, handle in file_handles(copy.metadata(plan.epoch)))
+    assert content(copy, plan.body.epoch) == content(store, plan.body.epoch)
+    assert all(isinstance(handle, RelativeHandle) for _, _, handle in file_handles(copy.metadata(plan.body.epoch)))
     assert codes(check(copy)) == []
-    assert plan_flink(copy).in_place
+    assert plan_flink(copy).body.in_place
     claim = " -claimMode CLAIM" * (path == CHANGELOG)
     assert done.command == f"flink run -s file://{tmp_path}/copy{claim} JOB.jar"
-    if not any(isinstance(h, SegmentHandle) for _, _, h in file_handles(store.metadata(plan.epoch))):
-        assert copy.metadata(plan.epoch) == store.metadata(plan.epoch)
+    if not any(isinstance(h, SegmentHandle) for _, _, h in file_handles(store.metadata(plan.body.epoch))):
+        assert copy.metadata(plan.body.epoch) == store.metadata(plan.body.epoch)
 
 
 def test_segments_of_merged_files_become_files_of_their_own(tmp_path: Path) -> None:
     store = FlinkStore(str(MERGED))
     before, after = store.metadata(3), None
-    restore_flink(store, plan_flink(store), str(tmp_path / "copy"))
+    restore_flink(plan_flink(store), store, str(tmp_path / "copy"))
     after = FlinkStore(str(tmp_path / "copy")).metadata(3)
     segments = {handle for _, _, handle in file_handles(before)}
     assert len([p for p in (tmp_path / "copy").iterdir() if p.name != "_metadata"]) == len(segments)
@@ -83,10 +84,10 @@ def test_files_in_the_wrong_directory_are_found_and_the_copy_is_whole(job: Path,
     assert set(codes(report)) == {Code.MISSING_FILE}
     assert "not where Flink looks" in report.report.epochs[0].findings[0].message
     plan = plan_flink(store)
-    assert not plan.in_place
-    assert plan.command is None
-    assert plan.repairs[0].startswith("5 files are not where Flink looks")
-    restore_flink(store, plan, str(tmp_path / "copy"))
+    assert not plan.body.in_place
+    assert plan.body.command is None
+    assert plan.body.repairs[0].startswith("5 files are not where Flink looks")
+    restore_flink(plan, store, str(tmp_path / "copy"))
     assert content(FlinkStore(str(tmp_path / "copy")), 2) == content(FlinkStore(str(HASHMAP)), 2)
 
 
@@ -101,8 +102,8 @@ def test_lost_properties_are_written_anew_as_they_were(path: Path, tmp_path: Pat
     assert finding.code is Code.MANIFEST_UNREADABLE
     assert "all operators are whole" in finding.message
     plan = plan_flink(store)
-    assert "properties" in plan.repairs[0]
-    restore_flink(store, plan, str(tmp_path / "copy"))
+    assert "properties" in plan.body.repairs[0]
+    restore_flink(plan, store, str(tmp_path / "copy"))
     assert (tmp_path / "copy" / "_metadata").read_bytes() == data
 
 
@@ -115,8 +116,8 @@ def test_the_newest_whole_checkpoint_is_chosen_and_newer_ones_are_explained(job:
     (job / "chk-3" / "_metadata").write_bytes(b"I`g-")
     # the file that chk-4 lacks lies in chk-2 too, with its name and size: a copy can be whole
     plan = plan_flink(FlinkStore(str(job)))
-    assert plan.epoch == 4
-    assert [epoch for epoch, _ in plan.skipped] == [5]
+    assert plan.body.epoch == 4
+    assert [row.epoch for row in plan.body.skipped] == [5]
     for chk in ("chk-2", "chk-3"):
         (job / chk / gone).unlink()
     shutil.copy(HASHMAP / "chk-2" / gone, job / "chk-2" / "renamed")
@@ -131,19 +132,19 @@ def test_the_source_is_only_read(job: Path, tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in job.rglob("*")}
     store = FlinkStore(str(job))
     plan = plan_flink(store)
-    restore_flink(store, plan, str(tmp_path / "copy"))
+    restore_flink(plan, store, str(tmp_path / "copy"))
     for target in (job / "copy", job / "chk-2", job):
         with pytest.raises(FormatError, match="read from"):
-            restore_flink(store, plan, str(target))
+            restore_flink(plan, store, str(target))
     assert {path: path.stat().st_mtime_ns for path in job.rglob("*")} == before
 
 
 def test_a_directory_with_anything_in_it_is_not_written_to(job: Path, tmp_path: Path) -> None:
     store = FlinkStore(str(job))
     (tmp_path / "copy").mkdir()
-    restore_flink(store, plan_flink(store), str(tmp_path / "copy"))
+    restore_flink(plan_flink(store), store, str(tmp_path / "copy"))
     with pytest.raises(FormatError, match="not an empty directory"):
-        restore_flink(store, plan_flink(store), str(tmp_path / "copy"))
+        restore_flink(plan_flink(store), store, str(tmp_path / "copy"))
 
 
 def test_a_copy_that_fails_leaves_nothing_behind(job: Path, tmp_path: Path) -> None:
@@ -154,7 +155,7 @@ def test_a_copy_that_fails_leaves_nothing_behind(job: Path, tmp_path: Path) -> N
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        restore_flink(store, plan, str(tmp_path / "copy"), progress=stop)
+        restore_flink(plan, store, str(tmp_path / "copy"), progress=stop)
     assert not (tmp_path / "copy").exists()
 
 
@@ -164,7 +165,7 @@ def test_a_plan_is_stale_when_the_metadata_is_another(job: Path, tmp_path: Path)
     path = job / "chk-2" / "_metadata"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(StalePlan):
-        restore_flink(FlinkStore(str(job)), plan, str(tmp_path / "copy"))
+        restore_flink(plan, FlinkStore(str(job)), str(tmp_path / "copy"))
 
 
 def test_names_that_collide_in_the_copy_get_a_number(tmp_path: Path) -> None:
@@ -180,7 +181,7 @@ def test_names_that_collide_in_the_copy_get_a_number(tmp_path: Path) -> None:
 
 def test_an_old_format_is_kept_when_a_snapshot_is_copied(tmp_path: Path) -> None:
     store = FlinkStore(str(OLD))
-    restore_flink(store, plan_flink(store), str(tmp_path / "copy"))
+    restore_flink(plan_flink(store), store, str(tmp_path / "copy"))
     metadata = parse((tmp_path / "copy" / "_metadata").read_bytes())
     assert metadata.version == 4
     assert encode(metadata) == (OLD / "chk-4" / "_metadata").read_bytes()

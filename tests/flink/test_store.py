@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from abscli.report.findings import Code
-from abscli.stores.flink.plan import plan_flink, restore_flink
+from abscli.stores.flink.plan import plan_flink
+from abscli.stores.flink.restore import restore as restore_flink
 from abscli.stores.flink.verdict import check_store
 from formats.errors import FormatError, NoRecovery, NotFound, UnknownTask
 from formats.flink import channels, splits
@@ -326,4 +327,4 @@ def test_no_flipped_byte_of_the_metadata_breaks_the_view_the_check_or_the_copy(p
             store.detail(row.epoch)
             json.dumps(store.raw(row.epoch))
             store.states(row.epoch)
-            restore_flink(store, plan_flink(store), str(tmp_path / f"copy-{i}"))
+            restore_flink(plan_flink(store), store, str(tmp_path / f"copy-{i}"))

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from abscli.stores.native.plan import absolute, plan_failed, plan_recovery
+from abscli.stores.native.plan import plan_failed, plan_recovery
 from abscli.stores.native.restore import check_plan
 from formats.errors import NoRecovery, UnknownTask
 from formats.native import layout
+from formats.native.plan import PlanKind
 from formats.native.store import NativeStore
-from formats.plan import PlanKind
-from formats.storage import MemoryStorage
+from formats.storage import MemoryStorage, absolute
 from tests.support.stores import FIRST, Build, make_store
 
 INCOMPLETE = "is incomplete: not acked by 2 of its tasks, seen/1, out/0"
@@ -35,11 +35,11 @@ def garble(build: Build, epoch: int) -> None:
 
 def test_the_newest_whole_epoch_is_planned_for_and_why_not_a_newer_one(build: Build, store: NativeStore) -> None:
     plan = plan_recovery(store)
-    assert (plan.epoch, [(row.epoch, row.reason) for row in plan.skipped]) == (4, [(5, INCOMPLETE)])
+    assert (plan.body.epoch, [(row.epoch, row.reason) for row in plan.body.skipped]) == (4, [(5, INCOMPLETE)])
     garble(build, 4)
     plan = plan_recovery(store)
-    (_, incomplete), (_, reason_4), (_, reason_3) = [(row.epoch, row.reason) for row in plan.skipped]
-    assert (plan.epoch, incomplete) == (2, INCOMPLETE)
+    (_, incomplete), (_, reason_4), (_, reason_3) = [(row.epoch, row.reason) for row in plan.body.skipped]
+    assert (plan.body.epoch, incomplete) == (2, INCOMPLETE)
     assert reason_4.startswith("is damaged: ")
     assert reason_3.startswith("was given up: ")
 
@@ -61,19 +61,20 @@ def test_an_epoch_that_is_asked_for_and_is_not_whole_is_refused_with_the_one_tha
 
 def test_a_part_that_is_not_to_be_used_leads_to_an_older_epoch(store: NativeStore) -> None:
     plan = plan_recovery(store, distrust=["seen/0"])
-    assert (plan.epoch, plan.skipped[1].reason) == (2, "holds the part of seen/0, which is not to be used")
-    assert plan_recovery(store, distrust=["seen/0"], below=2).epoch == 1
+    assert (plan.body.epoch, plan.body.skipped[1].reason) == (2, "holds the part of seen/0, which is not to be used")
+    assert plan_recovery(store, distrust=["seen/0"], below=2).body.epoch == 1
     with pytest.raises(UnknownTask, match="has no task 'seen/9'"):
         plan_recovery(store, distrust=["seen/9"])
 
 
-def test_a_plan_for_some_tasks_of_a_running_job_is_not_carried_out(build: Build, store: NativeStore) -> None:
+def test_a_plan_for_some_tasks_of_a_running_job_is_not_carried_out(store: NativeStore) -> None:
     plan = plan_failed(store, ["seen/0"])
-    assert (plan.kind, plan.base_epoch) == (PlanKind.PARTIAL, 4)
+    assert (plan.body.kind, plan.body.base_epoch) == (PlanKind.PARTIAL, 4)
     with pytest.raises(NoRecovery, match="a partial plan is not carried out by restore"):
-        check_plan(plan, store, build.topology)
+        check_plan(plan, store)
 
 
 def test_a_plan_names_its_store_for_whoever_carries_it_out_elsewhere() -> None:
     assert absolute("a/../store") == str(Path.cwd() / "store")
+    assert absolute("file:/a/b") == absolute("file:///a/b") == "/a/b"
     assert absolute("s3://bucket/a/../store") == "s3://bucket/a/../store"

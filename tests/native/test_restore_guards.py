@@ -102,10 +102,10 @@ def test_a_plan_holds_until_the_job_runs_again_and_says_that_it_has(job: Path) -
     """Every file that the plan lists is still there and whole: it is the new attempt alone that makes it stale."""
     store = opened(job)
     plan = plan_recovery(store)
-    check_plan(plan, store, word_count())
-    run_job(word_count(), str(job / "store"), inline(job, keep=None, from_epoch=plan.epoch))
+    check_plan(plan, store)
+    run_job(word_count(), str(job / "store"), inline(job, keep=None, from_epoch=plan.body.epoch))
     with pytest.raises(StalePlan, match=r"the job has run since: there is attempts/000002\.json"):
-        check_plan(plan, opened(job), word_count())
+        check_plan(plan, opened(job))
 
 
 def test_a_plan_that_lists_too_little_of_its_epoch_is_refused(job: Path) -> None:
@@ -113,16 +113,16 @@ def test_a_plan_that_lists_too_little_of_its_epoch_is_refused(job: Path) -> None
 
     store = opened(job)
     plan = plan_recovery(store)
-    state = next(item for item in plan.inputs if item.path.endswith(".parquet"))
-    fewer = msgspec.structs.replace(plan, inputs=tuple(item for item in plan.inputs if item != state))
+    state = next(item for item in plan.relies_on if item.path.endswith(".parquet"))
+    fewer = msgspec.structs.replace(plan, relies_on=tuple(item for item in plan.relies_on if item != state))
     with pytest.raises(StalePlan, match="does not list every file"):
-        check_plan(fewer, store, word_count())
+        check_plan(fewer, store)
 
 
 def test_a_job_that_runs_between_the_check_and_the_restore_is_noticed_under_the_lock(job: Path) -> None:
     """The command checks before it asks; only what holds once the store is held counts."""
     plan = plan_recovery(opened(job))
-    run_job(word_count(), str(job / "store"), inline(job, keep=None, from_epoch=plan.epoch))
+    run_job(word_count(), str(job / "store"), inline(job, keep=None, from_epoch=plan.body.epoch))
     before = fingerprint(job)
     with pytest.raises(StalePlan, match="the job has run since"):
         restore(plan, word_count(), inline(job, keep=None))

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from abscli.stores.registry import open_store
 from formats import schema
 from formats.errors import Damaged, FormatError, NotFound, OtherJob, UnsafePath, UnsupportedVersion
 from formats.native import layout, lock
@@ -40,7 +41,7 @@ from formats.native.hashing import key_groups
 from formats.native.remove import remove_epoch
 from formats.native.store import NativeStore
 from formats.native.writer import create, put_aborted, put_fence, put_file, seconds_between
-from formats.open import BadReference, Reference, open_store, parse_reference, resolve_epoch
+from formats.reference import BadReference, Reference, parse_reference
 from formats.storage import LocalStorage, MemoryStorage, walk
 from formats.view import FileFacts, Status
 from tests.support.schemas import FOLDER, checked
@@ -248,8 +249,8 @@ def test_an_epoch_that_is_not_there_says_which_are(store: NativeStore) -> None:
         with pytest.raises(NotFound):
             ask(9)
     with pytest.raises(NotFound, match="1 to 5"):
-        resolve_epoch(store, 9)
-    assert resolve_epoch(store, "latest") == resolve_epoch(store, None) == 4
+        store.resolve(9)
+    assert store.resolve("latest") == store.resolve(None) == 4
 
 
 def test_a_manifest_under_another_number_is_damage(store: NativeStore) -> None:

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from abscli.planner.plan import plan_full, plan_partial
 from formats.errors import NoRecovery, UnknownTask
 from formats.job.model import Edge, Kind, Operator, Partition, Topology, canonical
-from formats.plan import Cost, Input, Plan, ReplayLog, Rewind, Skipped, decode, encode
+from formats.native.plan import Cost, NativePlan, ReplayLog, Rewind
+from formats.plan import Plan, Skipped, decode, encode
 from formats.view import (
     ChannelFacts,
     EpochDetail,
@@ -41,11 +42,12 @@ WORDS = Topology(
 )
 
 
-def valid(plan: Plan) -> Plan:
+def valid(body: NativePlan) -> NativePlan:
+    plan = Plan(system="abs", created=CREATED, store="/s" if body.epoch is not None else None, body=body, relies_on=())
     data = encode(plan)
     jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(data))
-    assert decode(data, "plan.json") == plan
-    return plan
+    assert decode(data, "plan.json", lambda system: NativePlan) == plan
+    return body
 
 
 def task(name: str, *positions: Position, size: int | None = 10, logged: int | None = 0) -> TaskFacts:
@@ -93,18 +95,17 @@ EIGHT = epoch(
 )
 
 
-def full(detail: EpochDetail = SEVEN, later: EpochDetail | None = None) -> Plan:
+def full(detail: EpochDetail = SEVEN, later: EpochDetail | None = None) -> NativePlan:
     return valid(
         plan_full(
-            WORDS, detail, store="/data/ckpt", topology_sha256="a" * 64,
-            inputs=[Input("epochs/7/manifest.json", "b" * 64)], created=CREATED,
+            WORDS, detail, topology_sha256="a" * 64,
             skipped=[(8, "incomplete")], later=later,
         )
     )
 
 
-def partial(failed: list[str], detail: EpochDetail | None = None, later: EpochDetail | None = None) -> Plan:
-    return valid(plan_partial(WORDS, failed, created=CREATED, detail=detail, store=detail and "s", later=later))
+def partial(failed: list[str], detail: EpochDetail | None = None, later: EpochDetail | None = None) -> NativePlan:
+    return valid(plan_partial(WORDS, failed, detail=detail, later=later))
 
 
 def test_a_full_plan_restarts_every_task_from_the_epoch() -> None:
@@ -207,7 +208,7 @@ def test_no_plan_goes_back_to_an_epoch_that_is_not_complete(status: Status) -> N
 
 def test_a_plan_from_the_graph_alone_knows_no_store_and_no_costs() -> None:
     plan = partial(["counts/1"])
-    assert (plan.kind, plan.store, plan.epoch, plan.base_epoch) == ("partial", None, None, None)
+    assert (plan.kind, plan.epoch, plan.base_epoch) == ("partial", None, None)
     assert plan.cost == Cost(None, None, None)
     assert plan.topology_sha256 == hashlib.sha256(canonical(WORDS)).hexdigest()
     assert {row.operator for row in plan.restart} == {"lines", "counts", "out"}
@@ -220,7 +221,7 @@ def test_a_partial_plan_counts_what_restarts_and_nothing_else() -> None:
         (Edge("lines", "counts", Partition.HASH, ("line",), replayable=True), WORDS.edges[1]),
     )
     plan = valid(
-        plan_partial(replayable, ["out/0", "counts/1"], created=CREATED, detail=SEVEN, store="s", later=EIGHT)
+        plan_partial(replayable, ["out/0", "counts/1"], detail=SEVEN, later=EIGHT)
     )
     assert [(row.operator, row.subtasks) for row in plan.restart] == [("counts", "0"), ("counts", "1"), ("out", "0")]
     assert plan.untouched == 2
@@ -231,7 +232,7 @@ def test_a_partial_plan_counts_what_restarts_and_nothing_else() -> None:
 
 def test_the_state_of_some_of_an_operators_tasks_is_that_of_their_files() -> None:
     chain = Topology("wordcount", WORDS.operators[:1], ())
-    plan = valid(plan_partial(chain, ["lines/1", "lines/1"], created=CREATED, detail=SEVEN, store="s", later=EIGHT))
+    plan = valid(plan_partial(chain, ["lines/1", "lines/1"], detail=SEVEN, later=EIGHT))
     assert plan.failed == ("lines/1",)
     assert plan.cost == Cost(10, 0, 13)
     assert {row.task for row in plan.rewind} == {"lines/1"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from abscli.cli.main import main
-from abscli.text.spark import ddl
+from abscli.stores.spark.text_inspect import ddl
 from tests.support.schemas import checked
 from tests.support.spark_data import Case, copy_of, unpack
 
@@ -158,15 +158,14 @@ def test_only_sparks_checkpoints_can_be_asked_of_spark(command: list[str], tmp_p
 
 def test_spark_itself_is_asked_where_that_was_wanted(spark: Any, folder: Path, told: Any,
                                                      monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
-    import contextlib
+    class Shared:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(spark, name)
 
-    from abscli.cli import asking
+        def stop(self) -> None:
+            """Other tests use it, too."""
 
-    @contextlib.contextmanager
-    def shared(format: str, option: str, master: str) -> Any:
-        yield spark
-
-    monkeypatch.setattr(asking, "spark_of", shared)
+    monkeypatch.setattr("abscli.stores.spark.reader.start_context", lambda master: Shared())
     root = unpack(Case.of("wc_rocks_v2"), folder)
     rows = [told("state", root, *more)[1]["rows"] for more in ([], ["--engine", "spark"])]
     assert sorted(map(str, rows[0])) == sorted(map(str, rows[1])) != []

@@ -16,7 +16,6 @@ from abscli.report.findings import Code
 from abscli.stores.spark.check import check, only
 from abscli.stores.spark.verdict import check_spark, judge
 from formats.errors import Damaged, UnsupportedVersion
-from formats.open import NOTHING
 from formats.spark.checkpoint import Checkpoint
 from formats.spark.gather import gather
 from formats.spark.state.blocks import unpack as unpack_file
@@ -115,9 +114,9 @@ def test_files_of_two_partitions_swapped_are_found_in_every_kind(name: str, tmp_
 def test_one_batch_is_judged_as_in_the_whole(case: Case, folder: Path) -> None:
     """`REF@N` reads what is around the batch, and comes to the same."""
     storage = LocalStorage(unpack(case, folder))
-    whole = check(storage, None, quick=False, progress=lambda *_: None, looking=NOTHING).report
+    whole = check(storage, None, quick=False, progress=lambda *_: None).report
     for one in whole.epochs:
-        alone = check(storage, one.epoch, quick=False, progress=lambda *_: None, looking=NOTHING).report
+        alone = check(storage, one.epoch, quick=False, progress=lambda *_: None).report
         assert (alone.epochs, alone.restorable) == (only(whole, one.epoch).epochs, only(whole, one.epoch).restorable)
 
 

@@ -11,12 +11,11 @@ import pytest
 
 from abscli.cli.main import main
 from abscli.report.findings import HARMLESS, Code, StoreReport
-from abscli.stores.registry import Checked
+from abscli.stores.base import Checked
 from abscli.stores.spark.check import check, only
 from abscli.stores.spark.plan import plan_spark
 from abscli.stores.spark.verdict import check_spark
 from formats.errors import NoRecovery
-from formats.open import NOTHING
 from formats.spark.checkpoint import Checkpoint
 from formats.spark.gather import gather
 from formats.spark.store import SparkStore
@@ -157,7 +156,7 @@ def test_so_it_is_whatever_is_damaged_and_one_batch_is_judged_as_in_the_whole(na
 
 
 def judged(root: Path, batch: int | None) -> Checked:
-    return check(LocalStorage(root), batch, quick=False, progress=lambda *_: None, looking=NOTHING)
+    return check(LocalStorage(root), batch, quick=False, progress=lambda *_: None)
 
 
 @pytest.mark.parametrize("name", [name for name, (_, _, _, newest) in FOUND.items() if newest >= 0])
@@ -168,7 +167,7 @@ def test_a_copy_is_whole_whatever_it_was_made_of(
     plan, to = tmp_path / "plan.json", tmp_path / "copy"
     options = ["--query-id", "4b0a6c52-de65-4bfb-a9cf-402bce370337"] if name.startswith("query id") else []
     assert main(["plan-recovery", str(words), "--out", str(plan), "-o", "json", *options]) == 0
-    batch = checked(capsys.readouterr().out)["batch"]
+    batch = checked(capsys.readouterr().out)["body"]["batch"]
     assert main(["restore", str(plan), "--to", str(to), "-o", "json"]) == 0
     capsys.readouterr()
     assert main(["validate", str(to), "-o", "json"]) == 0, capsys.readouterr()
@@ -184,7 +183,7 @@ def test_a_repartition_is_no_contradiction_and_can_be_gone_back_behind(name: str
     assert report.restorable == tuple(range(first, report.epochs[-1].epoch + 1))
     before = Checkpoint(LocalStorage(root)).offsets(first).partitions
     plan = plan_spark(SparkStore(LocalStorage(root)), batch=first)
-    folders = {Path(kept.path).parts[2] for kept in plan.keep if kept.path.startswith("state/0/")} - {"_metadata"}
+    folders = {Path(kept.path).parts[2] for kept in plan.relies_on if kept.path.startswith("state/0/")} - {"_metadata"}
     assert folders == {str(number) for number in range(before or 0)}
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from abscli.cli.main import main
-from abscli.stores.spark import plan as spark_planning
-from formats.plan import BadPlan, encode
-from formats.spark.plan import SparkPlan, decode
+from abscli.stores import pinned
+from abscli.stores.plans import read_plan
+from formats.plan import BadPlan, Plan, encode
+from formats.spark.plan import SparkPlan
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage
 from tests.support.schemas import checked
@@ -37,20 +38,22 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 def restored(told: Any, root: object, to: Path, *options: object) -> dict[str, Any]:
-    """Plans, restores, checks that the original is as it was and that the copy is whole; the plan."""
+    """Plans, restores, checks that the original is as it was and that the copy is whole; the plan's body."""
     path = Path(str(root).partition("@")[0])
     before, file = contents(path), to.parent / "plan.json"
     code, plan = told("plan-recovery", root, "--out", file, *options)
     assert code == 0, plan
     code, done = told("restore", file, "--to", to)
     assert code == 0, done
-    assert (done["batch"], done["files"]) == (plan["batch"], len(plan["keep"]) + len(plan["write"]))
+    body = dict(plan["body"])
+    assert done["batch"] == body["batch"]
+    assert done["files"] == len({file["path"] for file in [*plan["relies_on"], *body["write"]]})
     assert contents(path) == before
     assert len(contents(to)) == done["files"]
     code, report = told("validate", to)
-    assert report["latest_restorable"] == plan["batch"]
+    assert report["latest_restorable"] == body["batch"]
     assert code == 0 or options
-    return dict(plan)
+    return body
 
 
 def rows(root: Path, batch: int) -> set[str]:
@@ -143,7 +146,7 @@ def test_a_lost_query_id_is_asked_for(tmp_path: Path, told: Any) -> None:
 def test_inputs_that_have_moved_are_named_anew(tmp_path: Path, told: Any) -> None:
     root = copy_of("file_compact", tmp_path)
     code, plan = told("plan-recovery", root)
-    ((place),) = plan["inputs"]
+    ((place),) = plan["body"]["inputs"]
     assert (code, place["here"]) == (0, False)
     old = place["folder"].removeprefix("file://")
     assert told("plan-recovery", root, "--path-map", "relative=/x")[0] == 2
@@ -193,7 +196,7 @@ def test_a_plan_whose_files_have_changed_is_refused_and_nothing_is_left(
         (root / path).write_bytes(own[:-1] + bytes([own[-1] ^ 1]))
         for options in ([], ["--dry-run"]):
             code, error = told("restore", file, "--to", to, *options)
-            assert (code, error["name"], error["path"]) == (5, "stale-plan", path)
+            assert (code, error["name"], f"holds: {path} has " in error["message"]) == (5, "stale-plan", True)
         (root / path).unlink()
         assert told("restore", file, "--to", to)[0] == 5
         (root / path).write_bytes(own)
@@ -207,19 +210,20 @@ def test_a_plan_whose_files_have_changed_is_refused_and_nothing_is_left(
 def test_a_file_that_is_written_with_other_places_is_relied_on_as_well(tmp_path: Path, told: Any) -> None:
     root, file = copy_of("tws_row", tmp_path, sidecars=False), tmp_path / "plan.json"
     path = "state/0/_metadata/v2/0"
-    assert [made["path"] for made in told("plan-recovery", root, "--out", file)[1]["write"]] == [path]
+    assert [made["path"] for made in told("plan-recovery", root, "--out", file)[1]["body"]["write"]] == [path]
     (root / path).write_bytes((root / path).read_bytes() + b" ")
     for options in ([], ["--dry-run"]):
         code, error = told("restore", file, "--to", tmp_path / "copy", *options)
-        assert (code, error["name"], error["path"]) == (5, "stale-plan", path)
+        assert (code, error["name"], f"holds: {path} has " in error["message"]) == (5, "stale-plan", True)
 
 
 def test_files_are_pinned_and_copied_to_their_end_piece_by_piece(
     tmp_path: Path, told: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spark_planning, "PIECE", 16)
+    monkeypatch.setattr(pinned, "PIECE", 16)
     root = copy_of("wc_hdfs", tmp_path)
-    for kept in restored(told, root, tmp_path / "copy")["keep"]:
+    assert restored(told, root, tmp_path / "copy")["write"] == []
+    for kept in json.loads((tmp_path / "plan.json").read_bytes())["relies_on"]:
         data = (root / kept["path"]).read_bytes()
         assert (tmp_path / "copy" / kept["path"]).read_bytes() == data
         assert kept["sha256"] == hashlib.sha256(data).hexdigest()
@@ -231,13 +235,31 @@ def test_a_copy_that_would_not_be_exact_never_appears(tmp_path: Path, told: Any)
     told("plan-recovery", root, "--out", file)
     plan = json.loads(file.read_bytes())
     plan.pop("sha256")
-    plan["keep"] = [kept for kept in plan["keep"] if not kept["path"].endswith("7.delta")]
+    plan["relies_on"] = [kept for kept in plan["relies_on"] if not kept["path"].endswith("7.delta")]
     import msgspec
 
-    file.write_bytes(encode(msgspec.convert(plan, SparkPlan)))
+    file.write_bytes(encode(msgspec.convert(plan, Plan[SparkPlan])))
     code, error = told("restore", file, "--to", tmp_path / "copies" / "copy")
     assert (code, "does not give exact results: partition 0/0" in error["message"]) == (4, True)
     assert list((tmp_path / "copies").iterdir()) == []
+
+
+def test_a_file_that_is_written_anew_from_its_own_bytes_is_a_pinned_one(tmp_path: Path, told: Any) -> None:
+    """A plan made by other means than `abs plan-recovery`."""
+    import msgspec
+
+    file = tmp_path / "plan.json"
+    told("plan-recovery", copy_of("tws_row", tmp_path), "--out", file)
+    plan = json.loads(file.read_bytes())
+    del plan["sha256"]
+    (own,) = plan["body"]["write"]
+    assert own["text"] is None
+    plan["relies_on"] = [pinned for pinned in plan["relies_on"] if pinned["path"] != own["path"]]
+    file.write_bytes(encode(msgspec.convert(plan, Plan[SparkPlan])))
+    for more in ((), ("--dry-run",)):
+        code, error = told("restore", file, "--to", tmp_path / "copies/copy", *more)
+        assert (code, f"{own['path']} is written anew from its own bytes" in error["message"]) == (2, True)
+    assert not (tmp_path / "copies").exists()
 
 
 def test_a_dry_run_shows_the_plan_in_the_form_asked_for(
@@ -247,7 +269,7 @@ def test_a_dry_run_shows_the_plan_in_the_form_asked_for(
     made = told("plan-recovery", root, "--out", file)
     assert told("restore", file, "--to", f"file:{tmp_path}/copy", "--dry-run") == made
     assert main(["restore", str(file), "--to", str(tmp_path / "copy"), "--dry-run", "-o", "ndjson"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[0])["schema"] == "abs.spark-plan"
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["schema"] == "abs.plan"
     assert told("restore", file, "--to", f"file:{tmp_path}/copy")[0] == 0
     assert (tmp_path / "copy/metadata").exists()
 
@@ -263,7 +285,7 @@ def test_only_a_new_folder_is_written_to(tmp_path: Path, told: Any) -> None:
     for to in (tmp_path / "full", root, root / "state/new", file):
         code, error = told("restore", file, "--to", to)
         assert (code, error["path"]) == (2, str(to))
-        assert "a copy goes" in error["message"]
+        assert any(reason in error["message"] for reason in ("is not an empty directory", "which is read from"))
     (tmp_path / "empty").mkdir()
     assert told("restore", file, "--to", tmp_path / "empty")[0] == 0
 
@@ -272,14 +294,14 @@ def test_a_plan_that_was_changed_or_leads_out_of_the_store_is_refused(tmp_path: 
     file = tmp_path / "plan.json"
     told("plan-recovery", copy_of("wc_hdfs", tmp_path), "--out", file)
     data = file.read_bytes()
-    assert encode(decode(data, "plan.json")) == data
+    assert encode(read_plan(data, "plan.json")) == data
     file.write_bytes(data.replace(b'"batch": 6', b'"batch": 5', 1))
     assert told("restore", file, "--to", tmp_path / "copy")[0] == 2
     with pytest.raises(BadPlan, match="changed after it was made"):
-        decode(file.read_bytes(), "plan.json")
+        read_plan(file.read_bytes(), "plan.json")
     for out in (b"../../x", b"/etc/x"):
         with pytest.raises(Exception, match=r"sha256|plain relative path"):
-            decode(data.replace(b".metadata.crc", out, 1), "plan.json")
+            read_plan(data.replace(b".metadata.crc", out, 1), "plan.json")
 
 
 @pytest.mark.parametrize("change", ["operatorId", "numPartitions", "cut", "gone"])
@@ -333,5 +355,5 @@ def test_plan_and_result_are_told_in_words(width: int, tmp_path: Path, capsys: p
 def test_ndjson_is_a_header_and_an_item_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan-recovery", str(copy_of("killed_partial_state", tmp_path)), "-o", "ndjson"]) == 0
     header, *items = map(json.loads, capsys.readouterr().out.splitlines())
-    assert (header["schema"], header["batch"]) == ("abs.spark-plan", 2)
-    assert {"newer", "again", "input", "keep", "left"} == {item["type"] for item in items}
+    assert (header["schema"], header["body"]["batch"]) == ("abs.plan", 2)
+    assert {"newer", "again", "input", "file", "left"} == {item["type"] for item in items}

@@ -53,12 +53,12 @@ def own(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def goes_on(session: Any, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Plans, restores, adds input, restarts the query from the copy, and compares; the plan."""
+    """Plans, restores, adds input, restarts the query from the copy, and compares; the plan's body."""
 
     def run(name: str, home: Path, source: Path, *options: str, at: str = "") -> dict[str, Any]:
         file, to = home / "plan.json", home / "copy"
         assert main(["plan-recovery", f"{home / 'checkpoint'}{at}", "--out", str(file), "-o", "json", *options]) == 0
-        plan = checked(capsys.readouterr().out)
+        plan: dict[str, Any] = checked(capsys.readouterr().out)["body"]
         assert main(["restore", str(file), "--to", str(to), "-o", "json"]) == 0
         capsys.readouterr()
         add_files(source, range(FILES, FILES + 1))

@@ -13,14 +13,13 @@ import pytest
 
 from abscli.engine.errors import EngineError
 from abscli.report.findings import Code
-from abscli.stores.spark.diff import Moved, Refusal, diff_conf, diff_offsets, diff_rows, diff_schemas
+from abscli.stores.spark.diff import Refusal, diff_conf, diff_schemas
 from abscli.stores.spark.reader import deep_check, spark_rows
 from abscli.stores.spark.relocate import input_uri, move_source_log, renewed, uri
 from abscli.stores.spark.rewind import Rewind, rewind
 from abscli.stores.spark.verdict import check_spark
 from formats.errors import NoRecovery
 from formats.spark.gather import gather
-from formats.spark.replay import load
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage
 from tests.support import spark_cases
@@ -189,21 +188,9 @@ def session(spark: Any) -> Iterator[Any]:
         session.conf.unset(key)
 
 
-def test_keys_added_changed_and_removed_are_counted(tmp_path: Path) -> None:
-    store = SparkStore(LocalStorage(unpack(Case.of("wc_hdfs"), tmp_path)))
-    operator = store.checkpoint.operators()[0]
-    files = store.partition(operator, 0, operator.stores[0])
-    first, last = (load(store.checkpoint, "state/0/0", files, version, False) for version in (1, 2))
-    counts = diff_rows(first, last)
-    assert (counts.added, counts.removed) == (len(last) - len(first), 0)
-    assert not counts.identical
-    assert diff_rows(last, last).identical
-
-
-def test_positions_and_settings_that_moved_are_named(tmp_path: Path) -> None:
+def test_settings_that_differ_are_named(tmp_path: Path) -> None:
     store = SparkStore(LocalStorage(unpack(Case.of("wc_hdfs"), tmp_path)))
     one, two = (store.checkpoint.offsets(batch) for batch in (1, 4))
-    assert diff_offsets(one, two) == [Moved("0", "log", 1, 4)]
     assert diff_conf(one, two) == []
     other = SparkStore(LocalStorage(unpack(Case.of("wc_rocks"), tmp_path))).checkpoint.offsets(1)
     assert [name.rpartition(".")[2] for name, _, _ in diff_conf(one, other)] == ["codec", "providerClass"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
+from abscli.stores.base import Checked, Progress
 from abscli.stores.flink.verdict import check_store
-from abscli.stores.registry import Checked, Progress
 from formats.errors import FormatError
 from formats.flink.channels import has_channels
 from formats.flink.checks import stream_checks
@@ -14,7 +14,7 @@ from formats.flink.evidence import EpochEvidence, gather
 from formats.flink.in_flight import Tally, tallies
 from formats.flink.opening import open_flink
 from formats.flink.store import FlinkStore
-from formats.open import NOTHING, Looking, resolve_epoch
+from formats.reference import NOTHING, ReadOptions
 from formats.storage import Storage
 
 NEIGHBOURS = 3
@@ -22,18 +22,18 @@ NEIGHBOURS = 3
 
 
 def check(
-    storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress, looking: Looking = NOTHING
+    storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress, options: ReadOptions = NOTHING
 ) -> Checked:
-    """What `stores.registry` calls. A `chk-N` or a savepoint that is named by its path alone is that epoch."""
-    asked = {name: value for name, value in looking._asdict().items() if value}
+    """As `abscli.stores.base.System.check`. A `chk-N` or a savepoint that is named by its path alone is that epoch."""
+    asked = options.given()
     store = open_flink(storage, **asked)
-    number = None if epoch is None else resolve_epoch(store, epoch)
+    number = None if epoch is None else store.resolve(epoch)
     numbers = store.epoch_numbers() if number is None else [number]
     files = store.listing() if number is None else None
     counted = {} if quick else _counted(store if store.epoch is None else open_flink(store.storage, **asked), numbers)
-    found = check_store(_evidence(store, numbers, quick, progress), files, counted)
-    why = {n: {str(code): said for code, said in reasons.items()} for n, reasons in found.why.items()}
-    return Checked(found.report, store.job, store.only if number is None else number, why, found.notes)
+    verdict = check_store(_evidence(store, numbers, quick, progress), files, counted)
+    why = {n: {str(code): reason for code, reason in reasons.items()} for n, reasons in verdict.why.items()}
+    return Checked(verdict.report, store.job, store.only if number is None else number, why, verdict.notes)
 
 
 def _counted(store: FlinkStore, numbers: list[int]) -> dict[int, Tally]:

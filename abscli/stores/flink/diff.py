@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from abscli.diff.epochs import TopologyDiff
+from abscli.diff.epochs import Besides, Change, Count, FilesDiff, TopologyDiff
+from abscli.diff.state import Side
 from formats.flink import facts
 from formats.flink.facts import file_handles
 from formats.flink.files.resolve import plain
@@ -16,17 +17,28 @@ FileKey = tuple[str, int, int]
 """Name, start and size of a file, or of a segment of one: the same wherever the directory lies now."""
 
 
+def compare(left: Side, right: Side) -> Besides:
+    """What differs, and what that means for a restore."""
+    before, after = _side(left), _side(right)
+    return Besides(diff_states(before, after), diff_files(before, after))
+
+
+def _side(side: Side) -> tuple[FlinkStore, int]:
+    assert isinstance(side.store, FlinkStore)
+    return side.store, side.epoch
+
+
 def diff_states(left: tuple[FlinkStore, int], right: tuple[FlinkStore, int]) -> list[TopologyDiff]:
     """Operators that both have, with other names, max parallelism or states, and what that means for a restore."""
     sides = [{names[o.id]: (store, epoch, o) for o in metadata.operators}
              for store, epoch in (left, right)
              for metadata in (store.metadata(epoch),)
              for names in (store.names(metadata),)]  # fmt: skip
-    found: list[TopologyDiff] = []
+    changes: list[TopologyDiff] = []
     for id, before in sides[0].items():
         if id in sides[1]:
-            found += _operator(id, before, sides[1][id])
-    return found
+            changes += _operator(id, before, sides[1][id])
+    return changes
 
 
 def _operator(
@@ -34,25 +46,26 @@ def _operator(
 ) -> Iterator[TopologyDiff]:
     old, new = before[2], after[2]
     if old.max_parallelism != new.max_parallelism:
-        said = "keyed state cannot be taken over: Flink refuses another max parallelism"
-        yield TopologyDiff("max-parallelism", id, str(old.max_parallelism), str(new.max_parallelism), said)
+        consequence = "keyed state cannot be taken over: Flink refuses another max parallelism"
+        yield TopologyDiff("max-parallelism", id, str(old.max_parallelism), str(new.max_parallelism), consequence)
     was, now = (
         {(s["keyed"], s["name"]): s for s in facts.states(operator, store.streams(epoch))}
         for store, epoch, operator in (before, after)
     )
     for key, state in was.items():
         if key not in now:
-            said = "nothing reads it any more; Flink drops it without a word"
-            yield TopologyDiff("state-removed", f"{id} {key[1]}", state["kind"], None, said)
+            consequence = "nothing reads it any more; Flink drops it without a word"
+            yield TopologyDiff("state-removed", f"{id} {key[1]}", state["kind"], None, consequence)
         elif state["kind"] != now[key]["kind"]:
-            said = "Flink refuses state of another kind"
-            yield TopologyDiff("state-kind", f"{id} {key[1]}", state["kind"], now[key]["kind"], said)
+            consequence = "Flink refuses state of another kind"
+            yield TopologyDiff("state-kind", f"{id} {key[1]}", state["kind"], now[key]["kind"], consequence)
         elif state["serializers"] != now[key]["serializers"]:
             for role in sorted({*state["serializers"], *now[key]["serializers"]}):
                 one, other = state["serializers"].get(role), now[key]["serializers"].get(role)
                 if one != other:
-                    said = "Flink refuses" if role != "value" else "Flink migrates it if the new serializer allows that"
-                    yield TopologyDiff(f"{role}-serializer", f"{id} {key[1]}", _text(one), _text(other), said)
+                    migrates = "Flink migrates it if the new serializer allows that"
+                    consequence = migrates if role == "value" else "Flink refuses"
+                    yield TopologyDiff(f"{role}-serializer", f"{id} {key[1]}", _text(one), _text(other), consequence)
     for key, state in now.items():
         if key not in was:
             yield TopologyDiff("state-added", f"{id} {key[1]}", None, state["kind"], "it would start empty")
@@ -66,23 +79,18 @@ def _text(described: Any) -> str | None:
     return f"{name}<{inner}>" if inner else name
 
 
-def diff_files(left: tuple[FlinkStore, int], right: tuple[FlinkStore, int]) -> dict[str, Any]:
-    """Files of either side by whether both refer to them, and both of Flink's sizes.
-
-    {shared, new, gone: {files, bytes}, state_size, checkpointed_size: {from, to}}
-    """
+def diff_files(left: tuple[FlinkStore, int], right: tuple[FlinkStore, int]) -> FilesDiff:
+    """Files of either side by whether both refer to them, and both of Flink's sizes."""
     metadata = [store.metadata(epoch) for store, epoch in (left, right)]
     before, after = (_files(one) for one in metadata)
-    sums = [
-        (sum(facts.operator_size(o) for o in one.operators), facts.total_checkpointed(one)) for one in metadata
-    ]
-    return {
-        "shared": _sum(before & after),
-        "new": _sum(after - before),
-        "gone": _sum(before - after),
-        "state_size": {"from": sums[0][0], "to": sums[1][0]},
-        "checkpointed_size": {"from": sums[0][1], "to": sums[1][1]},
-    }
+    states = [sum(facts.operator_size(operator) for operator in one.operators) for one in metadata]
+    return FilesDiff(
+        shared=_sum(before & after),
+        new=_sum(after - before),
+        gone=_sum(before - after),
+        state_size=Change(*states),
+        checkpointed_size=Change(*(facts.total_checkpointed(one) for one in metadata)),
+    )
 
 
 def _files(metadata: Metadata) -> set[FileKey]:
@@ -92,5 +100,5 @@ def _files(metadata: Metadata) -> set[FileKey]:
     }
 
 
-def _sum(files: set[FileKey]) -> dict[str, int]:
-    return {"files": len({name for name, _, _ in files}), "bytes": sum(size for _, _, size in files)}
+def _sum(files: set[FileKey]) -> Count:
+    return Count(len({name for name, _, _ in files}), sum(size for _, _, size in files))

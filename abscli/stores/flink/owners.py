@@ -11,10 +11,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from formats.bounds import read_user_file
 from formats.flink.facts import operator_size
 from formats.flink.metadata.handles import Metadata, OperatorState, handles
-from formats.flink.plan_json import JobPlan
+from formats.flink.plan_json import JobPlan, is_plan, read_plan
 from formats.flink.uids import proved
+from formats.job.file import MAX_BYTES
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -57,6 +59,12 @@ class Owners(msgspec.Struct, frozen=True):
         return not self.orphans and not self.new
 
 
+def of_file(path: str) -> list[Wanted]:
+    """Operators of a job, from a file with their uids, one a line, or from Flink's plan of it as JSON."""
+    data = read_user_file(path, MAX_BYTES)
+    return of_plan(read_plan(data, path)) if is_plan(data) else of_uids(read_uids(data))
+
+
 def of_uids(uids: Sequence[str]) -> list[Wanted]:
     """Operators by uid."""
     return [Wanted(uid=uid) for uid in dict.fromkeys(uids)]
@@ -64,12 +72,12 @@ def of_uids(uids: Sequence[str]) -> list[Wanted]:
 
 def of_plan(plan: JobPlan) -> list[Wanted]:
     """Operators of a plan: the first of each chain by its id, where the plan has ids; the others by name."""
-    found = []
+    wanted = []
     for node in plan.nodes:
-        found.append(Wanted(hash=node.hash, name=node.names[0]))
+        wanted.append(Wanted(hash=node.hash, name=node.names[0]))
         if node.hash is not None:
-            found += [Wanted(name=name) for name in node.names[1:]]
-    return found
+            wanted += [Wanted(name=name) for name in node.names[1:]]
+    return wanted
 
 
 def read_uids(data: bytes) -> list[str]:
@@ -85,7 +93,7 @@ def owners(metadata: Metadata, wanted: Sequence[Wanted], names: dict[str, str]) 
     by_uid |= {w.uid: w.uid for w in wanted if w.uid in ids and w.uid is not None}  # a hash given for a uid
     by_hash = {w.hash: w for w in wanted if w.hash is not None}
     by_name = {w.name: w for w in wanted if w.uid is None and w.hash is None and w.name is not None}
-    owned, orphans, empty, known = [], [], [], set()
+    owned, orphans, empty, matched = [], [], [], set()
     for operator in metadata.operators:
         owner, by = None, None
         if operator.id in by_uid:
@@ -95,7 +103,7 @@ def owners(metadata: Metadata, wanted: Sequence[Wanted], names: dict[str, str]) 
         elif operator.name and operator.name in by_name:
             owner, by = by_name[operator.name].shown, "name"
         if owner is not None:
-            known.add((by, owner))
+            matched.add((by, owner))
         called, size = names[operator.id], operator_size(operator)
         if not _has_state(operator):
             if owner is not None:
@@ -108,7 +116,7 @@ def owners(metadata: Metadata, wanted: Sequence[Wanted], names: dict[str, str]) 
     new = [
         w.shown
         for w in wanted
-        if not {("uid", w.shown), ("id", w.shown), ("name", w.shown)} & known and (named or w.uid or w.hash)
+        if not {("uid", w.shown), ("id", w.shown), ("name", w.shown)} & matched and (named or w.uid or w.hash)
     ]
     return Owners(tuple(owned), tuple(orphans), tuple(dict.fromkeys(new)), tuple(empty))
 

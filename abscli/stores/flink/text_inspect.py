@@ -1,6 +1,6 @@
 """What `abs inspect` shows of Flink's checkpoints, in Flink's words: `savepoint_metadata` names its columns so.
 
-The same functions as `abscli.text.inspect` has; the facts are those of `formats.flink.facts`.
+The facts are those of `formats.flink.facts`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from abscli.text.columns import UNKNOWN, columns, marked, moment, not_shown, number, size, some, wrapped
-from abscli.text.inspect import ROWS, EpochPage, StorePage
+from abscli.text.inspect_epoch import ROWS
+from abscli.text.inspect_page import EpochPage, StorePage
 from formats.view import ChannelFacts
 
 BARE = 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -12,8 +13,30 @@ from abscli.text.columns import UNKNOWN, columns, size, wrapped
 VERSION = "1.0"
 
 
-def to_json(found: Owners, *, store: str, job: str | None, epoch: int, uids: str) -> dict[str, Any]:
-    """`abs.owners`. uids: the file that the job's operators were read from."""
+@dataclass(frozen=True, slots=True)
+class OwnersPage:
+    """Who would own the state of a checkpoint, as `abscli.stores.base.Owners`. uids: the file that names the job's
+    operators."""
+
+    owners: Owners
+    store: str
+    job: str | None
+    epoch: int
+    uids: str
+
+    @property
+    def fits(self) -> bool:
+        return self.owners.fits
+
+    def text(self, width: int) -> str:
+        return text(self.owners, store=self.store, epoch=self.epoch, uids=self.uids, width=width)
+
+    def to_json(self) -> dict[str, Any]:
+        return to_json(self.owners, store=self.store, job=self.job, epoch=self.epoch, uids=self.uids)
+
+
+def to_json(owners: Owners, *, store: str, job: str | None, epoch: int, uids: str) -> dict[str, Any]:
+    """`abs.owners`."""
     return {
         "schema": "abs.owners",
         "version": VERSION,
@@ -22,31 +45,31 @@ def to_json(found: Owners, *, store: str, job: str | None, epoch: int, uids: str
         "job": job,
         "epoch": epoch,
         "uids": uids,
-        "fits": found.fits,
-        **msgspec.to_builtins(found),
+        "fits": owners.fits,
+        **msgspec.to_builtins(owners),
     }
 
 
-def text(found: Owners, *, store: str, epoch: int, uids: str, width: int = 80) -> str:
+def text(owners: Owners, *, store: str, epoch: int, uids: str, width: int = 80) -> str:
     """The verdict first; then who gets what."""
-    verdict = "All state has an owner, and every operator is known." if found.fits else "They do not fit."
+    verdict = "All state has an owner, and every operator is known." if owners.fits else "They do not fit."
     sections = [[*wrapped(f"Checkpoint {epoch} of {store}, operators of {uids}", width, "  ", ""), verdict]]
-    if found.orphans:
-        said = "Flink refuses to start, or with --allowNonRestoredState drops it"
-        lines = wrapped(said, width, "  ", "State without an owner: ")
-        for orphan in found.orphans:
-            said = f"{size(orphan.bytes)}: {orphan.reason}"
-            lines += wrapped(said, width, "      ", f"  {orphan.operator} ({orphan.name or UNKNOWN}), ")
+    if owners.orphans:
+        consequence = "Flink refuses to start, or with --allowNonRestoredState drops it"
+        lines = wrapped(consequence, width, "  ", "State without an owner: ")
+        for orphan in owners.orphans:
+            reason = f"{size(orphan.bytes)}: {orphan.reason}"
+            lines += wrapped(reason, width, "      ", f"  {orphan.operator} ({orphan.name or UNKNOWN}), ")
         sections.append(lines)
-    if found.new:
+    if owners.new:
         lines = wrapped("Operators that the snapshot does not know: they begin without state", width)
-        sections.append([*lines, *(line for name in found.new for line in wrapped(name, width, "    ", "  "))])
-    rows = [(one.operator, one.name or UNKNOWN, size(one.bytes), one.owner or "", one.by or "") for one in found.owned]
+        sections.append([*lines, *(line for name in owners.new for line in wrapped(name, width, "    ", "  "))])
+    rows = [(one.operator, one.name or UNKNOWN, size(one.bytes), one.owner or "", one.by or "") for one in owners.owned]
     if rows:
         lines = columns(("STATE OF", "NAME", "STATE", "OWNER", "BY"), rows, "llrll", width)
-        if any(one.by == "name" for one in found.owned):
+        if any(one.by == "name" for one in owners.owned):
             lines += wrapped("by name: the plan has no id for it; Flink goes by ids", width, "  ", "  ")
         sections.append(lines)
-    if found.empty:
-        sections.append(wrapped(", ".join(found.empty), width, "  ", "Known, without state: "))
+    if owners.empty:
+        sections.append(wrapped(", ".join(owners.empty), width, "  ", "Known, without state: "))
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"

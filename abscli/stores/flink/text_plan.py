@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
-from abscli.stores.flink.plan import CLAIMED, FlinkPlan, FlinkRestored
+import msgspec
+
+from abscli.stores.flink.restore import CLAIMED, FlinkRestored
 from abscli.text.columns import clean, number, size, wrapped
+from formats.flink.plan import FlinkPlan
+from formats.plan import Plan
 
 ROWS = 20
 
 
-def plan_text(plan: FlinkPlan, *, width: int = 80, plan_file: str | None = None) -> str:
+def plan_text(plan: Plan[FlinkPlan], *, width: int = 80, plan_file: str | None = None) -> str:
     """Which snapshot, why not a newer one, what a copy would set right, and the next command."""
+    body = plan.body
     sections = [
-        wrapped(f"Plan: {plan.kind} {plan.epoch} of {plan.store}, in {plan.directory}", width, "  ", ""),
-        [line for text in plan.repairs for line in wrapped(text, width, "    ", "  - ")],
+        wrapped(f"Plan: {body.kind} {body.epoch} of {plan.store}, in {body.directory}", width, "  ", ""),
+        [line for text in body.repairs for line in wrapped(text, width, "    ", "  - ")],
         [
             line
-            for place in plan.not_read
+            for place in body.not_read
             for line in wrapped(f"{number(place.files)} files in {place.directory}", width, "    ", "  - ")
         ],
         [
             line
-            for epoch, reason in plan.skipped[:ROWS]
-            for line in wrapped(f"{epoch}: {reason}", width, "    ", "  ")
+            for skipped in body.skipped[:ROWS]
+            for line in wrapped(f"{skipped.epoch}: {skipped.reason}", width, "    ", "  ")
         ],
-        [] if plan.not_read else wrapped(f"{number(plan.files)} files, {size(plan.bytes)}", width, "  ", "A copy: "),
+        [] if body.not_read else wrapped(f"{number(body.files)} files, {size(body.bytes)}", width, "  ", "A copy: "),
     ]
     if sections[1]:
         sections[1].insert(0, "Flink cannot restore it where it lies; a copy sets right")
     else:
         sections[1] = ["Flink can restore it where it lies"]
-        if plan.claim:
+        if body.claim:
             sections[1] += wrapped(CLAIMED, width, "    ", "  - ")
     if sections[2]:
         sections[2].insert(0, "Not looked at: it lies outside of the directories that were named")
@@ -41,19 +47,27 @@ def plan_text(plan: FlinkPlan, *, width: int = 80, plan_file: str | None = None)
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
-def next_commands(plan: FlinkPlan, plan_file: str | None) -> list[str]:
+def next_commands(plan: Plan[FlinkPlan], plan_file: str | None) -> list[str]:
     """The line that starts the job, if it can start from where the snapshot lies; what makes a copy."""
-    found = [plan.command] if plan.command else []
-    if plan_file is not None and not plan.not_read:
-        return [*found, f"abs restore {shlex.quote(plan_file)} --to NEWDIR"]
-    named = "".join(f" --search {shlex.quote(place.directory)}" for place in plan.not_read)
-    return [*found, f"abs plan-recovery {shlex.quote(plan.store)}{named} --out plan.json"]
+    start = [plan.body.command] if plan.body.command else []
+    if plan_file is not None and not plan.body.not_read:
+        return [*start, f"abs restore {shlex.quote(plan_file)} --to NEWDIR"]
+    named = "".join(f" --search {shlex.quote(place.directory)}" for place in plan.body.not_read)
+    return [*start, f"abs plan-recovery {shlex.quote(plan.store or 'STORE')}{named} --out plan.json"]
 
 
 def restored_text(done: FlinkRestored, width: int = 80) -> str:
     """What was written, and the line that starts a job from it."""
-    said = f"checkpoint {done.epoch}, {number(done.files)} files, {size(done.bytes)}, is in {done.directory}"
-    lines = wrapped(said, width, "  ", "Copied: ")
+    copied = f"checkpoint {done.epoch}, {number(done.files)} files, {size(done.bytes)}, is in {done.directory}"
+    lines = wrapped(copied, width, "  ", "Copied: ")
     for text in done.repairs:
         lines += wrapped(text, width, "    ", "  - ")
     return "\n".join([*lines, f"Next: {clean(done.command)}"]) + "\n"
+
+
+def restored_json(plan: Plan[FlinkPlan], done: FlinkRestored) -> dict[str, Any]:
+    """`abs.flink-restore`."""
+    return {
+        "schema": "abs.flink-restore", "version": "1.1", "format": "flink", "store": plan.store,
+        **msgspec.to_builtins(done),
+    }  # fmt: skip

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from abscli.report.findings import StoreReport
+from abscli.stores.base import Checked, Progress
 from abscli.stores.native.outputs import with_output
 from abscli.stores.native.store_verdict import check_store
 from abscli.stores.native.verdict import cut_in
-from abscli.stores.registry import Checked, Progress
 from formats.errors import FormatError
 from formats.native.evidence import Problem, epoch_evidence, lasting_files, open_for_validation, store_evidence
 from formats.native.probe import Prober
 from formats.native.store import NativeStore, files_of
-from formats.open import NOTHING, Looking, resolve_epoch
 from formats.storage import Storage, walk
 
 
-def check(
-    storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress, looking: Looking = NOTHING
-) -> Checked:
-    """The checker of `abscli.stores.registry`; `looking` adds nothing here."""
+def check(storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress) -> Checked:
+    """As `abscli.stores.base.System.check`."""
     store, problems = open_for_validation(storage)
-    number = None if epoch is None else resolve_epoch(store, epoch)
+    number = None if epoch is None else store.resolve(epoch)
     read, total = 0, None if quick else _bytes(store, number)
 
     def more(count: int) -> None:
@@ -52,19 +49,19 @@ def check_all(store: NativeStore, problems: tuple[Problem, ...], prober: Prober)
     job that runs begins, completes and removes epochs while they are being read."""
     at_rest = store.running_attempt() is None
     whole = store_evidence(store, problems)
-    epochs = (found for n in store.epoch_numbers() if (found := epoch_evidence(store, n, prober)) is not None)
+    epochs = (epoch for n in store.epoch_numbers() if (epoch := epoch_evidence(store, n, prober)) is not None)
     return check_store(whole, epochs, lasting_files(store, whole) if at_rest else None)
 
 
 def check_one(store: NativeStore, problems: tuple[Problem, ...], epoch: int, prober: Prober) -> StoreReport:
     """One epoch, against its parent where that is still there, and the store facts that it leans on."""
-    found = epoch_evidence(store, epoch, prober)
-    if found is None:
+    evidence = epoch_evidence(store, epoch, prober)
+    if evidence is None:
         raise store.no_epoch(epoch)
-    parent = found.head.parent if found.head else 0
+    parent = evidence.head.parent if evidence.head else 0
     before = None
     if parent in store.epoch_numbers():
         before = epoch_evidence(store, parent, Prober(store.storage, quick=True))
     cut = cut_in(before) if before and before.has_manifest else None
-    facts = store_evidence(store, problems, found.head.attempt if found.head else 0)
-    return check_store(facts, [found], earlier=[cut] if cut else [])
+    facts = store_evidence(store, problems, evidence.head.attempt if evidence.head else 0)
+    return check_store(facts, [evidence], earlier=[cut] if cut else [])

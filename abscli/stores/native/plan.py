@@ -2,59 +2,70 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Sequence
 
 from abscli.planner.lineage import Life, line
 from abscli.planner.plan import plan_full, plan_partial
+from abscli.stores.pinned import change, pin
 from abscli.stores.reasons import reasons
 from formats.errors import FormatError, NoRecovery, UnknownTask
+from formats.job.model import Topology
 from formats.native import layout
 from formats.native.facts import digest, digest_1
+from formats.native.plan import NativePlan
 from formats.native.store import NativeStore, files_of
 from formats.native.writer import now
-from formats.plan import Input, Plan, encode
-from formats.storage import walk
+from formats.plan import PinnedFile, Plan, encode
+from formats.storage import absolute, walk
 from formats.view import EpochDetail
+
+SYSTEM = "abs"
 
 Skips = list[tuple[int, str]]
 
 
 def plan_recovery(
     store: NativeStore, *, epoch: int | None = None, distrust: Sequence[str] = (), below: int | None = None
-) -> Plan:
+) -> Plan[NativePlan]:
     """The job is down: back to the newest whole epoch (or to `epoch`). Every digest is checked on the way.
 
     distrust: tasks whose part of epoch `below` (default: the newest) must not be used, so an older epoch is taken.
     Raises NoRecovery if no epoch is whole, NotFound for an unknown one, UnknownTask.
     """
     detail, skipped = newest_whole(store, epoch=epoch, distrust=distrust, below=below)
-    return plan_full(
-        store.topology(detail.facts.epoch),
+    number = detail.facts.epoch
+    return _sealed(store, number, plan_full(
+        store.topology(number),
         detail,
-        store=absolute(store.path),
-        topology_sha256=store.topology_sha256(detail.facts.epoch),
-        inputs=inputs(store, detail.facts.epoch),
-        created=now(),
+        topology_sha256=store.topology_sha256(number),
         skipped=skipped,
-        later=_later(store, detail.facts.epoch),
-    )
+        later=_later(store, number),
+    ))  # fmt: skip
 
 
-def plan_failed(store: NativeStore, failed: Sequence[str]) -> Plan:
+def plan_failed(store: NativeStore, failed: Sequence[str]) -> Plan[NativePlan]:
     """These tasks of the running job have died: what must restart, from the newest whole epoch."""
     detail, skipped = newest_whole(store)
-    return plan_partial(
-        store.topology(detail.facts.epoch),
+    number = detail.facts.epoch
+    return _sealed(store, number, plan_partial(
+        store.topology(number),
         failed,
-        created=now(),
         detail=detail,
-        store=absolute(store.path),
-        topology_sha256=store.topology_sha256(detail.facts.epoch),
-        inputs=inputs(store, detail.facts.epoch),
+        topology_sha256=store.topology_sha256(number),
         skipped=skipped,
-        later=_later(store, detail.facts.epoch),
+        later=_later(store, number),
+    ))  # fmt: skip
+
+
+def plan_graph(topology: Topology, failed: Sequence[str]) -> Plan[NativePlan]:
+    """What must restart when these tasks of a job have died, from its graph alone."""
+    return Plan(system=SYSTEM, created=now(), store=None, body=plan_partial(topology, failed), relies_on=())
+
+
+def _sealed(store: NativeStore, epoch: int, body: NativePlan) -> Plan[NativePlan]:
+    return Plan(
+        system=SYSTEM, created=now(), store=absolute(store.path), body=body, relies_on=tuple(relied_on(store, epoch))
     )
 
 
@@ -121,8 +132,8 @@ def why_not(store: NativeStore, epoch: int, distrust: Sequence[str] = ()) -> str
                 raise UnknownTask(f"epoch {epoch} has no task {task!r}", path=store.path)
         if distrust:
             return f"holds the part of {', '.join(distrust)}, which is not to be used"
-        for item in inputs(store, epoch):
-            problem = _differs(store, item)
+        for pinned in relied_on(store, epoch):
+            problem = change(store.storage, pinned)
             if problem is not None:
                 return f"is damaged: {problem}"
     except UnknownTask:
@@ -132,8 +143,11 @@ def why_not(store: NativeStore, epoch: int, distrust: Sequence[str] = ()) -> str
     return None
 
 
-def inputs(store: NativeStore, epoch: int) -> list[Input]:
-    """Every file that restoring the epoch relies on, and the newest attempt: a plan is stale after another life."""
+def relied_on(store: NativeStore, epoch: int) -> list[PinnedFile]:
+    """Every file that restoring the epoch relies on, and the newest attempt: a plan is stale after another life.
+
+    Those that others name are as they are to be, by their digests, and not as they are.
+    """
     sealed = [layout.STORE, store.outcome_path(epoch) or layout.outcome(epoch)]
     sealed += [entry.name for entry in walk(store.storage, layout.ATTEMPTS)][-1:]
     manifest = store.manifest(epoch)
@@ -142,37 +156,23 @@ def inputs(store: NativeStore, epoch: int) -> list[Input]:
     for part in store.parts(epoch):
         for file in files_of(part):
             named[file.path] = file.sha256 or ""
-    return [Input(path=path, sha256=_digest(store, path)) for path in sealed] + [
-        Input(path=path, sha256=sha256) for path, sha256 in sorted(named.items())
+    return [pin(store.storage, path) for path in sealed] + [
+        PinnedFile(path, store.storage.size(path) or 0, sha256) for path, sha256 in sorted(named.items())
     ]
 
 
-def _digest(store: NativeStore, path: str) -> str:
-    return digest(store.storage.read(path))
-
-
-def _differs(store: NativeStore, item: Input) -> str | None:
-    """How the file differs from what an input says of it, or None."""
-    if store.storage.size(item.path) is None:
-        return f"{item.path} is missing"
-    found = _digest(store, item.path)
-    if found != item.sha256:
-        return f"{item.path} has SHA-256 {found[:12]}…, expected {item.sha256[:12]}…"
-    return None
-
-
-def what_changed(store: NativeStore, plan: Plan, *, copied: bool = False) -> str | None:
+def what_changed(store: NativeStore, plan: Plan[NativePlan], *, copied: bool = False) -> str | None:
     """What a plan relies on and is no longer so, or None: the plan holds, also where its own restore was broken off.
 
     copied: the store is the copy that a restore of this plan made, whose own fact file is another one.
     """
     later = _later_attempts(store, plan, copied=copied)
-    for item in plan.inputs:
-        if item.path == layout.STORE and (copied or item.sha256 == digest_1(store.facts)):
+    for pinned in plan.relies_on:
+        if pinned.path == layout.STORE and (copied or pinned.sha256 == digest_1(store.facts)):
             continue  # a copy has its own; and the restore itself brings a store of version 1 up
-        if copied and item.path.startswith(f"{layout.ATTEMPTS}/") and _not_copied(store, plan, item.path):
+        if copied and pinned.path.startswith(f"{layout.ATTEMPTS}/") and _not_copied(store, plan, pinned.path):
             continue
-        problem = _differs(store, item)
+        problem = change(store.storage, pinned)
         if problem is not None:
             return problem
     for path in later:
@@ -182,37 +182,37 @@ def what_changed(store: NativeStore, plan: Plan, *, copied: bool = False) -> str
     return None
 
 
-def plan_digest(plan: Plan) -> str:
+def plan_digest(plan: Plan[NativePlan]) -> str:
     """What an attempt records of the plan that it carries out."""
     return digest(encode(plan))
 
 
-def _not_copied(store: NativeStore, plan: Plan, path: str) -> bool:
+def _not_copied(store: NativeStore, plan: Plan[NativePlan], path: str) -> bool:
     """Whether the copy at `store` has no such attempt of the original, or one of its own under that number: those that
     began after the plan's epoch are left behind."""
-    return store.storage.size(path) is None or store.attempt(path).first_epoch > (plan.epoch or 0)
+    return store.storage.size(path) is None or store.attempt(path).first_epoch > (plan.body.epoch or 0)
 
 
-def _later_attempts(store: NativeStore, plan: Plan, *, copied: bool) -> list[str]:
+def _later_attempts(store: NativeStore, plan: Plan[NativePlan], *, copied: bool) -> list[str]:
     """The attempts that are newer than the newest one that the plan lists; of a copy, than those that were copied."""
     if copied:
         paths = [entry.name for entry in walk(store.storage, layout.ATTEMPTS)]
-        return [path for path in paths if store.attempt(path).first_epoch > (plan.epoch or 0)]
-    known = max((item.path for item in plan.inputs if item.path.startswith(f"{layout.ATTEMPTS}/")), default="")
-    return [entry.name for entry in walk(store.storage, layout.ATTEMPTS) if entry.name > known]
+        return [path for path in paths if store.attempt(path).first_epoch > (plan.body.epoch or 0)]
+    newest = max((file.path for file in plan.relies_on if file.path.startswith(f"{layout.ATTEMPTS}/")), default="")
+    return [entry.name for entry in walk(store.storage, layout.ATTEMPTS) if entry.name > newest]
 
 
-def carried_to(store: NativeStore, plan: Plan, *, copied: bool = False) -> int:
+def carried_to(store: NativeStore, plan: Plan[NativePlan], *, copied: bool = False) -> int:
     """The epoch that carrying out a plan goes on from: the plan's own, or the newest whole one that a restore of this
     very plan made before it was broken off. The plan holds, and `copied` is as there (see `what_changed`)."""
-    assert plan.epoch is not None
+    assert plan.body.epoch is not None
     begun = {store.attempt(path).attempt for path in _later_attempts(store, plan, copied=copied)}
     for epoch in reversed(store.epoch_numbers()) if begun else ():
-        if epoch <= plan.epoch:
+        if epoch <= plan.body.epoch:
             break
         if store.has_manifest(epoch) and why_not(store, epoch) is None and store.manifest(epoch).attempt in begun:
             return epoch
-    return plan.epoch
+    return plan.body.epoch
 
 
 def _later(store: NativeStore, epoch: int) -> EpochDetail | None:
@@ -227,8 +227,3 @@ def _later(store: NativeStore, epoch: int) -> EpochDetail | None:
         if any(operator.tasks for operator in detail.operators):
             return detail
     return None
-
-
-def absolute(path: str) -> str:
-    """A store's place as a plan names it: a plan is carried out from other directories, too."""
-    return path if "://" in path else os.path.abspath(path)

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from abscli.report.findings import Code, Finding, StoreReport
-from abscli.stores.registry import Checked, Progress
+from abscli.stores.base import Checked, Progress
 from abscli.stores.spark.verdict import judge
-from formats.open import NOTHING, Looking, resolve_epoch
 from formats.spark.gather import gather
 from formats.spark.store import SparkStore
 from formats.storage import Storage
@@ -20,12 +19,10 @@ SHARED_FROM = 10_000
 """State files from which on processes of their own are worth their start."""
 
 
-def check(
-    storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress, looking: Looking = NOTHING
-) -> Checked:
-    """The checker of `abscli.stores.registry`; nothing is looked for elsewhere."""
+def check(storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress) -> Checked:
+    """As `abscli.stores.base.System.check`."""
     store = SparkStore(storage)
-    number = None if epoch is None else resolve_epoch(store, epoch)
+    number = None if epoch is None else store.resolve(epoch)
     evidence = gather(
         store.checkpoint, quick=quick, progress=lambda read: progress(read, None), only=number,
         workers=workers(store, quick or number is not None),
@@ -52,22 +49,22 @@ def workers(store: SparkStore, quick: bool) -> int:
 def only(report: StoreReport, epoch: int) -> StoreReport:
     """What concerns one batch, and the checkpoint as a whole."""
     return StoreReport(
-        tuple(found for found in report.epochs if found.epoch == epoch),
+        tuple(one for one in report.epochs if one.epoch == epoch),
         report.findings,
         report.unchecked,
-        tuple(found for found in report.restorable if found == epoch),
+        tuple(number for number in report.restorable if number == epoch),
     )
 
 
-def with_findings(report: StoreReport, found: Mapping[int, Sequence[Finding]]) -> StoreReport:
+def with_findings(report: StoreReport, findings: Mapping[int, Sequence[Finding]]) -> StoreReport:
     """The report with what Spark's own reader found of some batches; none for a batch: its rows read well."""
     epochs = []
     for one in report.epochs:
-        more = found.get(one.epoch)
+        more = findings.get(one.epoch)
         if more:
             one = replace(one, findings=(*one.findings, *more), verdict=Status.DAMAGED)
         elif more is not None:
             one = replace(one, unchecked=tuple(code for code in one.unchecked if code is not Code.ROW_MISMATCH))
         epochs.append(one)
-    kept = tuple(epoch for epoch in report.restorable if not found.get(epoch))
+    kept = tuple(epoch for epoch in report.restorable if not findings.get(epoch))
     return StoreReport(tuple(epochs), report.findings, report.unchecked, kept)

@@ -1,61 +1,64 @@
-"""What changed between two batches of Spark checkpoints: keys of state, offsets, settings, schemas. Pure."""
+"""What changed between two batches of Spark's besides state and positions, and what it means for a restart: settings
+that the offsets keep, and schemas of state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from abscli.diff.epochs import Besides, TopologyDiff
+from abscli.diff.state import Side
+from formats.errors import FormatError
 from formats.spark.codings import Family
 from formats.spark.logs.offsets import Offsets
-from formats.spark.logs.sources import positions
 from formats.spark.state.types import Type
+from formats.spark.store import SparkStore
 
 
-@dataclass(frozen=True, slots=True)
-class KeyCounts:
-    """How many keys of a state are only in the second batch, only in the first, in both with other values, alike."""
-
-    added: int
-    removed: int
-    changed: int
-    unchanged: int
-
-    @property
-    def identical(self) -> bool:
-        """Whether nothing changed."""
-        return not (self.added or self.removed or self.changed)
+def compare(left: Side, right: Side) -> Besides:
+    """What differs, and what that means for a restart."""
+    assert isinstance(left.store, SparkStore)
+    assert isinstance(right.store, SparkStore)
+    return Besides(list(changes(left.store, left.epoch, right.store, right.epoch)))
 
 
-def diff_rows(before: Mapping[bytes, bytes], after: Mapping[bytes, bytes]) -> KeyCounts:
-    """Counts over two maps of stored keys and values of the same coding."""
-    both = before.keys() & after.keys()
-    changed = sum(before[key] != after[key] for key in both)
-    return KeyCounts(len(after) - len(both), len(before) - len(both), changed, len(both) - changed)
+def changes(left: SparkStore, before: int, right: SparkStore, after: int) -> Iterator[TopologyDiff]:
+    """Settings and schemas of batch `before` of one checkpoint against batch `after` of another or the same."""
+    was, now = _offsets(left, before), _offsets(right, after)
+    if was is not None and now is not None:
+        for name, old, new in diff_conf(was, now):
+            consequence = "a restart keeps the first's, whatever the session says"
+            if old is None:
+                consequence = "the first does not have it: a restart takes Spark's default for old checkpoints"
+            yield TopologyDiff("setting", name, old, new, consequence)
+    olds, news = left.checkpoint.operators(), right.checkpoint.operators()
+    for id in sorted(olds.keys() & news.keys()):
+        was_name, is_name = olds[id].name, news[id].name
+        if was_name != is_name and None not in (was_name, is_name):
+            yield TopologyDiff("kind", str(id), was_name, is_name, _OTHER_OPERATOR)
+    for change in diff_schemas(_families(left, before), _families(right, after)):
+        if change.before is None or change.after is None:
+            continue  # an operator that came or went: the lists of operators tell it
+        name = f"{change.operator} {change.name}" if change.name else str(change.operator)
+        consequence = "none: Spark goes by types, not by names"
+        if change.refused is not None:
+            consequence = _REFUSED[change.refused]
+        yield TopologyDiff("schema", name, change.before, change.after, consequence)
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A source's position that is not the same. None: there is none, or it is of a kind that is not known."""
-
-    source: str
-    split: str
-    before: int | None
-    after: int | None
+def _offsets(store: SparkStore, batch: int) -> Offsets | None:
+    try:
+        return store.checkpoint.offsets(batch)
+    except FormatError:
+        return None
 
 
-def diff_offsets(before: Offsets, after: Offsets) -> list[Moved]:
-    """Positions that differ, by source and split."""
-    out: list[Moved] = []
-    for name in sorted({*before.sources, *after.sources}):
-        old, new = before.sources.get(name), after.sources.get(name)
-        if old == new:
-            continue
-        was = {p.split: p.offset for p in positions(old) or ()}
-        now = {p.split: p.offset for p in positions(new) or ()}
-        splits = sorted({*was, *now}) or ["?"]
-        out += [Moved(name, s, was.get(s), now.get(s)) for s in splits if s == "?" or was.get(s) != now.get(s)]
-    return out
+def _families(store: SparkStore, batch: int) -> list[Family]:
+    try:
+        return store.families(batch)
+    except FormatError:
+        return []
 
 
 def diff_conf(before: Offsets, after: Offsets) -> list[tuple[str, str | None, str | None]]:
@@ -70,6 +73,16 @@ class Refusal(StrEnum):
     KEY = "key schema"
     VALUE = "value schema"
     GONE = "operator gone"
+
+
+_OTHER_OPERATOR = (
+    "refused: Spark wants the same operators by number (STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA)"
+)
+_REFUSED = {
+    Refusal.KEY: "refused: Spark does not start with another key schema (STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE)",
+    Refusal.VALUE: "refused: Spark does not start with another value schema (STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE)",
+    Refusal.GONE: "its state would have no owner",
+}
 
 
 @dataclass(frozen=True, slots=True)

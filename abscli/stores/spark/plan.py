@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import posixpath
 import shlex
@@ -10,27 +9,28 @@ from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import unquote
 
 from abscli.report.findings import HARMLESS, EpochReport, StoreReport
-from abscli.stores.native.plan import absolute
+from abscli.stores.pinned import pin
 from abscli.stores.spark.check import workers
 from abscli.stores.spark.rewind import Rewind, rewind
 from abscli.stores.spark.verdict import check_spark
 from formats.errors import FormatError, NoRecovery
 from formats.native.writer import now
+from formats.plan import Plan
 from formats.spark import layout
 from formats.spark.gather import CheckpointEvidence, gather
 from formats.spark.logs import log as logs
 from formats.spark.logs.sources import is_file_source, parse_source
-from formats.spark.plan import Again, InputFolder, Kept, Left, Moved, Newer, SparkPlan, Written
+from formats.spark.plan import Again, InputFolder, Left, Moved, Newer, SparkPlan, Written
 from formats.spark.store import SparkStore
-from formats.storage import LocalStorage, Storage, walk
+from formats.storage import LocalStorage, absolute, walk
 from formats.view import Status
 
 NAMED = 20
 """Files that stay behind that a plan names for each reason."""
 FOLDERS = 20
 """Folders of inputs that a plan names for each source."""
-PIECE = 8 << 20
-"""Bytes read at a time."""
+
+SYSTEM = "spark"
 
 
 def plan_spark(
@@ -41,7 +41,7 @@ def plan_spark(
     moves: Sequence[Moved] = (),
     next_as_before: bool = False,
     progress: Callable[[int], None] | None = None,
-) -> SparkPlan:
+) -> Plan[SparkPlan]:
     """Back to the newest batch from which a restart gives exact results, or to `batch`. Everything is checked first.
 
     query_id: of a checkpoint that lost it; moves: of inputs; next_as_before: keep the offsets of the batch after it;
@@ -52,28 +52,29 @@ def plan_spark(
     report = check_spark(evidence)
     number = _chosen(store, report, batch)
     sizes = {path: size or 0 for path, size in walk(store.storage)}
-    made = rewind(
+    back = rewind(
         checkpoint, evidence, number,
         files=sorted(sizes), query_id=query_id, moves=moves, next_as_before=next_as_before,
     )  # fmt: skip
-    keep = tuple(Kept(path, sizes[path], digest(store.storage, path)) for path in made.keep)
-    return SparkPlan(
-        store=absolute(store.path),
+    own = [file.path for file in back.write if file.data is None]
+    relies_on = tuple(pin(store.storage, path) for path in sorted([*back.keep, *own]))
+    body = SparkPlan(
         query_id=checkpoint.query_id or query_id or "",
         batch=number,
         newest_begun=max(evidence.newest_begun, evidence.newest_commit),
         newest_committed=max(evidence.newest_commit, number),
         skipped=tuple(Newer(one.epoch, why_not(one, report)) for one in report.epochs if one.epoch > number),
         next_as_before=next_as_before,
-        again=tuple(Again(*one) for one in made.replay),
+        again=tuple(Again(*one) for one in back.replay),
         moved=tuple(moves),
         inputs=tuple(_inputs(store, evidence, number)),
-        state_bytes=sum(file.bytes for file in keep if file.path.startswith(f"{layout.STATE}/")),
-        keep=keep,
-        write=tuple(_written(store, made)),
-        left=tuple(_left(made, sizes)),
-        created=now(),
+        state_bytes=sum(sizes[path] for path in back.keep if path.startswith(f"{layout.STATE}/")),
+        write=tuple(
+            Written(file.path, file.why, None if file.data is None else file.data.decode()) for file in back.write
+        ),
+        left=tuple(_left(back, sizes)),
     )
+    return Plan(system=SYSTEM, created=now(), store=absolute(store.path), body=body, relies_on=relies_on)
 
 
 def _chosen(store: SparkStore, report: StoreReport, batch: int | None) -> int:
@@ -114,36 +115,9 @@ def why_not(one: EpochReport, report: StoreReport) -> str:
     return one.reason or f"the offsets of batch {one.epoch - 1} cannot be read, and Spark does not start without"
 
 
-def digest(storage: Storage, path: str) -> str:
-    """SHA-256 of a file, in hex; NotFound."""
-    found = hashlib.sha256()
-    for piece in pieces(storage, path):
-        found.update(piece)
-    return found.hexdigest()
-
-
-def pieces(storage: Storage, path: str) -> Iterator[bytes]:
-    """The bytes of a file, some at a time; NotFound."""
-    at = 0
-    while True:
-        piece = storage.read(path, at, PIECE)
-        yield piece
-        at += len(piece)
-        if len(piece) < PIECE:
-            return
-
-
-def _written(store: SparkStore, made: Rewind) -> Iterator[Written]:
-    for file in made.write:
-        if file.data is not None:
-            yield Written(file.path, file.why, file.data.decode(), None)
-        else:
-            yield Written(file.path, file.why, None, digest(store.storage, file.path))
-
-
-def _left(made: Rewind, sizes: dict[str, int]) -> Iterator[Left]:
+def _left(back: Rewind, sizes: dict[str, int]) -> Iterator[Left]:
     by_reason: dict[str, list[str]] = {}
-    for path, why in made.drop:
+    for path, why in back.drop:
         by_reason.setdefault(why, []).append(path)
     for why, paths in by_reason.items():
         total = sum(sizes[path] for path in paths)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from abscli.engine.errors import EngineError
-from abscli.engine.spark import first_line
+from abscli.engine.spark import first_line, start_context
 from abscli.report.findings import Code, Finding, StoreReport
+from abscli.stores.spark.check import with_findings
 from formats.errors import FormatError
 from formats.spark import layout
 from formats.spark.codings import Family
 from formats.spark.store import SparkStore
 from formats.storage import Storage
+from formats.view import CheckpointStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,10 +42,10 @@ def _frame(session: Any, store: SparkStore, epoch: int, family: Family) -> Any:
     if not family.grouped:
         options["storeName"] = family.store.name
     elif family.operator.name == "symmetricHashJoin":
-        side, _, what = (family.name or "").partition("-")
-        if what not in _JOINED:
-            said = f"Spark's reader gives the rows of a join's {side} side only as a whole, not {family.name}"
-            raise EngineError(said, hint=f"ask for {side}-{' or '.join(_JOINED)}")
+        side, _, family_name = (family.name or "").partition("-")
+        if family_name not in _JOINED:
+            message = f"Spark's reader gives the rows of a join's {side} side only as a whole, not {family.name}"
+            raise EngineError(message, hint=f"ask for {side}-{' or '.join(_JOINED)}")
         options["joinSide"] = side
     else:
         options["stateVarName"] = family.name
@@ -68,10 +70,10 @@ def spark_rows(context: Any, store: SparkStore, epoch: int, family: Family) -> I
     except (FormatError, EngineError):
         raise
     except Exception as error:
-        said = first_line(error)
+        message = first_line(error)
         hint = "the checkpoint was moved: a copy made by `abs restore` names its schemas where they are"
-        moved = "FileNotFoundException" in said and "_stateSchema" in said
-        raise EngineError(f"Spark does not read batch {epoch}: {said}", hint=hint if moved else None) from error
+        moved = "FileNotFoundException" in message and "_stateSchema" in message
+        raise EngineError(f"Spark does not read batch {epoch}: {message}", hint=hint if moved else None) from error
 
 
 def _apart(frame: Any) -> Any:
@@ -123,24 +125,42 @@ def _flat(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*arrays, batch.column(PARTITION)], names=names)
 
 
-class AskedOfSpark:
-    """A checkpoint whose state Spark itself reads, for whatever works through the view."""
+class AskedOfSpark(SparkStore):
+    """A checkpoint whose state Spark itself reads."""
 
     def __init__(self, store: SparkStore, context: Any) -> None:
-        self._store, self._context = store, context
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        super().__init__(store.storage)
+        self._context = context
 
     def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
-        """As `CheckpointStore.state`; EngineError with what Spark says where it refuses."""
-        yield from spark_rows(self._context, self._store, epoch, self._store.family(epoch, operator, name))
+        """As of any store; EngineError with what Spark says where it refuses."""
+        yield from spark_rows(self._context, self, epoch, self.family(epoch, operator, name))
 
 
-def deep_findings(context: Any, storage: Storage, report: StoreReport) -> dict[int, list[Finding]]:
-    """`deep_check` of all batches that a report holds to be restorable."""
-    store = SparkStore(storage)
-    return {epoch: deep_check(context, store, epoch) for epoch in report.restorable}
+class SparkReader:
+    """Spark's own reader, as `abscli.stores.base.OwnReader`."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def asked(self, store: CheckpointStore) -> AskedOfSpark:
+        assert isinstance(store, SparkStore)
+        return AskedOfSpark(store, self._context)
+
+    def confirmed(self, storage: Storage, report: StoreReport) -> StoreReport:
+        store = SparkStore(storage)
+        return with_findings(report, {epoch: deep_check(self._context, store, epoch) for epoch in report.restorable})
+
+
+@contextlib.contextmanager
+def running(master: str, show: Callable[[str], None]) -> Iterator[SparkReader]:
+    """Spark is started, and stopped in the end."""
+    show("starting Spark")
+    context = start_context(master)
+    try:
+        yield SparkReader(context)
+    finally:
+        context.stop()
 
 
 def deep_check(context: Any, store: SparkStore, epoch: int) -> list[Finding]:
@@ -148,7 +168,7 @@ def deep_check(context: Any, store: SparkStore, epoch: int) -> list[Finding]:
 
     Slow: Spark loads every partition of every store. Of the column families of joins it gives only those with rows.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for family in store.families(epoch):
         joined = family.grouped and family.operator.name == "symmetricHashJoin"
         if family.kind in ("internal", "timers") or (joined and (family.name or "").partition("-")[2] not in _JOINED):
@@ -158,7 +178,7 @@ def deep_check(context: Any, store: SparkStore, epoch: int) -> list[Finding]:
             with _session(context, store) as session:
                 rows = _frame(session, store, epoch, family).groupBy(PARTITION).count().collect()
         except Exception as error:
-            found.append(Finding(Code.UNREADABLE, None, None, path, f"Spark's own reader: {first_line(error)}"))
+            findings.append(Finding(Code.UNREADABLE, None, None, path, f"Spark's own reader: {first_line(error)}"))
             continue
         if family.opaque is not None:
             continue
@@ -168,11 +188,11 @@ def deep_check(context: Any, store: SparkStore, epoch: int) -> list[Finding]:
             for batch in store.state(epoch, str(family.operator.id), family.name):
                 ours.update(batch.column(PARTITION).to_pylist())
         except FormatError as error:
-            found.append(Finding(Code.UNREADABLE, None, None, error.path or path, error.message))
+            findings.append(Finding(Code.UNREADABLE, None, None, error.path or path, error.message))
             continue
         for partition in sorted(theirs.keys() | ours.keys()):
             if theirs[partition] != ours[partition]:
                 task = f"{family.operator.id}/{partition}"
-                said = f"Spark's own reader has {theirs[partition]} rows, the files have {ours[partition]}"
-                found.append(Finding(Code.ROW_MISMATCH, task, None, f"{path}/{partition}", said))
-    return found
+                message = f"Spark's own reader has {theirs[partition]} rows, the files have {ours[partition]}"
+                findings.append(Finding(Code.ROW_MISMATCH, task, None, f"{path}/{partition}", message))
+    return findings

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
+from abscli.stores.spark.restore import SparkRestored
 from abscli.text.columns import columns, number, size, some, wrapped
+from formats.plan import Plan
 from formats.spark.plan import SparkPlan
 
 SKIPPED = 10
 """Newer batches that are shown; json has them all."""
 
 
-def text(plan: SparkPlan, *, width: int = 80, plan_file: str | None = None) -> str:
+def plan_text(plan: Plan[SparkPlan], *, width: int = 80, plan_file: str | None = None) -> str:
     """The plan for people."""
     sections = [
         _heading(plan, width),
@@ -29,27 +30,27 @@ def text(plan: SparkPlan, *, width: int = 80, plan_file: str | None = None) -> s
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
-def _heading(plan: SparkPlan, width: int) -> list[str]:
-    lines = wrapped(f"Back to batch {plan.batch} of {plan.store}, query {plan.query_id}", width)
-    said = "the newest" if not plan.skipped else "not the newest"
-    return [*lines, *wrapped(f"it is {said}; from it the query goes on to exact results", width, "  ", "  ")]
+def _heading(plan: Plan[SparkPlan], width: int) -> list[str]:
+    lines = wrapped(f"Back to batch {plan.body.batch} of {plan.store}, query {plan.body.query_id}", width)
+    age = "the newest" if not plan.body.skipped else "not the newest"
+    return [*lines, *wrapped(f"it is {age}; from it the query goes on to exact results", width, "  ", "  ")]
 
 
-def _skipped(plan: SparkPlan, width: int) -> list[str]:
+def _skipped(plan: Plan[SparkPlan], width: int) -> list[str]:
     lines = []
-    for newer in plan.skipped[-SKIPPED:]:
+    for newer in plan.body.skipped[-SKIPPED:]:
         lines += wrapped(newer.reason, width, "    ", f"  batch {newer.batch}: ")
-    if len(plan.skipped) > SKIPPED:
-        lines.insert(0, f"  ... and {len(plan.skipped) - SKIPPED} older ones; -o json has them all")
+    if len(plan.body.skipped) > SKIPPED:
+        lines.insert(0, f"  ... and {len(plan.body.skipped) - SKIPPED} older ones; -o json has them all")
     return ["Why not a newer one", *lines] if lines else []
 
 
-def sink(plan: SparkPlan) -> list[str]:
+def sink(plan: Plan[SparkPlan]) -> list[str]:
     """What the sink will see again, a sentence each."""
-    if not plan.again:
-        return [f"Nothing: batch {plan.batch} is the newest, and none was in flight."]
-    done = [one.batch for one in plan.again if one.committed]
-    flight = [one.batch for one in plan.again if not one.committed]
+    if not plan.body.again:
+        return [f"Nothing: batch {plan.body.batch} is the newest, and none was in flight."]
+    done = [one.batch for one in plan.body.again if one.committed]
+    flight = [one.batch for one in plan.body.again if not one.committed]
     said = []
     if done:
         said.append(f"{_batches(done)} ran to the end: the sink has them, and gets the same input again.")
@@ -57,17 +58,17 @@ def sink(plan: SparkPlan) -> list[str]:
         were = "was" if len(flight) == 1 else "were"
         said.append(f"{_batches(flight)} {were} in flight: the sink may have all, a part or nothing of it, and gets it "
                     "again.")  # fmt: skip
-    if plan.next_as_before:
-        rest = " Later ones may be cut differently." if len(plan.again) > 1 else ""
-        said.append(f"Batch {plan.batch + 1} runs with exactly the input that it had.{rest}")
+    if plan.body.next_as_before:
+        rest = " Later ones may be cut differently." if len(plan.body.again) > 1 else ""
+        said.append(f"Batch {plan.body.batch + 1} runs with exactly the input that it had.{rest}")
     else:
         said.append("Batches have the same numbers but may be cut differently: more or less input in each.")
-    risky = len(plan.again) - plan.next_as_before
+    risky = len(plan.body.again) - plan.body.next_as_before
     if risky:
         said.append(
             f"A sink that skips batch numbers it has seen (Spark's file sink by _spark_metadata, Delta) has to forget "
-            f"those above {plan.batch + plan.next_as_before} first, or it loses rows; one that overwrites by key comes "
-            f"out right; one that appends has rows twice."
+            f"those above {plan.body.batch + plan.body.next_as_before} first, or it loses rows; one that overwrites by "
+            "key comes out right; one that appends has rows twice."
         )
     return said
 
@@ -80,32 +81,33 @@ def _batches(numbers: list[int]) -> str:
     return f"Batches {some([str(n) for n in numbers], 12)}"
 
 
-def _sink_section(plan: SparkPlan, width: int) -> list[str]:
+def _sink_section(plan: Plan[SparkPlan], width: int) -> list[str]:
     return ["What the sink sees again", *(line for said in sink(plan) for line in wrapped(said, width, "    ", "  "))]
 
 
-def _files(plan: SparkPlan, width: int) -> list[str]:
-    total = sum(file.bytes for file in plan.keep)
-    rows = [("copied", number(len(plan.keep)), size(total), f"{size(plan.state_bytes)} of it state")]
-    if plan.write:
-        rows.append(("written anew", number(len(plan.write)), "", "see below"))
-    rows += [("left behind", number(left.files), size(left.bytes), left.why) for left in plan.left]
+def _files(plan: Plan[SparkPlan], width: int) -> list[str]:
+    written = {file.path for file in plan.body.write}
+    kept = [file.bytes for file in plan.relies_on if file.path not in written]
+    rows = [("copied", number(len(kept)), size(sum(kept)), f"{size(plan.body.state_bytes)} of it state")]
+    if plan.body.write:
+        rows.append(("written anew", number(len(plan.body.write)), "", "see below"))
+    rows += [("left behind", number(left.files), size(left.bytes), left.why) for left in plan.body.left]
     return columns(("FILES ARE", "FILES", "BYTES", ""), rows, "lrrl", width)
 
 
-def _written(plan: SparkPlan, width: int) -> list[str]:
+def _written(plan: Plan[SparkPlan], width: int) -> list[str]:
     lines: list[str] = []
-    for file in plan.write:
+    for file in plan.body.write:
         lines += wrapped(file.why, width, "    ", f"  {file.path}: ")
     return ["Written anew", *lines] if lines else []
 
 
-def _inputs(plan: SparkPlan, width: int) -> list[str]:
+def _inputs(plan: Plan[SparkPlan], width: int) -> list[str]:
     lines: list[str] = []
-    for move in plan.moved:
+    for move in plan.body.moved:
         lines += wrapped(f"{move.old} -> {move.new}", width, "    ", "  moved: ")
-    for place in plan.inputs:
-        covered = any(f"{place.folder}/".startswith(f"{move.old}/") for move in plan.moved)
+    for place in plan.body.inputs:
+        covered = any(f"{place.folder}/".startswith(f"{move.old}/") for move in plan.body.moved)
         if place.here is False and not covered:
             said = f"source {place.source} has read {place.files} files there: if they have moved, --path-map OLD=NEW"
             lines += wrapped(said, width, "    ", f"  not there: {place.folder}: ")
@@ -118,38 +120,31 @@ def _next(plan_file: str | None, width: int) -> list[str]:
     return [f"next: {lead}abs restore {name} --to NEW_CHECKPOINT"]
 
 
-def items(plan: dict[str, Any]) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
-    """The ndjson form: what stands once, then every list, an item a line with its type."""
-    lists = {"skipped": "newer", "again": "again", "inputs": "input", "keep": "keep", "write": "write", "left": "left"}
-    header = {key: value for key, value in plan.items() if key not in lists}
-    return header, ({"type": kind, **item} for key, kind in lists.items() for item in plan[key])
-
-
-def restored_json(plan: SparkPlan, *, to: str, files: int, bytes: int, elapsed: float, found: int) -> dict[str, Any]:
-    """`abs.spark-restore`. found: findings of the checks on the copy, none of which takes anything from its batch."""
+def restored_json(plan: Plan[SparkPlan], done: SparkRestored) -> dict[str, Any]:
+    """`abs.spark-restore`. findings: of the checks on the copy, none of which takes anything from its batch."""
     return {
         "schema": "abs.spark-restore",
         "version": "1.0",
         "store": plan.store,
-        "to": to,
-        "query_id": plan.query_id,
-        "batch": plan.batch,
-        "files": files,
-        "bytes": bytes,
-        "written": len(plan.write),
-        "findings": found,
-        "again": [msgspec.to_builtins(one) for one in plan.again],
+        "to": done.to,
+        "query_id": plan.body.query_id,
+        "batch": plan.body.batch,
+        "files": done.files,
+        "bytes": done.bytes,
+        "written": len(plan.body.write),
+        "findings": len(done.report.all_findings),
+        "again": [msgspec.to_builtins(one) for one in plan.body.again],
         "sink": sink(plan),
-        "elapsed": round(elapsed, 3),
+        "elapsed": round(done.elapsed, 3),
     }
 
 
-def restored_text(plan: SparkPlan, *, to: str, files: int, bytes: int, elapsed: float, width: int) -> str:
+def restored_text(plan: Plan[SparkPlan], done: SparkRestored, *, width: int = 80) -> str:
     """The same for people."""
     lines = wrapped(
-        f"{to} holds query {plan.query_id} up to batch {plan.batch}: {files:,} files, {size(bytes)}, "
-        f"{len(plan.write)} of them written anew, in {elapsed:.1f} s", width, "  ", "",
+        f"{done.to} holds query {plan.body.query_id} up to batch {plan.body.batch}: {done.files:,} files, "
+        f"{size(done.bytes)}, {len(plan.body.write)} of them written anew, in {done.elapsed:.1f} s", width, "  ", "",
     )  # fmt: skip
-    lines += [f"checked: batch {plan.batch} can be restored", "", *_sink_section(plan, width)]
-    lines += ["", *wrapped(f"next: start the query with checkpointLocation {to}", width, "  ", "")]
+    lines += [f"checked: batch {plan.body.batch} can be restored", "", *_sink_section(plan, width)]
+    lines += ["", *wrapped(f"next: start the query with checkpointLocation {done.to}", width, "  ", "")]
     return "\n".join(lines) + "\n"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
-from abscli.text.plan import next_command, plan_text
-from formats.plan import Cost, DedupRow, Input, Plan, PlanKind, ReplayLog, RestartRow, Rewind, Skipped
+from abscli.stores.native.text_plan import next_command, plan_text
+from formats.native.plan import Cost, DedupRow, NativePlan, PlanKind, ReplayLog, RestartRow, Rewind
+from formats.plan import PinnedFile, Plan, Skipped
 from formats.view import Repeat
 
-FULL = Plan(
+BODY = NativePlan(
     kind=PlanKind.RECOVER,
-    store="/data/ckpt",
     job="wordcount",
     topology_sha256="a" * 64,
     epoch=12,
@@ -27,15 +29,19 @@ FULL = Plan(
     untouched=0,
     parallelism={},
     cost=Cost(5_000_000, 1201, None),
-    inputs=(Input("epochs/12/manifest.json", "b" * 64), Input("topologies/a", "c" * 64)),
     skipped=(Skipped(13, "incomplete: counts/2 has not acked"),),
+)
+FULL = Plan(
+    system="abs",
     created="2026-01-02T03:04:05Z",
+    store="/data/ckpt",
+    body=BODY,
+    relies_on=(PinnedFile("epochs/12/manifest.json", 9, "b" * 64), PinnedFile("topologies/a", 9, "c" * 64)),
 )
 
-PARTIAL = msgspec.structs.replace(
-    FULL,
+PARTIAL_BODY = msgspec.structs.replace(
+    BODY,
     kind=PlanKind.PARTIAL,
-    store=None,
     epoch=None,
     base_epoch=None,
     failed=("counts/1",),
@@ -49,21 +55,26 @@ PARTIAL = msgspec.structs.replace(
     rewind=(),
     untouched=6,
     cost=Cost(None, None, None),
-    inputs=(),
     skipped=(),
 )
+PARTIAL = msgspec.structs.replace(FULL, store=None, body=PARTIAL_BODY, relies_on=())
+
+
+def with_(plan: Plan[NativePlan], **members: Any) -> Plan[NativePlan]:
+    """The plan with another body."""
+    return msgspec.structs.replace(plan, body=msgspec.structs.replace(plan.body, **members))
 
 
 def test_a_plan_from_an_at_least_once_epoch_says_what_comes_again() -> None:
     repeats = (Repeat("lines/0->counts/0", 1000), Repeat("lines/1->counts/0", 1))
-    plan = msgspec.structs.replace(FULL, repeats=repeats)
+    plan = with_(FULL, repeats=repeats)
     assert """
 Records repeat: epoch 12 was taken at-least-once; its state holds 1,001 records
   that come again
   lines/0->counts/0  1,000 records
   lines/1->counts/0  1 record
 """ in plan_text(plan)
-    assert "repeat" not in plan_text(msgspec.structs.replace(FULL, repeats=()))
+    assert "repeat" not in plan_text(with_(FULL, repeats=()))
 
 
 def test_a_full_plan_reads_like_this() -> None:
@@ -116,7 +127,7 @@ Next: abs plan-recovery STORE --failed counts/1
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 @pytest.mark.parametrize("plan", [FULL, PARTIAL])
-def test_lines_fit_the_width_but_the_command_stays_in_one_piece(plan: Plan, width: int) -> None:
+def test_lines_fit_the_width_but_the_command_stays_in_one_piece(plan: Plan[NativePlan], width: int) -> None:
     *lines, command = plan_text(plan, width=width).splitlines()
     assert max(map(len, lines)) <= width
     assert command == f"Next: {next_command(plan)}"
@@ -132,19 +143,19 @@ def test_reasons_are_wrapped_under_themselves() -> None:
 
 def test_long_sections_are_cut_and_say_so() -> None:
     logs = tuple(ReplayLog(f"a/{i}->b/0", 1) for i in range(1500))
-    text = plan_text(msgspec.structs.replace(FULL, replay_logs=logs))
+    text = plan_text(with_(FULL, replay_logs=logs))
     assert "  a/19->b/0  1 record\n  ... and 1,480 more (all of them with -o json)\n" in text
 
 
 def test_scattered_subtasks_are_counted_not_listed() -> None:
     row = RestartRow("counts", ",".join(str(i) for i in range(0, 2000, 2)), "failed")
-    text = plan_text(msgspec.structs.replace(PARTIAL, restart=(row,)))
+    text = plan_text(with_(PARTIAL, restart=(row,)))
     assert "  counts/0,2,4,6,8,10,12,14,... (1,000 tasks)\n" in text
 
 
 def test_a_file_name_cannot_move_the_cursor_or_add_a_line() -> None:
     evil = Rewind("lines/0", "a\x1b[2J\nNext: rm -rf /", None, 1)
-    text = plan_text(msgspec.structs.replace(FULL, rewind=(evil,), store="/x\n\x1b"))
+    text = plan_text(msgspec.structs.replace(with_(FULL, rewind=(evil,)), store="/x\n\x1b"))
     assert "\x1b" not in text
     assert r"a\x1b[2J\nNext: rm -rf /" in text
     assert text.splitlines()[-1].startswith("Next: abs plan-recovery ")
@@ -157,17 +168,17 @@ def test_a_file_name_cannot_move_the_cursor_or_add_a_line() -> None:
         (FULL, None, "abs plan-recovery /data/ckpt --out plan.json"),
         (msgspec.structs.replace(PARTIAL, store="/data/ckpt"), "p.json", "abs inspect /data/ckpt --watch"),
         (
-            msgspec.structs.replace(PARTIAL, failed=tuple(f"a/{i}" for i in range(9))), None,
+            with_(PARTIAL, failed=tuple(f"a/{i}" for i in range(9))), None,
             "abs plan-recovery STORE --failed a/0 --failed a/1 --failed a/2 --failed TASK...",
         ),
     ],
 )
-def test_the_next_command_can_be_pasted(plan: Plan, file: str | None, command: str) -> None:
+def test_the_next_command_can_be_pasted(plan: Plan[NativePlan], file: str | None, command: str) -> None:
     assert next_command(plan, file) == command
 
 
 def test_a_repair_names_both_epochs_and_a_new_parallelism_is_told() -> None:
-    plan = msgspec.structs.replace(FULL, kind=PlanKind.REPAIR, epoch=13, parallelism={"counts": 8})
+    plan = with_(FULL, kind=PlanKind.REPAIR, epoch=13, parallelism={"counts": 8})
     text = plan_text(plan, width=120)
     assert text.startswith("Plan (repair) for wordcount, epoch 13 of /data/ckpt, from epoch 12: a part of the job")
     assert "New parallelism: counts to 8\n" in text

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from abscli.text.columns import size
-from formats.plan import Plan, PlanKind
+from formats.native.plan import NativePlan, PlanKind
+from formats.plan import Plan
+
+if TYPE_CHECKING:
+    from abscli.stores.native.restore import NativeRestored
 
 ROWS = 20
 """Rows of a section that are shown; the plan file has them all."""
@@ -21,7 +27,7 @@ _TITLES = {
 
 
 def plan_text(
-    plan: Plan, *, width: int = 80, plan_file: str | None = None, job: str = "JOB", rows: int = ROWS
+    plan: Plan[NativePlan], *, width: int = 80, plan_file: str | None = None, job: str = "JOB", rows: int = ROWS
 ) -> str:
     """The plan at most `width` columns wide where its names allow, without colour, ending in the next command.
 
@@ -29,49 +35,84 @@ def plan_text(
     """
     sections = [
         _heading(plan, width),
-        _restart(plan, width, rows),
-        _dedup(plan, width, rows),
-        _replay(plan, width, rows),
-        _repeats(plan, width, rows),
-        _rewind(plan, width, rows),
-        _skipped(plan, width, rows),
+        _restart(plan.body, width, rows),
+        _dedup(plan.body, width, rows),
+        _replay(plan.body, width, rows),
+        _repeats(plan.body, width, rows),
+        _rewind(plan.body, width, rows),
+        _skipped(plan.body, width, rows),
         _summary(plan, width),
         [f"Next: {next_command(plan, plan_file, job)}"],
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
-def items(plan: dict[str, Any]) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
-    """The object of a plan as the header and the items of ndjson: a restarted task a line."""
-    rows = plan.pop("restart")
-    return plan, ({"type": "restart", **row} for row in rows)
-
-
-def next_command(plan: Plan, plan_file: str | None = None, job: str = "JOB") -> str:
+def next_command(plan: Plan[NativePlan], plan_file: str | None = None, job: str = "JOB") -> str:
     """What to type next: carry the plan out, or make one that can be carried out."""
-    if plan.kind is PlanKind.PARTIAL:
+    if plan.body.kind is PlanKind.PARTIAL:
         if plan.store is not None:
             return f"abs inspect {_word(plan.store)} --watch"
-        tasks = plan.failed if len(plan.failed) <= 4 else (*plan.failed[:3], "TASK...")
+        failed = plan.body.failed
+        tasks = failed if len(failed) <= 4 else (*failed[:3], "TASK...")
         return "abs plan-recovery STORE " + " ".join(f"--failed {_word(task)}" for task in tasks)
     if plan_file is not None:
         return f"abs restore {_word(plan_file)} --job {job}"
     return f"abs plan-recovery {_word(plan.store or 'STORE')} --out plan.json"
 
 
-def _heading(plan: Plan, width: int) -> list[str]:
+def restored_text(restored: NativeRestored, *, until: str) -> str:
+    """What a restore did, in a line. until: how far it was to go."""
+    text = (
+        f"restored epoch {restored.parent} as epoch {restored.epoch} in {restored.elapsed:.1f} s: "
+        f"{restored.tasks} tasks, {restored.state_rows:,} rows of state, {restored.replayed:,} log records replayed"
+    )
+    if restored.repeats:
+        when = "came" if until == "end" else "come"
+        count = sum(repeat.records for repeat in restored.repeats)
+        text += f"; {count:,} records {when} again, since epoch {restored.parent} was taken at-least-once"
+    return text
+
+
+def restored_json(restored: NativeRestored) -> dict[str, Any]:
+    """`abs.restore`."""
+    return {
+        "schema": "abs.restore",
+        "version": "1.0",
+        "store": restored.store,
+        "epoch": restored.epoch,
+        "parent": restored.parent,
+        "tasks": restored.tasks,
+        "state_rows": restored.state_rows,
+        "replayed": restored.replayed,
+        "elapsed": round(restored.elapsed, 3),
+        "finished": restored.finished,
+        "policy": restored.policy,
+        "repeats": msgspec.to_builtins(restored.repeats),
+    }
+
+
+def taken_over(stores: Mapping[str, str]) -> tuple[str, ...]:
+    """Which sinks showed another store's output until now, by operator, a line each."""
+    return tuple(
+        f"sink {operator}: taken over from {store}; what only that store made is in superseded/"
+        for operator, store in stores.items()
+    )
+
+
+def _heading(plan: Plan[NativePlan], width: int) -> list[str]:
+    body = plan.body
     if plan.store is None:
         where = "from its graph alone"
-    elif plan.epoch == plan.base_epoch:
-        where = f"from epoch {plan.epoch} of {_clean(plan.store)}"
+    elif body.epoch == body.base_epoch:
+        where = f"from epoch {body.epoch} of {_clean(plan.store)}"
     else:
-        where = f"epoch {plan.epoch} of {_clean(plan.store)}, from epoch {plan.base_epoch}"
-    title = f"Plan ({plan.kind}) for {_clean(plan.job)}, {where}: {_TITLES[plan.kind]}"
-    failed = _wrapped("Failed: ", ", ".join(_cut(list(map(_clean, plan.failed)), ROWS)), width) if plan.failed else []
+        where = f"epoch {body.epoch} of {_clean(plan.store)}, from epoch {body.base_epoch}"
+    title = f"Plan ({body.kind}) for {_clean(body.job)}, {where}: {_TITLES[body.kind]}"
+    failed = _wrapped("Failed: ", ", ".join(_cut(list(map(_clean, body.failed)), ROWS)), width) if body.failed else []
     return _wrapped("", title, width) + failed
 
 
-def _restart(plan: Plan, width: int, rows: int) -> list[str]:
+def _restart(plan: NativePlan, width: int, rows: int) -> list[str]:
     tasks = sum(_count(row.subtasks) for row in plan.restart)
     heading = f"Restart: {tasks:,} of {tasks + plan.untouched:,} tasks"
     reasons = {row.why for row in plan.restart}
@@ -84,7 +125,7 @@ def _restart(plan: Plan, width: int, rows: int) -> list[str]:
     return [*_wrapped("", heading, width, indent=2), *_table(table, width, rows)]
 
 
-def _dedup(plan: Plan, width: int, rows: int) -> list[str]:
+def _dedup(plan: NativePlan, width: int, rows: int) -> list[str]:
     if not plan.dedup:
         return []
     return [
@@ -96,7 +137,7 @@ def _dedup(plan: Plan, width: int, rows: int) -> list[str]:
     ]
 
 
-def _replay(plan: Plan, width: int, rows: int) -> list[str]:
+def _replay(plan: NativePlan, width: int, rows: int) -> list[str]:
     if not plan.replay_logs:
         return []
     heading = f"Replay first: {_many(len(plan.replay_logs), 'log')}, {_known(plan.cost.log_records, 'record')}"
@@ -104,7 +145,7 @@ def _replay(plan: Plan, width: int, rows: int) -> list[str]:
     return [*_wrapped("", heading, width, indent=2), *_table(table, width, rows)]
 
 
-def _repeats(plan: Plan, width: int, rows: int) -> list[str]:
+def _repeats(plan: NativePlan, width: int, rows: int) -> list[str]:
     if not plan.repeats:
         return []
     count = sum(repeat.records for repeat in plan.repeats)
@@ -116,7 +157,7 @@ def _repeats(plan: Plan, width: int, rows: int) -> list[str]:
     return [*_wrapped("", heading, width, indent=2), *_table(table, width, rows)]
 
 
-def _rewind(plan: Plan, width: int, rows: int) -> list[str]:
+def _rewind(plan: NativePlan, width: int, rows: int) -> list[str]:
     if not plan.rewind:
         return []
     heading = f"Rewind sources: {_many(len(plan.rewind), 'split')}"
@@ -129,27 +170,27 @@ def _rewind(plan: Plan, width: int, rows: int) -> list[str]:
     ]
 
 
-def _skipped(plan: Plan, width: int, rows: int) -> list[str]:
+def _skipped(plan: NativePlan, width: int, rows: int) -> list[str]:
     if not plan.skipped:
         return []
     return ["Newer epochs that are not used", *_table([(str(s.epoch), s.reason) for s in plan.skipped], width, rows)]
 
 
-def _summary(plan: Plan, width: int) -> list[str]:
-    cost = plan.cost
+def _summary(plan: Plan[NativePlan], width: int) -> list[str]:
+    cost = plan.body.cost
     parts = [
         "unknown bytes of state" if cost.state_bytes is None else f"{size(cost.state_bytes)} of state",
         _known(cost.log_records, "log record"),
         _known(cost.source_records, "source record"),
     ]
-    lines = [f"Untouched: {_many(plan.untouched, 'task')}"]
-    if plan.parallelism:
-        changes = ", ".join(f"{_clean(id)} to {n}" for id, n in plan.parallelism.items())
+    lines = [f"Untouched: {_many(plan.body.untouched, 'task')}"]
+    if plan.body.parallelism:
+        changes = ", ".join(f"{_clean(id)} to {n}" for id, n in plan.body.parallelism.items())
         lines += _wrapped("New parallelism: ", changes, width)
     costs = "not known without a store" if plan.store is None else ", ".join(parts)
     lines += _wrapped("Cost: ", costs, width)
-    if plan.inputs:
-        lines += _wrapped("Relies on: ", f"{_many(len(plan.inputs), 'file')} of the store, by digest", width)
+    if plan.relies_on:
+        lines += _wrapped("Relies on: ", f"{_many(len(plan.relies_on), 'file')} of the store, by digest", width)
     return lines
 
 

@@ -1,4 +1,5 @@
-"""What Spark's own files say of a batch, in words: settings, sources, operators with their schemas."""
+"""What `abs inspect` shows of a batch of Spark's: the page that all have, and what Spark's own files say of it, which
+are settings, sources, and operators with their schemas."""
 
 from __future__ import annotations
 
@@ -6,26 +7,24 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from abscli.report.findings import Code
+from abscli.text import inspect_epoch
 from abscli.text.columns import UNKNOWN, columns, moment, wrapped
+from abscli.text.inspect_page import EpochPage
 from formats.spark.store import timestamp
-
-MEANING = {
-    Code.MISSING_FILE: "Spark does not start from a batch that needs it",
-    Code.ROW_MISMATCH: "what it holds is not what was written: Spark may read other values without an error",
-    Code.MISPLACED_KEY: "keys lie where Spark does not look for them: it goes on with other results, without an error",
-    Code.MANIFEST_UNREADABLE: "what the batch was to read, or that it is done, is not known",
-    Code.POSITION_REGRESSED: "the source went back: its input is in the state twice",
-}
-"""What findings mean for a query of Spark's, where that is not what they mean elsewhere."""
 
 SHORT = "spark.sql.streaming."
 """What the names of most settings begin with, left out where they are listed."""
 
 
-def batch_lines(raw: Mapping[str, Any], width: int) -> list[str]:
-    """The raw facts of `SparkStore.raw` for people."""
-    lines = ["As Spark says it"]
+def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:
+    """The page that all have, with Spark's own facts in Spark's words."""
+    own = _batch(page.raw, width) if page.raw is not None and not page.narrow else None
+    return inspect_epoch.epoch_text(page, width=width, ascii=ascii, own=own)
+
+
+def _batch(raw: Mapping[str, Any], width: int) -> list[str]:
+    """The facts of `SparkStore.raw`."""
+    lines: list[str] = []
     form = raw["checkpoint_format"]
     said = f"{raw['provider'] or UNKNOWN}, codec {raw['codec'] or UNKNOWN}, checkpoint format {form or UNKNOWN}"
     lines += wrapped(said, width, "    ", "  state store: ")

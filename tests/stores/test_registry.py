@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from abscli.cli.main import main
-from abscli.cli.options import StoreFormat
-from abscli.stores import registry as checkers
-from abscli.stores.registry import checker
+from abscli.cli.reading import StoreFormat
+from abscli.stores import registry
+from abscli.stores.native.own import open_native
+from abscli.stores.registry import SYSTEMS, open_store, recognise
 from abscli.text.facts import LINES, facts
-from formats import open as opening
 from formats.errors import NotFound, OtherFormat
 from formats.native.store import NativeStore
-from formats.open import FORMATS, Format, open_native, open_store, recognise, resolve_epoch
-from formats.storage import LocalStorage, MemoryStorage, Storage
+from formats.storage import LocalStorage, MemoryStorage
+from tests.support.json_system import JsonSystem, write_store
 from tests.support.schemas import checked
 from tests.support.stores import make_store
 
@@ -35,11 +34,8 @@ def test_a_native_store_is_recognised_and_opened(store: Path) -> None:
     assert open_store(str(store), "abs").epochs() == opened.epochs()
 
 
-def test_every_format_is_one_that_the_command_line_knows_and_has_a_checker() -> None:
-    for row in FORMATS:
-        assert row.name in {str(choice) for choice in StoreFormat}
-        assert callable(checker(row.name))
-    assert set(checkers.CHECKERS) == {row.name for row in FORMATS}
+def test_every_system_is_one_that_the_command_line_knows() -> None:
+    assert [str(choice) for choice in StoreFormat] == [system.name for system in SYSTEMS]  # type: ignore[attr-defined]
 
 
 def test_what_is_no_store_names_what_was_looked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,57 +65,26 @@ def test_a_store_that_lost_its_own_fact_file_is_still_checked(
     assert main(["inspect", str(own)]) == 10
 
 
-
-
-class Foreign:
-    """Only what the view promises."""
-
-    format = "spark"
-
-    def __init__(self, storage: Storage) -> None:
-        self._store = NativeStore(storage)
-        self.path, self.job = storage.root, None
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in ("epochs", "detail", "topology", "states", "state", "log", "raw"):
-            raise AttributeError(f"the view has no {name}")
-        return getattr(self._store, name)
-
-
-def is_foreign(storage: Storage) -> bool:
-    return True
-
-
-@pytest.fixture
-def foreign(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = Format("spark", "anything", __name__, "is_foreign", "Foreign")
-    monkeypatch.setattr(opening, "FORMATS", (row, *FORMATS))
-    monkeypatch.setitem(checkers.CHECKERS, "spark", ("abscli.stores.native.check", "check"))
-
-
-@pytest.mark.usefixtures("foreign")
-def test_commands_that_read_go_through_the_view_alone(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert resolve_epoch(open_store(str(store)), None) == 4
-    with pytest.raises(NotFound, match="1 to 5"):
-        resolve_epoch(open_store(str(store)), 9)
-    assert main(["inspect", str(store), "-o", "json"]) == 0
-    assert checked(capsys.readouterr().out)["format"] == "spark"
-    assert main(["inspect", f"{store}@latest", "-o", "json"]) == 0
-    assert checked(capsys.readouterr().out)["raw"]["state_rows"] == 12
-    assert main(["inspect", f"{store}@latest"]) == 0
-    assert "As Spark says it\n  schema: abs.manifest\n" in capsys.readouterr().out
-    assert main(["validate", str(store), "-o", "json"]) == 0
-    assert checked(capsys.readouterr().out)["format"] == "spark"
-
-
-@pytest.mark.usefixtures("foreign")
-def test_commands_that_need_a_native_store_say_so(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(OtherFormat, match="needs a store that abs wrote; this is one of Spark's"):
-        open_native(str(store), purpose="`abs restore`")
+def test_commands_that_need_a_native_store_say_so(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "SYSTEMS", (JsonSystem(), *SYSTEMS))
+    other = write_store(tmp_path / "other")
+    with pytest.raises(OtherFormat, match="needs a store that abs wrote; this is one of Ledger's"):
+        open_native(str(other), purpose="`abs restore`")
     assert open_native(str(store), "abs", purpose="`abs restore`").latest() == 4
-    assert main(["gc", str(store)]) == 2
+    assert main(["gc", str(other)]) == 2
     assert "abs gc` needs a store that abs wrote" in capsys.readouterr().err
-    assert main(["plan-recovery", str(store), "--format", "abs"]) == 0
+
+
+def test_an_option_that_means_nothing_is_refused_with_those_to_which_it_does(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (["inspect", "--uid", "a"], ["state", "--type", "a=long"], ["validate", "--search", "."]):
+        name, option, value = command
+        assert main([name, str(store), option, value]) == 2
+        message = f"{option} means nothing to a store of format abs; only Flink's checkpoints have a use for it"
+        assert message in capsys.readouterr().err
 
 
 def test_a_named_format_is_not_looked_for() -> None:

@@ -15,8 +15,11 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from abscli.diff.rows import Compared, Counts, compare
+from abscli.diff.state import Pair, Side
 from formats.native.facts import PartFacts
 from formats.native.state import TaskRows, latest, split
+from formats.native.store import NativeStore
+from formats.parallel import in_order
 from formats.query.keys import is_any_of, key_arrays, matches
 from formats.query.select import HIDDEN
 from formats.view import FileFacts
@@ -25,6 +28,24 @@ CHUNK_ROWS = 400_000
 """Rows of both sides together that are compared at a time, unless a single key group has more."""
 
 Owned = list[tuple[PartFacts, TaskRows]]
+
+
+def compare_rows(left: Side, right: Side, pair: Pair, *, rows: bool) -> Iterator[Compared] | None:
+    """One state of two epochs; None where keys lie in other key groups, so that nothing but all rows will do."""
+    owned = [_owned(side, pair.operator) if state else [] for side, state in ((left, pair.left), (right, pair.right))]
+    widths = {_width(side, pair.operator) for side, tasks in zip((left, right), owned, strict=True) if tasks}
+    return in_order(jobs(owned[0], owned[1], rows=rows)) if len(widths) == 1 else None
+
+
+def _owned(side: Side, operator: str) -> Owned:
+    assert isinstance(side.store, NativeStore)
+    return list(side.store.task_rows(side.epoch, operator))
+
+
+def _width(side: Side, operator: str) -> int:
+    topology = side.store.topology(side.epoch)
+    assert topology is not None
+    return topology.operator(operator).max_parallelism
 
 
 class Piece(NamedTuple):

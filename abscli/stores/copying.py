@@ -1,0 +1,234 @@
+"""Copies of checkpoints: a new folder that is there whole, or not at all.
+
+It is written beside its place as `.NAME.tmp-...`, synced, and renamed in one step. While it is written its owner holds
+a lock on it, which ends with the owner however that ends: so the next copy to the same name can tell what a process
+that was killed has left, and removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from abscli.stores.pinned import difference, pieces, stale
+from formats.disk import writing
+from formats.errors import Damaged, FormatError, NotFound
+from formats.plan import PinnedFile, Plan
+from formats.storage import UNFINISHED, LocalStorage, Storage, check_path, local_name
+
+_ANOTHER = "name a new directory"
+
+
+def check_target(to: str, sources: Iterable[str]) -> str:
+    """The absolute path of the folder that a copy may be made at; FormatError if something is in the way there.
+
+    sources: local folders that are read from.
+    """
+    to = local_name(to)
+    if "://" in to:
+        raise FormatError("copies are made in local directories", path=to, hint="move it to its place from there")
+    to = os.path.abspath(to)
+    if os.path.islink(to):
+        leads = os.path.realpath(to)
+        raise FormatError(f"is a symbolic link to {leads}", path=to, hint=f"name {leads} itself, or a new directory")
+    real = os.path.realpath(to)
+    for source in map(os.path.realpath, sources):
+        if (real + os.sep).startswith(source.rstrip(os.sep) + os.sep):
+            raise FormatError(f"lies in {source}, which is read from", path=to, hint=_ANOTHER)
+    if os.path.lexists(to) and not (os.path.isdir(to) and not os.listdir(to)):
+        raise _in_the_way(to)
+    if os.path.ismount(to):
+        # Nothing can be renamed to a mount point.
+        raise FormatError("is a mount point", path=to, hint="name a new directory in it")
+    return to
+
+
+def _in_the_way(to: str) -> FormatError:
+    return FormatError("is there already and is not an empty directory", path=to, hint=_ANOTHER)
+
+
+class NewFolder:
+    """A copy that is being written. path: where it is until it is whole; files, bytes: written so far."""
+
+    def __init__(self, path: str, to: str, progress: Callable[[int], None]) -> None:
+        self.path = path
+        self.files = 0
+        self.bytes = 0
+        self._to = to
+        self._progress = progress
+        self._folders = {path}
+
+    def copy(
+        self,
+        storage: Storage,
+        path: str,
+        name: str | None = None,
+        *,
+        start: int = 0,
+        length: int | None = None,
+        pinned: tuple[Plan[Any], PinnedFile] | None = None,
+    ) -> None:
+        """Copy a file, or a slice of it, to `name` (default: its own path).
+
+        pinned: a plan and what it says of the file. StalePlan if that is not what was copied, or the file is gone;
+        Damaged if there is less than `length`.
+        """
+        size = storage.size(path) if length is None else length
+        digest = hashlib.sha256() if pinned is not None else None
+
+        def read() -> Iterator[bytes]:
+            for piece in pieces(storage, path, start, length):
+                if digest is not None:
+                    digest.update(piece)
+                yield piece
+
+        try:
+            copied = self._write(name or path, read(), size)
+        except NotFound:
+            if pinned is None:
+                raise
+            raise stale(pinned[0], f"{path} is missing") from None
+        if length is not None and copied < length:
+            where = f"{storage.root}/{path}"
+            raise Damaged(f"gave {copied} of {length} bytes", path=where, hint="is it being changed?")
+        if pinned is not None and digest is not None:
+            problem = difference(pinned[1], digest.hexdigest())
+            if problem is not None:
+                raise stale(pinned[0], problem)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file with these bytes."""
+        self._write(name, [data], len(data))
+
+    def _write(self, name: str, data: Iterable[bytes], size: int | None) -> int:
+        full = os.path.join(self.path, check_path(name))
+        final = os.path.join(self._to, name)  # what an error names: the other is gone by then
+        written = 0
+        with writing(final, size):
+            self._make(os.path.dirname(full))
+            out = open(full, "xb")  # noqa: SIM115  # closed below: what is read in between has errors of its own
+        with out:
+            for piece in data:
+                with writing(final, size):
+                    out.write(piece)
+                written += len(piece)
+                self._progress(len(piece))
+            with writing(final, size):
+                out.flush()
+                os.fsync(out.fileno())
+        self.files += 1
+        self.bytes += written
+        return written
+
+    def _make(self, folder: str) -> None:
+        if folder not in self._folders:
+            self._make(os.path.dirname(folder))
+            os.mkdir(folder)
+            self._folders.add(folder)
+
+    def sync(self) -> None:
+        """Make every name in it durable."""
+        for folder in self._folders:
+            _sync(folder)
+
+
+@contextlib.contextmanager
+def new_folder(to: str, progress: Callable[[int], None] = lambda count: None) -> Iterator[NewFolder]:
+    """A folder that appears at `to` (see `check_target`) when the block ends, and not at all if it raises.
+
+    progress: told the bytes of every piece that is written.
+    """
+    with writing(to):
+        _make_durably(os.path.dirname(to))
+        clear_dead(to)
+        path, lock = _begin(to)
+    try:
+        folder = NewFolder(path, to, progress)
+        yield folder
+        with writing(to):
+            folder.sync()
+            _appear(path, to)
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+    finally:
+        os.close(lock)
+
+
+def clear_dead(to: str) -> None:
+    """Remove what copies to `to` have left whose processes are gone; nothing else."""
+    folder, name = os.path.split(to)
+    own = re.compile(re.escape(f".{name}{UNFINISHED}") + "[0-9a-f]{16}")
+    for other in os.listdir(folder):
+        if own.fullmatch(other):
+            with contextlib.suppress(OSError):  # its owner lives, or it is gone already, or it cannot be locked
+                _clear(os.path.join(folder, other))
+
+
+def _clear(path: str) -> None:
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        return
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(path, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _begin(to: str) -> tuple[str, int]:
+    """A new folder beside `to`, and the descriptor that holds its lock."""
+    folder, name = os.path.split(to)
+    while True:
+        path = os.path.join(folder, f".{name}{UNFINISHED}{secrets.token_hex(8)}")
+        os.mkdir(path)
+        with contextlib.suppress(FileNotFoundError):  # another copy took it for a dead one's before it was locked
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            with contextlib.suppress(OSError):  # a file system without locks: there nothing is ever cleared
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if os.path.exists(path):
+                return path, lock
+            os.close(lock)
+
+
+def _appear(path: str, to: str) -> None:
+    """Give the folder its name; FormatError if somebody has put something there meanwhile."""
+    try:
+        os.rename(path, to)  # of an empty directory it takes the place; anything else there refuses it
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise _in_the_way(to) from None
+        raise
+    _sync(os.path.dirname(to))
+
+
+def _make_durably(folder: str) -> None:
+    if os.path.isdir(folder):
+        return
+    _make_durably(os.path.dirname(folder))
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder)
+    _sync(os.path.dirname(folder))
+
+
+def _sync(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def local_roots(*storages: Storage) -> list[str]:
+    """Where they lie on this machine, if they do."""
+    return [storage.root for storage in storages if isinstance(storage, LocalStorage)]

@@ -1,0 +1,108 @@
+"""Carries a plan for a checkpoint of Flink out: a self-contained copy that Flink can start from.
+
+The source is only read. The copy appears whole and in one step (`stores.copying`); its `_metadata` refers to the files
+beside it alone (`formats.flink.rewrite`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from abscli.stores.copying import check_target, new_folder
+from abscli.stores.flink.plan import must_claim, of_changelog, places, to_copy
+from abscli.stores.pinned import check_files, stale
+from formats.flink.facts import file_handles
+from formats.flink.metadata.file import FILE, encode, parse
+from formats.flink.metadata.handles import FileHandle, Metadata, OperatorStateHandle, SegmentHandle, handles
+from formats.flink.plan import FlinkPlan, run_line
+from formats.flink.rewrite import copies, rewritten
+from formats.flink.store import FlinkStore
+from formats.plan import Plan
+from formats.storage import LocalStorage, local_name, open_storage
+
+CLAIMED = (
+    "the changelog backend goes on in claim mode alone: Flink then owns the files and deletes what it no longer needs"
+)
+
+
+class FlinkRestored(msgspec.Struct, frozen=True):
+    """What `restore` wrote. command: the line that starts a job from it."""
+
+    epoch: int
+    directory: str
+    files: int
+    bytes: int
+    repairs: tuple[str, ...]
+    command: str
+
+
+def check_plan(plan: Plan[FlinkPlan], store: FlinkStore) -> None:
+    """Whether all that a plan relies on is as it was: StalePlan; NoRecovery if a file of the checkpoint is gone."""
+    assert plan.store is not None
+    check_files(plan, open_storage(plan.store))
+    runs = to_copy(store, plan.body.epoch, whole=not plan.body.not_read)
+    files, size = len(runs), sum(runs.values())
+    if (files, size) != (plan.body.files, plan.body.bytes):
+        raise stale(
+            plan,
+            f"a copy would be of {files:,} files and {size:,} bytes, expected {plan.body.files:,} and "
+            f"{plan.body.bytes:,}",
+        )
+
+
+def sources(store: FlinkStore) -> list[str]:
+    """Local folders that the store's files are read from."""
+    return [root for folder in store.folders if isinstance(folder.storage, LocalStorage) for root in folder.roots]
+
+
+def restore(
+    plan: Plan[FlinkPlan], store: FlinkStore, to: str, progress: Callable[[int], None] = lambda count: None
+) -> FlinkRestored:
+    """Write the copy to a new directory.
+
+    progress: told the bytes of every piece.
+
+    Raises StalePlan if the snapshot has changed since, NoRecovery if a file is gone, Damaged if one no longer gives its
+    bytes, FormatError if something is in the way.
+    """
+    check_plan(plan, store)
+    epoch = plan.body.epoch
+    target = check_target(to, sources(store))
+    copied = copies(places(store, epoch))
+    metadata = rewritten(store.metadata(epoch), copied, target, os.path.basename(plan.body.directory))
+    encoded = encode(metadata)
+    parse(encoded)
+    with new_folder(target, progress) as folder:
+        for copy in {copy.target: copy for copy in copied.values()}.values():
+            storage = store.folders[copy.place.folder].storage
+            folder.copy(storage, copy.place.path, copy.target, start=copy.start, length=copy.length)
+        files, size = folder.files, folder.bytes
+        folder.write(FILE, encoded)
+    repairs = (*plan.body.repairs, *_converted(store.metadata(epoch)), *_bound(metadata))
+    command = run_line(target, claim=must_claim(metadata))
+    return FlinkRestored(epoch, local_name(to), files, size, repairs, command)
+
+
+def _bound(metadata: Metadata) -> Iterator[str]:
+    """What ties the copy to its place, and to the job that starts from it."""
+    if not must_claim(metadata):
+        return
+    named = of_changelog(metadata, FileHandle)
+    if named:
+        yield f"{len(named)} files of the changelog backend are named by their whole path: start from it where it is"
+    yield CLAIMED
+
+
+def _converted(metadata: Metadata) -> Iterator[str]:
+    segments = {stream for _, _, stream in file_handles(metadata) if isinstance(stream, SegmentHandle)}
+    merged = any(
+        isinstance(handle, OperatorStateHandle) and handle.folders is not None
+        for operator in metadata.operators
+        for subtask in operator.subtasks
+        for _, handle in handles(subtask)
+    )
+    if segments or merged:
+        yield f"{len(segments)} segments of merged files are files of their own in the copy"

@@ -1,0 +1,89 @@
+"""Flink's checkpoints and savepoints, as a system."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from abscli.stores.base import Checked, Owners, Progress, System, Words
+from formats.reference import NOTHING, ReadOptions
+
+if TYPE_CHECKING:
+    from abscli.diff.epochs import Besides
+    from abscli.diff.state import Side
+    from abscli.stores.flink.recovery import FlinkRecovery
+    from abscli.text.inspect_page import EpochPage, StorePage
+    from formats.flink.store import FlinkStore
+    from formats.job.model import Topology
+    from formats.storage import Storage
+    from formats.view import CheckpointStore
+
+
+class Flink(System):
+    """What a job of Flink leaves: its checkpoints, one of them, or a savepoint."""
+
+    name = "flink"
+    words = Words(
+        title="Flink",
+        store="Flink checkpoints",
+        looked_for="chk-N, or _metadata (a checkpoint or savepoint of Flink)",
+    )
+    options = frozenset({"search", "path_map", "uid", "type", "uids"})
+    inside = ("_metadata",)
+
+    def recognise(self, storage: Storage) -> bool:
+        from formats.flink.files.layout import is_flink
+
+        return is_flink(storage.root)
+
+    def open(self, storage: Storage, options: ReadOptions) -> FlinkStore:
+        from formats.flink.opening import open_flink
+
+        return open_flink(storage, **options.given())
+
+    def check(
+        self, storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress,
+        options: ReadOptions = NOTHING,
+    ) -> Checked:  # fmt: skip
+        from abscli.stores.flink.check import check
+
+        return check(storage, epoch, quick=quick, progress=progress, options=options)
+
+    def recovery(self) -> FlinkRecovery:
+        from abscli.stores.flink.recovery import FlinkRecovery
+
+        return FlinkRecovery()
+
+    def compare(self, left: Side, right: Side) -> Besides:
+        from abscli.stores.flink.diff import compare
+
+        return compare(left, right)
+
+    def store_text(self, page: StorePage, *, width: int, ascii: bool) -> str:
+        from abscli.stores.flink.text_inspect import store_text
+
+        return store_text(page, width=width, ascii=ascii)
+
+    def epoch_text(self, page: EpochPage, *, width: int, ascii: bool) -> str:
+        from abscli.stores.flink.text_inspect import epoch_text
+
+        return epoch_text(page, width=width, ascii=ascii)
+
+    def next_commands(self, page: StorePage, epoch: int | None) -> list[str]:
+        from abscli.text.inspect import next_commands
+
+        return next_commands(page, epoch, plan=False)
+
+    def job_graph(self, data: bytes, file: str) -> Topology | None:
+        from formats.flink.plan_json import is_plan, read_plan, topology
+
+        return topology(read_plan(data, file)) if is_plan(data) else None
+
+    def owners(self, store: CheckpointStore, epoch: int, file: str) -> Owners:
+        from abscli.stores.flink.owners import of_file, owners
+        from abscli.stores.flink.text_owners import OwnersPage
+        from formats.flink.store import FlinkStore
+
+        assert isinstance(store, FlinkStore)
+        wanted = of_file(file)
+        metadata = store.metadata(epoch)
+        return OwnersPage(owners(metadata, wanted, store.names(metadata)), store.path, store.job, epoch, file)

@@ -1,0 +1,175 @@
+"""Planning and restoring, of whichever system: what is asked for, what the three answer, and who answers for a system.
+
+Each folder of `abscli.stores` has the same files for it: `plan` decides, `restore` carries out, `text_plan` has the
+words, and `recovery` is the object that commands work with; `System.recovery` gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from abscli.stores.copying import check_target
+from formats.plan import Body, Plan
+from formats.reference import NOTHING, ReadOptions
+from formats.storage import absolute
+from formats.view import CheckpointStore
+
+if TYPE_CHECKING:
+    from abscli.engine.coordinator import Progress
+    from abscli.engine.news import News
+    from formats.job.model import Topology
+
+
+class BadOption(Exception):
+    """What was asked for cannot be: an option that contradicts another, is missing, or is not of this version.
+
+    option: as it is written, such as `--to`.
+    """
+
+    def __init__(self, option: str, message: str) -> None:
+        super().__init__(message)
+        self.option = option
+        self.message = message
+
+
+class JobWatcher(Protocol):
+    """Who sees how a job runs."""
+
+    def __call__(self, progress: Progress) -> None: ...
+
+    def news(self, news: News) -> None: ...
+
+
+class Watcher(Protocol):
+    """Who sees how a plan or a restore goes on."""
+
+    def __call__(self, text: str) -> None:
+        """How far it is, to be shown until the next time."""
+
+    def note(self, text: str) -> None:
+        """A remark that stays."""
+
+    def job(self, name: str) -> JobWatcher:
+        """A job of this name begins to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """What a plan is to be of. Options as users write them.
+
+    epoch: that and no other; None for the newest that will do.
+    failed: the job runs, and these tasks have died.
+    repair: mend the epoch in place of taking every task back.
+    distrust: tasks whose part of the epoch is not to be used.
+    parallelism: OP=N.
+    query_id, keep_in_flight: of a Spark checkpoint.
+    path_map: OLD=NEW.
+    read: what the store was opened with.
+    """
+
+    epoch: int | None = None
+    failed: tuple[str, ...] = ()
+    repair: bool = False
+    distrust: tuple[str, ...] = ()
+    parallelism: tuple[str, ...] = ()
+    query_id: str | None = None
+    keep_in_flight: bool = False
+    path_map: tuple[str, ...] = ()
+    read: ReadOptions = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """A topology file that a user named. path: as it was written; directory: what its own paths are relative to."""
+
+    path: str
+    directory: str
+    topology: Topology
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreRequest:
+    """What a plan is to be carried out with.
+
+    to: where the copy, or the restored epoch, goes.
+    job: code and places of the job, where one is run.
+    engine, master, policy, until, accept_missing: how it is run.
+    """
+
+    to: str | None = None
+    job: JobFile | None = None
+    engine: str = "spark"
+    master: str = "local[*]"
+    policy: str | None = None
+    until: str = "drained"
+    accept_missing: bool = False
+
+
+S = TypeVar("S", bound=CheckpointStore, contravariant=True)
+B = TypeVar("B", bound=Body)
+R = TypeVar("R")
+
+
+class Recovery(Protocol[S, B, R]):
+    """Planning and restoring of one system; what has a body here is what a system does that restores into copies.
+
+    words: its stores, for messages.
+    body: what its plans say.
+    lists: members of the body that ndjson has an item a line of, and the type of those.
+    plan_options, restore_options: the options that mean something here, of those that not all systems know.
+    runs_job: whether a restore runs the job, on a store that it changes; the others only read, and write a copy.
+    """
+
+    words: str
+    body: type[B]
+    lists: Mapping[str, str] = MappingProxyType({})
+    plan_options: frozenset[str] = frozenset()
+    restore_options: frozenset[str] = frozenset()
+    runs_job: bool = False
+
+    def plan(self, store: S, request: PlanRequest, watch: Watcher) -> Plan[B]:
+        """How to get a whole epoch again. Raises NoRecovery, NotFound, UnknownTask, BadOption."""
+
+    def check_plan(self, plan: Plan[B], store: S) -> None:
+        """Raises StalePlan unless all that the plan relies on is as it was; NoRecovery if it cannot be carried out."""
+
+    def sources(self, store: S) -> list[str]:
+        """Local folders that a restore reads from: no copy is made in them."""
+        return []
+
+    def check_request(self, plan: Plan[B], store: S, request: RestoreRequest, *, dry_run: bool) -> None:
+        """Raises BadOption for what is missing, OtherJob for another job, FormatError if something is in the way."""
+        if request.to is not None:
+            check_target(request.to, self.sources(store))
+        elif not dry_run:
+            raise BadOption("--to", f"a copy of {self.words} goes to a new directory: name it")
+
+    def restore(self, plan: Plan[B], store: S, request: RestoreRequest, watch: Watcher) -> R:
+        """Carry the plan out."""
+
+    def text(self, plan: Plan[B], *, width: int, plan_file: str | None, job: str | None) -> str:
+        """The plan for people. plan_file: where it was written; job: the job's file, if it is known."""
+
+    def restored_text(self, plan: Plan[B], restored: R, request: RestoreRequest, *, width: int) -> str:
+        """What a restore has done, for people."""
+
+    def restored_json(self, plan: Plan[B], restored: R) -> dict[str, Any]:
+        """The same for programs."""
+
+    def restored_notes(self, restored: R, request: RestoreRequest) -> tuple[str, ...]:
+        """What is to be said besides the result."""
+        return ()
+
+
+def lasting(options: ReadOptions) -> ReadOptions:
+    """Read options with paths that mean the same from every folder; OLD of a `--path-map` is a name, and stays."""
+    moves = (text.partition("=") for text in options.path_map)
+    return ReadOptions(
+        search=tuple(map(absolute, options.search)),
+        path_map=tuple(f"{old}={absolute(new)}" if new else old + equals for old, equals, new in moves),
+        uid=tuple(options.uid),
+        type=tuple(options.type),
+    )

@@ -1,0 +1,76 @@
+"""Checkpoints of Spark's Structured Streaming, as a system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from abscli.stores.base import Checked, OwnReader, Progress, System, Words
+from formats.reference import NOTHING, ReadOptions
+
+if TYPE_CHECKING:
+    from abscli.diff.epochs import Besides
+    from abscli.diff.state import Side
+    from abscli.stores.spark.recovery import SparkRecovery
+    from abscli.text.inspect_page import EpochPage
+    from abscli.text.validate import Advice
+    from formats.spark.store import SparkStore
+    from formats.storage import Storage
+
+
+class Spark(System):
+    """What a streaming query of Spark leaves at its checkpointLocation."""
+
+    name = "spark"
+    words = Words(
+        title="Spark",
+        store="Spark checkpoints",
+        looked_for="offsets/ of a streaming query",
+        graph="Operators, schemas and settings",
+    )
+    options = frozenset({"deep", "engine"})
+
+    def recognise(self, storage: Storage) -> bool:
+        from formats.spark.checkpoint import is_spark
+
+        return is_spark(storage)
+
+    def open(self, storage: Storage, options: ReadOptions) -> SparkStore:
+        from formats.spark.store import SparkStore
+
+        return SparkStore(storage)
+
+    def check(
+        self, storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress,
+        options: ReadOptions = NOTHING,
+    ) -> Checked:  # fmt: skip
+        from abscli.stores.spark.check import check
+
+        return check(storage, epoch, quick=quick, progress=progress)
+
+    def recovery(self) -> SparkRecovery:
+        from abscli.stores.spark.recovery import SparkRecovery
+
+        return SparkRecovery()
+
+    def compare(self, left: Side, right: Side) -> Besides:
+        from abscli.stores.spark.diff import compare
+
+        return compare(left, right)
+
+    def epoch_text(self, page: EpochPage, *, width: int, ascii: bool) -> str:
+        from abscli.stores.spark.text_inspect import epoch_text
+
+        return epoch_text(page, width=width, ascii=ascii)
+
+    def advice(self) -> Advice:
+        from abscli.stores.spark.text_validate import MEANING, next_command
+        from abscli.text.validate import Advice
+
+        return Advice(self.words.store, next_command, MEANING)
+
+    def own_reader(self, master: str, show: Callable[[str], None]) -> AbstractContextManager[OwnReader]:
+        from abscli.stores.spark.reader import running
+
+        return running(master, show)

@@ -1,0 +1,55 @@
+"""What a user types for a store or one of its epochs, `PATH`, `PATH@7`, `PATH@latest`, and the options beside it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+from formats.errors import FormatError
+
+
+class BadReference(FormatError):
+    """A reference that is not PATH, PATH@7 or PATH@latest."""
+
+
+class Reference(NamedTuple):
+    """`PATH@7`, `PATH@latest` or `PATH`. epoch: a number, `latest`, or None for the path alone."""
+
+    path: str
+    epoch: int | str | None
+
+
+def parse_reference(text: str) -> Reference:
+    """Split a reference; BadReference if what follows the last `@` is neither a number nor `latest`."""
+    path, at, epoch = text.rpartition("@")
+    if not at or "/" in epoch:
+        return Reference(text, None)
+    if path and epoch == "latest":
+        return Reference(path, "latest")
+    if path and re.fullmatch(r"[0-9]{1,18}", epoch):
+        return Reference(path, int(epoch))
+    raise BadReference(
+        f"{text!r}: what follows @ must be an epoch number or 'latest', not {epoch!r}", hint="for example store@7"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a user adds to a path, as written. Not every system has a use for all of them."""
+
+    search: tuple[str, ...] = ()
+    """Directories where files may lie, too."""
+    path_map: tuple[str, ...] = ()
+    """OLD=NEW where files were moved."""
+    uid: tuple[str, ...] = ()
+    """Names that operators may have."""
+    type: tuple[str, ...] = ()
+    """NAME=TYPE of state whose type is not stored."""
+
+    def given(self) -> dict[str, tuple[str, ...]]:
+        """Those that were given, by name."""
+        return {option.name: value for option in fields(self) if (value := getattr(self, option.name))}
+
+
+NOTHING = ReadOptions()
