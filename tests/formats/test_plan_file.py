@@ -91,7 +91,7 @@ def test_the_schema_names_exactly_the_members_of_the_file() -> None:
 
 
 @given(st.integers(0, len(BYTES) - 1), st.integers(1, 255))
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 def test_a_flipped_byte_anywhere_is_found(index: int, change: int) -> None:
     data = bytearray(BYTES)
     data[index] ^= change
@@ -115,7 +115,6 @@ def test_a_truncated_plan_is_refused_wherever_it_was_cut() -> None:
 
 
 @given(st.binary(max_size=60))
-@settings(deadline=None)
 def test_garbage_is_not_a_plan(data: bytes) -> None:
     with pytest.raises(BadPlan):
         decode(data, "plan.json")

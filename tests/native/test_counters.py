@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.job.model import Edge, Kind, Operator, Partition, Topology, channel_name, task_name
@@ -81,7 +81,6 @@ def literal(topology: Topology, parts: list[PartFacts]) -> list[ChannelFacts]:
     return found
 
 
-@settings(deadline=None)
 @given(epochs())
 def test_every_channel_has_its_counters_and_what_nobody_has_said_is_unknown(
     epoch: tuple[Topology, list[PartFacts]],
@@ -97,7 +96,6 @@ def test_every_channel_has_its_counters_and_what_nobody_has_said_is_unknown(
     ]
 
 
-@settings(deadline=None)
 @given(epochs(sound=True))
 def test_the_sums_of_an_edge_are_those_of_its_channels(epoch: tuple[Topology, list[PartFacts]]) -> None:
     topology, parts = epoch
