@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import filecmp
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -105,18 +105,18 @@ class Outputs:
         store: None for one that is not there yet. UsageError where another store has written since, or something is
         visible that nobody claims; Damaged where a part of the line is gone.
         """
-        examined = [self._examine(op, store, parent) for op in self._sinks]
+        promises = _promises(store) if store is not None and self._sinks else NO_PROMISES
+        examined = [self._examine(op, store, promises, parent) for op in self._sinks]
         for one in examined:
             missing = one.settlement().missing
             if missing and not self._accept_missing:
                 raise _gone(one, missing, store)
         return examined
 
-    def _examine(self, op: Operator, store: NativeStore | None, parent: int) -> Examined:
+    def _examine(self, op: Operator, store: NativeStore | None, promises: Promises, parent: int) -> Examined:
         folder = SinkFolder(self._folder(op))
         claim = _newest_claim(folder)
-        attempts = store.attempts() if store is not None else []
-        lives = [Life(a.first_epoch, a.parent, a.id) for a in attempts]
+        lives = [Life(a.first_epoch, a.parent, a.id) for a in promises.attempts]
         taken_over = None
         if folder.visible():
             if claim is None and not self._is_ours_1(folder, store):
@@ -125,14 +125,14 @@ class Outputs:
                 taken_over = claim.store
                 self._may_take_over(op, folder, claim)
         # What is above all numbers of the store was made after it was copied, by an attempt that it does not know.
-        highest = store.highest_number() if store is not None else 0
-        showing = claim.line if claim is not None else by_number(lives, highest)
-        ids_1 = {a.id for a in attempts if is_version_1(a)}
-        makers_1 = tuple(stretch for stretch in by_number(lives, highest) if stretch.id in ids_1)
+        showing = claim.line if claim is not None else by_number(lives, promises.highest)
+        ids_1 = {a.id for a in promises.attempts if is_version_1(a)}
+        makers_1 = tuple(stretch for stretch in by_number(lives, promises.highest) if stretch.id in ids_1)
         there = _sink_facts(folder, showing, makers_1).identities()
         others = {self._folder(sink) for sink in self._sinks if sink is not op}
         mine = partial(self._lies_in, op=op, there=there, others=others)
-        return Examined(op.id, folder, claim, showing, makers_1, _wanted(store, op.id, mine, lives, parent), taken_over)
+        wanted = _wanted(promises, op.id, mine, lives, parent)
+        return Examined(op.id, folder, claim, showing, makers_1, wanted, taken_over)
 
     def _lies_in(self, identity: Identity, file: SinkFile, *, op: Operator, there: Collection[Identity],
                  others: Collection[str]) -> bool:  # fmt: skip
@@ -252,24 +252,36 @@ class Outputs:
         )
 
 
-def _wanted(
-    store: NativeStore | None,
-    operator: str,
-    lies_in: Callable[[Identity, SinkFile], bool],
-    lives: Sequence[Life],
-    parent: int,
-) -> Wanted:
-    """What the store says that a sink should show, and all that it has ever asked of any. lies_in: whether a part of
-    the sink's tasks is one for its folder."""
-    line = stretches(lives, parent)
-    if store is None:
-        return Wanted(line, {}, 0, frozenset(), frozenset())
-    due: dict[Identity, SinkFile] = {}
-    named: set[Identity] = set()
-    attempts = {life.id for life in lives}
-    ids = {a.attempt: a.id for a in store.attempts()}
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What the attempts and complete epochs of a store say of the output of all its sinks; read once for an attempt.
+
+    attempts: ascending.
+    highest: the highest epoch number ever seen.
+    parents: by epoch.
+    parts: by epoch and operator, of the epochs that can be read.
+    named: the identities of all parts.
+    unread: epochs of which it is not known what they name.
+    """
+
+    attempts: Sequence[AttemptFacts]
+    highest: int
+    parents: Mapping[int, int]
+    parts: Mapping[int, Mapping[str, Mapping[Identity, SinkFile]]]
+    named: frozenset[Identity]
+    unread: Sequence[int]
+
+
+NO_PROMISES = Promises((), 0, {}, {}, frozenset(), ())
+
+
+def _promises(store: NativeStore) -> Promises:
+    attempts = store.attempts()
+    ids = {a.attempt: a.id for a in attempts}
     parents: dict[int, int] = {}
-    by_epoch: dict[int, dict[Identity, SinkFile]] = {}
+    by_epoch: dict[int, dict[str, dict[Identity, SinkFile]]] = {}
+    named: set[Identity] = set()
+    unread: list[int] = []
     for epoch in store.epoch_numbers():
         if not store.has_manifest(epoch):
             continue
@@ -277,21 +289,36 @@ def _wanted(
             parents[epoch] = store.manifest(epoch).parent
             parts = store.parts(epoch)
         except FormatError:
-            # Which parts it names is not known, so none of that attempt may be set aside.
-            attempts -= {maker(by_number(lives), epoch) or ""}
+            unread.append(epoch)
             continue
-        by_epoch[epoch] = {}
+        by_operator = by_epoch[epoch] = {}
         for part in parts:
             for file in part.sink:
                 identity = part.attempt_id or ids.get(part.attempt, ""), file.name
+                by_operator.setdefault(part.task.rpartition("/")[0], {})[identity] = file
                 named.add(identity)
-                if part.task.rpartition("/")[0] == operator and lies_in(identity, file):
-                    by_epoch[epoch][identity] = file
+    return Promises(attempts, store.highest_number(), parents, by_epoch, frozenset(named), unread)
+
+
+def _wanted(
+    promises: Promises,
+    operator: str,
+    lies_in: Callable[[Identity, SinkFile], bool],
+    lives: Sequence[Life],
+    parent: int,
+) -> Wanted:
+    """What the store says that a sink should show, and all that it has ever asked of any. lies_in: whether a part of
+    the sink's tasks is one for its folder."""
+    due: dict[Identity, SinkFile] = {}
     epoch = parent
-    while epoch in by_epoch:
-        due.update(by_epoch[epoch])
-        epoch = parents[epoch]
-    return Wanted(line, due, epoch, frozenset(named), frozenset(attempts))
+    while epoch in promises.parts:
+        mine = promises.parts[epoch].get(operator, {})
+        due.update({identity: file for identity, file in mine.items() if lies_in(identity, file)})
+        epoch = promises.parents[epoch]
+    # Which parts an epoch names that cannot be read is not known: none of the attempt that made it may be set aside.
+    makers = by_number(lives)
+    attempts = {life.id for life in lives} - {maker(makers, unread) or "" for unread in promises.unread}
+    return Wanted(stretches(lives, parent), due, epoch, promises.named, frozenset(attempts))
 
 
 def _sink_facts(folder: SinkFolder, showing: tuple[Stretch, ...], makers_1: Sequence[Stretch]) -> SinkFacts:
