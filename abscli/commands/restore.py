@@ -86,7 +86,7 @@ def restore(
     import os
     import shlex
 
-    from abscli.cli.running import again_json, emit_result, job_progress, note_taken_over
+    from abscli.cli.running import again_json, check_directory, emit_result, job_progress, note_taken_over
     from abscli.engine.job import JobOptions
     from abscli.planner.repeats import total
     from abscli.stores.flink.plan_file import is_flink_plan
@@ -121,6 +121,8 @@ def restore(
             f"name the topology file of {planned.job!r}: code, and paths of sources and sinks, come from there, never "
             "from the store", param_hint="'--job'",
         )  # fmt: skip
+    if to is not None:
+        check_directory(to, "--to")
     topology, directory = parse_topology(job), os.path.dirname(os.path.abspath(job))
     store = open_native(planned.store, purpose="`abs restore`")
     recovery.check_plan(planned, store, topology)

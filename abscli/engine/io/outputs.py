@@ -36,7 +36,7 @@ from formats.native.sink import (
 )
 from formats.native.store import NativeStore
 from formats.native.writer import now
-from formats.storage import LocalStorage
+from formats.storage import LocalStorage, no_directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,11 @@ class Outputs:
         """Keep every other job from these sinks meanwhile; StoreInUse, naming the holder, where one has them."""
         with contextlib.ExitStack() as stack:
             for op in self._sinks:
+                if obstacle := no_directory(self._folder(op)):
+                    raise UsageError(
+                        f"sink {op.id}: {self._folder(op)} cannot be a directory, {obstacle}",
+                        hint="move it away; or give the sink another path",
+                    )
                 own = os.path.join(self._folder(op), CLAIMS)
                 os.makedirs(own, exist_ok=True)
                 try:
