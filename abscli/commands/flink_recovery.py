@@ -17,7 +17,7 @@ def plan(path: str, epoch: int | str | None, looking: Looking, form: Output, out
     from abscli.stores.flink.plan_file import encode
     from abscli.stores.flink.text_plan import plan_text
     from abscli.text.columns import size
-    from formats.flink.files.checks import stream_checks
+    from formats.flink.checks import stream_checks
     from formats.flink.store import FlinkStore
     from formats.open import open_store
 

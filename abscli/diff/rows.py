@@ -105,7 +105,7 @@ def _unequal(a: pa.Array, b: pa.Array, at: tuple[Rows, Rows] | None) -> Mask:
     if a.type != b.type:
         a, b = _alike(a, b)
     kind = a.type
-    if pa.types.is_primitive(kind) and not pa.types.is_boolean(kind) and not (a.null_count or b.null_count):
+    if pa.types.is_primitive(kind) and not (a.null_count or b.null_count):
         x, y = a.to_numpy(zero_copy_only=False), b.to_numpy(zero_copy_only=False)
         if at is not None:
             x, y = x[at[0]], y[at[1]]

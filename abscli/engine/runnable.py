@@ -35,9 +35,8 @@ def graph_faults(topology: Topology) -> Iterator[OperatorFault]:
     """What the job graph alone shows; nothing is imported, and no input is looked for."""
     for op in topology.operators:
         if op.kind not in RUNNABLE:
-            keys = () if op.kind is Kind.OPAQUE else (str(op.kind),)
             message = f"operator {op.id} is {op.kind}: it can be inspected and planned for, not run"
-            yield OperatorFault(op.id, keys, message, f"run knows {', '.join(sorted(RUNNABLE))}")
+            yield OperatorFault(op.id, (str(op.kind),), message, f"run knows {', '.join(sorted(RUNNABLE))}")
     for edge in topology.edges:
         if edge.replayable:
             message = f"edge {edge.source}->{edge.target} is marked replayable, and the engine keeps no such log"

@@ -51,9 +51,6 @@ from formats.native.facts import PartFacts
 CHANNEL_BYTES = 2 << 20
 """Bytes queued on a regular channel beyond which its sender waits: they are what a barrier has to pass."""
 
-CIRCULATING_BYTES = 32 << 20
-"""Bytes on back edges of this worker beyond which its sources pause."""
-
 BUG = "this is a bug; run with -vv for the traceback"
 CONNECT_SECONDS = 30.0
 DIAL_SECONDS = 2.0
@@ -193,13 +190,14 @@ class Worker:
         senders = {channel: channel.partition("->")[0] for channel in self._inboxes}
         self._awaited = {channel for channel, task in senders.items() if self._worker_of(task) != self.number}
         self._door.open()
-        back = {channel for channel, inbox in self._inboxes.items() if inbox.back}
         for runner in self._runners:
             outs: list[Inbox | Connection] = []
             for route in runner.routes:
                 for channel in route.channels:
-                    target = self._inboxes.get(channel) or self._dial(channel, addresses)
-                    if channel not in back and not route.back:
+                    # Not `or`: an inbox with nothing to take is false.
+                    inbox = self._inboxes.get(channel)
+                    target = inbox if inbox is not None else self._dial(channel, addresses)
+                    if not route.back:
                         outs.append(target)
             self._blocked_by[runner.machine.name] = outs
         self._control.send_message(Ready(self.number))

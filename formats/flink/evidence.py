@@ -122,7 +122,7 @@ def gather(
 ) -> EpochEvidence:
     """Look at one checkpoint.
 
-    quick: presence and sizes alone. checks: what reads the streams; `formats.flink.files.checks` has all there are.
+    quick: presence and sizes alone. checks: what reads the streams; `formats.flink.checks` has all there are.
     """
     home = store.home(epoch)
     newest = store.latest()

@@ -289,7 +289,7 @@ class FlinkStore:
     def counted_states(self, epoch: int, operator: str | None = None) -> list[StateFacts]:
         """The same, of all operators or one, with rows and bytes if at most COUNTED bytes of state are to be read; then
         what cannot be decoded is told with how much it hides."""
-        from formats.flink.state.states import COUNTED
+        from formats.flink.states import COUNTED
 
         metadata = self.metadata(epoch)
         mine = [o for o in metadata.operators if operator in (None, self.names(metadata)[o.id])]
@@ -299,7 +299,7 @@ class FlinkStore:
     def _states(
         self, epoch: int, *, count: bool = False, only: str | None = None, whole: bool = False
     ) -> list[StateFacts]:
-        from formats.flink.state.states import list_states
+        from formats.flink.states import list_states
 
         metadata = self.metadata(epoch)
         names = {hash_: name for hash_, name in self.names(metadata).items() if only in (None, name)}
@@ -311,7 +311,7 @@ class FlinkStore:
 
         In the heap's own layout values have no lengths, so that one which only its class can read hides others.
         """
-        from formats.flink.state.states import hidden
+        from formats.flink.states import hidden
 
         if (epoch, operator) not in self._hidden:
             found = self.find_operator(epoch, operator)
@@ -334,7 +334,7 @@ class FlinkStore:
         where: Predicate | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """As `formats.query.select.Selective`."""
-        from formats.flink.state.states import select
+        from formats.flink.states import select
 
         found = self.find_operator(epoch, operator)
         at = self.streams(epoch)
@@ -342,7 +342,7 @@ class FlinkStore:
 
     def state_schema(self, epoch: int, operator: str, name: str | None = None) -> pa.Schema:
         """As `formats.query.select.Selective`."""
-        from formats.flink.state.states import state_schema
+        from formats.flink.states import state_schema
 
         found = self.find_operator(epoch, operator)
         return state_schema(found, self.streams(epoch), name, types=self.types, path=self.path)

@@ -7,9 +7,9 @@ from typing import Any
 
 from formats.errors import FormatError, NotFound
 from formats.spark.checksums import ChecksumMismatch
+from formats.spark.codings import Family
 from formats.spark.layout import SNAPSHOTS, StateFile
-from formats.spark.state.codings import Family
-from formats.spark.state.replay import PartitionFiles
+from formats.spark.replay import PartitionFiles
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,15 @@ from functools import partial
 
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
+from formats.spark.codings import Family, expected_partitions, families, fits
 from formats.spark.evidence import PartitionEvidence, PartitionWork, Problem, problem_of
 from formats.spark.logs import log as logs
 from formats.spark.logs.offsets import Commit, Offsets
 from formats.spark.logs.operators import OperatorInfo, StoreInfo, metadata_path, schema_here
-from formats.spark.logs.source_log import SourceEvidence, read_source
 from formats.spark.logs.sources import is_file_source
 from formats.spark.probe import probe
-from formats.spark.state.codings import Family, expected_partitions, families, fits
-from formats.spark.state.replay import partition_files
+from formats.spark.replay import partition_files
+from formats.spark.source_log import SourceEvidence, read_source
 from formats.storage import Storage, common_name
 
 

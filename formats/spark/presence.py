@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
+from formats.spark.codings import expected_partitions
 from formats.spark.layout import StateFile
 from formats.spark.logs.offsets import Offsets
 from formats.spark.logs.operators import OperatorInfo, StoreInfo
-from formats.spark.state.codings import expected_partitions
-from formats.spark.state.replay import PartitionFiles
+from formats.spark.replay import PartitionFiles
 from formats.spark.state.rocks import parse_zip
 
 LOOK_INTO_ZIPS = 1000

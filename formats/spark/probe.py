@@ -8,16 +8,16 @@ from formats.errors import Damaged, UnsupportedVersion
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
 from formats.spark.checksums import ChecksumMismatch
+from formats.spark.codings import family_numbers
+from formats.spark.disputes import Dispute
 from formats.spark.evidence import FileEvidence, PartitionEvidence, PartitionWork, Problem, problem_of
 from formats.spark.layout import StateFile
+from formats.spark.replay import PartitionFiles, apply, read_records, records_of, rocks_rows, snapshot_rows
+from formats.spark.row_checks import RowChecks
 from formats.spark.state.blocks import unpack
-from formats.spark.state.codings import family_numbers
-from formats.spark.state.disputes import Dispute
 from formats.spark.state.families import list_items
 from formats.spark.state.records import Records
-from formats.spark.state.replay import PartitionFiles, apply, read_records, records_of, rocks_rows, snapshot_rows
 from formats.spark.state.rocks import RocksSnapshot, parse_zip
-from formats.spark.state.row_checks import RowChecks
 from formats.spark.state.sst import DELETION, SINGLE_DELETION, Entry, parse_sst
 
 COMPARE_UP_TO = 4_000_000

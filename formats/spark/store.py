@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from formats.errors import NotFound, UnsupportedVersion
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint, is_spark
+from formats.spark.codings import Family, expected_partitions, families, family_numbers
 from formats.spark.logs import log as logs
 from formats.spark.logs import sources
 from formats.spark.logs.offsets import Offsets
 from formats.spark.logs.operators import OperatorInfo, StoreInfo
 from formats.spark.presence import Presence
-from formats.spark.state.codings import Family, expected_partitions, families, family_numbers
-from formats.spark.state.replay import Chain, PartitionFiles, load, partition_files
+from formats.spark.replay import Chain, PartitionFiles, load, partition_files
 from formats.spark.state.rocks import parse_zip
 from formats.storage import Storage
 from formats.view import EpochDetail, EpochFacts, FileFacts, OperatorFacts, StateFacts, Status, TaskFacts

@@ -362,7 +362,7 @@ def test_a_finding_survives_a_reader_that_leaves_early() -> None:
     read, write = os.pipe()
     os.close(read)
     code = (
-        "from abscli.commands import output, app\n"
+        "from abscli.cli import output, app\n"
         "import typer\n"
         "def shows(*arguments, **options):\n"
         "    output.emit_text('a finding')\n"

@@ -101,14 +101,40 @@ def test_long_tables_are_aligned_with_rows_that_come_and_go() -> None:
     assert compare(table(left), table(shuffled), ["k", "s"], rows=False).counts == found.counts
 
 
+@pytest.mark.parametrize(("values", "others"), [
+    ([None, 2**53], [0, 2**53 + 1]), ([None, 1.5], [float("nan"), 2.5]), ([None, True], [False, False]),
+])  # fmt: skip
+def test_a_null_on_one_side_is_a_change_and_takes_nothing_from_the_other_rows(
+    values: list[Any], others: list[Any]
+) -> None:
+    left, right = pa.table({"k": [0, 1], "v": values}), pa.table({"k": [0, 1], "v": others})
+    assert compare(left, right, ["k"], rows=False).counts == Counts(changed=2)
+    assert compare(right, left, ["k"], rows=False).counts == Counts(changed=2)
+
+
 @pytest.mark.parametrize("values", [
     [[1, 2], None, [3]], [{"x": 1}, {"x": None}, None], [b"a", None, b""], [True, None, False],
+    [[1, 2], [1, 3], [3]], [{"x": float("nan")}, {"x": 1.0}, {"x": 2.0}], [7, None, 2**53 + 1],
 ])  # fmt: skip
 def test_values_of_any_type_are_compared(values: list[Any]) -> None:
     left = pa.table({"k": [0, 1, 2], "v": values})
     assert compare(left, left, ["k"], rows=False).counts == Counts(unchanged=3)
     turned = pa.table({"k": [0, 1, 2], "v": pa.array([*values[1:], values[0]], left["v"].type)})
     assert compare(left, turned, ["k"], rows=True).counts == Counts(changed=3)
+
+
+def test_values_of_other_types_are_compared_as_the_newer_type_or_as_text() -> None:
+    numbers = pa.table({"k": [0, 1], "v": [1, 2]})
+    for values in (["1", "3"], ["1", "x"]):
+        words = pa.table({"k": [0, 1], "v": values})
+        assert compare(words, numbers, ["k"], rows=False).counts == Counts(changed=1, unchanged=1)
+        assert compare(numbers, words, ["k"], rows=False).counts == Counts(changed=1, unchanged=1)
+
+
+def test_truths_without_a_null_are_compared_row_by_row() -> None:
+    left, right = pa.table({"k": [0, 1], "v": [True, False]}), pa.table({"k": [1, 0], "v": [True, True]})
+    assert compare(left, right, ["k"], rows=False).counts == Counts(changed=1, unchanged=1)
+    assert compare(left, left, ["k"], rows=False).counts == Counts(unchanged=2)
 
 
 @given(states, states, st.integers(1, 5))

@@ -188,6 +188,22 @@ def test_garbage_closes_the_connection_and_allocates_nothing(garbage: bytes) -> 
         pair.close()
 
 
+def test_what_comes_while_nobody_reads_waits() -> None:
+    pair = Pair()
+    try:
+        pair.left.reading(False)
+        pair.raw.sendall(HEADER.pack(Frame.BARRIER, 7, 0))
+        pair.turn()
+        assert pair.frames == []
+        pair.left.reading(True)
+        pair.turn()
+        assert pair.frames == [(Frame.BARRIER, 7, b"")]
+        pair.left.reading(False)
+    finally:
+        pair.close()
+    assert pair.left.closed
+
+
 def test_much_is_sent_though_the_other_side_reads_slowly() -> None:
     pair = Pair()
     payload = bytes(range(256)) * 8192

@@ -324,7 +324,8 @@ CROWDED = """
 import os, resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
-from abscli.engine import door, sources
+from abscli.engine.channels import door
+from abscli.engine.io import sources
 from abscli.engine.job import run_job
 from tests.support.jobs import inline, last_counts, word_count
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from abscli.engine import worker
+from abscli.engine.channels import inbox
+from abscli.engine.channels.wire import JobSpec
 from abscli.engine.coordinator import Progress, Service
-from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine.errors import EngineError, EngineStopped, JobFailed, UsageError
+from abscli.engine.inline import InlineWorkers
 from abscli.engine.io import sources
 from abscli.engine.job import JobOptions, run_job
 from abscli.engine.journal import Journal
@@ -146,6 +151,101 @@ def test_sums_minima_and_maxima_follow_sql(tmp_path: Path) -> None:
         "b": {"sum_v": None, "min_v": None, "max_v": None, "min_s": None, "count_v": 0},
         None: {"sum_v": 1, "min_v": 1, "max_v": 1, "min_s": "z", "count_v": 1},
     }
+
+
+def test_as_many_workers_run_as_are_asked_for_and_one_where_nothing_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched: list[int] = []
+    launch = InlineWorkers.launch
+
+    def counted(self: InlineWorkers, spec: JobSpec, abandon: Callable[[EngineError], None]) -> None:
+        launched.append(spec.workers)
+        launch(self, spec, abandon)
+
+    monkeypatch.setattr(InlineWorkers, "launch", counted)
+    for folder, workers in (("a", 1), ("b", 3), ("c", None)):
+        counts = write_words(tmp_path / folder, lines=20)
+        run_job(word_count(), str(tmp_path / folder / STORE), inline(tmp_path / folder, workers=workers))
+        assert last_counts(tmp_path / folder) == counts
+    assert launched == [1, 3, 1]
+
+
+def test_a_restored_source_looks_for_files_only_if_no_epoch_has_kept_its_columns(tmp_path: Path) -> None:
+    def restored(path: str, kept: dict[str, str] | None) -> dict[str, str] | None:
+        rows = operator("rows", Kind.SOURCE, 1, connector={"type": "jsonl", "path": path})
+        return sources.make_source(rows, 0, str(tmp_path), (), kept).connector
+
+    (tmp_path / "rows.jsonl").write_text('{"k": 1}\n')
+    assert restored("read-and-gone/*.jsonl", {"k": "string"}) == {"k": "string"}
+    assert restored("rows.jsonl", None) == {"k": "int64"}
+
+
+def test_how_far_sources_have_come_is_told_while_they_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "CHUNK", 1024)
+    records: list[int] = []
+    read_since: list[int] = []
+    read = sources.LineFiles.next_lines
+
+    def slowly(files: sources.LineFiles) -> tuple[str, bytes] | None:
+        if records:
+            read_since.append(records[-1])
+        else:
+            time.sleep(0.1)
+        return read(files)
+
+    monkeypatch.setattr(sources.LineFiles, "next_lines", slowly)
+    write_words(tmp_path)
+
+    def progress(now: Progress) -> None:
+        if now.records:
+            records.append(now.records)
+
+    run_job(word_count(), str(tmp_path / STORE), inline(tmp_path, interval=None), progress)
+    assert 0 < min(read_since) < records[-1] == 600
+
+
+def test_tasks_of_one_worker_do_not_dial_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dialled: list[str] = []
+    dial = worker.Worker._dial
+
+    def noted(self: worker.Worker, channel: str, addresses: tuple[tuple[str, int], ...]) -> object:
+        dialled.append(channel)
+        return dial(self, channel, addresses)
+
+    monkeypatch.setattr(worker.Worker, "_dial", noted)
+    counts = write_words(tmp_path, lines=20)
+    run(word_count(), tmp_path)
+    assert sorted(dialled) == ["words/0->counts/1", "words/1->counts/0"]
+    assert last_counts(tmp_path) == counts
+
+
+def test_a_sender_waits_for_a_full_queue_of_its_own_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four sources fill four queues of one task, which takes from one of them at a time."""
+    monkeypatch.setattr(sources, "CHUNK", 256)
+    monkeypatch.setattr(worker, "CHANNEL_BYTES", 1024)
+    monkeypatch.setattr(inbox, "TARGET_ROWS", 1)
+    queued: list[int] = []
+    put = inbox.Inbox.put
+
+    def noted(self: inbox.Inbox, item: inbox.Batch | inbox.Barrier) -> None:
+        put(self, item)
+        queued.append(self.bytes)
+
+    monkeypatch.setattr(inbox.Inbox, "put", noted)
+    write_words(tmp_path, files=4)
+    topology = Topology(
+        "lines",
+        (
+            operator("lines", Kind.SOURCE, 4, connector={"type": "text", "path": "in/*.txt"}),
+            operator("all", Kind.MAP, 1, function="identity"),
+            operator("out", Kind.SINK, 1, connector={"type": "jsonl", "path": "out"}),
+        ),
+        (Edge("lines", "all", Partition.REBALANCE), Edge("all", "out", Partition.FORWARD)),
+    )
+    run(topology, tmp_path, workers=1)
+    assert max(queued) < 2 * 1024
+    assert len(output_rows(tmp_path)) == 800
 
 
 def test_a_stopped_job_goes_on_to_the_same_output(tmp_path: Path, small_batches: Middle) -> None:

@@ -129,6 +129,27 @@ def test_nothing_that_an_epoch_which_cannot_be_read_may_need_is_removed(build: B
     assert layout.outcome(3) not in left
 
 
+def test_what_outlived_its_epoch_goes_with_the_last_that_refers_to_it_and_nothing_else_does(build: Build) -> None:
+    attempt = build.begin()
+    build.storage.put("epochs/notes.txt", b"a person's")
+    for epoch, base in ((1, None), (2, 1), (3, None)):
+        build.complete(epoch, epoch - 1, base=base)
+    outlives = layout.state(1, "seen/0", build.id)
+    journal = Journal(
+        build.storage, build.topology, msgspec.structs.replace(attempt, first_epoch=4, parent=3),
+        keep=2, directory_hint="job.yaml",
+    )  # fmt: skip
+    left = []
+    for epoch in (None, 4):
+        if epoch is not None:
+            acked(build, journal, epoch)
+            journal.complete(epoch, idle=False)
+        journal.prune(last=True)
+        left.append(build.storage.size(outlives) is not None)
+    assert left == [True, False]
+    assert build.storage.read("epochs/notes.txt") == b"a person's"
+
+
 def test_parts_become_visible_after_the_manifest_and_before_anybody_hears_of_it(build: Build) -> None:
     attempt = build.begin()
     seen: list[bool] = []

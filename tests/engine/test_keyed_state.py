@@ -166,6 +166,13 @@ def python_aggregate(function: str, values: list[Any]) -> Any:
     return {"sum": sum, "min": min, "max": max}[function](real)
 
 
+@pytest.mark.parametrize("slot", [1023, 1024, 1025, 5000])
+def test_a_column_of_values_has_room_for_any_slot(slot: int) -> None:
+    column = ValueColumn(pa.int64())
+    column.put(np.array([slot]), pa.array([7]))
+    assert column.take(np.array([0, slot, slot + 1])).to_pylist() == [None, 7, None]
+
+
 @given(
     st.sampled_from(["count", "sum", "min", "max"]),
     st.lists(st.lists(st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(-9, 9))), max_size=20), max_size=4),

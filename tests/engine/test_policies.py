@@ -145,10 +145,11 @@ def test_no_time_of_a_late_barrier_is_taken_for_alignment(tmp_path: Path) -> Non
 
 
 def test_back_pressure_and_a_loop_that_is_never_empty_starve_no_barrier(tmp_path: Path, monkeypatch: Any) -> None:
+    from abscli.engine import coordinator as service
     from abscli.engine import worker
 
     monkeypatch.setattr(worker, "CHANNEL_BYTES", 1 << 10)
-    monkeypatch.setattr(worker, "CIRCULATING_BYTES", 1 << 12)
+    monkeypatch.setattr(service, "CIRCULATING_BYTES", 1 << 12)
     for policy in POLICIES:
         folder = tmp_path / policy
         counts = write_countdown(folder, files=20, rounds=ROUNDS, turning=True)

@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from abscli.engine.runnable import all_faults
+from abscli.engine import runnable
+from abscli.engine.errors import UsageError
+from abscli.engine.runnable import all_faults, check_runnable
 from abscli.graph.restless import restless_loops
 from formats.job.file import TopologyErrors, parse_topology, parse_topology_bytes
-from formats.job.model import Topology
+from formats.job.model import Topology, size_of
 from formats.native import lock
 from formats.storage import LocalStorage
 from tests.commands.test_jobs import abs_, fingerprint, make_job, result, run
+from tests.support.jobs import word_count
 
 MODULE = """
 import sys
@@ -173,6 +176,18 @@ def test_columns_are_followed_as_far_as_they_are_known(tmp_path: Path) -> None:
     assert known("  m: {from: {s: {partition: hash, key: [gone]}}, map: identity}\n", tmp_path) == [
         "operator m: no column 'gone' in what s sends"
     ]
+
+
+@pytest.mark.parametrize(("limit", "number"), [("MAX_TASKS", 0), ("MAX_CHANNELS", 1)])
+def test_a_job_may_be_as_large_as_a_store_can_hold_and_no_larger(
+    limit: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = size_of(word_count())[number]
+    monkeypatch.setattr(runnable, limit, size)
+    check_runnable(word_count())
+    monkeypatch.setattr(runnable, limit, size - 1)
+    with pytest.raises(UsageError, match=f"the job has {size} .*, a store holds at most {size - 1}"):
+        check_runnable(word_count())
 
 
 def test_records_are_counted_from_one_wherever_they_are_named(tmp_path: Path) -> None:

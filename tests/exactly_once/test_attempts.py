@@ -333,6 +333,14 @@ def test_a_part_that_is_gone_is_said_and_made_again_from_the_epoch_before_it(lin
     assert lines.wrong() == {}
 
 
+def test_more_parts_that_are_gone_are_counted(lines: Lines) -> None:
+    lines.run(epochs=5)
+    for victim in sorted(lines.sink.visible())[:2]:
+        (lines.folder / "out" / victim).unlink()
+    with pytest.raises(Damaged, match=r"rows is gone, and 1 more like it"):
+        lines.resume()
+
+
 def test_a_part_that_was_cut_short_is_one_that_is_gone(lines: Lines) -> None:
     lines.run(epochs=5)
     victim = lines.folder / "out" / sorted(lines.sink.visible())[0]

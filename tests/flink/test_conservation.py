@@ -149,8 +149,8 @@ def test_cuts_that_conserve_are_never_told_to_break_a_law(cuts: list[tuple[int, 
 
 def test_the_verdict_stays_what_the_bytes_say(tmp_path: Path) -> None:
     from abscli.stores.flink.verdict import check_epoch
+    from formats.flink.checks import stream_checks
     from formats.flink.evidence import gather
-    from formats.flink.files.checks import stream_checks
 
     store = FlinkStore(str(UNALIGNED))
     found = tallies(store, [2])

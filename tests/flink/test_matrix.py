@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,22 @@ from abscli.report.findings import Code
 from abscli.stores.flink.plan import plan_flink, restore_flink
 from abscli.stores.flink.verdict import check_epoch
 from formats.errors import NoRecovery
+from formats.flink.checks import stream_checks
 from formats.flink.evidence import gather
-from formats.flink.files.checks import stream_checks
+from formats.flink.facts import file_handles
 from formats.flink.files.folders import NotLookedAt
 from formats.flink.files.resolve import How
 from formats.flink.metadata.file import encode, parse
-from formats.flink.metadata.handles import ChangelogHandle, FileChangelogHandle, FileHandle, KeyedHandle, StreamHandle
+from formats.flink.metadata.handles import (
+    ChangelogHandle,
+    FileChangelogHandle,
+    FileHandle,
+    KeyedHandle,
+    RelativeHandle,
+    StreamHandle,
+    changelogs,
+    streams,
+)
 from formats.flink.store import FlinkStore
 from formats.view import Status
 from tests.support.archives import extract
@@ -238,6 +249,60 @@ def test_a_plain_file_of_changes_of_another_size_is_found_without_reading_it(dat
     assert {finding.code for finding in report.findings} == {Code.SIZE_MISMATCH}
 
 
+# -- copies of the changelog backend's state --------------------------------------------------------------
+
+OF_CHANGELOG = [case for case in CASES if case.name.startswith("changelog") and case.kind == "checkpoint"]
+
+
+@pytest.mark.parametrize("case", OF_CHANGELOG, ids=str)
+def test_a_copy_names_files_of_the_changelog_backend_by_their_whole_path(
+    data: Path, case: Case, tmp_path: Path
+) -> None:
+    store, epoch = opened(data, case)
+    plan = plan_flink(store, epoch=epoch)
+    copied = restore_flink(store, plan, str(tmp_path / "copy"))
+    for command in (plan.command, copied.command):
+        assert command is None or command.endswith(" -claimMode CLAIM JOB.jar"), "it fails at its first checkpoint"
+    metadata = FlinkStore(str(tmp_path / "copy")).metadata(epoch)
+    below = {stream for handle in changelogs(metadata) for stream in streams(handle)}
+    files = {stream.path for stream in below if isinstance(stream, FileHandle)}
+    assert {path.rpartition("/")[0] for path in files} <= {f"file:{tmp_path}/copy"}
+    assert not any(isinstance(stream, RelativeHandle) for stream in below), "later checkpoints would repeat it"
+    assert any("whole path" in text for text in copied.repairs) is bool(files)
+    rest = {stream for _, _, stream in file_handles(metadata)} - below
+    assert all(isinstance(stream, RelativeHandle) for stream in rest)
+
+    shutil.move(tmp_path / "copy", tmp_path / "moved")
+    moved = FlinkStore(str(tmp_path / "moved"))
+    again = plan_flink(moved)
+    assert again.in_place is not bool(files)
+    restore_flink(moved, again, str(tmp_path / "again"))
+    whole = FlinkStore(str(tmp_path / "again"))
+    assert plan_flink(whole).in_place
+    needs(case)
+    assert values(whole, epoch, "sum") == values(store, epoch, "sum")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.name.startswith("changelog")][:2], ids=str)
+def test_nothing_else_is_claimed(data: Path, case: Case, tmp_path: Path) -> None:
+    store, epoch = opened(data, case)
+    plan = plan_flink(store, epoch=epoch)
+    assert not plan.claim
+    assert restore_flink(store, plan, str(tmp_path / "copy")).command == f"flink run -s file://{tmp_path}/copy JOB.jar"
+
+
+def test_relative_paths_of_changes_are_mended_before_a_job_starts_from_them(data: Path, tmp_path: Path) -> None:
+    store, epoch = opened(data, outside(data))
+    relative = tmp_path / "relative"
+    restore_flink(store, plan_flink(store, epoch=epoch), str(relative))
+    with_changes(relative, lambda stream: RelativeHandle(stream.path.rpartition("/")[2], stream.size, True))
+    plan = plan_flink(FlinkStore(str(relative)))
+    assert (plan.in_place, plan.command) == (False, None)
+    assert "relative paths" in plan.repairs[0]
+    restore_flink(FlinkStore(str(relative)), plan, str(tmp_path / "mended"))
+    assert plan_flink(FlinkStore(str(tmp_path / "mended"))).in_place
+
+
 # -- what lies outside of the folder that was named -------------------------------------------------------
 
 
@@ -266,15 +331,19 @@ def test_files_on_another_machine_are_not_looked_at_and_not_called_lost(
 
 def with_changes_at(folder: Path, place: str) -> None:
     """Let a `_metadata` say that files of changes lie in a directory."""
+    with_changes(folder, lambda stream: replace(stream, path=f"{place}/{stream.path.rpartition('/')[2]}"))
 
-    def moved(stream: StreamHandle | None) -> StreamHandle | None:
-        assert isinstance(stream, FileHandle)
-        return replace(stream, path=f"{place}/{stream.path.rpartition('/')[2]}")
+
+def with_changes(folder: Path, named: Callable[[FileHandle], StreamHandle]) -> None:
+    """Let a `_metadata` name files of changes otherwise."""
 
     def changed(handle: KeyedHandle | None) -> KeyedHandle | None:
         if isinstance(handle, FileChangelogHandle):
-            parts = tuple(replace(part, stream=moved(part.stream)) for part in handle.streams)
-            return replace(handle, streams=parts)
+            parts = []
+            for part in handle.streams:
+                assert isinstance(part.stream, FileHandle)
+                parts.append(replace(part, stream=named(part.stream)))
+            return replace(handle, streams=tuple(parts))
         if isinstance(handle, ChangelogHandle):
             return replace(handle, changes=tuple(map(changed, handle.changes)))
         return handle

@@ -14,6 +14,7 @@ from formats.codec.murmur import murmur3_128, operator_id, proved
 from formats.errors import Damaged, FormatError, UnsupportedVersion
 from formats.flink import facts
 from formats.flink.bytes import Reader, decode_utf, encode_utf
+from formats.flink.java_object import JavaObject, read_value
 from formats.flink.metadata import properties
 from formats.flink.metadata.file import encode, parse
 from formats.flink.metadata.handle_codec import Unwritable
@@ -44,7 +45,6 @@ from formats.flink.metadata.handles import (
     StreamHandle,
     Subtask,
 )
-from formats.flink.metadata.java_object import JavaObject, read_value
 from tests.support.flink_truth import DATA, differences, load
 
 CASES = sorted(DATA.glob("**/_metadata"))

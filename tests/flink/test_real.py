@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -12,15 +14,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from abscli.cli.main import main
+from formats.flink.metadata.file import parse
+from formats.flink.metadata.handles import FileHandle, changelogs, streams
 from tests.support.flink_venv import flink_python
 from tests.support.schemas import checked
 
 JOB = Path(__file__).parents[1] / "flink_job" / "sums.py"
 NUMBERS, KEYS = 4000, 7
+PACE, FASTER = 200, 500
+"""Rows a second: so slow that it is stopped halfway, and so fast that the rest takes seconds."""
 PATIENCE = 600.0
 """Seconds until a job that does not move is given up."""
 
@@ -36,13 +43,15 @@ def python() -> str:
 
 
 @contextmanager
-def job(python: str, log: Path, checkpoints: Path, backend: str, *snapshot: str) -> Iterator[subprocess.Popen[bytes]]:
+def job(
+    python: str, log: Path, checkpoints: Path, backend: str, pace: int, *options: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """The job in a process group of its own, gone with its JVM at the end of the block."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     env["PATH"] = f"{Path(python).parent}:{env['PATH']}"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [python, JOB, checkpoints, backend, *snapshot],
+            [python, JOB, checkpoints, backend, str(pace), *options],
             stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True,
         )  # fmt: skip
         try:
@@ -76,12 +85,49 @@ def abs_json(capsys: pytest.CaptureFixture[str], *args: object) -> dict[str, obj
     return checked(out)
 
 
-@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def settings(changes: Path, materialized: bool) -> list[str]:
+    """Options that keep keyed state in files of changes. materialized: as the state itself, too, from time to time."""
+    return [
+        "state.changelog.enabled=true",
+        "state.changelog.storage=filesystem",
+        f"dstl.dfs.base-path=file://{changes}",
+        f"state.changelog.periodic-materialize.interval={'500ms' if materialized else '10min'}",
+    ]
+
+
+def parts(metadata: Path) -> set[str]:
+    """What a checkpoint has of the changelog backend: `materialized`, `changes`."""
+    handles = list(changelogs(parse(metadata.read_bytes())))
+    return {name for name in ("materialized", "changes") if handles and all(getattr(h, name) for h in handles)}
+
+
+def as_told(command: str) -> list[str]:
+    """Options of a job that starts as `flink run` would with this command."""
+    words = shlex.split(command)
+    assert words[:2] == ["flink", "run"]
+    options = [f"execution.state-recovery.path={words[words.index('-s') + 1]}"]
+    if "-claimMode" in words:
+        options.append(f"execution.state-recovery.claim-mode={words[words.index('-claimMode') + 1]}")
+    return options
+
+
+@pytest.mark.parametrize(
+    ("backend", "wanted"),
+    [
+        ("hashmap", set()),
+        ("rocksdb", set()),
+        ("hashmap", {"changes"}),
+        ("rocksdb", {"changes", "materialized"}),
+    ],
+    ids=["hashmap", "rocksdb", "hashmap-changes", "rocksdb-changes-materialized"],
+)
 def test_flink_goes_on_from_a_copy(
-    python: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], backend: str
+    python: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], backend: str, wanted: set[str]
 ) -> None:
-    checkpoints, log = tmp_path / "checkpoints", tmp_path / "first.log"
-    with job(python, log, checkpoints, backend) as first:
+    checkpoints, log, changes = tmp_path / "checkpoints", tmp_path / "first.log", tmp_path / "changes"
+    changes.mkdir()
+    options = settings(changes, "materialized" in wanted) if wanted else []
+    with job(python, log, checkpoints, backend, PACE, *options) as first:
         until = time.monotonic() + PATIENCE
         while not any(int(path.name[4:]) >= 4 for path in completed(checkpoints)) or not printed(log):
             assert first.poll() is None, log.read_text(errors="replace")[-3000:]
@@ -89,27 +135,47 @@ def test_flink_goes_on_from_a_copy(
             time.sleep(0.1)
 
     (folder,) = {path.parent for path in completed(checkpoints)}
+    number = max(int(path.name[4:]) for path in completed(checkpoints) if parts(path / "_metadata") == wanted)
     plan, copy = tmp_path / "plan.json", tmp_path / "copy"
-    chosen = abs_json(capsys, "plan-recovery", folder, "--out", plan)
+    chosen = abs_json(capsys, "plan-recovery", f"{folder}@{number}", "--search", changes, "--out", plan)
     done = abs_json(capsys, "restore", plan, "--to", copy)
-    assert done["command"] == f"flink run -s file://{copy} JOB.jar"
     shutil.rmtree(checkpoints)  # the copy has to do on its own
+    shutil.rmtree(changes)
 
     checked_copy = abs_json(capsys, "validate", copy)
     assert checked_copy["findings"] == []
     states = abs_json(capsys, "state", copy)["states"]
     (owner,) = {s["operator"] for s in states if s["name"] == "accState"}  # type: ignore[attr-defined]
     told = abs_json(capsys, "state", copy, owner, "--state", "accState")["rows"]
-    held = {row["key.f0"]: _counts(row["value"]) for row in told}  # type: ignore[attr-defined]
+    held = {_key(row): _counts(row["value"]) for row in told}  # type: ignore[attr-defined]
     assert 0 < sum(count for count, _ in held.values()) < NUMBERS
 
-    again = tmp_path / "again.log"
-    with job(python, again, tmp_path / "later", backend, f"file://{copy}") as second:
-        assert second.wait(PATIENCE) == 0, again.read_text(errors="replace")[-3000:]
+    again, later = tmp_path / "again.log", tmp_path / "later"
+    options = settings(tmp_path / "more", "materialized" in wanted) if wanted else []
+    since: dict[str, bytes] = {}
+    with job(python, again, later, backend, FASTER, *options, *as_told(str(done["command"]))) as second:
+        until = time.monotonic() + PATIENCE
+        while second.poll() is None and time.monotonic() < until:
+            for path in completed(later):
+                with contextlib.suppress(FileNotFoundError):  # Flink keeps three
+                    since.setdefault(path.name, (path / "_metadata").read_bytes())
+            time.sleep(0.1)
+        assert second.poll() == 0, again.read_text(errors="replace")[-3000:]
     found = printed(again)
     assert {key: rows[-1] for key, rows in found.items()} == WANTED, f"from {chosen['epoch']}"
     for key, (count, total) in held.items():
         assert found[key][0] == (count, total), "the first row is the update of what abs read from the copy"
+    assert since, "the job goes on taking checkpoints"
+    for metadata in map(parse, since.values()):
+        names = {type(stream) for handle in changelogs(metadata) for stream in streams(handle)}
+        assert names <= {FileHandle}, "a relative path would mean a file beside that checkpoint"
+
+
+def _key(row: dict[str, Any]) -> int:
+    """The key; where nothing has been materialised its serializer is not stored, and abs gives the bytes of the row."""
+    if "key.f0" in row:
+        return int(row["key.f0"])
+    return int.from_bytes(bytes.fromhex(row["key"].removeprefix("0x"))[8:], "little")  # behind header and null bits
 
 
 def _counts(value: object) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from formats.codec.snappy import crc32c
 from formats.codec.xxh3 import xxh3_64
 from formats.errors import Damaged, FormatError
-from formats.flink.files.checks import TableCheck
+from formats.flink.checks import TableCheck
 from formats.flink.files.streams import Streams
 from formats.flink.metadata.handles import IncrementalHandle, InlineHandle, LocalFile, OperatorState, Subtask
 from formats.flink.state import sst

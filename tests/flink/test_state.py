@@ -16,7 +16,6 @@ import pytest
 from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
 from formats.flink.bytes import Reader
 from formats.flink.evidence import gather
-from formats.flink.files.stream_check import check_state
 from formats.flink.metadata.handles import (
     IncrementalHandle,
     InlineHandle,
@@ -32,6 +31,7 @@ from formats.flink.state.keys import GroupOf
 from formats.flink.state.meta import KeyedMeta, read_keyed_meta
 from formats.flink.state.rows import batches, summaries
 from formats.flink.store import FlinkStore
+from formats.flink.stream_check import check_state
 from formats.flink.types.codecs import codec
 from formats.flink.types.python_types import named_types
 from formats.flink.types.serializers import Snapshot

@@ -14,9 +14,9 @@ from abscli.stores.flink.plan import plan_flink, restore_flink
 from abscli.stores.flink.verdict import check_store
 from formats.errors import FormatError, NoRecovery, NotFound, UnknownTask
 from formats.flink import channels, splits
+from formats.flink.checks import stream_checks
 from formats.flink.evidence import gather
 from formats.flink.facts import file_handles
-from formats.flink.files.checks import stream_checks
 from formats.flink.files.layout import is_flink
 from formats.flink.store import FlinkStore
 from formats.view import Status

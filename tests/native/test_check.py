@@ -167,6 +167,18 @@ def test_more_live_keys_than_rows_is_a_finding(whole: EpochEvidence) -> None:
     assert codes(with_part(whole, OUT, lambda part: replace(part, rows=1))) == [("row-mismatch", OUT)]
 
 
+@pytest.mark.parametrize("rows", [0, None])
+def test_a_state_file_of_no_or_of_unknown_rows_accounts_for_no_live_key(build: Build, rows: int | None) -> None:
+    first = with_probe(evidence(build, 1), layout.state(1, SEEN, FIRST), rows=rows)
+
+    def findings(live: int) -> list[tuple[str, str | None]]:
+        return codes(with_part(first, SEEN, lambda part: replace(
+            part, state=(replace(part.state[0], rows=rows),), rows=live
+        )))  # fmt: skip
+
+    assert (findings(0), findings(1)) == ([], [("row-mismatch", SEEN)])
+
+
 def test_a_log_that_is_claimed_must_be_named(whole: EpochEvidence) -> None:
     def unnamed(part: PartFacts) -> PartFacts:
         return replace(part, logs=(replace(part.logs[0], file=None), *part.logs[1:]))

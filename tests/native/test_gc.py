@@ -111,6 +111,17 @@ def test_a_damaged_epoch_does_not_count_as_one_that_is_kept(store: Path, capsys:
     assert whole(store) == [2]
 
 
+def test_a_damaged_epoch_goes_only_if_it_is_older_than_all_that_are_kept(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (store / layout.log(2, "seen/0", "seen/0", FIRST)).unlink()
+    assert [e["epoch"] for e in result(capsys, store, "--keep", "2")["epochs"]] == [3]
+    assert [(e["epoch"], e["reason"]) for e in result(capsys, store, "--keep", "1")["epochs"]] == [
+        (1, "complete, and older than the newest 1"), (2, "damaged, and older than all that are kept"),
+        (3, "was given up, and a newer one is complete"),
+    ]  # fmt: skip
+
+
 def test_an_epoch_that_cannot_be_read_keeps_everything_up_to_it(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,6 +133,15 @@ def test_an_epoch_that_cannot_be_read_keeps_everything_up_to_it(
     _, out, _ = run(capsys, store, "--keep", "1", "--yes")
     assert "epoch 1 stays: epoch 2 cannot be read" in out
     assert files(store).keys() == {name for name in before if layout.epoch_of(name) != 3}
+
+
+def test_of_epochs_that_cannot_be_read_the_newest_keeps_everything_up_to_it(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for epoch in (1, 2):
+        (store / layout.tasks_file(epoch, FIRST)).write_bytes(b"garbage")
+    planned = result(capsys, store, "--keep", "1")
+    assert ([e["epoch"] for e in planned["epochs"]], planned["kept"]) == ([3], [1, 2, 4, 5])
 
 
 def test_orphans_are_named_and_go_when_they_are_old(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

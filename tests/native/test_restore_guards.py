@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from abscli.engine import attempt
 from abscli.engine.coordinator import Service
 from abscli.engine.errors import EngineError
 from abscli.engine.io.sinks import STAGED
@@ -134,6 +135,18 @@ def test_a_record_that_claims_a_thousand_million_epochs_does_not_have_them_fence
     with pytest.raises(Damaged, match="were begun, and none from"):
         run_job(word_count(), str(job / "store"), inline(job, keep=None, from_epoch=opened(job).latest()))
     assert not {name for name in fingerprint(job) if name not in before and "attempts" in name}
+
+
+def test_as_many_numbers_as_an_attempt_fences_at_most_are_fenced(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    latest = opened(job).latest() or 0
+    change(job / "store" / layout.attempt(1), lambda facts: facts.update(first_epoch=latest + 4))
+    more = opened(job).highest_number() - opened(job).undecided_from()
+    monkeypatch.setattr(attempt, "MAX_FENCES", more - 1)
+    with pytest.raises(Damaged, match="were begun, and none from"):
+        run_job(word_count(), str(job / "store"), inline(job, keep=None, from_epoch=0))
+    monkeypatch.setattr(attempt, "MAX_FENCES", more)
+    run_job(word_count(), str(job / "store"), inline(job, keep=None, from_epoch=0, take_over=True))
+    assert set(range(latest + 1, latest + 4)) <= set(opened(job).fences())
 
 
 # -- a restore that was broken off --------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from abscli.cli.main import main
+from abscli.stores.spark import plan as spark_planning
 from formats.plan import BadPlan, encode
 from formats.spark.plan import SparkPlan, decode
 from formats.spark.store import SparkStore
@@ -72,7 +74,9 @@ def test_the_newest_exact_batch_is_planned_for_and_why_not_a_newer_one(tmp_path:
 
 def test_the_batch_that_a_reference_names_is_planned_for(tmp_path: Path, told: Any) -> None:
     root = copy_of("wc_rocks", tmp_path)
-    assert restored(told, f"{root}@2", tmp_path / "copy")["batch"] == 2
+    plan = restored(told, f"{root}@2", tmp_path / "copy")
+    assert plan["batch"] == 2
+    assert plan["skipped"][0]["reason"] == "it gives exact results, too, and was not asked for"
     assert rows(tmp_path / "copy", 2) == rows(root, 2)
     code, error = told("plan-recovery", f"{root}@77")
     assert (code, error["name"]) == (10, "not-found")
@@ -200,6 +204,27 @@ def test_a_plan_whose_files_have_changed_is_refused_and_nothing_is_left(
     assert not list((tmp_path / "copies").glob("*")) if to.parent.exists() else True
 
 
+def test_a_file_that_is_written_with_other_places_is_relied_on_as_well(tmp_path: Path, told: Any) -> None:
+    root, file = copy_of("tws_row", tmp_path, sidecars=False), tmp_path / "plan.json"
+    path = "state/0/_metadata/v2/0"
+    assert [made["path"] for made in told("plan-recovery", root, "--out", file)[1]["write"]] == [path]
+    (root / path).write_bytes((root / path).read_bytes() + b" ")
+    for options in ([], ["--dry-run"]):
+        code, error = told("restore", file, "--to", tmp_path / "copy", *options)
+        assert (code, error["name"], error["path"]) == (5, "stale-plan", path)
+
+
+def test_files_are_pinned_and_copied_to_their_end_piece_by_piece(
+    tmp_path: Path, told: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_planning, "PIECE", 16)
+    root = copy_of("wc_hdfs", tmp_path)
+    for kept in restored(told, root, tmp_path / "copy")["keep"]:
+        data = (root / kept["path"]).read_bytes()
+        assert (tmp_path / "copy" / kept["path"]).read_bytes() == data
+        assert kept["sha256"] == hashlib.sha256(data).hexdigest()
+
+
 def test_a_copy_that_would_not_be_exact_never_appears(tmp_path: Path, told: Any) -> None:
     """A plan made by other means than the checks: with a batch whose state is not all there."""
     root, file = copy_of("wc_hdfs", tmp_path), tmp_path / "plan.json"
@@ -238,6 +263,7 @@ def test_only_a_new_folder_is_written_to(tmp_path: Path, told: Any) -> None:
     for to in (tmp_path / "full", root, root / "state/new", file):
         code, error = told("restore", file, "--to", to)
         assert (code, error["path"]) == (2, str(to))
+        assert "a copy goes" in error["message"]
     (tmp_path / "empty").mkdir()
     assert told("restore", file, "--to", tmp_path / "empty")[0] == 0
 

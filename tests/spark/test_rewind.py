@@ -20,7 +20,7 @@ from abscli.stores.spark.rewind import Rewind, rewind
 from abscli.stores.spark.verdict import check_spark
 from formats.errors import NoRecovery
 from formats.spark.gather import gather
-from formats.spark.state.replay import load
+from formats.spark.replay import load
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage
 from tests.support import spark_cases
@@ -123,12 +123,45 @@ def test_inputs_that_were_moved_are_named_anew(tmp_path: Path) -> None:
     moved, changed = move_source_log(data, "x", old, "file:///new/place")
     assert changed == 4
     assert json.loads(moved.split(b"\n")[4])["path"].startswith("file:///new/place/")
+    for elsewhere in (f"{old}/within", old[:-1]):
+        assert move_source_log(data, "x", elsewhere, "file:///new/place") == (data, 0)
 
 
 @pytest.mark.parametrize(("name", "batch"), [("wc_hdfs", 99), ("killed_partial_state", 3)])
 def test_a_batch_that_cannot_be_gone_back_to_is_refused(name: str, batch: int, tmp_path: Path) -> None:
     with pytest.raises(NoRecovery):
         plan(unpack(Case.of(name), tmp_path), batch)
+
+
+def test_a_batch_whose_offsets_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
+    root = copy_of("wc_hdfs", tmp_path, sidecars=False)
+    (root / "offsets/6").write_bytes(b"")
+    with pytest.raises(NoRecovery, match="the offsets of batch 6 cannot be read") as refused:
+        plan(root, 6)
+    assert refused.value.path == "offsets/6"
+
+
+def test_of_an_older_batch_whose_offsets_cannot_be_read_no_commit_is_made_up(tmp_path: Path) -> None:
+    root = copy_of("wc_hdfs", tmp_path, sidecars=False)
+    for path in ("offsets/4", "commits/4"):
+        (root / path).write_bytes(b"")
+    made = plan(root, 6)
+    assert ("commits/4", "of a batch whose offsets cannot be read") in made.drop
+    assert written(made) == {}
+
+
+def test_a_commit_that_cannot_be_read_or_told_stays_behind(tmp_path: Path) -> None:
+    root = copy_of("wc_rocks_v2", tmp_path, sidecars=False)
+    (root / "commits/1").write_bytes(b"")
+    made = plan(root, 2)
+    assert ("commits/1", "cannot be read, and can be done without") in made.drop
+    assert written(made) == {}
+
+
+def test_a_file_among_a_sources_that_is_no_entry_of_its_log_is_kept(tmp_path: Path) -> None:
+    root = copy_of("file_compact", tmp_path)
+    (root / "sources/0/notes.txt").write_text("mine")
+    assert "sources/0/notes.txt" in plan(root, 2).keep
 
 
 def test_a_query_goes_on_from_a_rewound_copy_to_the_same_counts(session: Any, tmp_path: Path) -> None:

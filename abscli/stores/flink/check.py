@@ -9,8 +9,8 @@ from abscli.stores.flink.verdict import check_store
 from abscli.stores.registry import Checked, Progress
 from formats.errors import FormatError
 from formats.flink.channels import has_channels
+from formats.flink.checks import stream_checks
 from formats.flink.evidence import EpochEvidence, gather
-from formats.flink.files.checks import stream_checks
 from formats.flink.in_flight import Tally, tallies
 from formats.flink.opening import open_flink
 from formats.flink.store import FlinkStore

@@ -1,6 +1,6 @@
 """Going back to a checkpoint of Flink: choose the newest whole one, and write a copy that Flink can start from.
 
-Read facts, decide purely (`stores.flink.verdict`, `formats.flink.metadata.rewrite`), then act. The source is only
+Read facts, decide purely (`stores.flink.verdict`, `formats.flink.rewrite`), then act. The source is only
 read; the copy is a new directory, and its `_metadata` appears last and in one step: without it there is nothing to
 start from.
 """
@@ -23,12 +23,25 @@ from formats.flink.evidence import EpochEvidence, StreamCheck, gather
 from formats.flink.facts import file_handles, kind
 from formats.flink.files.resolve import FileLike, How, Place, directory_of
 from formats.flink.metadata.file import FILE, encode, parse
-from formats.flink.metadata.handles import OperatorStateHandle, SegmentHandle, handles
-from formats.flink.metadata.rewrite import Copy, copies, rewritten
+from formats.flink.metadata.handles import (
+    FileHandle,
+    Metadata,
+    OperatorStateHandle,
+    RelativeHandle,
+    SegmentHandle,
+    changelogs,
+    handles,
+    streams,
+)
+from formats.flink.rewrite import Copy, copies, rewritten
 from formats.flink.store import FlinkStore
 from formats.storage import LocalStorage
 
 _CHUNK = 8 << 20
+
+CLAIMED = (
+    "the changelog backend goes on in claim mode alone: Flink then owns the files and deletes what it no longer needs"
+)
 
 
 class NotRead(msgspec.Struct, frozen=True):
@@ -44,7 +57,7 @@ class FlinkPlan(msgspec.Struct, frozen=True):
     store: as the user wrote it; epoch, kind: the one that was chosen; skipped: newer ones, and why not they;
     in_place: Flink can restore it where it is; repairs: what a copy sets right, in words; files, bytes: to be copied;
     sha256: of the `_metadata` that the plan was made of; not_read: what lies outside of the directories that were
-    named.
+    named; claim: a job goes on from it only if Flink claims it.
     """
 
     store: str
@@ -58,11 +71,12 @@ class FlinkPlan(msgspec.Struct, frozen=True):
     bytes: int
     sha256: str
     not_read: tuple[NotRead, ...] = ()
+    claim: bool = False
 
     @property
     def command(self) -> str | None:
         """The line that starts a job from the snapshot as it is; None if it needs a copy first."""
-        return run_line(self.directory) if self.in_place else None
+        return run_line(self.directory, claim=self.claim) if self.in_place else None
 
 
 class FlinkRestored(msgspec.Struct, frozen=True):
@@ -76,10 +90,22 @@ class FlinkRestored(msgspec.Struct, frozen=True):
     command: str
 
 
-def run_line(directory: str) -> str:
-    """`flink run -s URI JOB.jar`, quoted. Without a claim mode, so that Flink owns nothing of the copy."""
+def run_line(directory: str, *, claim: bool) -> str:
+    """`flink run -s URI JOB.jar`, quoted.
+
+    claim: only where it must be (`_must_claim`), for Flink then owns what it starts from and deletes it in time.
+    """
     uri = directory if "://" in directory else "file://" + os.path.abspath(directory)
-    return f"flink run -s {shlex.quote(uri)} JOB.jar"
+    return f"flink run -s {shlex.quote(uri)}{' -claimMode CLAIM' * claim} JOB.jar"
+
+
+def _must_claim(metadata: Metadata) -> bool:
+    """Whether a job goes on from it in claim mode alone.
+
+    In Flink's default mode, NO_CLAIM, the first checkpoint is a full one, which the changelog backend cannot take: the
+    job starts, fails at that checkpoint, and is restarted for ever.
+    """
+    return next(changelogs(metadata), None) is not None
 
 
 def plan_flink(
@@ -151,6 +177,7 @@ def _plan(store: FlinkStore, evidence: EpochEvidence, skipped: tuple[tuple[int, 
         bytes=sum(runs.values()),
         sha256=_digest(store, evidence.epoch),
         not_read=tuple(NotRead(folder, number) for folder, number in closed.items()),
+        claim=_must_claim(metadata),
     )
 
 
@@ -168,6 +195,19 @@ def _repairs(evidence: EpochEvidence) -> Iterator[str]:
         if files:
             written, found = min(files.items())
             yield f"{len(files)} files {said}: {written} is {found}"
+    relative = _of_changelog(metadata, RelativeHandle) if metadata is not None else set()
+    if relative:
+        yield (
+            f"{len(relative)} files of the changelog backend have relative paths, which the checkpoints that follow "
+            "would look for beside themselves"
+        )
+
+
+def _of_changelog(metadata: Metadata, kind: type[FileHandle | RelativeHandle]) -> set[str]:
+    """Paths of the files of the changelog backend whose handles are of this kind."""
+    return {
+        stream.path for handle in changelogs(metadata) for stream in streams(handle) if isinstance(stream, kind)
+    }
 
 
 def restore_flink(
@@ -186,7 +226,8 @@ def restore_flink(
     check_plan(store, plan)
     metadata = store.metadata(plan.epoch)
     copied = copies(_places(store, plan.epoch))
-    new = encode(rewritten(metadata, copied, os.path.basename(plan.directory)))
+    copy_metadata = rewritten(metadata, copied, os.path.abspath(target), os.path.basename(plan.directory))
+    new = encode(copy_metadata)
     parse(new)
     made = _new_directory(store, target)
     written: list[str] = []
@@ -205,8 +246,9 @@ def restore_flink(
             with contextlib.suppress(OSError):
                 os.rmdir(target)
         raise
-    repairs = (*plan.repairs, *_converted(store, plan.epoch))
-    return FlinkRestored(plan.epoch, target, len(written), total, repairs, run_line(target))
+    repairs = (*plan.repairs, *_converted(metadata), *_bound(copy_metadata))
+    command = run_line(target, claim=_must_claim(metadata))
+    return FlinkRestored(plan.epoch, target, len(written), total, repairs, command)
 
 
 def check_plan(store: FlinkStore, plan: FlinkPlan) -> None:
@@ -218,8 +260,17 @@ def check_plan(store: FlinkStore, plan: FlinkPlan) -> None:
         raise StalePlan(f"the {FILE} of checkpoint {plan.epoch} {said}", path=store.path, hint=hint)
 
 
-def _converted(store: FlinkStore, epoch: int) -> Iterator[str]:
-    metadata = store.metadata(epoch)
+def _bound(metadata: Metadata) -> Iterator[str]:
+    """What ties the copy to its place, and to the job that starts from it."""
+    if not _must_claim(metadata):
+        return
+    named = _of_changelog(metadata, FileHandle)
+    if named:
+        yield f"{len(named)} files of the changelog backend are named by their whole path: start from it where it is"
+    yield CLAIMED
+
+
+def _converted(metadata: Metadata) -> Iterator[str]:
     segments = {stream for _, _, stream in file_handles(metadata) if isinstance(stream, SegmentHandle)}
     merged = any(
         isinstance(handle, OperatorStateHandle) and handle.folders is not None

@@ -18,7 +18,7 @@ from formats.plain_text import plain_json
 from formats.plan import BadPlan
 
 SCHEMA = "abs.flink-plan"
-VERSION = "1.1"
+VERSION = "1.2"
 
 
 def is_flink_plan(data: bytes) -> bool:
@@ -77,6 +77,7 @@ class _File(msgspec.Struct, frozen=True):
     search: tuple[str, ...]
     path_map: tuple[str, ...]
     not_read: tuple[NotRead, ...] = ()
+    claim: bool = False
 
 
 def decode(data: bytes, path: str) -> tuple[FlinkPlan, Looking]:
@@ -99,6 +100,7 @@ def decode(data: bytes, path: str) -> tuple[FlinkPlan, Looking]:
         bytes=found.bytes,
         sha256=found.sha256,
         not_read=found.not_read,
+        claim=found.claim,
     )
     return plan, Looking(search=found.search, path_map=found.path_map)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from abscli.stores.flink.plan import FlinkPlan, FlinkRestored
+from abscli.stores.flink.plan import CLAIMED, FlinkPlan, FlinkRestored
 from abscli.text.columns import clean, number, size, wrapped
 
 ROWS = 20
@@ -31,6 +31,8 @@ def plan_text(plan: FlinkPlan, *, width: int = 80, plan_file: str | None = None)
         sections[1].insert(0, "Flink cannot restore it where it lies; a copy sets right")
     else:
         sections[1] = ["Flink can restore it where it lies"]
+        if plan.claim:
+            sections[1] += wrapped(CLAIMED, width, "    ", "  - ")
     if sections[2]:
         sections[2].insert(0, "Not looked at: it lies outside of the directories that were named")
     if sections[3]:

@@ -93,7 +93,7 @@ def plan_removal(
     gone, needed = expired(known, keep, spare=spare)
     by_epoch = {row.epoch: row for row in rows}
     everything = stored_files(store.storage)
-    going = {epoch for epoch in gone if epoch in by_epoch}
+    going = set(gone)
     unreferenced = _unreferenced(store)
     epochs = tuple(_epoch(by_epoch[epoch], everything, needed, keep) for epoch in sorted(going))
     orphans = tuple(

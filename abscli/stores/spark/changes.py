@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from abscli.diff.epochs import TopologyDiff
 from abscli.stores.spark.diff import Refusal, diff_conf, diff_schemas
 from formats.errors import FormatError
+from formats.spark.codings import Family
 from formats.spark.logs.offsets import Offsets
-from formats.spark.state.codings import Family
 from formats.spark.store import SparkStore
 
 _REFUSED = {

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from formats.spark.codings import Family
 from formats.spark.logs.offsets import Offsets
 from formats.spark.logs.sources import positions
-from formats.spark.state.codings import Family
 from formats.spark.state.types import Type
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import unquote
 
 from abscli.report.findings import HARMLESS, EpochReport, StoreReport
+from abscli.stores.native.plan import absolute
 from abscli.stores.spark.check import workers
 from abscli.stores.spark.rewind import Rewind, rewind
 from abscli.stores.spark.verdict import check_spark
@@ -57,7 +58,7 @@ def plan_spark(
     )  # fmt: skip
     keep = tuple(Kept(path, sizes[path], digest(store.storage, path)) for path in made.keep)
     return SparkPlan(
-        store=store.path if "://" in store.path else os.path.abspath(store.path),
+        store=absolute(store.path),
         query_id=checkpoint.query_id or query_id or "",
         batch=number,
         newest_begun=max(evidence.newest_begun, evidence.newest_commit),

@@ -12,7 +12,7 @@ from abscli.engine.spark import first_line
 from abscli.report.findings import Code, Finding, StoreReport
 from formats.errors import FormatError
 from formats.spark import layout
-from formats.spark.state.codings import Family
+from formats.spark.codings import Family
 from formats.spark.store import SparkStore
 from formats.storage import Storage
 

@@ -27,9 +27,9 @@ from formats.spark.checkpoint import UNREADABLE, Checkpoint
 from formats.spark.gather import BatchEvidence, CheckpointEvidence
 from formats.spark.logs import log as logs
 from formats.spark.logs import sources
-from formats.spark.logs.source_log import SourceEvidence
 from formats.spark.plan import Moved
-from formats.spark.state.replay import Chain
+from formats.spark.replay import Chain
+from formats.spark.source_log import SourceEvidence
 from formats.spark.state.rocks import parse_zip
 
 _OPERATOR = re.compile(rf"{layout.STATE}/\d+/_metadata/metadata")

@@ -366,6 +366,15 @@ def streams(handle: Handle | None) -> Iterator[StreamHandle]:
                 yield from streams(change.stream)
 
 
+def changelogs(metadata: Metadata) -> Iterator[ChangelogHandle]:
+    """Every handle of the changelog backend."""
+    for operator in metadata.operators:
+        for subtask in operator.subtasks:
+            for _, handle in handles(subtask):
+                if isinstance(handle, ChangelogHandle):
+                    yield handle
+
+
 def state_size(handle: Handle | None) -> int:
     """What Flink's `getStateSize` says of a handle: all bytes that it refers to, whoever wrote them."""
     match handle:

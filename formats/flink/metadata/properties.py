@@ -6,8 +6,8 @@ import struct
 from typing import Final
 
 from formats.flink.bytes import Reader, encode_utf
+from formats.flink.java_object import STREAM_MAGIC, JavaEnum, JavaObject, read_value
 from formats.flink.metadata.handles import Properties
-from formats.flink.metadata.java_object import STREAM_MAGIC, JavaEnum, JavaObject, read_value
 
 _PACKAGE: Final = "org.apache.flink.runtime.checkpoint."
 _CLASS: Final = _PACKAGE + "CheckpointProperties"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, NamedTuple
 
 from formats.flink.bytes import Reader
-from formats.flink.metadata.java_object import read_value
+from formats.flink.java_object import read_value
 from formats.flink.state.changelog_replay import Replay
 from formats.flink.state.changes import METADATA, Change, number_of, read_operand, timers
 from formats.flink.state.keyed_tables import Block, Hidden, KeyedState, Table, Types, unknown_table

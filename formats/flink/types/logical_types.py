@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from formats.flink.metadata.java_object import JavaClass, JavaObject
+from formats.flink.java_object import JavaClass, JavaObject
 
 _ROOTS: Final = {
     "CharType": "CHAR",

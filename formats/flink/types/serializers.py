@@ -16,7 +16,7 @@ import msgspec
 
 from formats.errors import Damaged
 from formats.flink.bytes import Reader
-from formats.flink.metadata.java_object import read_value
+from formats.flink.java_object import read_value
 from formats.flink.types.logical_types import LogicalType, logical_type
 from formats.flink.types.serializer_classes import (
     BASE,

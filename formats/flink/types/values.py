@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from formats.errors import Damaged
 from formats.flink.bytes import Reader
-from formats.flink.metadata.java_object import JavaObject, read_value
+from formats.flink.java_object import JavaObject, read_value
 from formats.flink.types.serializers import Snapshot
 from formats.flink.types.times import date_text, instant_text, time_text
 

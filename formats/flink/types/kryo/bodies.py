@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from formats.errors import Damaged
 from formats.flink.bytes import Reader
-from formats.flink.metadata.java_object import JavaObject, read_value
+from formats.flink.java_object import JavaObject, read_value
 from formats.flink.types.kryo.input import NEW, OLD
 from formats.flink.types.kryo.names import BOXES, COLLECTIONS, ENUMS, MAPS, PRIMITIVES
 from formats.flink.types.kryo.reading import Body, Reading

@@ -1,9 +1,11 @@
 """A self-contained copy of a snapshot: which bytes go where, and the `_metadata` that refers to them.
 
 Pure: values in, values out. In the copy every file lies beside `_metadata` under a relative handle (type 6), as in a
-native savepoint of Flink's own, so the copy can be moved. A segment of a merged file becomes a file of its own, and
-what only file merging needs (type 17, empty segments) becomes what Flink writes without it. Inline bytes, offsets, ids
-and sizes stay as they are.
+native savepoint of Flink's own, so the copy can be moved. Files of the changelog backend are named by their whole path,
+as Flink itself names them: a job with that backend starts in claim mode alone, and its next checkpoints write the
+handles that it started from as they are, so that relative ones would mean files beside those (FLINK-39964). A segment
+of a merged file becomes a file of its own, and what only file merging needs (type 17, empty segments) becomes what
+Flink writes without it. Inline bytes, offsets, ids and sizes stay as they are.
 """
 
 from __future__ import annotations
@@ -42,6 +44,13 @@ Map = Callable[[FileLike], StreamHandle]
 """What becomes of the handle of a file."""
 
 
+class _Names(msgspec.Struct, frozen=True):
+    """How the copy names its files. plain: those of a snapshot; changelog: those of the changelog backend."""
+
+    plain: Map
+    changelog: Map
+
+
 class Copy(msgspec.Struct, frozen=True):
     """Bytes to be copied. place: where they are; start, length: the slice; target: name in the copy."""
 
@@ -75,14 +84,22 @@ def _safe(name: str) -> str:
     return "file" if plain in ("", FILE) else plain[:200]
 
 
-def rewritten(metadata: Metadata, copied: dict[FileLike, Copy], directory: str = "") -> Metadata:
-    """The metadata of the copy. directory: the snapshot's own name, to tell its kind where its properties are lost."""
+def rewritten(metadata: Metadata, copied: dict[FileLike, Copy], target: str, directory: str = "") -> Metadata:
+    """The metadata of the copy.
+
+    target: absolute path of the copy's directory; directory: the snapshot's own name, to tell its kind where its
+    properties are lost.
+    """
 
     def relative(handle: FileLike) -> StreamHandle:
         return RelativeHandle(copied[handle].target, handle.size, of_changes(handle))
 
+    def absolute(handle: FileLike) -> StreamHandle:
+        return FileHandle(f"file:{target.rstrip('/')}/{copied[handle].target}", handle.size, of_changes(handle))
+
+    names = _Names(relative, absolute)
     operators = tuple(
-        replace(operator, subtasks=tuple(_subtask(subtask, relative) for subtask in operator.subtasks))
+        replace(operator, subtasks=tuple(_subtask(subtask, names) for subtask in operator.subtasks))
         for operator in metadata.operators
     )
     found = replace(metadata, operators=operators, problem=None)
@@ -95,16 +112,20 @@ def rewritten(metadata: Metadata, copied: dict[FileLike, Copy], directory: str =
     return replace(found, properties=said, tail=properties.encode(said))
 
 
-def _subtask(subtask: Subtask, change: Map) -> Subtask:
+def _subtask(subtask: Subtask, names: _Names) -> Subtask:
     return replace(
         subtask,
-        managed_operator=_operator(subtask.managed_operator, change),
-        raw_operator=_operator(subtask.raw_operator, change),
-        managed_keyed=_keyed(subtask.managed_keyed, change),
-        raw_keyed=_keyed(subtask.raw_keyed, change),
-        input_channels=tuple(_channel(handle, change) for handle in subtask.input_channels),
-        output_channels=tuple(_channel(handle, change) for handle in subtask.output_channels),
+        managed_operator=_operator(subtask.managed_operator, names.plain),
+        raw_operator=_operator(subtask.raw_operator, names.plain),
+        managed_keyed=_top(subtask.managed_keyed, names),
+        raw_keyed=_top(subtask.raw_keyed, names),
+        input_channels=tuple(_channel(handle, names.plain) for handle in subtask.input_channels),
+        output_channels=tuple(_channel(handle, names.plain) for handle in subtask.output_channels),
     )
+
+
+def _top(handle: KeyedHandle | None, names: _Names) -> KeyedHandle | None:
+    return _keyed(handle, names.changelog if isinstance(handle, ChangelogHandle) else names.plain)
 
 
 def _operator(handle: OperatorStateHandle | None, change: Map) -> OperatorStateHandle | None:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from formats.spark.codings import Family
 from formats.spark.evidence import FileEvidence, PartitionWork, blame
 from formats.spark.state import murmur3
-from formats.spark.state.codings import Family
 from formats.spark.state.families import Keys, list_items, value_rows
 from formats.spark.state.rules import Coding
 from formats.spark.state.unsafe_places import Faults

@@ -21,7 +21,7 @@ BUDGET = 256 << 20
 
 def stream_checks() -> tuple[StreamCheck, ...]:
     """All checks, with a budget of their own: make them anew for each run."""
-    from formats.flink.files.stream_check import check_state
+    from formats.flink.stream_check import check_state
 
     return (check_state, TableCheck())
 

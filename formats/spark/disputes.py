@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from formats.errors import FormatError
 from formats.spark.evidence import FileEvidence
 from formats.spark.layout import StateFile
+from formats.spark.replay import apply
 from formats.spark.state.records import Records
-from formats.spark.state.replay import apply
 
 Rows = dict[bytes, bytes]
 
