@@ -110,7 +110,7 @@ def damaged(value: Any) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.data())
 def test_what_a_kind_reads_without_findings_is_what_its_schema_accepts(kind: Kind, data: st.DataObject) -> None:
     example = data.draw(st.sampled_from(KIND_EXAMPLES[kind]))
