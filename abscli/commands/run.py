@@ -222,8 +222,8 @@ def _newest(store: str) -> int:
 
     Raises NoRecovery when there are complete epochs and none is whole.
     """
-    from abscli.stores.native.own import open_native
     from abscli.stores.native.plan import newest_whole, own_line
+    from abscli.stores.own import open_native
     from formats.errors import NotFound
     from formats.native.lock import held
     from formats.native.store import is_native

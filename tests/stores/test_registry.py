@@ -9,7 +9,7 @@ import pytest
 
 from abscli.cli.main import main
 from abscli.cli.reading import StoreFormat
-from abscli.stores.native.own import open_native
+from abscli.stores.own import open_native
 from abscli.stores.registry import SYSTEMS, open_store, recognise
 from abscli.text.facts import LINES, facts
 from formats.errors import NotFound, OtherFormat
