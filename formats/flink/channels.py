@@ -126,7 +126,7 @@ def count(data: bytes) -> Count:
 
 def buffers(stream: bytes, part: ChannelPart, path: str) -> bytes:
     """The buffers of one channel in its stream, joined. Damaged where they are not what the handle says."""
-    found = []
+    pieces = []
     total = 0
     for offset in part.offsets:
         if offset < 0:
@@ -135,12 +135,12 @@ def buffers(stream: bytes, part: ChannelPart, path: str) -> bytes:
         length = r.i32(f"buffer at offset {offset}")
         if not 0 <= length <= part.size:
             raise Damaged(f"a buffer of {length} bytes at offset {offset}, of {part.size} in all", path=path)
-        found.append(r.take(length, f"buffer at offset {offset}"))
+        pieces.append(r.take(length, f"buffer at offset {offset}"))
         total += 4 + length
     alone = len(stream) == part.size == total + 4  # a stream of one channel counts its version, too
     if total != part.size and not alone:
         raise Damaged(f"the buffers of a channel have {total} bytes, {part.size} were written", path=path)
-    return b"".join(found)
+    return b"".join(pieces)
 
 
 def _handles(metadata: Metadata) -> Iterator[tuple[str, bool, int, ChannelHandle]]:
@@ -204,7 +204,7 @@ def _fit(
 def _whole(data: bytes) -> int | None:
     """Records of a stream that ends with a whole one; None for another."""
     try:
-        found = count(data)
+        counted = count(data)
     except FormatError:
         return None
-    return found.records if found.rest == 0 else None
+    return counted.records if counted.rest == 0 else None

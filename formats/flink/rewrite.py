@@ -63,7 +63,7 @@ class Copy(msgspec.Struct, frozen=True):
 def copies(handles: dict[FileLike, Place]) -> dict[FileLike, Copy]:
     """A name of its own for every run of bytes. The same bytes, referred to twice, are copied once."""
     taken: dict[str, tuple[int, str, int, int]] = {}
-    found: dict[FileLike, Copy] = {}
+    by_handle: dict[FileLike, Copy] = {}
     for handle, place in handles.items():
         start = handle.start if isinstance(handle, SegmentHandle) else 0
         length = place.bytes if of_changes(handle) else handle.size
@@ -74,8 +74,8 @@ def copies(handles: dict[FileLike, Place]) -> dict[FileLike, Copy]:
         while taken.setdefault(target, run) != run:
             number += 1
             target = f"{stem}-{number}"
-        found[handle] = Copy(place, start, length, target)
-    return found
+        by_handle[handle] = Copy(place, start, length, target)
+    return by_handle
 
 
 def _safe(name: str) -> str:
@@ -102,14 +102,14 @@ def rewritten(metadata: Metadata, copied: dict[FileLike, Copy], target: str, dir
         replace(operator, subtasks=tuple(_subtask(subtask, names) for subtask in operator.subtasks))
         for operator in metadata.operators
     )
-    found = replace(metadata, operators=operators, problem=None)
+    copy = replace(metadata, operators=operators, problem=None)
     if metadata.version < 4 or metadata.properties is not None:
-        return found
-    what = kind(metadata, directory)
-    said = properties.CHECKPOINT
-    if what.kind == "savepoint":
-        said = properties.savepoint((what.layout or "native").upper())
-    return replace(found, properties=said, tail=properties.encode(said))
+        return copy
+    sort = kind(metadata, directory)
+    written = properties.CHECKPOINT
+    if sort.kind == "savepoint":
+        written = properties.savepoint((sort.layout or "native").upper())
+    return replace(copy, properties=written, tail=properties.encode(written))
 
 
 def _subtask(subtask: Subtask, names: _Names) -> Subtask:

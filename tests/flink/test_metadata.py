@@ -112,10 +112,10 @@ def test_the_same_state_is_read_from_every_version_that_flinks_own_serializers_w
 @pytest.mark.parametrize(
     ("version", "expected"),
     [
-        (3, facts.KindFacts("savepoint", "canonical", None, known=False)),
-        (4, facts.KindFacts("checkpoint", None, None, known=True)),
-        (5, facts.KindFacts("savepoint", "canonical", "suspend", known=True)),
-        (6, facts.KindFacts("savepoint", "native", "terminate", known=True)),
+        (3, facts.KindFacts("savepoint", "canonical", None, certain=False)),
+        (4, facts.KindFacts("checkpoint", None, None, certain=True)),
+        (5, facts.KindFacts("savepoint", "canonical", "suspend", certain=True)),
+        (6, facts.KindFacts("savepoint", "native", "terminate", certain=True)),
     ],
 )
 def test_the_kind_is_what_was_asked_for_or_a_guess_that_says_so(version: int, expected: facts.KindFacts) -> None:

@@ -15,7 +15,7 @@ from abscli.stores.reasons import reasons
 from formats.errors import NoRecovery
 from formats.flink.evidence import EpochEvidence, StreamCheck, gather
 from formats.flink.facts import file_handles, kind
-from formats.flink.files.layout import Kind, trimmed
+from formats.flink.files.layout import SiteKind, trimmed
 from formats.flink.files.resolve import FileLike, How, Place, directory_of
 from formats.flink.metadata.file import FILE
 from formats.flink.metadata.handles import FileHandle, Metadata, RelativeHandle, changelogs, streams
@@ -117,7 +117,7 @@ def _sealed(
 
 def _pinned(store: FlinkStore, home: str) -> PinnedFile:
     """The `_metadata`, by its path from the store that the plan names: a `chk-N` in a job's directory, too."""
-    named_alone = store.kind is Kind.CHECKPOINT and store.epoch is not None
+    named_alone = store.kind is SiteKind.CHECKPOINT and store.epoch is not None
     return pin(open_storage(trimmed(store.path)), FILE if named_alone or not home else f"{home}/{FILE}")
 
 

@@ -48,15 +48,15 @@ class Folder:
 
     def names(self, path: str) -> dict[str, int | None]:
         """What is in a directory: name -> bytes, None for a directory. What leads out of the root is left out."""
-        found = self._listed.get(path)
-        if found is None:
+        sizes = self._listed.get(path)
+        if sizes is None:
             try:
                 entries = self.storage.list(path)
             except UnsafePath:
                 entries = []
-            found = {e.name: e.size for e in entries if path or self.only is None or e.name in self.only}
-            self._listed[path] = found
-        return found
+            sizes = {e.name: e.size for e in entries if path or self.only is None or e.name in self.only}
+            self._listed[path] = sizes
+        return sizes
 
     def size(self, path: str) -> int | None:
         folder, _, name = path.rpartition("/")
@@ -76,7 +76,7 @@ class Folder:
 
     def walk(self, path: str = "") -> dict[str, int]:
         """Every file at or below a directory: path from the root -> bytes."""
-        found: dict[str, int] = {}
+        files: dict[str, int] = {}
         stack = [path]
         while stack:
             at = stack.pop()
@@ -85,8 +85,8 @@ class Folder:
                 if size is None:
                     stack.append(full)
                 else:
-                    found[full] = size
-        return found
+                    files[full] = size
+        return files
 
     def named(self, name: str) -> Sequence[tuple[str, int]]:
         if self._names is None:
@@ -160,8 +160,8 @@ class FolderStreams:
             looked, there_is = self.outside(handle)
             if looked and there_is is None:
                 raise Damaged("is not there", path=self.name(handle), hint=self.hint(handle))
-            said = "was not opened: it lies outside of the directories that were named"
-            raise NotLookedAt(said, path=self.name(handle), hint=self.hint(handle))
+            message = "was not opened: it lies outside of the directories that were named"
+            raise NotLookedAt(message, path=self.name(handle), hint=self.hint(handle))
         start = handle.start if isinstance(handle, SegmentHandle) else 0
         whole = place.bytes if of_changes(handle) else handle.size
         there = min(place.bytes - start, whole) - offset  # what a file has grown by was not written by Flink

@@ -146,9 +146,9 @@ def resolve(
         path = plain(handle.path)
         for mapping in maps:
             if path.startswith(mapping.old + "/"):
-                found = _written(mapping.new + path[len(mapping.old) :], folders)
-                if found is not None:
-                    return msgspec.structs.replace(found, how=How.MAPPED)
+                mapped = _written(mapping.new + path[len(mapping.old) :], folders)
+                if mapped is not None:
+                    return msgspec.structs.replace(mapped, how=How.MAPPED)
         moved = _moved(path, handle, folders)
         if moved is not None:
             return moved

@@ -80,10 +80,10 @@ def parse(data: bytes, path: str | None = None) -> Metadata:
     tail = data[r.pos :]
     problem = None
     try:
-        found = properties.parse(r)
+        parsed = properties.parse(r)
     except Damaged as error:
-        found, problem = None, error.message
-    return Metadata(version, checkpoint, masters, tuple(operators), found, tail, problem)
+        parsed, problem = None, error.message
+    return Metadata(version, checkpoint, masters, tuple(operators), parsed, tail, problem)
 
 
 def encode(metadata: Metadata) -> bytes:
@@ -111,8 +111,8 @@ def _header(r: Reader) -> int:
         raise r.error("is empty", "magic number")
     magic = r.i32("magic number")
     if magic != MAGIC:
-        said = f"begins with 0x{magic & 0xFFFFFFFF:08x}, not with 0x{MAGIC:08x}: no metadata of Flink, or damaged"
-        raise r.error(said, "magic number", 0)
+        message = f"begins with 0x{magic & 0xFFFFFFFF:08x}, not with 0x{MAGIC:08x}: no metadata of Flink, or damaged"
+        raise r.error(message, "magic number", 0)
     version = r.i32("version")
     if OLDEST <= version <= NEWEST:
         return version

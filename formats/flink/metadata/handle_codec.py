@@ -290,22 +290,22 @@ def write_operator(w: Writer, handle: OperatorStateHandle | None) -> None:
 def read_channels(r: Reader, field: str, *, typed: bool, output: bool) -> tuple[ChannelHandle, ...]:
     """The channel state of one subtask and direction. typed: whether a type byte stands first (version 6 and later)."""
     plain, merged = (2, 4) if output else (1, 3)
-    found = []
+    channels = []
     for _ in range(r.count(1, field)):
         at = r.pos
         tag = r.u8(field) if typed else plain
         if tag == plain:
             subtask = r.i32(field)
             part, stream = _read_channel(r, field)
-            found.append(ChannelHandle(subtask, part.size, stream, (part,)))
+            channels.append(ChannelHandle(subtask, part.size, stream, (part,)))
         elif tag == merged:
             subtask, size = r.i32(field), r.size(field)
             stream = read_stream(r, field, 1)
             packed = r.take(r.i32(field), field)
-            found.append(ChannelHandle(subtask, size, stream, _unpack(r, packed, field), packed))
+            channels.append(ChannelHandle(subtask, size, stream, _unpack(r, packed, field), packed))
         else:
             raise r.error(f"a channel state handle of unknown type {tag}", field, at)
-    return tuple(found)
+    return tuple(channels)
 
 
 def _read_channel(r: Reader, field: str) -> tuple[ChannelPart, StreamHandle | None]:

@@ -24,13 +24,13 @@ _INEXACT: Final = frozenset({"double", "float"})
 
 def groups_of(keys: Sequence[Mapping[str, str]], codec: Codec, max_parallelism: int) -> list[int] | None:
     """The key groups of these keys, ascending. keys: text by column name (`key`, or `key.f0`, ...)."""
-    found = set()
+    groups = set()
     for key in keys:
         code = _hash(key, codec)
         if code is None:
             return None
-        found.add(key_group(code, max_parallelism))
-    return sorted(found)
+        groups.add(key_group(code, max_parallelism))
+    return sorted(groups)
 
 
 def _hash(key: Mapping[str, str], codec: Codec) -> int | None:

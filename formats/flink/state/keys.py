@@ -118,8 +118,8 @@ def bytes_hash(value: bytes) -> int:
 
 
 def _fields(codec: Codec) -> list[Callable[[Any], int]] | None:
-    found = [value_hash(part) for part in codec.parts]
-    return None if any(one is None for one in found) else [one for one in found if one is not None]
+    hashes = [value_hash(part) for part in codec.parts]
+    return None if any(one is None for one in hashes) else [one for one in hashes if one is not None]
 
 
 def value_hash(codec: Codec) -> Callable[[Any], int] | None:
@@ -143,9 +143,9 @@ def value_hash(codec: Codec) -> Callable[[Any], int] | None:
 
         return tuple_hash
     if codec.kind == "row":
-        found = [bytes_hash if part.kind == "bytes" else value_hash(part) for part in codec.parts]
-        parts = [one for one in found if one is not None]
-        if len(parts) != len(found):
+        hashes = [bytes_hash if part.kind == "bytes" else value_hash(part) for part in codec.parts]
+        parts = [one for one in hashes if one is not None]
+        if len(parts) != len(hashes):
             return None
         kinds = {"+I": 0, "-U": 1, "+U": 2, "-D": 3}
         has_kind = len(codec.shape[1]) > len(parts)
@@ -200,8 +200,8 @@ def hash_of(codec: Codec) -> Hash | None:
     """How keys of a codec hash; None if that is not known."""
     if codec.kind == "rowdata":  # the bytes of the row, behind their length
         return lambda buf, begin, end, value: words_hash(buf[begin + 4 : end])
-    found = value_hash(codec)
-    return None if found is None else _of_value(found)
+    hash_value = value_hash(codec)
+    return None if hash_value is None else _of_value(hash_value)
 
 
 class GroupOf:
@@ -218,7 +218,7 @@ class GroupOf:
     def __call__(self, codec: Codec) -> Codec:
         """The codec, reading key groups."""
         hash_key, inner = hash_of(codec), codec.read
-        known: dict[bytes, int] = {}
+        groups: dict[bytes, int] = {}
 
         def skip(buf: bytes, pos: int) -> tuple[Any, int]:
             _, end = inner(buf, pos)
@@ -229,12 +229,12 @@ class GroupOf:
             value, end = inner(buf, pos)
             self.checked += 1
             data = buf[pos:end]
-            group = known.get(data)
+            group = groups.get(data)
             if group is None:
                 assert hash_key is not None
                 group = key_group(hash_key(buf, pos, end, value), self.max_parallelism)
-                if len(known) < 100_000:
-                    known[data] = group
+                if len(groups) < 100_000:
+                    groups[data] = group
             return group, end
 
         chosen: Read = skip if hash_key is None else read

@@ -2,7 +2,7 @@
 
 A `Codec` reads with `read(buffer, position) -> (value, position after it)`. Readers are closures put together once per
 state; they check the bounds of what they copy and leave the rest to `struct`, so a buffer that ends too early raises
-one of `BROKEN`. A value of a class with a format of its own raises `Hidden`. Values are what Arrow takes for the
+one of `BROKEN`. A value of a class with a format of its own raises `HiddenValue`. Values are what Arrow takes for the
 codec's `shape`: numbers, text, bytes, lists, tuples for structs, lists of pairs for maps.
 
 Sources: the `serialize` methods of Flink 2.3.0's serializers; checked on bytes that they wrote.
@@ -38,7 +38,7 @@ _INT: Final = 5
 """Bytes of a variable-length int at the most."""
 
 
-class Hidden(Exception):
+class HiddenValue(Exception):
     """A value that only its own class can read. name: of that class or its serializer."""
 
     def __init__(self, name: str) -> None:
@@ -346,23 +346,23 @@ def plain(kind: str, snapshot: Snapshot | None = None) -> Codec | None:
     if kind == "value:string":
         return Codec(kind, read_string_value, "string", snapshot=snapshot)
     if kind.startswith("value:"):
-        found = plain(kind.removeprefix("value:"), snapshot)
-        if found is not None:
-            found.kind = kind  # a hash code of its own
-        return found
+        inner = plain(kind.removeprefix("value:"), snapshot)
+        if inner is not None:
+            inner.kind = kind  # a hash code of its own
+        return inner
     if kind in _FIXED:
         form, shape = _FIXED[kind]
         return fixed(kind, form, shape, snapshot)
     if kind in _PLAIN:
-        read, what, length, least = _PLAIN[kind]
-        return Codec(kind, read, what, length=length, least=least, snapshot=snapshot)
+        read, value_shape, length, least = _PLAIN[kind]
+        return Codec(kind, read, value_shape, length=length, least=least, snapshot=snapshot)
     return None
 
 
 def opaque(name: str, snapshot: Snapshot | None = None) -> Codec:
-    """A class with a format of its own: reading it raises Hidden."""
+    """A class with a format of its own: reading it raises HiddenValue."""
 
     def read(buf: bytes, pos: int) -> tuple[Any, int]:
-        raise Hidden(name)
+        raise HiddenValue(name)
 
     return Codec("opaque", read, "opaque", least=0, hides=name, snapshot=snapshot)

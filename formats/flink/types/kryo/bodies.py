@@ -19,7 +19,7 @@ from formats.flink.types.kryo.input import NEW, OLD
 from formats.flink.types.kryo.names import BOXES, COLLECTIONS, ENUMS, MAPS, PRIMITIVES
 from formats.flink.types.kryo.reading import Body, Reading
 from formats.flink.types.times import date_text, instant_text, time_text
-from formats.flink.types.values import Hidden, int_text
+from formats.flink.types.values import HiddenValue, int_text
 
 # -- primitives and text ----------------------------------------------------------------------------------
 
@@ -215,7 +215,7 @@ def _serialised_locale(r: Reading) -> str:
     """By Java's own serialisation; of a second one in the same value the stream goes on, which is not followed."""
     reader = Reader(r.data, None, r.pos)
     if r.data[r.pos : r.pos + 4] != b"\xac\xed\0\5":
-        raise Hidden("java.util.Locale, for the second time in a value (KryoSerializer)")
+        raise HiddenValue("java.util.Locale, for the second time in a value (KryoSerializer)")
     try:
         value = read_value(reader)
     except Damaged as error:

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from formats.flink.types.kryo.input import NEW, KryoInput
 from formats.flink.types.kryo.names import BOXES, ENUMS, FINAL
-from formats.flink.types.values import Hidden
+from formats.flink.types.values import HiddenValue
 
 Body: TypeAlias = "Callable[[Reading], Any]"
 """Reads the body of an object."""
@@ -74,21 +74,21 @@ class Classes:
         self.foreign = any(name.startswith("java.") and name not in bodies for name in custom)
         self.names: dict[int, str] = dict(enumerate(_PRIMITIVES if version < NEW else _PRIMITIVES[:-1]))
         self.names.update(enumerate(_CHILL, 73))
-        known = set(self.names.values())
+        numbered = set(self.names.values())
         number = _FIRST
         for name in registered:
-            if name not in known or name in custom:
+            if name not in numbered or name in custom:
                 self.names[number] = name
-                known.add(name)
+                numbered.add(name)
                 number += 1
 
     def body(self, name: str) -> Body:
-        """What reads the body of a class; Hidden if only the job can."""
+        """What reads the body of a class; HiddenValue if only the job can."""
         if self.foreign or name in self.custom:
-            raise Hidden(f"{name} (KryoSerializer)")
+            raise HiddenValue(f"{name} (KryoSerializer)")
         body = self.bodies.get(name)
         if body is None:
-            raise Hidden(f"{name} (KryoSerializer)")
+            raise HiddenValue(f"{name} (KryoSerializer)")
         return body
 
 
@@ -114,7 +114,7 @@ class Reading(KryoInput):
             if name is None and number - 2 > max(self.classes.names):
                 raise ValueError(f"class {number - 2}, the last that is registered is {max(self.classes.names)}")
             if name is None:  # with Scala on its class path Flink 1.x registers some from 10 to 72
-                raise Hidden(f"the class that is registered as {number - 2} (KryoSerializer)")
+                raise HiddenValue(f"the class that is registered as {number - 2} (KryoSerializer)")
             return name
         number = self.unsigned()
         if number < len(self.named):
