@@ -368,7 +368,7 @@ def metadata(draw: st.DrawFn) -> Metadata:
 
 
 @given(metadata())
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_every_version_and_every_handle_goes_into_bytes_and_back(found: Metadata) -> None:
     assert parse(encode(found)) == found
 

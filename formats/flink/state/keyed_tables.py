@@ -26,7 +26,7 @@ Types = Mapping[str, Callable[[Codec], Codec]]
 class HiddenRows:
     """What a value of a class of its own hides. name: of the class; entries: of this state that are not shown, None if
     not even their number is known; bytes: that were passed over; states: other states that lie behind it, too; resumed:
-    the states behind it were found again (`keyed_heap.resume`)."""
+    the states behind it were found again (`heap_search`)."""
 
     name: str
     entries: int | None
@@ -101,8 +101,7 @@ class KeyedState:
     max_parallelism: of the operator, which decides how wide the key group stands in RocksDB's keys. types: codecs that
     the user named for states whose values Flink does not describe. path: what messages call the stream.
 
-    patience, group, found_again: of the search for states behind hidden ones (`keyed_heap.resume`): the work that may
-    still be spent, the key group that a verifier reads, and what was found in it.
+    patience: work that may still be spent on the search for states behind hidden ones (`heap_search`).
     """
 
     def __init__(
@@ -118,9 +117,8 @@ class KeyedState:
         self.prefix = 1 if max_parallelism <= 128 else 2
         self.max_parallelism = max_parallelism
         self.patience = 0
-        self.group = -1
-        self.found_again: dict[frozenset[int], tuple[int, int | None]] = {}
-        self._verifier: KeyedState | None = None
+        self._checked_group = -1
+        self._checked: list[Table] | None = None
         own = codec(meta.key) if meta.key is not None else opaque(meta.unknown_key or "?")
         self.key = key or own
         self.tables = [Table(i, info, self.key) for i, info in enumerate(meta.states)]
@@ -135,22 +133,24 @@ class KeyedState:
         table.key = key
         table.value = timer_codec(key, table.namespace)
 
-    def verifier(self) -> KeyedState:
-        """The same state, reading key groups where keys are; a key of another group than `group` is broken."""
-        if self._verifier is None:
+    def keys_of(self, group: int) -> list[Table]:
+        """The same tables, reading key groups where keys are, until this is called again; a key of another group than
+        this one is broken."""
+        self._checked_group = group
+        if self._checked is None:
             own = codec(self.meta.key) if self.meta.key is not None else opaque(self.meta.unknown_key or "?")
             check = GroupOf(self.max_parallelism)(own)
             inner = check.read
 
             def read(buf: bytes, pos: int) -> tuple[Any, int]:
-                group, end = inner(buf, pos)
-                if group is not None and group != verifier.group:
-                    raise ValueError(f"a key of key group {group}")
-                return group, end
+                own_group, end = inner(buf, pos)
+                if own_group is not None and own_group != self._checked_group:
+                    raise ValueError(f"a key of key group {own_group}")
+                return own_group, end
 
             check.read = read
-            verifier = self._verifier = KeyedState(self.meta, self.path, self.max_parallelism, None, check)
-        return self._verifier
+            self._checked = KeyedState(self.meta, self.path, self.max_parallelism, None, check).tables
+        return self._checked
 
     def fail(self, message: str, at: int | None = None) -> NoReturn:
         raise self.damaged(message, at)
