@@ -17,8 +17,12 @@ _I64 = struct.Struct(">q")
 
 
 class Reader:
-    """A cursor over bytes. path: what messages call the file; place: where in it we are, in words; kryo: the major
-    version of the Kryo that wrote values which the bytes describe, for nothing in them says it."""
+    """A cursor over bytes.
+
+    path: what messages call the file.
+    place: where in it we are, in words.
+    kryo: major version of the Kryo that wrote the values which the bytes describe; nothing in them says it.
+    """
 
     __slots__ = ("data", "end", "kryo", "path", "place", "pos")
 

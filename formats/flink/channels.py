@@ -30,7 +30,12 @@ class Side(NamedTuple):
 
 
 class Count(NamedTuple):
-    """Records of a stream of elements; rest: bytes of a record that has been cut off at its end."""
+    """What a stream holds.
+
+    records: elements that are records.
+    others: watermarks and the like.
+    rest: bytes of a record that is cut off at its end.
+    """
 
     records: int
     others: int
@@ -38,8 +43,12 @@ class Count(NamedTuple):
 
 
 class Channel(NamedTuple):
-    """In-flight records of one channel. sender, receiver: (operator id, subtask), None where the other end is not
-    known; records: None where they could not be counted."""
+    """In-flight data of one channel.
+
+    sender, receiver: (operator id, subtask); None where the other end is not known.
+    bytes: of both sides together.
+    records: None where they could not be counted.
+    """
 
     sender: tuple[str, int] | None
     receiver: tuple[str, int] | None

@@ -45,10 +45,19 @@ FIELDS: Final = {
 
 
 class FileEvidence(msgspec.Struct, frozen=True):
-    """One reference to a file. task, field: whose it is; written: where Flink looks; wanted: bytes (of a segment: at
-    least); found: None if it is not there; how: how it was found; hint: what can be done where it is not; states: of a
-    file that is lost, the names of the states in it, as far as they are known; looked: False if it lies outside of the
-    directories that were named, where it could not be looked for."""
+    """One reference to a file.
+
+    task, field: whose it is.
+    path: what messages call the file.
+    written: where Flink looks for it.
+    wanted: bytes that it must have; of a segment: at least.
+    fits: it has them.
+    size: bytes that it has; None if it is not there.
+    how: how it was found.
+    hint: what can be done where it is not there.
+    states: of a file that is lost, the names of the states in it, as far as they are known.
+    looked: False if it lies outside of the directories that were named, where it could not be looked for.
+    """
 
     task: str
     field: str
@@ -74,7 +83,10 @@ class FileEvidence(msgspec.Struct, frozen=True):
 
 
 class StreamProblem(msgspec.Struct, frozen=True):
-    """Something that reading found. code: a word of the check's findings."""
+    """Something in the streams of a checkpoint that is not as it should be.
+
+    code: a word of the check's findings.
+    """
 
     code: str
     task: str | None
@@ -84,7 +96,10 @@ class StreamProblem(msgspec.Struct, frozen=True):
 
 
 class StreamResult(msgspec.Struct, frozen=True):
-    """What reading one handle's streams to the end said. unchecked: (code, why) of what could not be looked at."""
+    """What came of reading one handle's streams to the end.
+
+    unchecked: (code, why) of what could not be looked at.
+    """
 
     problems: tuple[StreamProblem, ...] = ()
     unchecked: tuple[tuple[str, str], ...] = ()
@@ -96,8 +111,14 @@ file of the handle is there with its size."""
 
 
 class EpochEvidence(msgspec.Struct, frozen=True):
-    """One checkpoint. problem: why its `_metadata` cannot be read; unchecked: code -> why; read: whether streams were
-    read to the end."""
+    """One checkpoint.
+
+    home: its directory in the store.
+    problem: why its `_metadata` cannot be read.
+    names: operator hash -> what it is called here.
+    unchecked: code -> why.
+    read: whether streams were read to the end.
+    """
 
     epoch: int
     home: str

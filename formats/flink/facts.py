@@ -129,7 +129,13 @@ def backends(metadata: Metadata) -> list[str]:
 
 
 class KindFacts(msgspec.Struct, frozen=True):
-    """What sort of snapshot it is. known: told by its properties, not guessed from its handles and directory."""
+    """What sort of snapshot it is.
+
+    kind: `checkpoint`, `full checkpoint` or `savepoint`.
+    layout: of a savepoint, `canonical` or `native`.
+    stop: of a stop-with-savepoint, `suspend` or `terminate`.
+    certain: its properties say so; else it is guessed from its handles and directory.
+    """
 
     kind: str
     layout: str | None

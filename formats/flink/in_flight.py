@@ -34,8 +34,11 @@ Take = Callable[[Any], Any]
 
 
 class Source(msgspec.Struct, frozen=True):
-    """How far a source had read. positions: the next number or offset of each split, by its id; starts: what all
-    splits together may have begun at, where their ranges tell."""
+    """How far a source had read.
+
+    positions: the next number or offset of each split, by its id.
+    starts: what all splits together may have begun at, where their ranges tell.
+    """
 
     positions: dict[str, int]
     starts: tuple[int, ...] = ()
@@ -44,9 +47,11 @@ class Source(msgspec.Struct, frozen=True):
 class Tally(msgspec.Struct, frozen=True):
     """The numbers of one checkpoint, operators by their hash.
 
-    sources: those of which every split is known; in_flight: (sender, receiver) -> records, where all of them could be
-    counted; sums: operator -> {`state.field` -> sum over all keys and subtasks}, of whole numbers; loose: whether
-    in-flight data is left whose other end is not known; skipped: operators whose state is too much to be summed.
+    sources: those of which every split is known.
+    in_flight: (sender, receiver) -> records, where all of them could be counted.
+    sums: operator -> {`state.field` -> sum over all keys and subtasks}, of whole numbers.
+    loose: in-flight data is left whose other end is not known.
+    skipped: operators whose state is too much to be summed.
     """
 
     epoch: int

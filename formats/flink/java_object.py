@@ -34,7 +34,11 @@ class JavaEnum(msgspec.Struct, frozen=True):
 
 
 class JavaClass(msgspec.Struct):
-    """A class as the stream describes it. fields: (type code, name); `parent`: its serialisable superclass."""
+    """A class as the stream describes it.
+
+    fields: (type code, name).
+    parent: its serialisable superclass.
+    """
 
     name: str
     uid: int
@@ -53,7 +57,11 @@ class JavaClass(msgspec.Struct):
 
 
 class JavaObject(msgspec.Struct):
-    """An object. fields: of all its classes, by name; extra: what its classes wrote themselves, in order."""
+    """An object.
+
+    fields: of all its classes, by name.
+    extra: what its classes wrote themselves, in order.
+    """
 
     class_name: str
     fields: dict[str, Any]

@@ -32,8 +32,13 @@ _BY_PREFIX = re.compile(r"^[\s|:+\\-]*(?:[+\\]?- )?")
 
 
 class Vertex(msgspec.Struct, frozen=True):
-    """One vertex. id: as the plan has it; hash: of its first operator, None in an execution plan; names: of the
-    operators that are chained in it, the first first; inputs: (id, how it is shipped, whether it is kept on disk)."""
+    """One vertex.
+
+    id: as the plan has it.
+    hash: of its first operator, None in an execution plan.
+    names: of the operators that are chained in it, the first first.
+    inputs: (id, how it is shipped, whether it is kept on disk).
+    """
 
     id: str
     hash: str | None

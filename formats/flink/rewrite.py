@@ -45,14 +45,23 @@ Map = Callable[[FileLike], StreamHandle]
 
 
 class _Names(msgspec.Struct, frozen=True):
-    """How the copy names its files. plain: those of a snapshot; changelog: those of the changelog backend."""
+    """How the copy names its files.
+
+    plain: those of a snapshot.
+    changelog: those of the changelog backend.
+    """
 
     plain: Map
     changelog: Map
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """Bytes to be copied. place: where they are; start, length: the slice; target: name in the copy."""
+    """Bytes to be copied.
+
+    place: where they are.
+    start, length: the slice.
+    target: name in the copy.
+    """
 
     place: Place
     start: int

@@ -24,8 +24,10 @@ _MOST: Final = 64 << 20
 class Split(msgspec.Struct, frozen=True):
     """One split of a source task.
 
-    kind: `number-sequence`, `kafka`, or None for one that is not known; next: the number or offset that comes next;
-    end: the last number, or the offset where a bounded read stops, None if unbounded; bytes: of the split as stored.
+    kind: `number-sequence`, `kafka`, or None for one that is not known.
+    next: the number or offset that comes next.
+    end: the last number, or the offset where a bounded read stops; None if unbounded.
+    bytes: of the split as stored.
     """
 
     kind: str | None

@@ -42,8 +42,12 @@ def _wrong_size(name: str, handle: FileLike, size: int) -> str:
 class FlinkStore(CheckpointStore):
     """What Flink left at a path: a job's checkpoints, or one snapshot.
 
-    search: further directories where files may lie now; maps: `--path-map`; uids: guesses that name operators of Flink
-    1.x by their hash; types: of state that Python wrote (`python_types`). Raises NotFound if nothing of Flink is there.
+    search: further directories where files may lie now.
+    maps: `--path-map`.
+    uids: guesses that name operators of Flink 1.x by their hash.
+    types: of state that Python wrote (`python_types`).
+
+    Raises NotFound if nothing of Flink is there.
     """
 
     format = "flink"

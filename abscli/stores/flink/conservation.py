@@ -39,15 +39,21 @@ Names = Mapping[str, str]
 
 
 class Law(NamedTuple):
-    """An equation: counted, a number in the receiver's state; emitted: by operator the number in its state, None where
-    it is a source's positions."""
+    """An equation.
+
+    counted: a number in the receiver's state.
+    emitted: by operator the number in its state, None where it is a source's positions.
+    """
 
     counted: str
     emitted: tuple[tuple[str, str | None], ...]
 
 
 class Numbers(NamedTuple):
-    """A law in one checkpoint. known: whether the constant needs no other checkpoint."""
+    """A law in one checkpoint.
+
+    constant_known: the constant needs no other checkpoint.
+    """
 
     emitted: int
     counted: int
@@ -60,16 +66,23 @@ class Numbers(NamedTuple):
 
 
 class Inflow(NamedTuple):
-    """What comes to an operator. origins: the operators that tell what they emitted, one for each way from them; edges:
-    all edges on these ways."""
+    """What comes to an operator.
+
+    origins: the operators that tell what they emitted, one for each way from them.
+    edges: all edges on these ways.
+    """
 
     origins: tuple[str, ...]
     edges: frozenset[Edge]
 
 
 class Conserved(NamedTuple):
-    """Of one checkpoint. findings: laws that it breaks; holds: those that it keeps, in words; why: what is unchecked,
-    None if every edge with records in flight keeps one."""
+    """What conservation says of one checkpoint.
+
+    findings: laws that it breaks.
+    holds: laws that it keeps, in words.
+    why: what is unchecked, None if every edge with records in flight keeps a law.
+    """
 
     findings: tuple[Finding, ...]
     holds: tuple[str, ...]

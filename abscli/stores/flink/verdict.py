@@ -44,8 +44,12 @@ NAMED = 8
 
 
 class FlinkReport(msgspec.Struct, frozen=True):
-    """report: as of any store; why: epoch -> code -> why it is unchecked; notes: epoch -> what Flink would trip over
-    though nothing is lost, and which laws of conservation hold."""
+    """What the check says of a store of Flink's.
+
+    report: as of any store.
+    why: epoch -> code -> why it is unchecked.
+    notes: epoch -> what Flink would trip over though nothing is lost, and which laws of conservation hold.
+    """
 
     report: StoreReport
     why: dict[int, dict[Code, str]]

@@ -31,8 +31,10 @@ from formats.storage import LocalStorage, Storage
 
 
 class Folder:
-    """One directory. only: the names at its root that belong to it (None: all), so that a job's directory does not
-    bring its neighbours in."""
+    """One directory.
+
+    only: names at its root that belong to it (None: all), so that a job's directory does not bring its neighbours in.
+    """
 
     def __init__(self, storage: Storage, only: Sequence[str] | None = None) -> None:
         self.storage = storage
@@ -101,7 +103,10 @@ class NotLookedAt(NotFound):
 
 
 class FolderStreams:
-    """The streams of one snapshot (`files.streams.Streams`). home: directory of its `_metadata` in folder 0."""
+    """The streams of one snapshot (`files.streams.Streams`).
+
+    home: directory of its `_metadata` in folder 0.
+    """
 
     def __init__(self, home: str, folders: Sequence[Folder], maps: Sequence[PathMap] = (), kryo: int = 5) -> None:
         self.home = home

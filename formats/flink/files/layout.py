@@ -26,7 +26,11 @@ class SiteKind(StrEnum):
 
 
 class Site(NamedTuple):
-    """Where to read. storage: at the root of what belongs together; epoch: the one that was named, None for all."""
+    """Where to read.
+
+    storage: at the root of what belongs together.
+    epoch: the one that was named, None for all.
+    """
 
     kind: SiteKind
     storage: Storage

@@ -51,7 +51,13 @@ class How(StrEnum):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a file lies. folder: which of the listings; path: from its root; bytes: really there."""
+    """Where a file lies.
+
+    folder: which of the listings.
+    path: from its root.
+    bytes: that it really has.
+    how: how it was found.
+    """
 
     folder: int
     path: str

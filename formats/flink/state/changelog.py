@@ -33,7 +33,11 @@ _UNLIKELY: Final = 1e-3
 
 
 class Described(NamedTuple):
-    """What the metadata changes say: infos by the number that changes use."""
+    """What the changes of the metadata say.
+
+    infos: of the states, by the number that other changes use.
+    lost: an unknown serializer, behind which a state's number cannot be found.
+    """
 
     infos: dict[int, StateInfo]
     lost: str | None

@@ -35,7 +35,11 @@ _I32: Final = struct.Struct(">i").unpack_from
 
 
 class Change(NamedTuple):
-    """One change; path: the stream that it stands in."""
+    """One change.
+
+    group: its key group, -1 for a change of the metadata.
+    path: the stream that it stands in.
+    """
 
     group: int
     data: bytes

@@ -61,7 +61,11 @@ def arrow_type(shape: Shape) -> pa.DataType:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. take: from the row's own value to the column's; None: the value itself."""
+    """One column.
+
+    source: the list of a block's that it is taken from (`keys`, `values`, ...).
+    take: from the row's own value to the column's; None: the value itself.
+    """
 
     name: str
     shape: Shape

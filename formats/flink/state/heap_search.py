@@ -36,9 +36,13 @@ Entry = Callable[[bytes, int], tuple[bool, int]]
 class _Chain:
     """Entries of one state that follow each other.
 
-    marks: position of every `_STRIDE`-th; keys: how many before it are known to be of the key group.
-    end, count, proven: where the last one ends, their number, and how many are known to be of the key group.
-    stop: what follows, if that is no entry of this chain; goes_on: the chain and its entry that follow.
+    marks: position of every `_STRIDE`-th.
+    keys: how many before each mark are known to be of the key group.
+    end: where the last one ends.
+    count: of the entries.
+    proven: how many of them are known to be of the key group.
+    stop: what follows, if that is no entry of this chain.
+    goes_on: the chain and its entry that follow.
     """
 
     __slots__ = ("count", "end", "goes_on", "keys", "marks", "proven", "stop")
@@ -52,7 +56,12 @@ class _Chain:
 
 
 class _Read(NamedTuple):
-    """A state that was read: its end, or where it is hidden; None if it is no state."""
+    """A state that was read.
+
+    end: where it ends, or is hidden.
+    keys: known to be of the key group.
+    hidden: a value that only its class can read stands at the end.
+    """
 
     end: int
     keys: int
@@ -64,7 +73,8 @@ class _Scan:
 
     below: candidates from this one on have been tried.
     places: those that fit, descending, negated.
-    best: for each of them, the best from it on; None where two are as good. proof: the keys of that.
+    best: for each of them, the best from it on; None where two are as good.
+    proof: the keys of the best.
     """
 
     __slots__ = ("below", "best", "places", "proof")
@@ -77,7 +87,11 @@ class _Scan:
 
 
 class Search:
-    """The search in one key group. tables: with keys that raise where they are of another group."""
+    """The search in one key group.
+
+    tables: with keys that raise where they are of another group.
+    patience: work that may still be spent.
+    """
 
     def __init__(self, data: bytes, tables: Sequence[Table], patience: int) -> None:
         self.patience = patience

@@ -24,9 +24,14 @@ Types = Mapping[str, Callable[[Codec], Codec]]
 
 @dataclass(frozen=True, slots=True)
 class HiddenRows:
-    """What a value of a class of its own hides. name: of the class; entries: of this state that are not shown, None if
-    not even their number is known; bytes: that were passed over; states: other states that lie behind it, too; resumed:
-    the states behind it were found again (`heap_search`)."""
+    """What a value of a class of its own hides.
+
+    name: of the class.
+    entries: of this state that are not shown, None if not even their number is known.
+    bytes: that were passed over.
+    states: other states that lie behind it, too.
+    resumed: the states behind it were found again (`heap_search`).
+    """
 
     name: str
     entries: int | None
@@ -37,9 +42,13 @@ class HiddenRows:
 
 @dataclass(slots=True)
 class RowBlock:
-    """Rows of one state in one key group. user_keys: None unless it is map state. Values of timers are
-    their timestamps. ends: what follows in the key group is lost to the problem. bytes: that the rows take in the
-    file, uncompressed."""
+    """Rows of one state in one key group.
+
+    user_keys: None unless it is map state.
+    values: of timers, their timestamps.
+    ends: what follows in the key group is lost to the problem.
+    bytes: that the rows take in the file, uncompressed.
+    """
 
     table: Table
     group: int
@@ -54,9 +63,10 @@ class RowBlock:
 
 
 class Table:
-    """One keyed state with its codecs compiled. index: among the infos of its stream.
+    """One keyed state with its codecs compiled.
 
-    key_group_check wraps the key's codec in a check; see `key_checks`.
+    index: among the infos of its stream.
+    item: codec of a map's values, a list's elements, else of the value.
     """
 
     __slots__ = ("index", "info", "is_list", "is_map", "item", "key", "namespace", "timers", "user_key", "value")
@@ -98,9 +108,9 @@ def unknown_table() -> Table:
 class KeyedState:
     """A handle's prefix, read: its tables, and what the layouts need.
 
-    max_parallelism: of the operator, which decides how wide the key group stands in RocksDB's keys. types: codecs that
-    the user named for states whose values Flink does not describe. path: what messages call the stream.
-
+    max_parallelism: of the operator, which decides how wide the key group stands in RocksDB's keys.
+    types: codecs that the user named for states whose values Flink does not describe.
+    path: what messages call the stream.
     patience: work that may still be spent on the search for states behind hidden ones (`heap_search`).
     """
 

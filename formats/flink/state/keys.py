@@ -205,9 +205,10 @@ def hash_of(codec: Codec) -> Hash | None:
 
 
 class GroupOf:
-    """Puts the key group that a key's hash gives in the place of the key, and counts.
+    """Puts the key group that a key's hash gives in the place of the key, and counts. Equal bytes are worked out once.
 
-    checked: keys whose hash is known, unchecked: others (their place is None). Equal bytes are worked out once.
+    checked: keys whose hash is known.
+    unchecked: the others; None stands in their place.
     """
 
     def __init__(self, max_parallelism: int) -> None:

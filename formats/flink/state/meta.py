@@ -35,8 +35,14 @@ class StateKind(IntEnum):
 
 
 class StateInfo(msgspec.Struct, frozen=True):
-    """One state. type: `VALUE`, `LIST`, `MAP`, `REDUCING`, `AGGREGATING` of keyed state; mode: of operator state;
-    value, namespace, key: serializers (key: of broadcast state); unknown: a snapshot class that could not be read."""
+    """One state.
+
+    type: `VALUE`, `LIST`, `MAP`, `REDUCING`, `AGGREGATING` of keyed state.
+    mode: of operator state.
+    value, namespace: serializers.
+    key: serializer of a broadcast state's keys.
+    unknown: a snapshot class that could not be read.
+    """
 
     name: str
     kind: StateKind
@@ -60,8 +66,11 @@ class StateInfo(msgspec.Struct, frozen=True):
 
 
 class KeyedMeta(msgspec.Struct, frozen=True):
-    """The prefix of keyed state. key: its serializer, None if it is not known (`unknown_key`); size: bytes of the
-    prefix, None where an unknown serializer stands last and hides the end."""
+    """The prefix of keyed state.
+
+    key: its serializer, None if it is not known (`unknown_key`).
+    size: bytes of the prefix, None where an unknown serializer stands last and hides the end.
+    """
 
     compressed: bool
     key: Snapshot | None

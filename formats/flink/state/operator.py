@@ -28,7 +28,11 @@ _I32: Final = struct.Struct(">i").unpack_from
 
 @dataclass(slots=True)
 class OperatorRows:
-    """One operator state of one subtask. keys: None unless it is a broadcast state; problem: why rows are missing."""
+    """One operator state of one subtask.
+
+    keys: None unless it is a broadcast state.
+    problem: why rows are missing.
+    """
 
     name: str
     mode: Mode

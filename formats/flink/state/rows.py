@@ -34,11 +34,16 @@ WHOLE: Final = "keyed state"
 class StateSummary:
     """One state of an operator over all of its subtasks.
 
-    name: None for what cannot be told apart. kind: `value`, `list`, `map`, `reducing`, `aggregating`, `timers`; of
-    operator state `list`, `union`, `broadcast`. keyed: whether it is keyed state. key: its key columns; identity: those
-    that tell its rows apart, none where only whole rows do. rows, bytes
-    (uncompressed, as the layout has them): None unless they were counted and all are known. opaque: what cannot be
-    read of it and why, in words. problem: why rows are missing. serializers: as plain values.
+    name: None for what cannot be told apart.
+    kind: `value`, `list`, `map`, `reducing`, `aggregating`, `timers`; of operator state `list`, `union`, `broadcast`.
+    keyed: whether it is keyed state.
+    key: its key columns.
+    identity: the columns that tell its rows apart, none where only whole rows do.
+    rows: None unless they were counted and all are known.
+    bytes: uncompressed, as the layout has them; None as for rows.
+    opaque: what cannot be read of it and why, in words.
+    problem: why rows are missing.
+    serializers: as plain values.
     """
 
     name: str | None

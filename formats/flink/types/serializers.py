@@ -37,11 +37,18 @@ _DEPTH: Final = 48
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """One serializer. kind: this program's word for it (`string`, `tuple`, `pojo`, ...), or `opaque`.
+    """One serializer.
 
-    name: the class of the snapshot; about: the class of the values, where the snapshot says it; nested: of parts;
-    names: field names (Pojo) or constants (enum); types: SQL types (table serializers); number: a scale, a padding, a
-    flag, as the kind needs it; subclasses: of a Pojo, registered ones in the order of their tags, then others.
+    kind: this program's word for it (`string`, `tuple`, `pojo`, ...), or `opaque`.
+    name: the class of the snapshot.
+    about: the class of the values, where the snapshot says it.
+    nested: serializers of the parts.
+    names: of fields (Pojo) or constants (enum).
+    types: SQL types (table serializers).
+    number, number2: a scale, a padding, a flag, as the kind needs it.
+    registered: subclasses of a Pojo that were registered, in the order of their tags.
+    others: its further subclasses.
+    text: a schema (Avro).
     """
 
     kind: str
@@ -73,7 +80,11 @@ def short_name(name: str) -> str:
 
 
 class Unknown(Exception):
-    """A snapshot class whose body this program cannot read. pos: where the body begins; name: of the class."""
+    """A snapshot class whose body this program cannot read.
+
+    name: of the class.
+    pos: where the body begins.
+    """
 
     def __init__(self, name: str, pos: int) -> None:
         super().__init__(name)

@@ -39,7 +39,10 @@ _INT: Final = 5
 
 
 class HiddenValue(Exception):
-    """A value that only its own class can read. name: of that class or its serializer."""
+    """A value that only its own class can read.
+
+    name: of that class or its serializer.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -47,7 +50,10 @@ class HiddenValue(Exception):
 
 
 class Opaque(NamedTuple):
-    """A value that is shown as its bytes. name: of the class that can read it."""
+    """A value that is shown as its bytes.
+
+    name: of the class that can read it.
+    """
 
     name: str
     length: int
@@ -57,9 +63,11 @@ class Opaque(NamedTuple):
 class Codec:
     """How one serializer's values are read.
 
-    form: a `struct` letter where the value is just that; length: what Flink's `getLength` says (-1: variable);
-    least: bytes that a value has at least; hides: a class that may be met inside and cannot be read; parts: codecs of
-    the fields (structs), the element (lists), key and value (maps).
+    form: a `struct` letter where the value is just that.
+    length: what Flink's `getLength` says (-1: variable).
+    least: bytes that a value has at least.
+    hides: a class that may be met inside and cannot be read.
+    parts: codecs of the fields (structs), the element (lists), key and value (maps).
     """
 
     __slots__ = ("form", "hides", "kind", "least", "length", "parts", "read", "shape", "snapshot")

@@ -60,8 +60,9 @@ class _Pending:
 class Classes:
     """What the numbers of classes mean in one serializer.
 
-    bodies: what reads the body of a class, by its name; registered: by the job, in order; custom: classes with a
-    serializer of the job's own.
+    bodies: what reads the body of a class, by its name.
+    registered: classes that the job registered, in order.
+    custom: classes with a serializer of the job's own.
     """
 
     def __init__(
