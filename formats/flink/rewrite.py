@@ -75,11 +75,13 @@ def copies(handles: dict[FileLike, Place]) -> dict[FileLike, Copy]:
     by_handle: dict[FileLike, Copy] = {}
     for handle, place in handles.items():
         start = handle.start if isinstance(handle, SegmentHandle) else 0
+        # a file of changes is copied as it lies there: its handle's size counts its plain bytes, without the first
         length = place.bytes if of_changes(handle) else handle.size
         run = (place.folder, place.path, start, length)
         name = handle.logical_file if isinstance(handle, SegmentHandle) else handle.path.rsplit("/", 1)[-1]
         target = stem = _safe(name)
         number = 1
+        # by bytes, not by handle: the same run under two handles is one file, two runs of one name are two
         while taken.setdefault(target, run) != run:
             number += 1
             target = f"{stem}-{number}"
@@ -90,6 +92,7 @@ def copies(handles: dict[FileLike, Place]) -> dict[FileLike, Copy]:
 def _safe(name: str) -> str:
     """A plain file name; Flink's own are UUIDs and stay as they are."""
     plain = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name).lstrip(".")
+    # shorter than the 255 bytes of a file name, for a number may come behind it
     return "file" if plain in ("", FILE) else plain[:200]
 
 
@@ -112,6 +115,7 @@ def rewritten(metadata: Metadata, copied: dict[FileLike, Copy], target: str, dir
         for operator in metadata.operators
     )
     copy = replace(metadata, operators=operators, problem=None)
+    # properties that can be read are kept byte for byte; only lost ones are written anew, of the kind that is guessed
     if metadata.version < 4 or metadata.properties is not None:
         return copy
     sort = kind(metadata, directory)
@@ -134,10 +138,12 @@ def _subtask(subtask: Subtask, names: _Names) -> Subtask:
 
 
 def _top(handle: KeyedHandle | None, names: _Names) -> KeyedHandle | None:
+    # decided at the top: what a changelog materialised is named by its whole path, as its changes are
     return _keyed(handle, names.changelog if isinstance(handle, ChangelogHandle) else names.plain)
 
 
 def _operator(handle: OperatorStateHandle | None, change: Map) -> OperatorStateHandle | None:
+    # file merging writes a handle of nothing where Flink without it writes none
     if handle is None or (isinstance(handle.stream, EmptySegmentHandle) and not handle.states):
         return None
     return replace(handle, stream=_stream(handle.stream, change), folders=None)

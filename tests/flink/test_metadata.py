@@ -19,7 +19,6 @@ from formats.flink.metadata import properties
 from formats.flink.metadata.file import encode, parse
 from formats.flink.metadata.handle_codec import Unwritable
 from formats.flink.metadata.handles import (
-    Change,
     ChangelogHandle,
     ChangeStream,
     ChannelHandle,
@@ -29,6 +28,7 @@ from formats.flink.metadata.handles import (
     FileHandle,
     IncrementalHandle,
     InlineHandle,
+    InMemoryChange,
     InMemoryChangelogHandle,
     KeyedHandle,
     KeyGroupsHandle,
@@ -282,7 +282,7 @@ plain_keyed: st.SearchStrategy[KeyedHandle] = st.one_of(
         firsts,
         signed,
         signed,
-        st.lists(st.builds(Change, st.integers(-1, 99), st.binary(max_size=9)), max_size=3).map(tuple),
+        st.lists(st.builds(InMemoryChange, st.integers(-1, 99), st.binary(max_size=9)), max_size=3).map(tuple),
         words,
     ),
 )

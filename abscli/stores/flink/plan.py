@@ -49,6 +49,7 @@ def plan_flink(
     Raises NoRecovery, NotFound.
     """
     numbers = [epoch] if epoch is not None else sorted(store.epoch_numbers(), reverse=True)
+    # one that is not there is another error than one that cannot be restored
     if epoch is not None:
         store.home(epoch)
     skipped: list[tuple[int, str]] = []
@@ -91,6 +92,7 @@ def _sealed(
     metadata = evidence.metadata
     assert metadata is not None  # beyond_repair says so of those without
     closed = closed_folders(evidence)
+    # what lies outside of the named directories cannot be copied; without repairs it need not be, `not_read` names it
     runs = to_copy(store, evidence.epoch, whole=not closed)
     repairs = tuple(_repairs(evidence))
     root = absolute(store.storage.root)
@@ -138,6 +140,7 @@ def _repairs(evidence: EpochEvidence) -> Iterator[str]:
     ):
         files = {file.written: file.path for file in evidence.files if file.how is how}
         if files:
+            # one of them, as an example, and the same one every time
             written, place = min(files.items())
             yield f"{len(files)} files {problem}: {written} is {place}"
     relative = of_changelog(metadata, RelativeHandle) if metadata is not None else set()

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from formats.errors import FormatError
 from formats.flink.bytes import Reader, Writer
 from formats.flink.metadata.handles import (
-    Change,
     ChangelogHandle,
     ChangeStream,
     ChannelHandle,
@@ -23,6 +22,7 @@ from formats.flink.metadata.handles import (
     FileHandle,
     IncrementalHandle,
     InlineHandle,
+    InMemoryChange,
     InMemoryChangelogHandle,
     KeyedHandle,
     KeyGroupsHandle,
@@ -147,7 +147,7 @@ def read_keyed(r: Reader, field: str, depth: int = 0) -> KeyedHandle | None:
     if tag == 9:
         first, count = _groups(r, field)
         start, end = r.i64(field), r.i64(field)
-        inline = tuple(Change(r.i32(field), r.take(r.i32(field), field)) for _ in range(r.count(8, field)))
+        inline = tuple(InMemoryChange(r.i32(field), r.take(r.i32(field), field)) for _ in range(r.count(8, field)))
         return InMemoryChangelogHandle(first, count, start, end, inline, r.utf(field))
     if tag in (13, 10):
         first, count = _groups(r, field)

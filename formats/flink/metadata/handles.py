@@ -167,7 +167,7 @@ class ChangelogHandle(_Value, frozen=True, gc=False):
     id: str
 
 
-class Change(_Value, frozen=True, gc=False):
+class InMemoryChange(_Value, frozen=True, gc=False):
     """One change of an in-memory changelog.
 
     key_group: -1 for a change of the metadata.
@@ -184,7 +184,7 @@ class InMemoryChangelogHandle(_Value, frozen=True, gc=False):
     count: int
     start: int
     end: int
-    changes: tuple[Change, ...]
+    changes: tuple[InMemoryChange, ...]
     id: str
 
 

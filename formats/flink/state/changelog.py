@@ -74,6 +74,7 @@ def _skip_defaults(r: Reader, info: StateInfo) -> None:
         try:
             _, r.pos = codec(info.value).read(r.data, r.pos)
         except (HiddenValue, *BROKEN):
+            # behind the default value stand only the number and the kind, three bytes: it need not be read to be passed
             r.pos = r.end - 3
 
 
@@ -92,6 +93,7 @@ def guess_key(changes: list[Change], infos: dict[int, StateInfo], max_parallelis
     keyed = [c for c in changes if c.group >= 0 and c.data and c.data[0] != METADATA]
     keyed = [c for c in keyed if len(c.data) >= 3 and _kind(infos, c) is StateKind.KEY_VALUE]
     believed: list[Codec] = []
+    # a binary row hashes by its bytes, whatever its fields are, so that it can be tried without their types
     for kind in (*_GUESSES, "row"):
         key = plain(kind) if kind != "row" else _binary_row(max_parallelism)
         assert key is not None
@@ -106,12 +108,15 @@ def guess_key(changes: list[Change], infos: dict[int, StateInfo], max_parallelis
                     raise ValueError("another key group")
                 distinct.add(change.data[3:end])
                 read_operand(table, change.data[0], change.data, end)
+        # what a class of its own hides speaks neither for nor against a type; the keys before it do
         except HiddenValue:
             pass
         except (KeyError, *BROKEN):
             continue
+        # a wrong type gives one key in max_parallelism the right group by accident; equal keys prove nothing twice
         if distinct and max_parallelism ** -len(distinct) < _UNLIKELY:
             believed.append(key)
+    # where two types fit, to show either would be a guess that looks like a fact
     if len(believed) != 1:
         return None
     return _shown_row() if believed[0].kind == "row" else believed[0]
@@ -168,6 +173,7 @@ def read(
     blocks, metas: of what was materialised, and its descriptions; found: the changes since, in their order.
     With `key` (a check of keys) nothing is applied: a block for what was materialised, then one for each change.
     """
+    # group -1 describes the states, whatever key groups are asked for
     if groups is not None:
         changes = [change for change in changes if change.group in groups or change.group < 0]
     described = describe(changes, kryo)
@@ -178,7 +184,9 @@ def read(
     path = changes[0].path if changes else ""
     meta = KeyedMeta(False, snapshot, tuple(infos[number] for number in sorted(infos)), 0)
     state = KeyedState(meta, path, max_parallelism, types, key(own) if key is not None else own)
+    # changes name a state by its number; tables were made in the order of the numbers
     tables = dict(zip(sorted(infos), state.tables, strict=True))
+    # a check is of the bytes as they lie there: what a later change overwrites has to be right, too
     if key is not None:
         yield from blocks
         yield from _checked(changes, tables, state)
@@ -206,6 +214,7 @@ def _checked(changes: list[Change], tables: dict[int, Table], state: KeyedState)
                 block.keys.append(row_key)
                 block.namespaces.append(namespace)
                 block.values.append(operand)
+                # of a change one operand is shown, not the entries in it: the columns need equal length all the same
                 if block.user_keys is not None:
                     block.user_keys.append(None)
         except HiddenValue as hidden:

@@ -70,8 +70,10 @@ class Replay:
         rows = self._rows(block.table)
         for i, (key, namespace, value) in enumerate(zip(block.keys, block.namespaces, block.values, strict=True)):
             at = (block.group, freeze(key), freeze(namespace))
+            # a key may have several timers in a namespace: only with the timestamp is it one of them
             if block.table.timers:
                 rows[(block.group, (freeze(key), value), freeze(namespace))] = _Entry(key, namespace, value)
+            # map state is kept by user key, so that a change of one entry leaves the others as they are
             elif block.user_keys is not None:
                 entry = rows.setdefault(at, _Entry(key, namespace, {}))
                 entry.value[freeze(block.user_keys[i])] = (block.user_keys[i], value)
@@ -97,6 +99,7 @@ class Replay:
             namespace, operand = read_operand(table, data[0], data, pos)
             self._change(table, rows, data[0], (change.group, freeze(key), freeze(namespace)), key, namespace, operand)
         except HiddenValue as met:
+            # the row stays as it was before this change; `hidden` says that it may be out of date
             before = hidden.get(name)
             entries = (before.entries or 0) + 1 if before is not None else 1
             hidden[name] = HiddenRows(met.name, entries, len(data) + (before.bytes if before is not None else 0))
@@ -122,6 +125,7 @@ class Replay:
         elif operation == MERGE:
             self._merge(table, rows, at, key, operand)
         elif table.is_map:
+            # to set a map replaces all of it; a map that has become empty is no row, as in Flink
             entry = rows.get(at) if operation not in (SET, SET_INTERNAL) else None
             entries: dict[Any, Any] = entry.value if entry is not None else {}
             if operation == REMOVE:
@@ -144,6 +148,8 @@ class Replay:
         self, table: Table, rows: dict[tuple[int, Any, Any], _Entry], at: tuple[int, Any, Any], key: Any, operand: Any
     ) -> None:
         target, sources = operand
+        # windows that merged: the sources are gone in any case. Lists are joined and one value alone moves; what two
+        # values make together only the job's own function can say
         taken = [rows.pop((at[0], at[1], freeze(source)), None) for source in sources]
         place = (at[0], at[1], freeze(target))
         values = [entry.value for entry in (rows.get(place), *taken) if entry is not None]
@@ -159,6 +165,7 @@ class Replay:
 
     def _blocks(self, name: str, table: Table, hidden: HiddenRows | None) -> Iterator[RowBlock]:
         if name in self.merged and table.value.hides is None:
+            # the schema follows from the codec: this gives it a column for what is opaque
             table.value.hides = "the job's own function"
         by_group: dict[int, RowBlock] = {}
         for (group, _, _), entry in self.rows[name].items():
@@ -173,6 +180,7 @@ class Replay:
         for group in sorted(by_group):
             yield by_group[group]
         if hidden is not None:
+            # a block of no rows, for a page that counts: what is hidden belongs to the state, not to one key group
             lost = table.block(min(by_group, default=0))
             lost.hidden = hidden
             yield lost

@@ -106,6 +106,7 @@ class Search:
     def place(self, todo: Collection[int], start: int) -> int | None:
         """Where the states of `todo` begin, at `start` or behind it; None if that is not known. Later calls ask for
         some of the states that the first one asked for, behind where it did."""
+        # collected once: later calls ask for fewer states further on, whose places are among these
         if self._places is None:
             self._places = array("q")
             self._collect(frozenset(todo), start)
@@ -127,6 +128,7 @@ class Search:
             state = self._state(at)
             if state is None:
                 continue
+            # a state that is hidden has no end to judge it by: `_follow` asks then what lies behind it
             if not state.hidden and not self._goes_on(state.end, todo):
                 continue
             self._places.append(at)
@@ -146,6 +148,7 @@ class Search:
         index, n = _I16(data, at)[0], _I32(data, at + 2)[0]
         table = self._tables[index]
         least = table.value.least if table.timers else table.key.least + table.namespace.least + table.value.least
+        # so many entries cannot follow: most places that only look like a state end here, unread
         if n < 0 or n * max(least, 1) > len(data) - at - 6:
             return None
         return self._entries(index, at + 6, n)
@@ -156,12 +159,14 @@ class Search:
         data, read, joins = self._data, self._entry[index], self._joins[index]
         begin, proven, left = pos, 0, n
         try:
+            # most places are no state and break after a few entries: to remember those costs more than to read again
             while left and n - left < _STRIDE and pos not in joins:
                 key, after = read(data, pos)
                 proven += key
                 pos = after
                 left -= 1
         except HiddenValue:
+            # it goes on out of sight; whether it is believed is for what lies behind it to say
             return _Read(pos, proven, True)
         except BROKEN:
             return None
@@ -177,6 +182,7 @@ class Search:
         """`left` entries from the `at`-th of a chain on."""
         while True:
             self.patience -= 1
+            # a chain may be shorter than what is asked for: then on with the one that it met, or stop where it did
             if at + left > chain.count:
                 self._extend(index, chain, at + left)
             if at + left <= chain.count:
@@ -212,11 +218,13 @@ class Search:
                     chain.stop = "given up"
                     return
                 key, pos = read(data, chain.end)
+                # entries of no bytes would make a chain that never ends
                 if pos <= chain.end:
                     raise ValueError("an entry without bytes")
                 chain.end = pos
                 chain.count += 1
                 chain.proven += key
+                # another reading came by here: from here on both have the same entries, and this one need not read them
                 if pos in joins:
                     chain.goes_on, chain.stop = joins[pos], "goes on"
                     return
@@ -224,6 +232,7 @@ class Search:
                     chain.marks.append(pos)
                     chain.keys.append(chain.proven)
                     joins[pos] = chain, chain.count
+                    # paid at each mark, so that a chain over the whole key group stops in time
                     self.patience -= pos - begin + _LOOK * (chain.count - done)
                     begin, done = pos, chain.count
         except HiddenValue:
@@ -240,6 +249,7 @@ class Search:
         assert self._places is not None
         scan = self._scans.setdefault(todo, _Scan(len(self._places)))
         low = bisect_left(self._places, start)
+        # from the last place on: the best from a place on follows from it and the best behind it
         while scan.below > low and self.patience > 0:
             scan.below -= 1
             self.patience -= _STEP
@@ -249,7 +259,9 @@ class Search:
             at, proof = self._places[scan.below], scan.proof[-1] if scan.proof else -1
             scan.places.append(-at)
             scan.proof.append(max(keys, proof))
+            # two that prove as much: neither is believed, unless one further ahead proves more
             scan.best.append(at if keys > proof else None if keys == proof else scan.best[-1])
+        # negated, places ascend: this is the foremost at `start` or behind it
         behind = bisect_right(scan.places, -start) - 1
         if scan.below > low or behind < 0:
             return None
@@ -268,6 +280,7 @@ class Search:
             keys += self._keys[place]
             end = self._ends[place]
             if self._kinds[place]:
+                # no last byte can prove a place whose last state is hidden: its keys have to
                 if not left:
                     return keys if keys >= _OPEN_ENDED else None
                 rest = self._best(frozenset(left), end)
@@ -322,4 +335,5 @@ def _pattern(tables: Sequence[Table], wanted: frozenset[int]) -> re.Pattern[byte
         first = rb"\0" if void else b"."
         mark = re.escape(index.to_bytes(2, "big") + b"\0")
         places.append(mark + rb"(?:\0\0\0" + follow + rb"|(?!\0\0\0)..." + first + b")")
+    # a lookahead takes no bytes, so that places which overlap are all tried
     return re.compile(b"(?=" + b"|".join(places) + b")", re.DOTALL)

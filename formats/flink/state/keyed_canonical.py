@@ -122,6 +122,7 @@ def _group(data: bytes, group: int, begin: int, state: KeyedState, readers: list
                     raise ValueError(f"a value of {m} bytes, {end - pos - 4} are left")
                 value = data[pos + 4 : pos + 4 + m]
                 pos += 4 + m
+                # free for this mark: key groups are below 128 in one byte, below 2**15 in two
                 last = key[0] & 0x80 != 0
                 if last:
                     key = bytes([key[0] & 0x7F]) + key[1:]

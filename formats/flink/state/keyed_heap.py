@@ -45,6 +45,7 @@ def read(
     groups: range | None,
 ) -> Iterator[RowBlock]:
     """Blocks of every key group, each state in the order of the file."""
+    # of the handle, not of each key group: a hostile file has as many of those as it likes
     state.patience = _MOST
     for group, begin, end in spans(handle):
         if groups is not None and group not in groups:
@@ -93,6 +94,7 @@ def _uncompressed(data: bytes, begin: int, group: int, state: KeyedState) -> lis
     given = min(_PATIENCE + 3 * len(data), state.patience)
     search = None if state.key.kind == "opaque" else Search(data, state.keys_of(group), given)
     blocks = run(data, 4, begin, group, state, {table.index for table in state.tables}, search)
+    # what this key group did not spend is left for those to come
     state.patience -= 0 if search is None else given - search.patience
     return blocks
 
@@ -136,10 +138,12 @@ def _run(
         block = table.block(group)
         blocks.append(block)
         least = table.value.least if table.timers else table.key.least + table.namespace.least + table.value.least
+        # held against what is left before anything is read: a damaged count promises billions
         if n < 0 or n * max(least, 1) > len(data) - pos:
             message = f"key group {group}, state {table.name!r}: {n} entries in {len(data) - pos} bytes"
             block.problem = state.damaged(message, begin + start)
             return blocks
+        # the readers write into it as they go: what they would return is lost when a value cannot be read
         cursor = [0, pos]
         try:
             if table.timers:
@@ -148,6 +152,7 @@ def _run(
                 pos = _entries(table, data, pos, n, block, cursor)
             block.bytes = pos - start
         except HiddenValue as hidden:
+            # compressed, each state is a stream of its own: nothing of another one lies behind this value
             behind = () if state.meta.compressed else tuple(state.tables[i].name for i in sorted(todo))
             block.hidden = HiddenRows(hidden.name, n - cursor[0], len(data) - cursor[1], behind)
             if behind:
@@ -163,6 +168,7 @@ def _run(
             message = f"key group {group}, {entry}: {error or 'ends too early'}"
             block.problem = state.damaged(message, begin + cursor[1])
             return blocks
+        # a void namespace is stepped over without a look, and values of no bytes do not look either
         if pos > len(data):
             block.problem = state.damaged(f"key group {group}, state {table.name!r}: ends too early", begin + start)
             return blocks
@@ -192,6 +198,7 @@ def _entries(table: Table, data: bytes, pos: int, n: int, block: RowBlock, curso
     """n x (namespace, key, value). `cursor` keeps where the entry in hand begins, for messages."""
     read_namespace, read_key, read_value = table.namespace.read, table.key.read, table.value.read
     keys, namespaces, values, user_keys = block.keys, block.namespaces, block.values, block.user_keys
+    # the usual namespace: one byte that says nothing, not worth a call for each row
     void = table.namespace.kind == "voidnamespace"
     value: Any
     for i in range(n):

@@ -126,6 +126,7 @@ def _opened(folder: str, path: str) -> Iterator[dict[str, Any]]:
     try:
         live = {str(file["name"]).lstrip("/") for file in database.live_files()}
         there = {name for name in os.listdir(folder) if name.endswith(".sst")}
+        # RocksDB reads what its MANIFEST names: with an older one it would open an older state, silently
         if live != there:
             differing = ", ".join(sorted(live ^ there)[:5])
             raise Damaged(f"RocksDB's MANIFEST does not name the files that the handle has: {differing}", path=path)

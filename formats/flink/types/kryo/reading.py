@@ -73,6 +73,7 @@ class Classes:
         self.custom = custom
         # a serializer of the job's own for an interface of the JDK would be used for all that implement it
         self.foreign = any(name.startswith("java.") and name not in bodies for name in custom)
+        # the newer Kryo has no number for Void
         self.names: dict[int, str] = dict(enumerate(_PRIMITIVES if version < NEW else _PRIMITIVES[:-1]))
         self.names.update(enumerate(_CHILL, 73))
         numbered = set(self.names.values())
@@ -132,6 +133,7 @@ class Reading(KryoInput):
 
     def object(self, name: str, *, nullable: bool = False) -> Any:
         """An object of a class that is known. nullable: whether null may stand here."""
+        # never referred back to: only a mark of null stands before them, and that only where null may be
         if name in BOXES or (self.version >= NEW and name in ENUMS):
             if nullable:
                 mark = self.unsigned()
@@ -150,6 +152,7 @@ class Reading(KryoInput):
                 raise ValueError(f"object {mark - 2}, there are {len(self.objects)}")
             value = self.objects[mark - 2]
             return "(itself)" if value is _Pending else value
+        # numbered before its body is read, for parts of it may refer to it
         slot = len(self.objects)
         self.objects.append(_Pending)
         value = self.objects[slot] = self._body(name)
@@ -175,6 +178,7 @@ class Reading(KryoInput):
         if length < 0:
             return None
         self.check(length)
+        # nothing extends these, so no class stands before an element, only its mark
         if item.startswith("[") or item in FINAL:
             return [self.object(item, nullable=True) for _ in range(length)]
         return [self.any() for _ in range(length)]
