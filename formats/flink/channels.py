@@ -29,7 +29,7 @@ class Side(NamedTuple):
     number: int
 
 
-class Count(NamedTuple):
+class StreamCount(NamedTuple):
     """What a stream holds.
 
     records: elements that are records.
@@ -115,7 +115,7 @@ def elements(data: bytes) -> Iterator[tuple[str, bytes]]:
         yield "cut", data[pos:]
 
 
-def count(data: bytes) -> Count:
+def count(data: bytes) -> StreamCount:
     """The elements of a stream. Damaged if it is none: a length below 1."""
     pos, end = 0, len(data)
     records = others = 0
@@ -130,7 +130,7 @@ def count(data: bytes) -> Count:
         else:
             others += 1
         pos += 4 + length
-    return Count(records, others, end - pos)
+    return StreamCount(records, others, end - pos)
 
 
 def buffers(stream: bytes, part: ChannelPart, path: str) -> bytes:

@@ -33,7 +33,7 @@ Edge = tuple[str, str]
 Take = Callable[[Any], Any]
 
 
-class Source(msgspec.Struct, frozen=True):
+class SourceProgress(msgspec.Struct, frozen=True):
     """How far a source had read.
 
     positions: the next number or offset of each split, by its id.
@@ -56,7 +56,7 @@ class Tally(msgspec.Struct, frozen=True):
 
     epoch: int
     unaligned: bool
-    sources: dict[str, Source]
+    sources: dict[str, SourceProgress]
     in_flight: dict[Edge, int]
     sums: dict[str, dict[str, int]]
     loose: bool
@@ -131,7 +131,7 @@ def _in_flight(metadata: Metadata, streams: Streams, edges: set[Edge]) -> tuple[
     return {edge: n for edge, n in total.items() if edge not in uncounted}, loose or bool(uncounted)
 
 
-def _source(operator: OperatorState, streams: Streams) -> Source | None:
+def _source(operator: OperatorState, streams: Streams) -> SourceProgress | None:
     """None where the operator is no source, or a split's position is not known."""
     source_splits: list[Split] = []
     for subtask in operator.subtasks:
@@ -142,7 +142,7 @@ def _source(operator: OperatorState, streams: Streams) -> Source | None:
     positions = {split.id: split.next for split in source_splits if split.id is not None and split.next is not None}
     if not source_splits or len(positions) != len(source_splits):
         return None
-    return Source(positions, _starts(source_splits))
+    return SourceProgress(positions, _starts(source_splits))
 
 
 def _starts(ranges: list[Split]) -> tuple[int, ...]:

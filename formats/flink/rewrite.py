@@ -55,7 +55,7 @@ class _Names(msgspec.Struct, frozen=True):
     changelog: Map
 
 
-class Copy(msgspec.Struct, frozen=True):
+class FileCopy(msgspec.Struct, frozen=True):
     """Bytes to be copied.
 
     place: where they are.
@@ -69,10 +69,10 @@ class Copy(msgspec.Struct, frozen=True):
     target: str
 
 
-def copies(handles: dict[FileLike, Place]) -> dict[FileLike, Copy]:
+def copies(handles: dict[FileLike, Place]) -> dict[FileLike, FileCopy]:
     """A name of its own for every run of bytes. The same bytes, referred to twice, are copied once."""
     taken: dict[str, tuple[int, str, int, int]] = {}
-    by_handle: dict[FileLike, Copy] = {}
+    by_handle: dict[FileLike, FileCopy] = {}
     for handle, place in handles.items():
         start = handle.start if isinstance(handle, SegmentHandle) else 0
         # a file of changes is copied as it lies there: its handle's size counts its plain bytes, without the first
@@ -85,7 +85,7 @@ def copies(handles: dict[FileLike, Place]) -> dict[FileLike, Copy]:
         while taken.setdefault(target, run) != run:
             number += 1
             target = f"{stem}-{number}"
-        by_handle[handle] = Copy(place, start, length, target)
+        by_handle[handle] = FileCopy(place, start, length, target)
     return by_handle
 
 
@@ -96,7 +96,7 @@ def _safe(name: str) -> str:
     return "file" if plain in ("", FILE) else plain[:200]
 
 
-def rewritten(metadata: Metadata, copied: dict[FileLike, Copy], target: str, directory: str = "") -> Metadata:
+def rewritten(metadata: Metadata, copied: dict[FileLike, FileCopy], target: str, directory: str = "") -> Metadata:
     """The metadata of the copy.
 
     target: absolute path of the copy's directory; directory: the snapshot's own name, to tell its kind where its

@@ -26,7 +26,7 @@ from formats.flink.metadata.handles import (
 from formats.flink.state.keyed import read_blocks
 from formats.flink.state.keys import GroupOf
 from formats.flink.state.operator import read_operator_state
-from formats.flink.state.rocksdb import Missing, NotOpened
+from formats.flink.state.rocksdb import NotInstalled, NotOpened
 
 _MOST: Final = 5
 """Problems of one handle that are told one by one."""
@@ -66,7 +66,7 @@ def _keyed(task: str, operator: OperatorState, subtask: Subtask, handle: KeyedHa
                     misplaced[block.table.name, block.group, group] += 1
     except NotOpened as error:
         unchecked.append(("misplaced-key", f"{error.message}: {error.hint}"))
-        if not isinstance(error, Missing):
+        if not isinstance(error, NotInstalled):
             unchecked.append(("unreadable", error.message))
     except FormatError as error:
         problems.append(StreamProblem("unreadable", task, None, error.path, error.message))

@@ -188,14 +188,14 @@ def write_keyed(w: Writer, handle: KeyedHandle | None) -> None:
             w.i64s(handle.offsets)
             write_stream(w, handle.stream)
             if handle.tag == 12:
-                w.utf(_known(handle.id))
+                w.utf(_required(handle.id))
         case IncrementalHandle():
             w.u8(handle.tag)
             w.i64(handle.checkpoint_id)
             w.utf(handle.backend)
             _write_groups(w, handle.first, handle.count)
             if handle.tag == 11:
-                w.i64(_known(handle.checkpointed_size))
+                w.i64(_required(handle.checkpointed_size))
             write_stream(w, handle.meta)
             for files in (handle.shared, handle.private):
                 w.i32(len(files))
@@ -203,7 +203,7 @@ def write_keyed(w: Writer, handle: KeyedHandle | None) -> None:
                     w.utf(file.name)
                     write_stream(w, file.stream)
             if handle.tag == 11:
-                w.utf(_known(handle.id))
+                w.utf(_required(handle.id))
         case ChangelogHandle():
             w.u8(handle.tag)
             _write_groups(w, handle.first, handle.count)
@@ -214,7 +214,7 @@ def write_keyed(w: Writer, handle: KeyedHandle | None) -> None:
                     write_keyed(w, part)
             w.i64(handle.materialization_id)
             if handle.tag == 14:
-                w.i64(_known(handle.checkpoint_id))
+                w.i64(_required(handle.checkpoint_id))
             w.utf(handle.id)
         case InMemoryChangelogHandle():
             w.u8(9)
@@ -238,7 +238,7 @@ def write_keyed(w: Writer, handle: KeyedHandle | None) -> None:
             w.i64(handle.checkpointed_size)
             w.utf(handle.id)
             if handle.tag == 13:
-                w.utf(_known(handle.storage))
+                w.utf(_required(handle.storage))
 
 
 # -- operator state ---------------------------------------------------------------------------------------
@@ -379,7 +379,7 @@ def _deep(r: Reader, field: str, depth: int) -> None:
         raise r.error(f"handles more than {DEPTH} deep", field)
 
 
-def _known(value: T | None) -> T:
+def _required(value: T | None) -> T:
     if value is None:
         raise Unwritable("a handle lacks a field that its type must have")
     return value

@@ -32,7 +32,7 @@ class NotOpened(FormatError):
     """RocksDB does not open an instance for a reason that is no damage: it says nothing of the bytes."""
 
 
-class Missing(NotOpened):
+class NotInstalled(NotOpened):
     """The package that reads RocksDB is not installed."""
 
 
@@ -116,7 +116,7 @@ def _opened(folder: str, path: str) -> Iterator[dict[str, Any]]:
     try:
         from rocksdict import AccessType, Options, Rdict
     except ImportError:
-        raise Missing("state of RocksDB needs the package rocksdict", path=path, hint=HINT) from None
+        raise NotInstalled("state of RocksDB needs the package rocksdict", path=path, hint=HINT) from None
     try:
         options, families = Options.load_latest(folder)
         database = Rdict(folder, options, column_families=families, access_type=AccessType.read_only())
