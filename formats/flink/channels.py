@@ -187,9 +187,11 @@ def _pairs(
         gate: [result for result in outputs if _fit(gate, inputs[gate], result, outputs[result], width)]
         for gate in inputs
     }
+    # known edges decide among sides that fit; where they name none of those, all stay
     if edges:
         for gate, results in fits.items():
             fits[gate] = [result for result in results if (result.operator, gate.operator) in edges] or results
+    # an output that is the only one to fit two inputs is given to neither
     used = [results[0] for results in fits.values() if len(results) == 1]
     return {gate: results[0] for gate, results in fits.items() if len(results) == 1 and used.count(results[0]) == 1}
 

@@ -163,6 +163,7 @@ def gather(
     named: dict[str, tuple[str, ...]] = {}
     for task, operator, subtask, field, handle in every_handle(metadata, names):
         mine = [_file(store, epoch, task, field, stream) for stream in _files(handle)]
+        # a handle that lacks a file is not read: each of its streams would only say so again
         if any(file.lost for file in mine):
             lost_states = _states(operator, handle, at, named)
             files += [msgspec.structs.replace(file, states=lost_states) if file.lost else file for file in mine]

@@ -73,6 +73,7 @@ def tallies(store: FlinkStore, epochs: Iterable[int]) -> dict[int, Tally]:
             continue
     edges = {edge for one in by_epoch.values() for edge in one.in_flight}
     for epoch, one in by_epoch.items():
+        # a second look: an edge that one checkpoint shows whole says whose the lone ends of another are
         if one.loose and edges:
             in_flight, loose = _in_flight(store.metadata(epoch), store.streams(epoch), edges)
             by_epoch[epoch] = msgspec.structs.replace(one, in_flight=in_flight, loose=loose)

@@ -124,6 +124,7 @@ class _Stream:
 
     def _class_desc(self, depth: int) -> JavaClass:
         java_class = JavaClass(self.r.utf("Java class name"), self.r.i64("serialVersionUID"))
+        # numbered before its fields are read, as Java does: what they refer to is counted from here
         self.handles.append(java_class)
         java_class.flags = self.r.u8("Java class flags")
         fields = []
@@ -210,6 +211,7 @@ class _Stream:
     def _enum(self, depth: int) -> JavaEnum:
         kind = self._class_of(depth)
         place = len(self.handles)
+        # a place for it: the text of its constant is numbered after it
         self.handles.append(None)
         constant = self.value(depth)
         if kind is None or not isinstance(constant, str):

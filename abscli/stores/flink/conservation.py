@@ -129,6 +129,7 @@ def _inflow(receiver: str, tally: Tally, edges: set[Edge], inflows: dict[str, In
     found: what is known already."""
     if receiver in inflows or len(inflows) >= OPERATORS:
         return inflows.get(receiver)
+    # until it is known, so that a way that comes round to here ends
     inflows[receiver] = None
     origins: list[str] = []
     on: set[Edge] = set()
@@ -180,6 +181,7 @@ def _laws(receiver: str, inflow: Inflow, tally: Tally) -> Iterator[tuple[Law, Nu
     in_flight = sum(tally.in_flight.get(edge, 0) for edge in inflow.edges)
     choices = [_emitted(origin, tally) for origin in inflow.origins]
     for counted, total in tally.sums.get(receiver, {}).items():
+        # each choice is another chance of an accident, and of many nothing would be learned
         for chosen in islice(product(*choices), LAWS):
             emitted = sum(number for _, _, number, _ in chosen)
             starts = {sum(part) for part in product(*(starts for _, _, _, starts in chosen))}

@@ -219,6 +219,7 @@ def _moved(path: str, handle: FileLike, folders: Sequence[Listing]) -> Place | N
             place = _at(i, tail, folders, How.MOVED)
             if place is not None and fits(handle, place.bytes):
                 return place
+            # with another size it is the same file, damaged, but only if a directory before its name agrees, too
             if place is not None and other is None and start < len(parts) - 1:
                 other = place
     return other

@@ -77,6 +77,7 @@ def parse(data: bytes, path: str | None = None) -> Metadata:
         if r.left:
             raise r.error(f"{r.left} bytes after the last operator", "end of the file")
         return Metadata(version, checkpoint, masters, tuple(operators))
+    # kept as it stands, so that a copy writes what Flink wrote, whether it can be understood or not
     tail = data[r.pos :]
     problem = None
     try:

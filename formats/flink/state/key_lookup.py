@@ -38,6 +38,7 @@ def _hash(key: Mapping[str, str], codec: Codec) -> int | None:
         members = [("key", codec.shape)]
     else:
         members = [(f"key.{name}", shape) for name, shape in codec.shape[1] if name != "row_kind"]
+    # a condition on some of the columns alone names no key, and equal doubles may hash apart
     if set(key) != {name for name, _ in members} or any(part.kind in _INEXACT for part in (codec, *codec.parts)):
         return None
     try:

@@ -29,6 +29,7 @@ def key_group(hash_code: int, max_parallelism: int) -> int:
     code = (code << 13 | code >> 19) & _M32
     code = (code * 5 + 0xE6546B64 & _M32) ^ 4
     code = _mix(code)
+    # Java's `int` is signed: its absolute value is taken, and the lowest number, which has none, is 0
     if code & 0x80000000:
         code = 0 if code == 0x80000000 else (-code) & _M32
     return code % max_parallelism
@@ -234,6 +235,7 @@ class GroupOf:
             if group is None:
                 assert hash_key is not None
                 group = key_group(hash_key(buf, pos, end, value), self.max_parallelism)
+                # bounded: keys that never come again would only fill the memory
                 if len(groups) < 100_000:
                     groups[data] = group
             return group, end

@@ -115,6 +115,7 @@ def read_keyed_meta(reader: Reader) -> KeyedMeta:
         at = _next_info(reader, error.pos)
         if at is None:
             return KeyedMeta(compressed, None, (), None, unknown)
+        # the number of states stands before the first one's name
         reader.pos = at - 2
     states, size = _infos(reader, "states")
     return KeyedMeta(compressed, key, states, size, unknown)
@@ -171,6 +172,7 @@ def read_info(reader: Reader) -> tuple[StateInfo, int | None]:
             serializers[role] = read_snapshot(reader)
         except Unknown as error:
             unknown, lost = error.name, error.pos
+            # a serializer that follows in the same state still has a name before it, by which it can be found
             if not _next_role(reader, serializers, role, lost):
                 break
             lost = None

@@ -44,6 +44,7 @@ class PairReader:
                 return None
             user_key = None
             row_key, pos = table.key.read(key, self.prefix)
+            # both of variable length: only the lengths behind them keep (`a`, `bc`) and (`ab`, `c`) apart
             if self.framed:
                 pos = _length(key, self.prefix, pos)
             begin = pos
@@ -57,6 +58,7 @@ class PairReader:
             if table.user_key is not None:
                 try:
                     user_key, pos = table.user_key.read(key, pos)
+                # the user key stands last, so that one which cannot be read hides nothing but itself
                 except HiddenValue as hidden:
                     user_key, pos = Opaque(hidden.name, len(key) - pos, key[pos:]), len(key)
             if pos != len(key):
