@@ -11,9 +11,9 @@ import pytest
 
 from formats.flink.metadata.handles import InlineHandle, KeyGroupsHandle
 from formats.flink.state import keyed_heap
-from formats.flink.state.keyed_tables import Block, KeyedState
+from formats.flink.state.keyed_tables import KeyedState, RowBlock
 from formats.flink.state.keys import key_group, long_hash
-from formats.flink.state.meta import KeyedMeta, Kind, StateInfo
+from formats.flink.state.meta import KeyedMeta, StateInfo, StateKind
 from formats.flink.types.serializers import Snapshot
 from tests.support.flink_streams import Inline
 
@@ -30,7 +30,7 @@ STATES = (("first", MINE), ("numbers", plain("long")), ("second", MINE), ("texts
 META = KeyedMeta(
     False,
     plain("long"),
-    tuple(StateInfo(name, Kind.KEY_VALUE, "VALUE", namespace=VOID, value=value) for name, value in STATES),
+    tuple(StateInfo(name, StateKind.KEY_VALUE, "VALUE", namespace=VOID, value=value) for name, value in STATES),
     0,
 )
 
@@ -75,7 +75,7 @@ def texts(key: int) -> bytes:
     return b"\4abc"
 
 
-def read(handle: KeyGroupsHandle, groups: int) -> tuple[KeyedState, list[Block]]:
+def read(handle: KeyGroupsHandle, groups: int) -> tuple[KeyedState, list[RowBlock]]:
     state = KeyedState(META, "state", groups)
     return state, list(keyed_heap.read(handle, Inline(), state, None, None))
 

@@ -16,8 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
 from formats.flink.state.keyed_tables import Table
-from formats.flink.types.values import BROKEN
-from formats.flink.types.values import Hidden as HiddenValue
+from formats.flink.types.values import BROKEN, HiddenValue
 
 _I16: Final = struct.Struct(">h").unpack_from
 _I32: Final = struct.Struct(">i").unpack_from
@@ -37,23 +36,32 @@ Entry = Callable[[bytes, int], tuple[bool, int]]
 class _Chain:
     """Entries of one state that follow each other.
 
-    marks: position of every `_STRIDE`-th; keys: how many before it are known to be of the key group.
-    end, count, known: where the last one ends, their number, and how many are known to be of the key group.
-    stop: what follows, if that is no entry of this chain; goes_on: the chain and its entry that follow.
+    marks: position of every `_STRIDE`-th.
+    keys: how many before each mark are known to be of the key group.
+    end: where the last one ends.
+    count: of the entries.
+    proven: how many of them are known to be of the key group.
+    stop: what follows, if that is no entry of this chain.
+    goes_on: the chain and its entry that follow.
     """
 
-    __slots__ = ("count", "end", "goes_on", "keys", "known", "marks", "stop")
+    __slots__ = ("count", "end", "goes_on", "keys", "marks", "proven", "stop")
 
     def __init__(self, pos: int) -> None:
         self.marks = array("q", [pos])
         self.keys = array("q", [0])
-        self.end, self.count, self.known = pos, 0, 0
+        self.end, self.count, self.proven = pos, 0, 0
         self.stop: str | None = None
         self.goes_on: tuple[_Chain, int] | None = None
 
 
 class _Read(NamedTuple):
-    """A state that was read: its end, or where it is hidden; None if it is no state."""
+    """A state that was read.
+
+    end: where it ends, or is hidden.
+    keys: known to be of the key group.
+    hidden: a value that only its class can read stands at the end.
+    """
 
     end: int
     keys: int
@@ -65,7 +73,8 @@ class _Scan:
 
     below: candidates from this one on have been tried.
     places: those that fit, descending, negated.
-    best: for each of them, the best from it on; None where two are as good. proof: the keys of that.
+    best: for each of them, the best from it on; None where two are as good.
+    proof: the keys of the best.
     """
 
     __slots__ = ("below", "best", "places", "proof")
@@ -78,7 +87,11 @@ class _Scan:
 
 
 class Search:
-    """The search in one key group. tables: with keys that raise where they are of another group."""
+    """The search in one key group.
+
+    tables: with keys that raise where they are of another group.
+    patience: work that may still be spent.
+    """
 
     def __init__(self, data: bytes, tables: Sequence[Table], patience: int) -> None:
         self.patience = patience
@@ -93,6 +106,7 @@ class Search:
     def place(self, todo: Collection[int], start: int) -> int | None:
         """Where the states of `todo` begin, at `start` or behind it; None if that is not known. Later calls ask for
         some of the states that the first one asked for, behind where it did."""
+        # collected once: later calls ask for fewer states further on, whose places are among these
         if self._places is None:
             self._places = array("q")
             self._collect(frozenset(todo), start)
@@ -114,6 +128,7 @@ class Search:
             state = self._state(at)
             if state is None:
                 continue
+            # a state that is hidden has no end to judge it by: `_follow` asks then what lies behind it
             if not state.hidden and not self._goes_on(state.end, todo):
                 continue
             self._places.append(at)
@@ -133,6 +148,7 @@ class Search:
         index, n = _I16(data, at)[0], _I32(data, at + 2)[0]
         table = self._tables[index]
         least = table.value.least if table.timers else table.key.least + table.namespace.least + table.value.least
+        # so many entries cannot follow: most places that only look like a state end here, unread
         if n < 0 or n * max(least, 1) > len(data) - at - 6:
             return None
         return self._entries(index, at + 6, n)
@@ -141,42 +157,45 @@ class Search:
         """n entries from `pos` on. Short readings leave no trace; a long one, or one that meets it, goes along what was
         read before."""
         data, read, joins = self._data, self._entry[index], self._joins[index]
-        begin, known, left = pos, 0, n
+        begin, proven, left = pos, 0, n
         try:
+            # most places are no state and break after a few entries: to remember those costs more than to read again
             while left and n - left < _STRIDE and pos not in joins:
                 key, after = read(data, pos)
-                known += key
+                proven += key
                 pos = after
                 left -= 1
         except HiddenValue:
-            return _Read(pos, known, True)
+            # it goes on out of sight; whether it is believed is for what lies behind it to say
+            return _Read(pos, proven, True)
         except BROKEN:
             return None
         finally:
             self.patience -= pos - begin + _LOOK * (n - left)
         if not left:
-            return _Read(pos, known, False) if pos <= len(data) else None
+            return _Read(pos, proven, False) if pos <= len(data) else None
         if pos not in joins:
             joins[pos] = _Chain(pos), 0
-        return self._along(index, *joins[pos], left, known)
+        return self._along(index, *joins[pos], left, proven)
 
-    def _along(self, index: int, chain: _Chain, at: int, left: int, known: int) -> _Read | None:
+    def _along(self, index: int, chain: _Chain, at: int, left: int, proven: int) -> _Read | None:
         """`left` entries from the `at`-th of a chain on."""
         while True:
             self.patience -= 1
+            # a chain may be shorter than what is asked for: then on with the one that it met, or stop where it did
             if at + left > chain.count:
                 self._extend(index, chain, at + left)
             if at + left <= chain.count:
                 break
-            known += chain.known - _known_at(chain, at)
+            proven += chain.proven - _proven_at(chain, at)
             left -= chain.count - at
             if chain.goes_on is None:
                 hidden = chain.stop == "hidden" and self.patience > 0
-                return _Read(chain.end, known, True) if hidden else None
+                return _Read(chain.end, proven, True) if hidden else None
             chain, at = chain.goes_on
-        return self._within(index, chain, at, at + left, known)
+        return self._within(index, chain, at, at + left, proven)
 
-    def _within(self, index: int, chain: _Chain, at: int, to: int, known: int) -> _Read | None:
+    def _within(self, index: int, chain: _Chain, at: int, to: int, proven: int) -> _Read | None:
         """Up to the `to`-th entry of a chain that is as long: from the last mark before it on they are read again."""
         read = self._entry[index]
         mark = min(to // _STRIDE, len(chain.marks) - 1)
@@ -185,7 +204,7 @@ class Search:
             key, pos = read(self._data, pos)
             keys += key
         self.patience -= pos - chain.marks[mark]
-        return _Read(pos, known + keys - _known_at(chain, at), False) if pos <= len(self._data) else None
+        return _Read(pos, proven + keys - _proven_at(chain, at), False) if pos <= len(self._data) else None
 
     def _extend(self, index: int, chain: _Chain, count: int) -> None:
         """Read on, up to so many entries, to where another chain is met, or to what is no entry."""
@@ -199,18 +218,21 @@ class Search:
                     chain.stop = "given up"
                     return
                 key, pos = read(data, chain.end)
+                # entries of no bytes would make a chain that never ends
                 if pos <= chain.end:
                     raise ValueError("an entry without bytes")
                 chain.end = pos
                 chain.count += 1
-                chain.known += key
+                chain.proven += key
+                # another reading came by here: from here on both have the same entries, and this one need not read them
                 if pos in joins:
                     chain.goes_on, chain.stop = joins[pos], "goes on"
                     return
                 if chain.count % _STRIDE == 0:
                     chain.marks.append(pos)
-                    chain.keys.append(chain.known)
+                    chain.keys.append(chain.proven)
                     joins[pos] = chain, chain.count
+                    # paid at each mark, so that a chain over the whole key group stops in time
                     self.patience -= pos - begin + _LOOK * (chain.count - done)
                     begin, done = pos, chain.count
         except HiddenValue:
@@ -227,6 +249,7 @@ class Search:
         assert self._places is not None
         scan = self._scans.setdefault(todo, _Scan(len(self._places)))
         low = bisect_left(self._places, start)
+        # from the last place on: the best from a place on follows from it and the best behind it
         while scan.below > low and self.patience > 0:
             scan.below -= 1
             self.patience -= _STEP
@@ -236,7 +259,9 @@ class Search:
             at, proof = self._places[scan.below], scan.proof[-1] if scan.proof else -1
             scan.places.append(-at)
             scan.proof.append(max(keys, proof))
+            # two that prove as much: neither is believed, unless one further ahead proves more
             scan.best.append(at if keys > proof else None if keys == proof else scan.best[-1])
+        # negated, places ascend: this is the foremost at `start` or behind it
         behind = bisect_right(scan.places, -start) - 1
         if scan.below > low or behind < 0:
             return None
@@ -255,6 +280,7 @@ class Search:
             keys += self._keys[place]
             end = self._ends[place]
             if self._kinds[place]:
+                # no last byte can prove a place whose last state is hidden: its keys have to
                 if not left:
                     return keys if keys >= _OPEN_ENDED else None
                 rest = self._best(frozenset(left), end)
@@ -266,7 +292,7 @@ class Search:
                 return None
 
 
-def _known_at(chain: _Chain, at: int) -> int:
+def _proven_at(chain: _Chain, at: int) -> int:
     """Keys before an entry at which others join."""
     return chain.keys[at // _STRIDE]
 
@@ -309,4 +335,5 @@ def _pattern(tables: Sequence[Table], wanted: frozenset[int]) -> re.Pattern[byte
         first = rb"\0" if void else b"."
         mark = re.escape(index.to_bytes(2, "big") + b"\0")
         places.append(mark + rb"(?:\0\0\0" + follow + rb"|(?!\0\0\0)..." + first + b")")
+    # a lookahead takes no bytes, so that places which overlap are all tried
     return re.compile(b"(?=" + b"|".join(places) + b")", re.DOTALL)

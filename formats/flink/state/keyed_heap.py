@@ -17,9 +17,8 @@ from formats.errors import FormatError
 from formats.flink.files.streams import Streams, read_stream
 from formats.flink.metadata.handles import KeyGroupsHandle
 from formats.flink.state.heap_search import Search
-from formats.flink.state.keyed_tables import Block, Hidden, KeyedState, Table
-from formats.flink.types.values import BROKEN, Codec
-from formats.flink.types.values import Hidden as HiddenValue
+from formats.flink.state.keyed_tables import HiddenRows, KeyedState, RowBlock, Table
+from formats.flink.types.values import BROKEN, Codec, HiddenValue
 
 _I16: Final = struct.Struct(">h").unpack_from
 _I32: Final = struct.Struct(">i").unpack_from
@@ -44,19 +43,20 @@ def read(
     state: KeyedState,
     states: Collection[str] | None,
     groups: range | None,
-) -> Iterator[Block]:
+) -> Iterator[RowBlock]:
     """Blocks of every key group, each state in the order of the file."""
+    # of the handle, not of each key group: a hostile file has as many of those as it likes
     state.patience = _MOST
     for group, begin, end in spans(handle):
         if groups is not None and group not in groups:
             continue
         try:
             data = read_stream(streams, handle.stream, begin, end - begin)
-            found = _group(data, group, begin, state)
+            blocks = _group(data, group, begin, state)
         except FormatError as error:
-            yield Block(_nowhere(state), group, problem=error, ends=True)
+            yield RowBlock(_nowhere(state), group, problem=error, ends=True)
             continue
-        for block in found:
+        for block in blocks:
             if states is None or block.table.name in states or block.problem is not None:
                 yield block
 
@@ -68,79 +68,82 @@ def _nowhere(state: KeyedState) -> Table:
     return state.tables[0]
 
 
-def _group(data: bytes, group: int, begin: int, state: KeyedState) -> list[Block]:
+def _group(data: bytes, group: int, begin: int, state: KeyedState) -> list[RowBlock]:
     if len(data) < 4:
         state.fail(f"key group {group}: {len(data)} bytes", begin)
-    said = _I32(data, 0)[0]
-    if said != group:
-        state.fail(f"key group {said} where {group} is due", begin)
+    stored = _I32(data, 0)[0]
+    if stored != group:
+        state.fail(f"key group {stored} where {group} is due", begin)
     if not state.meta.compressed:
         return _uncompressed(data, begin, group, state)
-    found: list[Block] = []
+    all_blocks: list[RowBlock] = []
     todo = {table.index for table in state.tables}
     for at, plain in snappy.streams(data[4:], state.path, begin + 4):
         blocks = run(plain, 0, begin + 4 + at, group, state, todo)
-        found += blocks
+        all_blocks += blocks
         if len(blocks) != 1:
-            said = f"key group {group}: a snappy stream of {len(blocks)} states, each has its own"
-            _add(found, state, group).problem = state.damaged(said, begin + 4 + at)
-    if todo and not any(block.problem is not None for block in found):
-        _without(found, state, group, todo, begin + len(data))
-    return found
+            message = f"key group {group}: a snappy stream of {len(blocks)} states, each has its own"
+            _add(all_blocks, state, group).problem = state.damaged(message, begin + 4 + at)
+    if todo and not any(block.problem is not None for block in all_blocks):
+        _without(all_blocks, state, group, todo, begin + len(data))
+    return all_blocks
 
 
-def _uncompressed(data: bytes, begin: int, group: int, state: KeyedState) -> list[Block]:
+def _uncompressed(data: bytes, begin: int, group: int, state: KeyedState) -> list[RowBlock]:
     """The states of a key group, with so much patience as its size and what is left of the handle's allow."""
     given = min(_PATIENCE + 3 * len(data), state.patience)
     search = None if state.key.kind == "opaque" else Search(data, state.keys_of(group), given)
     blocks = run(data, 4, begin, group, state, {table.index for table in state.tables}, search)
+    # what this key group did not spend is left for those to come
     state.patience -= 0 if search is None else given - search.patience
     return blocks
 
 
-def _without(found: list[Block], state: KeyedState, group: int, todo: set[int], at: int) -> None:
+def _without(blocks: list[RowBlock], state: KeyedState, group: int, todo: set[int], at: int) -> None:
     """Say that states of a key group are missing: Flink writes all of them, be they empty."""
     lost = ", ".join(repr(state.tables[i].name) for i in sorted(todo))
-    _add(found, state, group).problem = state.damaged(f"key group {group} ends without {lost}", at)
+    _add(blocks, state, group).problem = state.damaged(f"key group {group} ends without {lost}", at)
 
 
 def run(
     data: bytes, pos: int, begin: int, group: int, state: KeyedState, todo: set[int], search: Search | None = None
-) -> list[Block]:
+) -> list[RowBlock]:
     """`_run`, saying that a problem costs the rest of the key group."""
-    found = _run(data, pos, begin, group, state, todo, search)
-    if found and found[-1].problem is not None:
-        found[-1].ends = True
-    return found
+    blocks = _run(data, pos, begin, group, state, todo, search)
+    if blocks and blocks[-1].problem is not None:
+        blocks[-1].ends = True
+    return blocks
 
 
 def _run(
     data: bytes, pos: int, begin: int, group: int, state: KeyedState, todo: set[int], search: Search | None
-) -> list[Block]:
+) -> list[RowBlock]:
     """States from `pos` on, each of `todo` at most once, which they are taken from. The last block says what stopped
     it: hidden, problem, or neither at the last byte. begin: offset of `data` in the stream."""
-    found: list[Block] = []
+    blocks: list[RowBlock] = []
     while pos < len(data):
         start = pos
         if pos + 6 > len(data):
-            _add(found, state, group).problem = state.damaged(f"key group {group}: ends within a state", begin + pos)
-            return found
+            _add(blocks, state, group).problem = state.damaged(f"key group {group}: ends within a state", begin + pos)
+            return blocks
         index = _I16(data, pos)[0]
         if index not in todo:
-            said = f"key group {group}: state {index} of {len(state.tables)}, or for the second time"
-            _add(found, state, group).problem = state.damaged(said, begin + pos)
-            return found
+            message = f"key group {group}: state {index} of {len(state.tables)}, or for the second time"
+            _add(blocks, state, group).problem = state.damaged(message, begin + pos)
+            return blocks
         todo.discard(index)
         table = state.tables[index]
         n = _I32(data, pos + 2)[0]
         pos += 6
         block = table.block(group)
-        found.append(block)
+        blocks.append(block)
         least = table.value.least if table.timers else table.key.least + table.namespace.least + table.value.least
+        # held against what is left before anything is read: a damaged count promises billions
         if n < 0 or n * max(least, 1) > len(data) - pos:
-            said = f"key group {group}, state {table.name!r}: {n} entries in {len(data) - pos} bytes"
-            block.problem = state.damaged(said, begin + start)
-            return found
+            message = f"key group {group}, state {table.name!r}: {n} entries in {len(data) - pos} bytes"
+            block.problem = state.damaged(message, begin + start)
+            return blocks
+        # the readers write into it as they go: what they would return is lost when a value cannot be read
         cursor = [0, pos]
         try:
             if table.timers:
@@ -149,34 +152,37 @@ def _run(
                 pos = _entries(table, data, pos, n, block, cursor)
             block.bytes = pos - start
         except HiddenValue as hidden:
+            # compressed, each state is a stream of its own: nothing of another one lies behind this value
             behind = () if state.meta.compressed else tuple(state.tables[i].name for i in sorted(todo))
-            block.hidden = Hidden(hidden.name, n - cursor[0], len(data) - cursor[1], behind)
+            block.hidden = HiddenRows(hidden.name, n - cursor[0], len(data) - cursor[1], behind)
             if behind:
                 at = None if search is None else search.place(todo, cursor[1])
                 if at is not None:
                     rest = run(data, at, begin, group, state, set(todo), search)
-                    block.hidden = Hidden(hidden.name, n - cursor[0], at - cursor[1], (), resumed=True)
-                    found += rest
+                    block.hidden = HiddenRows(hidden.name, n - cursor[0], at - cursor[1], (), resumed=True)
+                    blocks += rest
                     todo.clear()  # all of them came, or the place would not have been believed
-            return found
+            return blocks
         except BROKEN as error:
-            said = f"key group {group}, state {table.name!r}, entry {cursor[0] + 1} of {n}: {error or 'ends too early'}"
-            block.problem = state.damaged(said, begin + cursor[1])
-            return found
+            entry = f"state {table.name!r}, entry {cursor[0] + 1} of {n}"
+            message = f"key group {group}, {entry}: {error or 'ends too early'}"
+            block.problem = state.damaged(message, begin + cursor[1])
+            return blocks
+        # a void namespace is stepped over without a look, and values of no bytes do not look either
         if pos > len(data):
             block.problem = state.damaged(f"key group {group}, state {table.name!r}: ends too early", begin + start)
-            return found
+            return blocks
     if todo and not state.meta.compressed:
-        _without(found, state, group, todo, begin + len(data))
-    return found
+        _without(blocks, state, group, todo, begin + len(data))
+    return blocks
 
 
-def _add(found: list[Block], state: KeyedState, group: int) -> Block:
-    found.append(Block(found[-1].table if found else _nowhere(state), group))
-    return found[-1]
+def _add(blocks: list[RowBlock], state: KeyedState, group: int) -> RowBlock:
+    blocks.append(RowBlock(blocks[-1].table if blocks else _nowhere(state), group))
+    return blocks[-1]
 
 
-def _timers(value: Codec, data: bytes, pos: int, n: int, block: Block, cursor: list[int]) -> int:
+def _timers(value: Codec, data: bytes, pos: int, n: int, block: RowBlock, cursor: list[int]) -> int:
     read = value.read
     keys, namespaces, values = block.keys, block.namespaces, block.values
     for i in range(n):
@@ -188,10 +194,11 @@ def _timers(value: Codec, data: bytes, pos: int, n: int, block: Block, cursor: l
     return pos
 
 
-def _entries(table: Table, data: bytes, pos: int, n: int, block: Block, cursor: list[int]) -> int:
+def _entries(table: Table, data: bytes, pos: int, n: int, block: RowBlock, cursor: list[int]) -> int:
     """n x (namespace, key, value). `cursor` keeps where the entry in hand begins, for messages."""
     read_namespace, read_key, read_value = table.namespace.read, table.key.read, table.value.read
     keys, namespaces, values, user_keys = block.keys, block.namespaces, block.values, block.user_keys
+    # the usual namespace: one byte that says nothing, not worth a call for each row
     void = table.namespace.kind == "voidnamespace"
     value: Any
     for i in range(n):
