@@ -32,11 +32,17 @@ Reasons = dict[int, dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A part that a complete epoch names; made: identity, by attempt and name."""
+    """A part that a complete epoch names.
+
+    epoch: the epoch that names it.
+    task: the sink's task that wrote it.
+    identity: the id of the attempt that wrote it, and its name.
+    file: where it was written, and its size and digest.
+    """
 
     epoch: int
     task: str
-    made: Identity
+    identity: Identity
     file: SinkFile
 
     @property
@@ -54,15 +60,15 @@ class SinkLook:
     superseded: Mapping[Identity, int]
     showing: tuple[Stretch, ...]
 
-    def place(self, made: Identity) -> str | None:
+    def place(self, identity: Identity) -> str | None:
         """Where a part lies, relative to the folder; None if it is nowhere."""
-        id, name = made
+        id, name = identity
         if name in self.visible and maker(self.showing, epoch_of_part(name)) == id:
             return name
         for parts, path in ((self.staged, staged_path), (self.superseded, superseded_path)):
-            for known in (id, ""):
-                if (known, name) in parts:
-                    return path(known, name)
+            for owner in (id, ""):
+                if (owner, name) in parts:
+                    return path(owner, name)
         return None
 
 
@@ -84,14 +90,14 @@ def with_output(
             for epoch in {part.epoch for part in due}:
                 unjudged.setdefault(epoch, []).append(look)
             continue
-        on_line = [part for part in due if maker(look.showing, part.epoch) == part.made[0]]
+        on_line = [part for part in due if maker(look.showing, part.epoch) == part.identity[0]]
         report = _accused(
             report, check_parts_shown(look, on_line, _probes(look, on_line, prober)), look.showing
         )
         if at_rest and len(report.epochs) > 1:
             # The folder may have had another name when an older epoch named a part: it is the operator that counts.
             operators = {part.operator for part in due}
-            named = {part.made for parts in by_path.values() for part in parts if part.operator in operators}
+            named = {part.identity for parts in by_path.values() for part in parts if part.operator in operators}
             strangers = tuple(check_strangers(look, named, _sure_above(store, look.showing, report)))
             report = msgspec.structs.replace(report, findings=(*report.findings, *strangers))
     return _unchecked(report, unjudged)
@@ -102,7 +108,7 @@ def check_parts_shown(
 ) -> Iterable[tuple[int, Finding]]:
     """Every part that an epoch names is visible, or waits to be. probes: by place; empty where only sizes are asked."""
     for part in due:
-        place = look.place(part.made)
+        place = look.place(part.identity)
         where = os.path.join(look.path, place or part.file.name)
         probe = probes.get(place or "")
         size = probe.size if probe else None
@@ -148,8 +154,8 @@ def _due(store: NativeStore, report: StoreReport, attempts: list[AttemptFacts]) 
             continue
         for part in parts:
             for file in part.sink:
-                made = (part.attempt_id or ids.get(part.attempt, ""), file.name)
-                due.setdefault(os.path.normpath(file.directory), []).append(Due(epoch, part.task, made, file))
+                identity = (part.attempt_id or ids.get(part.attempt, ""), file.name)
+                due.setdefault(os.path.normpath(file.directory), []).append(Due(epoch, part.task, identity, file))
     return due
 
 
@@ -179,7 +185,7 @@ def _probes(look: SinkLook, due: Iterable[Due], prober: Prober) -> dict[str, Fil
     files = {
         place: FileFacts(place, part.file.bytes, part.file.rows, part.file.sha256)
         for part in due
-        if (place := look.place(part.made)) is not None
+        if (place := look.place(part.identity)) is not None
     }
     return prober.beside(SinkFolder(look.path).storage).probe(files.values())
 
