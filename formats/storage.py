@@ -96,12 +96,17 @@ class LocalStorage:
 
     def _is_plain(self, folder: str) -> bool:
         """Whether neither a directory nor what it lies in, up to the root, is a symbolic link; looked up once each."""
-        if folder in self._checked:
-            return True
-        if len(folder) <= len(self._real) or not self._is_plain(os.path.dirname(folder)) or os.path.islink(folder):
-            return False
-        if os.path.isdir(folder):
-            self._checked.add(folder)
+        unchecked = []
+        while folder not in self._checked:
+            if len(folder) <= len(self._real):
+                return False
+            unchecked.append(folder)
+            folder = os.path.dirname(folder)
+        for below in reversed(unchecked):
+            if os.path.islink(below):
+                return False
+            if os.path.isdir(below):
+                self._checked.add(below)
         return True
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:

@@ -125,6 +125,12 @@ def test_a_symbolic_link_out_of_the_root_is_refused(local: LocalStorage, tmp_pat
             local.size(path)
 
 
+def test_a_path_may_lie_deeper_than_calls_can(local: LocalStorage) -> None:
+    assert local.size("a/" * 3000 + "b") is None
+    with pytest.raises(NotFound):
+        local.read("a/" * 3000 + "b")
+
+
 def test_only_plain_files_have_a_size(local: LocalStorage, tmp_path: Path) -> None:
     (tmp_path / "root" / "folder").mkdir()
     os.mkfifo(tmp_path / "root" / "pipe")
