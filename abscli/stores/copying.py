@@ -27,6 +27,9 @@ from formats.storage import UNFINISHED, LocalStorage, Storage, check_path, local
 
 _ANOTHER = "name a new directory"
 
+_DEEPEST = 100
+"""Directories that a file of a copy may lie in: far more than any system's do, and what can be removed again."""
+
 
 def check_target(to: str, sources: Iterable[str]) -> str:
     """The absolute path of the folder that a copy may be made at; FormatError if something is in the way there.
@@ -111,6 +114,8 @@ class NewFolder:
 
     def _write(self, name: str, data: Iterable[bytes], size: int | None) -> int:
         full = os.path.join(self.path, check_path(name))
+        if name.count("/") > _DEEPEST:
+            raise FormatError(f"a file lies in more than {_DEEPEST} directories", path=self._to)
         final = os.path.join(self._to, name)  # what an error names: the other is gone by then
         written = 0
         with writing(final, size):

@@ -111,6 +111,12 @@ def test_no_name_leads_out_of_the_copy(to: str) -> None:
             folder.write(name, b"")
 
 
+def test_no_file_of_a_copy_lies_deeper_than_can_be_removed_again(to: str) -> None:
+    with pytest.raises(FormatError, match="more than 100 directories"), new_folder(to) as folder:
+        folder.write("a/" * 1500 + "b", b"1")
+    assert list(Path(to).parent.iterdir()) == []
+
+
 def test_what_is_in_the_way_is_told_with_what_to_do(source: LocalStorage, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "full").mkdir()
