@@ -5,16 +5,19 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from abscli.report.findings import Code
 from abscli.stores.flink.plan import plan_flink
+from abscli.stores.flink.restore import check_plan
 from abscli.stores.flink.restore import restore as restore_flink
 from formats.errors import FormatError, NoRecovery, StalePlan
 from formats.flink.facts import file_handles
 from formats.flink.files.resolve import How, Place
 from formats.flink.metadata.file import encode, parse
 from formats.flink.metadata.handles import FileHandle, OperatorStateHandle, RelativeHandle, SegmentHandle
+from formats.flink.plan import run_line
 from formats.flink.store import FlinkStore
 from formats.view import Status
 from tests.support.flink_cases import ALL, CANONICAL, CHANGELOG, HASHMAP, MERGED, OLD, check, codes, largest
@@ -166,6 +169,25 @@ def test_a_plan_is_stale_when_the_metadata_is_another(job: Path, tmp_path: Path)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(StalePlan):
         restore_flink(plan, FlinkStore(str(job)), str(tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("change", ["no digest", "another directory"])
+def test_a_plan_by_hand_for_something_else_than_its_checkpoint_is_not_carried_out(
+    change: str, job: Path, tmp_path: Path
+) -> None:
+    store = FlinkStore(str(job))
+    plan = plan_flink(store)
+    if change == "no digest":
+        plan, message = msgspec.structs.replace(plan, relies_on=()), "does not list chk-2/_metadata"
+    else:
+        command = run_line("/elsewhere/chk-2", claim=False) if plan.body.in_place else None
+        body = msgspec.structs.replace(plan.body, directory="/elsewhere/chk-2", command=command)
+        plan, message = msgspec.structs.replace(plan, body=body), f"is in {job}/chk-2, expected /elsewhere/chk-2"
+    with pytest.raises(StalePlan, match=message):
+        check_plan(plan, store)
+    with pytest.raises(StalePlan, match=message):
+        restore_flink(plan, store, str(tmp_path / "copy"))
+    assert not (tmp_path / "copy").exists()
 
 
 def test_names_that_collide_in_the_copy_get_a_number(tmp_path: Path) -> None:

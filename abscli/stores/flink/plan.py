@@ -23,7 +23,7 @@ from formats.flink.plan import FlinkPlan, NotRead, run_line
 from formats.flink.rewrite import copies
 from formats.flink.store import FlinkStore
 from formats.native.writer import now
-from formats.plan import PinnedFile, Plan, Skipped
+from formats.plan import Plan, Skipped
 from formats.reference import NOTHING, ReadOptions
 from formats.storage import absolute, open_storage
 
@@ -95,8 +95,7 @@ def _sealed(
     # what lies outside of the named directories cannot be copied; without repairs it need not be, `not_read` names it
     runs = to_copy(store, evidence.epoch, whole=not closed)
     repairs = tuple(_repairs(evidence))
-    root = absolute(store.storage.root)
-    directory = f"{root}/{evidence.home}" if evidence.home else root
+    directory = directory_of_epoch(store, evidence.home)
     claim = must_claim(metadata)
     body = FlinkPlan(
         epoch=evidence.epoch,
@@ -113,14 +112,20 @@ def _sealed(
     )
     return Plan(
         system=SYSTEM, created=now(), store=absolute(trimmed(store.path)), read=read, body=body,
-        relies_on=(_pinned(store, evidence.home),),
+        relies_on=(pin(open_storage(trimmed(store.path)), metadata_path(store, evidence.home)),),
     )  # fmt: skip
 
 
-def _pinned(store: FlinkStore, home: str) -> PinnedFile:
-    """The `_metadata`, by its path from the store that the plan names: a `chk-N` in a job's directory, too."""
+def directory_of_epoch(store: FlinkStore, home: str) -> str:
+    """Where the `_metadata` of a checkpoint lies, absolute. home: its directory in the store."""
+    root = absolute(store.storage.root)
+    return f"{root}/{home}" if home else root
+
+
+def metadata_path(store: FlinkStore, home: str) -> str:
+    """Its `_metadata`, by its path from the store that the plan names: a `chk-N` in a job's directory, too."""
     named_alone = store.kind is SiteKind.CHECKPOINT and store.epoch is not None
-    return pin(open_storage(trimmed(store.path)), FILE if named_alone or not home else f"{home}/{FILE}")
+    return FILE if named_alone or not home else f"{home}/{FILE}"
 
 
 def _utf8(text: str) -> str:

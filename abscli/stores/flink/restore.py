@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from abscli.stores.copying import check_target, new_folder
-from abscli.stores.flink.plan import must_claim, of_changelog, places, to_copy
+from abscli.stores.flink.plan import directory_of_epoch, metadata_path, must_claim, of_changelog, places, to_copy
 from abscli.stores.pinned import check_files, stale
 from formats.flink.facts import file_handles
 from formats.flink.metadata.file import FILE, encode, parse
@@ -46,6 +46,7 @@ def check_plan(plan: Plan[FlinkPlan], store: FlinkStore) -> None:
     """Whether all that a plan relies on is as it was: StalePlan; NoRecovery if a file of the checkpoint is gone."""
     assert plan.store is not None
     check_files(plan, open_storage(plan.store))
+    _check_epoch(plan, store)
     runs = to_copy(store, plan.body.epoch, whole=not plan.body.not_read)
     files, size = len(runs), sum(runs.values())
     if (files, size) != (plan.body.files, plan.body.bytes):
@@ -54,6 +55,17 @@ def check_plan(plan: Plan[FlinkPlan], store: FlinkStore) -> None:
             f"a copy would be of {files:,} files and {size:,} bytes, expected {plan.body.files:,} and "
             f"{plan.body.bytes:,}",
         )
+
+
+def _check_epoch(plan: Plan[FlinkPlan], store: FlinkStore) -> None:
+    """StalePlan unless what the plan relies on, and the directory that it names, are those of its epoch."""
+    home = store.home(plan.body.epoch)
+    path, directory = metadata_path(store, home), directory_of_epoch(store, home)
+    if path not in {file.path for file in plan.relies_on}:
+        raise stale(plan, f"it does not list {path}")
+    # The command in a plan is printed for people to run: it must be of the checkpoint that was checked.
+    if directory != plan.body.directory:
+        raise stale(plan, f"checkpoint {plan.body.epoch} is in {directory}, expected {plan.body.directory}")
 
 
 def sources(store: FlinkStore) -> list[str]:
