@@ -6,6 +6,7 @@ import errno
 from typing import NamedTuple
 
 from formats import errors
+from formats.disk import FULL
 
 
 class Fault(NamedTuple):
@@ -73,7 +74,8 @@ TABLE: tuple[tuple[type[BaseException], Fault], ...] = (
 )
 """The first class that fits decides."""
 
-_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
+_DISK = FULL | {errno.EIO, errno.EROFS}
+_NAME = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 
 
 def fault(error: BaseException) -> Fault:
@@ -83,8 +85,8 @@ def fault(error: BaseException) -> Fault:
             return entry
     code = getattr(error, "exit_code", None)
     if not isinstance(code, int):
-        disk = isinstance(error, OSError) and error.errno in _DISK
-        code = STOPPED if disk else UNEXPECTED
+        number = error.errno if isinstance(error, OSError) else None
+        code = STOPPED if number in _DISK else USAGE if number in _NAME else UNEXPECTED
     return Fault(code, NAMES.get(code, "failed"))
 
 

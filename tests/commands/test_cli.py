@@ -232,6 +232,8 @@ def test_all_errors_of_a_topology_are_told_at_once(tmp_path: Path, capsys: pytes
         (EngineStopped("x"), 6, "stopped"),
         (JobFailed("x"), 7, "job-failed"),
         (OSError(errno.ENOSPC, "No space left on device"), 6, "stopped"),
+        (OSError(errno.EFBIG, "File too large"), 6, "stopped"),
+        (OSError(errno.ENAMETOOLONG, "File name too long"), 2, "usage"),
         (FileNotFoundError(errno.ENOENT, "No such file", "x"), 2, "no-such-file"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (ZeroDivisionError("x"), 1, "unexpected"),
