@@ -77,6 +77,7 @@ class LocalStorage:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.fspath(root)
         self._real = os.path.realpath(self._root)
+        self._below = os.path.join(self._real, "")
         self._made: set[str] = set()
         self._checked = {self._real}
 
@@ -86,11 +87,11 @@ class LocalStorage:
 
     def local_path(self, path: str) -> str:
         """The file system path of a file; UnsafePath if it (through a symbolic link, too) leads out of the root."""
-        full = f"{self._real}{os.sep}{check_path(path)}"
+        full = self._below + check_path(path)
         if self._is_plain(os.path.dirname(full)) and not os.path.islink(full):
             return full
         real = os.path.realpath(full)
-        if real != full and not real.startswith(self._real + os.sep):
+        if real != full and not real.startswith(self._below):
             raise UnsafePath(f"leads out of the store, to {real}", path=full, hint="remove the symbolic link")
         return full
 

@@ -131,6 +131,14 @@ def test_a_path_may_lie_deeper_than_calls_can(local: LocalStorage) -> None:
         local.read("a/" * 3000 + "b")
 
 
+def test_the_root_of_a_machine_is_a_directory_like_others(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"1")
+    (tmp_path / "link").symlink_to("f")
+    root = LocalStorage("/")
+    assert root.size("no-such-file") is None
+    assert root.read(f"{tmp_path}/f".lstrip("/")) == root.read(f"{tmp_path}/link".lstrip("/")) == b"1"
+
+
 def test_only_plain_files_have_a_size(local: LocalStorage, tmp_path: Path) -> None:
     (tmp_path / "root" / "folder").mkdir()
     os.mkfifo(tmp_path / "root" / "pipe")
