@@ -8,9 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+import msgspec.structs
 
 from formats.errors import FormatError
 from formats.reference import ReadOptions, parse_reference
@@ -183,8 +186,6 @@ class Store:
         >>> open_store("snapshots").rows("seen", where="line = 'none'", columns=["line"])
         Rows('seen', epoch 4 of 'snapshots', columns line, where)
         """
-        from msgspec.structs import replace as altered
-
         from formats.query.select import find_state, only_operator, selection_of
 
         number = self.resolve(epoch)
@@ -196,7 +197,7 @@ class Store:
             state = operator
         view = self.view
         if reader is not None:
-            view, state = reader.asked(view), altered(state, opaque=None)
+            view, state = reader.asked(view), msgspec.structs.replace(state, opaque=None)
         return Rows(view, number, state, selection_of(state, _texts(key), _texts(where), columns))
 
     def state(
@@ -494,8 +495,7 @@ class Epoch:
         return f"Epoch({facts.epoch}, {facts.status}{tasks})"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Rows:
+class Rows(msgspec.Struct, frozen=True):
     """Rows of one state, read a batch at a time as they are taken; libraries that read Arrow streams take them as they
     are.
 
@@ -545,8 +545,7 @@ class Rows:
         return f"Rows('{self.state.operator}{name}', epoch {self.epoch} of {self.view.path!r}{columns}{where})"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """What a check says.
 
     store: that was checked.
@@ -595,7 +594,8 @@ class Report:
 
     def confirmed(self, reader: OwnReader) -> Report:
         """The same with what the system's own reader finds; see `Store.own_reader`."""
-        return replace(self, checked=replace(self.checked, report=reader.confirmed(self.store.storage, self.report)))
+        report = reader.confirmed(self.store.storage, self.report)
+        return msgspec.structs.replace(self, checked=replace(self.checked, report=report))
 
     def text(self, *, unmet: Sequence[str], width: int = WIDTH, ascii: bool = False) -> str:
         """The page of `abs validate`. unmet: demands that do not hold."""
@@ -628,8 +628,7 @@ class Report:
         )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Diff:
+class Diff(msgspec.Struct, frozen=True):
     """What differs between two epochs.
 
     page: operators, positions, logs and job graph, and of which two.
@@ -658,8 +657,7 @@ class Diff:
         return f"Diff({ends}, { {True: 'identical', False: 'differ', None: 'not all compared'}[self.identical]})"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class RecoveryPlan:
+class RecoveryPlan(msgspec.Struct, frozen=True):
     """A plan back to a whole epoch.
 
     plan: what it says, and every file that it relies on.
@@ -753,8 +751,7 @@ class RecoveryPlan:
         return f"RecoveryPlan({store}system={self.plan.system!r}{back}, relies on {files})"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Restore:
+class Restore(msgspec.Struct, frozen=True):
     """A plan that holds, with all that is needed to carry it out.
 
     plan: the plan.
@@ -778,8 +775,7 @@ class Restore:
         return f"Restore({self.plan!r})"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Restored:
+class Restored(msgspec.Struct, frozen=True):
     """What a restore has done.
 
     restore: that was carried out.
