@@ -82,12 +82,14 @@ def restore(
     """
     from abscli.api import read_plan
     from abscli.cli.plans import option_errors, show_plan
-    from abscli.cli.running import emit_result, watching
+    from abscli.cli.running import check_directory, emit_result, watching
     from formats.bounds import bound_memory
 
     planned = read_plan(plan)
     if not planned.recovery.runs_job:
         bound_memory()  # what follows only reads; a job's state may be of any size
+    elif to is not None:
+        check_directory(to, "--to")
     with option_errors():
         prepared = planned.prepare(
             to,

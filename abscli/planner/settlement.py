@@ -26,8 +26,8 @@ class SinkFacts:
 
     def identities(self) -> set[Identity]:
         """All parts that are there, wherever they lie."""
-        made = {(maker(self.showing, epoch_of_part(name)) or "", name) for name in self.visible}
-        return made | self.staged.keys() | self.superseded.keys()
+        shown = {(maker(self.showing, epoch_of_part(name)) or "", name) for name in self.visible}
+        return shown | self.staged.keys() | self.superseded.keys()
 
 
 @dataclass(frozen=True, slots=True)
