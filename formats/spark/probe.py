@@ -154,10 +154,9 @@ class _Probe:
                     continue
                 if state is not None and at == file.version:
                     rival = self._compare(evidence, state, rival, rows, base, since)
-                    since = []
                 # Also where it differs from the logs: Spark loads the newest snapshot, and so goes on from this one.
                 if not evidence.problems:
-                    state, at, base = rows, file.version, file
+                    state, at, base, since = rows, file.version, file, []
                 continue
             records = self._log(file, evidence)
             if file.uuid is not None and self.files.log(file.version) != file:
