@@ -26,8 +26,13 @@ _ASK = "--deep asks Spark's own reader"
 
 @dataclass(slots=True)
 class _Version:
-    """One version of a partition. blame: why it is not exact, empty if it is; named: what is wrong with files of this
-    very version that it can do without; there: whether files lead to it at all; vouched: checksums hold for them."""
+    """One version of a partition.
+
+    blame: why it is not exact, empty if it is.
+    named: what is wrong with files of this very version that it can do without.
+    there: whether files lead to it at all.
+    vouched: checksums hold for them.
+    """
 
     blame: tuple[Problem, ...]
     named: tuple[Problem, ...]
@@ -119,7 +124,10 @@ def _follows(before: BatchEvidence | None, batch: BatchEvidence) -> bool:
 
 @dataclass(slots=True)
 class _State:
-    """What was found of a batch's state. spared: findings that take nothing away from it."""
+    """What was found of a batch's state.
+
+    spared: findings that take nothing away from it.
+    """
 
     purged: bool = False
     vouched: bool = True
