@@ -354,6 +354,17 @@ def absolute(path: str) -> str:
     return path if "://" in path else os.path.abspath(path)
 
 
+def no_directory(path: str) -> str | None:
+    """Why no directory is or can be made at a local path: what is in the way; None if nothing is."""
+    place = os.path.abspath(path)
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    if os.path.isdir(place):
+        return None
+    thing = "a link that leads nowhere" if not os.path.exists(place) else "a file"
+    return f"{'it' if place == os.path.abspath(path) else place} is {thing}"
+
+
 def open_storage(path: str) -> LocalStorage | ArrowStorage:
     """The storage at a directory or URI; NotFound if a local path is no directory."""
     path = local_name(path)

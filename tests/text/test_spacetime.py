@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from abscli.draw.spacetime_svg import spacetime_svg
@@ -59,7 +59,6 @@ def test_each_form_is_its_golden_text(name: str, form: str, request: pytest.Fixt
     assert text == golden.read_text(encoding="utf-8")
 
 
-@settings(deadline=None)
 @given(diagrams(), st.integers(40, 160), st.booleans())
 def test_every_event_and_message_is_in_the_text_and_lines_fit(diagram: Diagram, width: int, ascii: bool) -> None:
     text = spacetime_text(diagram, width=width, ascii=ascii)
@@ -80,7 +79,6 @@ def test_every_event_and_message_is_in_the_text_and_lines_fit(diagram: Diagram, 
     assert [int(row[:4]) for row in rows if row[:4].strip()] == diagram.steps()
 
 
-@settings(deadline=None)
 @given(diagrams(), st.none() | st.integers(1, 10))
 def test_every_event_and_message_is_in_the_picture(diagram: Diagram, max_steps: int | None) -> None:
     picture = spacetime_svg(diagram, max_steps=max_steps)
@@ -102,7 +100,6 @@ def test_every_event_and_message_is_in_the_picture(diagram: Diagram, max_steps: 
             assert float(element.get("x") or 0) + cells(element.text or "") * size * 0.5 <= width + 20
 
 
-@settings(deadline=None)
 @given(diagrams(), st.integers(1, 8))
 def test_a_window_keeps_the_last_steps_and_counts_the_others(diagram: Diagram, max_steps: int) -> None:
     text, picture = spacetime_text(diagram, max_steps=max_steps), spacetime_svg(diagram, max_steps=max_steps)
