@@ -82,6 +82,7 @@ class _Reading:
             self._entry(number, file)
         compactions = {number: self._compaction(number, file) for number, file in compact.items()}
         whole = {number: entries for number, entries in compactions.items() if entries is not None}
+        # Entries that all compactions deny go first: else compactions would be held against wrong entries, and spoiled.
         for number in self._contradicted(whole):
             message = f"names other files than all compactions have of entry {number}"
             self.evidence.problems[number] = Problem("log-mismatch", f"{folder}/{number}", message, False)
