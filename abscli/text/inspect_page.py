@@ -20,8 +20,11 @@ VERSION = "1.0"
 
 @dataclass(frozen=True, slots=True)
 class StorePage:
-    """A store. latest_complete: newest epoch whose files are all there by presence and size; raw: what the format
-    itself says of the whole, None where that is nothing more."""
+    """A store.
+
+    latest_complete: newest epoch whose files are all there by presence and size.
+    raw: what the format itself says of the whole, None where that is nothing more.
+    """
 
     path: str
     format: str
@@ -40,10 +43,11 @@ class StorePage:
 
 @dataclass(frozen=True, slots=True)
 class EpochPage:
-    """One epoch, already narrowed to what was asked for. back: back edges (from, to); None if unknown.
+    """One epoch, already narrowed to what was asked for.
 
-    narrow: whether single tasks and channels are shown, in place of sums over them. raw: what the format itself says
-    of the epoch; None where the page has all of it.
+    back: back edges (from, to); None if unknown.
+    narrow: whether single tasks and channels are shown, in place of sums over them.
+    raw: what the format itself says of the epoch; None where the page has all of it.
     """
 
     store: StorePage

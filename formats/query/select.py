@@ -17,7 +17,11 @@ HIDDEN = frozenset({"__key_group", "__nth"})
 
 
 class Selection(NamedTuple):
-    """What to read. columns: None for all but the format's own; where: None for every row."""
+    """What to read.
+
+    columns: None for all but the format's own.
+    where: None for every row.
+    """
 
     columns: tuple[str, ...] | None = None
     where: Predicate | None = None
