@@ -129,10 +129,11 @@ def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> Epo
     from msgspec.structs import replace
 
     from formats.errors import UnknownTask
+    from formats.ids import ends_of, operator_of, subtask_names
     from formats.view import ChannelTable
 
     operators = {op.id: op for op in detail.operators}
-    wanted = task.rpartition("/")[0] if task else operator
+    wanted = operator_of(task) if task else operator
     if wanted is None:
         return detail
     if wanted not in operators or (operator and operator != wanted):
@@ -143,14 +144,16 @@ def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> Epo
         )
     op = operators[wanted]
     if task:
-        index = task.rpartition("/")[2]
-        if not index.isdecimal() or int(index) >= op.parallelism:
+        if task not in subtask_names(wanted, op.parallelism):
             hint = f"{wanted} has the tasks {wanted}/0 to {wanted}/{op.parallelism - 1}"
             raise UnknownTask(f"no task {task!r}", hint=hint)
         op = replace(op, tasks=tuple(part for part in op.tasks if part.task == task))
 
     def concerns(channel: ChannelFacts) -> bool:
-        return task in channel.channel.split("->") if task else wanted in channel.edge
+        name = channel.channel
+        if task:
+            return task in name and task in ends_of(name)  # a million of them: most are told by the first
+        return wanted in channel.edge
 
     return replace(detail, operators=(op,), channels=ChannelTable(filter(concerns, detail.channels)))
 

@@ -19,6 +19,7 @@ from abscli.engine.io.sinks import sync_folder
 from abscli.planner.lineage import Life, by_number, maker, stretches
 from abscli.planner.settlement import Missing, Settlement, SinkFacts, Wanted, settle
 from formats.errors import Damaged, FormatError, StoreInUse
+from formats.ids import operator_of
 from formats.job.model import Kind, Operator, Topology
 from formats.native import layout, lock
 from formats.native.facts import AttemptFacts, PartFacts, SinkFile, digest, digest_1, is_version_1
@@ -233,7 +234,7 @@ class Outputs:
         by_operator: dict[str, list[PartFacts]] = {}
         for part in parts:
             if part.sink:
-                by_operator.setdefault(part.task.rpartition("/")[0], []).append(part)
+                by_operator.setdefault(operator_of(part.task), []).append(part)
         for operator, its_parts in by_operator.items():
             folder, claim = self._claims[operator]
             # Before anything is shown: a sink that somebody has claimed since is no longer this attempt's.
@@ -290,7 +291,7 @@ def _wanted(
             for file in part.sink:
                 identity = part.attempt_id or ids.get(part.attempt, ""), file.name
                 named.add(identity)
-                if part.task.rpartition("/")[0] == operator and lies_in(identity, file):
+                if operator_of(part.task) == operator and lies_in(identity, file):
                     by_epoch[epoch][identity] = file
     # Up the line, to the first epoch whose manifest is gone: above it, what no manifest names belongs to nobody.
     epoch = parent

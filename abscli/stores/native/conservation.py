@@ -16,8 +16,9 @@ from collections.abc import Iterator
 
 from abscli.graph.backedges import back_edges
 from abscli.report.findings import Code, Finding
+from formats.ids import channel_name, task_name
 from formats.job.expand import neighbours
-from formats.job.model import Edge, Topology, channel_name, task_name
+from formats.job.model import Edge, Topology
 from formats.native.facts import PartFacts
 
 POLICIES = frozenset({"aligned", "unaligned", "at-least-once"})

@@ -12,6 +12,7 @@ import msgspec
 from abscli.planner.lineage import Life, by_number, maker
 from abscli.report.findings import Code, Finding, StoreReport
 from formats.errors import FormatError
+from formats.ids import operator_of
 from formats.native.facts import AttemptFacts, SinkFile
 from formats.native.probe import FileProbe, Prober
 from formats.native.sink import (
@@ -42,7 +43,7 @@ class Due:
 
     @property
     def operator(self) -> str:
-        return self.task.rpartition("/")[0]
+        return operator_of(self.task)
 
 
 @dataclass(frozen=True, slots=True)
