@@ -9,20 +9,18 @@ from dataclasses import dataclass
 
 import msgspec
 
-from abscli.planner.lineage import Life, by_number, maker
+from abscli.planner.lineage import Life, by_number, is_on, maker
 from abscli.report.findings import Code, Finding, StoreReport
 from formats.errors import FormatError
 from formats.ids import operator_of
 from formats.native.facts import AttemptFacts, SinkFile
 from formats.native.probe import FileProbe, Prober
 from formats.native.sink import (
-    Identity,
+    PartId,
     SinkClaim,
     SinkFolder,
     Stretch,
     epoch_of_part,
-    staged_path,
-    superseded_path,
 )
 from formats.native.store import NativeStore
 from formats.view import FileFacts, Status
@@ -34,11 +32,11 @@ UNREAD = "what the sink says of itself cannot be read"
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A part that a complete epoch names; made: identity, by attempt and name."""
+    """A part that a complete epoch names."""
 
     epoch: int
     task: str
-    made: Identity
+    id: PartId
     file: SinkFile
 
     @property
@@ -52,19 +50,20 @@ class SinkLook:
 
     path: str
     visible: Mapping[str, int]
-    staged: Mapping[Identity, int]
-    superseded: Mapping[Identity, int]
+    staged: Mapping[PartId, int]
+    superseded: Mapping[PartId, int]
     showing: tuple[Stretch, ...]
 
-    def place(self, made: Identity) -> str | None:
+    def place(self, part: PartId) -> str | None:
         """Where a part lies, relative to the folder; None if it is nowhere."""
-        id, name = made
-        if name in self.visible and maker(self.showing, epoch_of_part(name)) == id:
-            return name
-        for parts, path in ((self.staged, staged_path), (self.superseded, superseded_path)):
-            for known in (id, ""):
-                if (known, name) in parts:
-                    return path(known, name)
+        if part.name in self.visible and is_on(self.showing, part.epoch):
+            return part.name
+        for id in (part, PartId("", part.name)):  # the second: as a store of version 1 left it
+            if id in self.staged:
+                return id.staged
+        for id in (part, PartId("", part.name)):
+            if id in self.superseded:
+                return id.superseded
         return None
 
 
@@ -81,14 +80,14 @@ def with_output(store: NativeStore, report: StoreReport, prober: Prober, *, at_r
         if isinstance(look, str):
             report = _unchecked(report, {part.epoch for part in due})
             continue
-        on_line = [part for part in due if maker(look.showing, part.epoch) == part.made[0]]
+        on_line = [part for part in due if maker(look.showing, part.epoch) == part.id.attempt_id]
         report = _accused(
             report, check_parts_shown(look, on_line, _probes(look, on_line, prober)), look.showing
         )
         if at_rest and len(report.epochs) > 1:
             # The folder may have had another name when an older epoch named a part: it is the operator that counts.
             operators = {part.operator for part in due}
-            named = {part.made for parts in by_path.values() for part in parts if part.operator in operators}
+            named = {part.id for parts in by_path.values() for part in parts if part.operator in operators}
             strangers = tuple(check_strangers(look, named, _sure_above(store, look.showing, report)))
             report = msgspec.structs.replace(report, findings=(*report.findings, *strangers))
     return report
@@ -99,7 +98,7 @@ def check_parts_shown(
 ) -> Iterable[tuple[int, Finding]]:
     """Every part that an epoch names is visible, or waits to be. probes: by place; empty where only sizes are asked."""
     for part in due:
-        place = look.place(part.made)
+        place = look.place(part.id)
         where = os.path.join(look.path, place or part.file.name)
         probe = probes.get(place or "")
         size = probe.size if probe else None
@@ -116,12 +115,12 @@ def check_parts_shown(
         yield part.epoch, Finding(Code.SINK_PART_MISSING, part.task, None, where, message)
 
 
-def check_strangers(look: SinkLook, named: Collection[Identity], sure_above: int) -> Iterable[Finding]:
+def check_strangers(look: SinkLook, named: Collection[PartId], sure_above: int) -> Iterable[Finding]:
     """Every visible part is one that an epoch names, as far as all epochs that could are there."""
     for name in sorted(look.visible):
         epoch = epoch_of_part(name)
         id = maker(look.showing, epoch)
-        if id is None or (epoch > sure_above and (id, name) not in named):
+        if id is None or (epoch > sure_above and PartId(id, name) not in named):
             message = "is visible, and no epoch of the line that the sink shows names it: its rows may be there twice"
             yield Finding(Code.SINK_PART_UNNAMED, None, None, os.path.join(look.path, name), message)
 
@@ -137,8 +136,8 @@ def _due(store: NativeStore, report: StoreReport, attempts: list[AttemptFacts]) 
             continue
         for part in parts if attempts else ():
             for file in part.sink:
-                made = (part.attempt_id or ids.get(part.attempt, ""), file.name)
-                due.setdefault(os.path.normpath(file.directory), []).append(Due(epoch, part.task, made, file))
+                id = PartId(part.attempt_id or ids.get(part.attempt, ""), file.name)
+                due.setdefault(os.path.normpath(file.directory), []).append(Due(epoch, part.task, id, file))
     return due
 
 
@@ -168,7 +167,7 @@ def _probes(look: SinkLook, due: Iterable[Due], prober: Prober) -> dict[str, Fil
     files = {
         place: FileFacts(place, part.file.bytes, part.file.rows, part.file.sha256)
         for part in due
-        if (place := look.place(part.made)) is not None
+        if (place := look.place(part.id)) is not None
     }
     return prober.beside(SinkFolder(look.path).storage).probe(files.values())
 
