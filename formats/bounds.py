@@ -64,10 +64,10 @@ def bound_memory() -> None:
 
 
 def _wanted(text: str) -> int:
-    found = re.fullmatch(r"([0-9]{1,9})([kKmMgGtT]?)(i?[bB])?", text or f"{MEMORY >> 20}M")
-    if found is None:
+    match = re.fullmatch(r"([0-9]{1,9})([kKmMgGtT]?)(i?[bB])?", text or f"{MEMORY >> 20}M")
+    if match is None:
         raise FormatError(f"{VARIABLE} is {text[:40]!r}, which is no size", hint=f"{VARIABLE}=4G, or 0 for no bound")
-    return int(found[1]) << " kmgt".index(found[2].lower() or " ") * 10
+    return int(match[1]) << " kmgt".index(match[2].lower() or " ") * 10
 
 
 def lift_bound() -> None:

@@ -22,8 +22,8 @@ def writing(path: str, size: int | None = None) -> Iterator[None]:
         if error.errno in FULL:
             wanted = "" if size is None else f", {size:,} bytes were to be written"
             free = _free(path)
-            held = "" if free is None else f", {free:,} bytes are free"
-            raise OSError(error.errno, f"{os.strerror(error.errno or 0)}{wanted}{held}", path) from error
+            left = "" if free is None else f", {free:,} bytes are free"
+            raise OSError(error.errno, f"{os.strerror(error.errno or 0)}{wanted}{left}", path) from error
         error.filename = path  # not the temporary name that it was to have until it is whole
         raise
 

@@ -21,9 +21,9 @@ def plain_json(data: bytes) -> bytes:
     """A JSON text that says the same and has these characters as escapes: they can only stand in its strings."""
     if data.isascii() and b"\x7f" not in data:
         return data
-    return _HIDDEN.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), data)
+    return _HIDDEN.sub(lambda match: b"\\u%04x" % ord(match[0].decode()), data)
 
 
 def plain_lines(text: str) -> str:
     """A text of lines for a terminal, with these characters as escapes such as `\\x9b`; its colours stay."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

@@ -102,11 +102,11 @@ def _portable(value: Any) -> Any:
 
 def texts() -> dict[str, str]:
     """The text of every generated schema, by file name."""
-    found = {name: fact_schema(kind) for kind, name in SCHEMAS.items()}
-    found[sink.CLAIM_SCHEMA] = _schema(sink.SinkClaim, sink.CLAIM_SCHEMA, FORMAT_VERSION.partition(".")[0])
-    found["topology-file"] = topology_file.SCHEMA
-    found[PLAN] = plan_schema()
-    return {f"{name}.json": json.dumps(schema, indent=2) + "\n" for name, schema in found.items()}
+    schemas = {name: fact_schema(kind) for kind, name in SCHEMAS.items()}
+    schemas[sink.CLAIM_SCHEMA] = _schema(sink.SinkClaim, sink.CLAIM_SCHEMA, FORMAT_VERSION.partition(".")[0])
+    schemas["topology-file"] = topology_file.SCHEMA
+    schemas[PLAN] = plan_schema()
+    return {f"{name}.json": json.dumps(schema, indent=2) + "\n" for name, schema in schemas.items()}
 
 
 def main() -> None:

@@ -152,7 +152,7 @@ class LocalStorage:
         full = self.local_path(path) if path else self._real
         try:
             with os.scandir(full) as entries:
-                found = [
+                listed = [
                     Entry(e.name, None if e.is_dir(follow_symlinks=False) else e.stat(follow_symlinks=False).st_size)
                     for e in entries
                     if not e.name.startswith(UNFINISHED)
@@ -161,7 +161,7 @@ class LocalStorage:
             if error.errno in _ABSENT | _NO_FILE:
                 return []
             raise
-        return sorted(found)
+        return sorted(listed)
 
     def size(self, path: str) -> int | None:
         try:
@@ -242,12 +242,12 @@ class MemoryStorage:
 
     def list(self, path: str) -> list[Entry]:
         depth = len(PurePosixPath(path).parts) if path else 0
-        found: dict[str, int | None] = {}
+        sizes: dict[str, int | None] = {}
         for name, data in self.files.items():
             parts = PurePosixPath(name).parts
             if not path or name.startswith(path + "/"):
-                found[parts[depth]] = len(data) if len(parts) == depth + 1 else None
-        return sorted(Entry(name, size) for name, size in found.items())
+                sizes[parts[depth]] = len(data) if len(parts) == depth + 1 else None
+        return sorted(Entry(name, size) for name, size in sizes.items())
 
     def size(self, path: str) -> int | None:
         data = self.files.get(check_path(path))
@@ -354,6 +354,17 @@ def absolute(path: str) -> str:
     return path if "://" in path else os.path.abspath(path)
 
 
+def no_directory(path: str) -> str | None:
+    """Why no directory is or can be made at a local path: what is in the way; None if nothing is."""
+    place = os.path.abspath(path)
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    if os.path.isdir(place):
+        return None
+    thing = "a link that leads nowhere" if not os.path.exists(place) else "a file"
+    return f"{'it' if place == os.path.abspath(path) else place} is {thing}"
+
+
 def open_storage(path: str) -> LocalStorage | ArrowStorage:
     """The storage at a directory or URI; NotFound if a local path is no directory."""
     path = local_name(path)
@@ -369,7 +380,7 @@ def open_storage(path: str) -> LocalStorage | ArrowStorage:
 
 def walk(storage: Storage, path: str = "") -> list[Entry]:
     """Every file at or below `path`, as (path from the root, size)."""
-    found: list[Entry] = []
+    files: list[Entry] = []
     stack = [path]
     while stack:
         folder = stack.pop()
@@ -378,8 +389,8 @@ def walk(storage: Storage, path: str = "") -> list[Entry]:
             if entry.size is None:
                 stack.append(name)
             else:
-                found.append(Entry(name, entry.size))
-    return sorted(found)
+                files.append(Entry(name, entry.size))
+    return sorted(files)
 
 
 class StoredFile(io.RawIOBase):

@@ -195,8 +195,8 @@ class ChannelTable(Sequence[ChannelFacts]):
 
 def total(values: Sequence[int | None]) -> int | None:
     """The sum; None if one of them is not known."""
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if len(numbers) == len(values) else None
 
 
 class EpochDetail(msgspec.Struct, frozen=True):

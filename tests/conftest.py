@@ -9,6 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is slow at making examples, too: neither says anything about what is tested.
+settings.register_profile("abs", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("abs")
 
 LAST_TIME = Path(__file__).resolve().parent.parent / ".pytest_cache" / "seconds"
 """What the whole suite took when it passed last, for `tests.estimate`."""

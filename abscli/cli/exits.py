@@ -56,6 +56,7 @@ TABLE: tuple[tuple[type[BaseException], Fault], ...] = (
     (errors.UnsupportedVersion, Fault(UNSUPPORTED, "unsupported-version")),
     (errors.NoRecovery, Fault(NO_RECOVERY, "no-recovery")),
     (errors.StalePlan, Fault(STALE, "stale-plan")),
+    (errors.ChecksumMismatch, Fault(FINDING, "damaged")),
     (errors.Damaged, Fault(FINDING, "damaged")),
     (errors.OtherJob, Fault(USAGE, "other-job")),
     (errors.OtherFormat, Fault(USAGE, "other-format")),

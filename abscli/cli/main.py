@@ -130,10 +130,15 @@ def _message(error: BaseException, code: int) -> tuple[str, str | None]:
 def _system_hint(error: OSError) -> str | None:
     """What to do about an error of the system, where its kind tells."""
     from abscli.cli import exits
+    from formats.storage import no_directory
 
     if isinstance(error, PermissionError):
         return "run it as a user who may, such as the job's own"
     folder = os.path.dirname(os.path.abspath(path)) if (path := _path(error)) else ""
+    if isinstance(error, IsADirectoryError) and path:
+        return f"{path} is a directory: name a file in it, or elsewhere"
+    if folder and (obstacle := no_directory(os.path.join(folder, "file"))):
+        return f"{obstacle}, where a directory is needed: move it away, or name another path"
     if isinstance(error, FileNotFoundError) and folder and not os.path.isdir(folder):
         return f"there is no directory {folder}: make it, or name a file elsewhere"
     if exits.fault(error).code == exits.STOPPED and folder:

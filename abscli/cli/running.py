@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -25,15 +24,11 @@ if TYPE_CHECKING:
 
 def check_directory(path: str, option: str) -> None:
     """A usage error where neither a directory is nor one can be made: there, or on the way there, is a file."""
-    from formats.storage import local_name
+    from formats.storage import local_name, no_directory
 
-    place = os.path.abspath(local_name(path))
-    while not os.path.lexists(place):
-        place = os.path.dirname(place)
-    if "://" not in path and not os.path.isdir(place):
-        at = "it" if place == os.path.abspath(path) else place
+    if "://" not in path and (obstacle := no_directory(local_name(path))):
         raise typer.BadParameter(
-            f"{path} cannot be a directory, {at} is a file: name a directory, or a path where nothing is yet",
+            f"{path} cannot be a directory, {obstacle}: name a directory, or a path where nothing is yet",
             param_hint=f"'{option}'",
         )
 

@@ -47,12 +47,15 @@ def demo(
     inspected, planned, restored and resumed. Both runs are compared with each other and with an answer that is
     computed without the engine.
     """
+    from abscli.cli.running import check_directory
+
     with contextlib.ExitStack() as stack:
         if directory is None:
             from formats.scratch import scratch
 
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="demo-", dir=scratch())))
         else:
+            check_directory(directory, "DIR")
             folder = Path(directory)
             if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
                 raise typer.BadParameter(f"{directory} is not an empty directory", param_hint="'DIR'")

@@ -54,7 +54,7 @@ def gc(
 
     from abscli.stores.native import text_gc as render
     from abscli.stores.native.garbage import carry_out, plan_removal
-    from abscli.stores.native.own import open_native
+    from abscli.stores.own import open_native
     from formats.errors import StoreInUse
     from formats.native import lock
     from formats.storage import LocalStorage

@@ -48,8 +48,8 @@ def rebuild(
     import os
 
     from abscli.stores.native import text_rebuild as render
-    from abscli.stores.native.own import native_storage
     from abscli.stores.native.rebuild import carry_out, decide
+    from abscli.stores.own import native_storage
     from formats.errors import StoreInUse
     from formats.native import lock
     from formats.native.books import read_books

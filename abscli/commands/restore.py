@@ -83,7 +83,7 @@ def restore(
     import os
 
     from abscli.cli.plans import option_errors, refuse_others, show_plan
-    from abscli.cli.running import emit_result, watching
+    from abscli.cli.running import check_directory, emit_result, watching
     from abscli.stores.plans import open_planned, read_plan, recovery_of
     from abscli.stores.recovery import JobFile, RestoreRequest
     from formats.bounds import bound_memory, read_user_file
@@ -100,6 +100,8 @@ def restore(
                                  param_hint="'PLAN'")  # fmt: skip
     if not recovery.runs_job:
         bound_memory()  # what follows only reads; a job's state may be of any size
+    elif to is not None:
+        check_directory(to, "--to")
     request = RestoreRequest(
         to=to,
         job=None if job is None else JobFile(job, os.path.dirname(os.path.abspath(job)), parse_topology(job)),

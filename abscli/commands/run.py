@@ -112,7 +112,9 @@ def run(
     may repeat. Every epoch can be restored under any policy.
 
     A sink belongs to one store at a time, and no two jobs write it at once. Before the job starts, the parts of the
-    output that the kept epochs name are looked for; where one is gone the run is refused.
+    output that the kept epochs name are looked for; where one is gone the run is refused. Only the folder that the job
+    file names now is set right: who goes back to an epoch from before a sink's path was changed finds newer parts in
+    the old folder still, and has to move them away.
 
     --dry-run says all at once that a run would be refused for: functions that do not load, connectors and kinds of
     operators that cannot be run, input and columns that are not there, a store or sinks of another job.
@@ -220,8 +222,8 @@ def _newest(store: str) -> int:
 
     Raises NoRecovery when there are complete epochs and none is whole.
     """
-    from abscli.stores.native.own import open_native
     from abscli.stores.native.plan import newest_whole, own_line
+    from abscli.stores.own import open_native
     from formats.errors import NotFound
     from formats.native.lock import held
     from formats.native.store import is_native

@@ -85,10 +85,10 @@ def compare_any(
             sides.append(Buckets(Path(folder) / name, key, batches))
         for i in range(BUCKETS):
             tables = [side.bucket(i) for side in sides]
-            known = next((table for table in tables if table is not None), None)
-            if known is None:
+            sample = next((table for table in tables if table is not None), None)
+            if sample is None:
                 return
-            a, b = (known.schema.empty_table() if table is None else table for table in tables)
+            a, b = (sample.schema.empty_table() if table is None else table for table in tables)
             if a.num_rows or b.num_rows:
                 yield lambda a=a, b=b: _bucket(a, b, key, rows=rows)  # type: ignore[misc]
 

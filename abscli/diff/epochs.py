@@ -172,14 +172,14 @@ def diff_topology(
     if left is None or right is None:
         return [*_known_operators(facts, {op.id: op for op in details[1].operators})]
     before, after = ({op.id: op for op in graph.operators} for graph in (left, right))
-    found = [*_comings(before, after, facts)]
+    differences = [*_comings(before, after, facts)]
     for id, old in before.items():
         if id in after:
-            found += _operator(old, after[id], facts.get(id))
-    found += _edges(left, right)
+            differences += _operator(old, after[id], facts.get(id))
+    differences += _edges(left, right)
     if details[0].policy != details[1].policy and None not in (details[0].policy, details[1].policy):
-        found.append(TopologyDiff("policy", "", details[0].policy, details[1].policy, "none for the state"))
-    return found
+        differences.append(TopologyDiff("policy", "", details[0].policy, details[1].policy, "none for the state"))
+    return differences
 
 
 def _holds(facts: OperatorFacts | None) -> bool | None:
@@ -201,34 +201,34 @@ def _comings(
 
 
 def _gone(id: str, kind: str | None, facts: OperatorFacts | None) -> TopologyDiff:
-    held = _holds(facts)
-    said = "it has no state: nothing is lost"
-    if held:
+    stateful = _holds(facts)
+    effect = "it has no state: nothing is lost"
+    if stateful:
         rows = f"{facts.rows:,} rows" if facts and facts.rows is not None else "bytes"
-        said = f"its state ({rows}) would have no owner: a restore has to give it up or is refused"
-    elif held is None:
-        said = "its state, if it has any, would have no owner"
-    return TopologyDiff("operator-removed", id, kind, None, said)
+        effect = f"its state ({rows}) would have no owner: a restore has to give it up or is refused"
+    elif stateful is None:
+        effect = "its state, if it has any, would have no owner"
+    return TopologyDiff("operator-removed", id, kind, None, effect)
 
 
 def _operator(old: Operator, new: Operator, facts: OperatorFacts | None) -> Iterator[TopologyDiff]:
-    held = _holds(facts)
+    stateful = _holds(facts)
 
     def of(change: str, before: object, after: object, with_state: str, without: str = "none") -> TopologyDiff:
-        return TopologyDiff(change, old.id, str(before), str(after), without if held is False else with_state)
+        return TopologyDiff(change, old.id, str(before), str(after), without if stateful is False else with_state)
 
     if old.kind != new.kind:
         yield of("kind", old.kind, new.kind, "its state was made by another kind of operator and cannot be used")
     if old.max_parallelism != new.max_parallelism:
-        said = "keys lie in other key groups: the state must be rewritten key by key"
-        yield of("max-parallelism", old.max_parallelism, new.max_parallelism, said)
+        effect = "keys lie in other key groups: the state must be rewritten key by key"
+        yield of("max-parallelism", old.max_parallelism, new.max_parallelism, effect)
     if old.parallelism != new.parallelism:
-        said = "key groups move between tasks: a restore has to rescale, and starts a new generation"
+        effect = "key groups move between tasks: a restore has to rescale, and starts a new generation"
         rest = "a restore has to rescale: channels and counters begin anew"
-        yield of("parallelism", old.parallelism, new.parallelism, said, rest)
+        yield of("parallelism", old.parallelism, new.parallelism, effect, rest)
     if old.key != new.key:
-        said = "its state is kept by other keys and cannot be used"
-        yield of("key", ", ".join(old.key) or "none", ", ".join(new.key) or "none", said)
+        effect = "its state is kept by other keys and cannot be used"
+        yield of("key", ", ".join(old.key) or "none", ", ".join(new.key) or "none", effect)
     if old.aggregates != new.aggregates:
         was, now = (", ".join(f"{a.name}: {a.function} {a.column}" for a in op.aggregates) for op in (old, new))
         yield of("aggregates", was, now, "what the state lacks would have to start anew")
@@ -236,8 +236,8 @@ def _operator(old: Operator, new: Operator, facts: OperatorFacts | None) -> Iter
         yield of("function", old.function, new.function, "its state was made by other code",
                  "records in logs were made by other code")  # fmt: skip
     if old.connector != new.connector:
-        said = "positions, and what sinks have shown, may be of other data"
-        yield of("connector", _settings(old), _settings(new), said, said)
+        effect = "positions, and what sinks have shown, may be of other data"
+        yield of("connector", _settings(old), _settings(new), effect, effect)
 
 
 def _settings(operator: Operator) -> str:
@@ -251,8 +251,8 @@ def _edges(left: Topology, right: Topology) -> Iterator[TopologyDiff]:
         if ends not in after:
             yield TopologyDiff("edge-removed", name, _how(edge), None, "a log on it would have no receiver")
         elif _how(edge) != _how(after[ends]):
-            said = "a log on it has to be routed anew"
-            yield TopologyDiff("edge", name, _how(edge), _how(after[ends]), said)
+            effect = "a log on it has to be routed anew"
+            yield TopologyDiff("edge", name, _how(edge), _how(after[ends]), effect)
     for ends, edge in after.items():
         if ends not in before:
             yield TopologyDiff("edge-added", f"{edge.source}->{edge.target}", None, _how(edge), "none")
@@ -269,8 +269,8 @@ def _known_operators(
         if id not in after:
             yield _gone(id, old.name, old)
         elif old.parallelism != after[id].parallelism:
-            said = "its state is spread over another number of tasks"
-            yield TopologyDiff("parallelism", id, str(old.parallelism), str(after[id].parallelism), said)
+            effect = "its state is spread over another number of tasks"
+            yield TopologyDiff("parallelism", id, str(old.parallelism), str(after[id].parallelism), effect)
     for id, new in after.items():
         if id not in before:
             yield TopologyDiff("operator-added", id, None, new.name, "it would start without state")

@@ -42,13 +42,13 @@ def compare(left: pa.Table, right: pa.Table, key: Sequence[str], *, rows: bool) 
     A column that only one side has is not compared. NaN equals NaN, null equals null.
     """
     place = matches(key_arrays(left, key), key_arrays(right, key))
-    found = place >= 0
-    both = int(np.count_nonzero(found))
+    matched = place >= 0
+    both = int(np.count_nonzero(matched))
     aligned = both == len(place) == left.num_rows and _counts_up(place)
-    differs = _differs(left, right, key, place, found, aligned=aligned)
+    differs = _differs(left, right, key, place, matched, aligned=aligned)
     changed = int(np.count_nonzero(differs))
     counts = Counts(len(place) - both, left.num_rows - both, changed, both - changed)
-    return Compared(counts, _rows(left, right, key, place, found, differs) if rows else None)
+    return Compared(counts, _rows(left, right, key, place, matched, differs) if rows else None)
 
 
 def change_schema(left: pa.Schema, right: pa.Schema, key: Sequence[str]) -> pa.Schema:
@@ -82,14 +82,14 @@ def _counts_up(place: Rows) -> bool:
 
 
 def _differs(
-    left: pa.Table, right: pa.Table, key: Sequence[str], place: Rows, found: Mask, *, aligned: bool
+    left: pa.Table, right: pa.Table, key: Sequence[str], place: Rows, matched: Mask, *, aligned: bool
 ) -> Mask:
     """Of each row on the right, whether its key is on the left with other values."""
     names = [name for name in values_of(right.schema, key) if name in left.schema.names]
     result = np.zeros(len(place), dtype=bool)
-    if not names or not found.any():
+    if not names or not matched.any():
         return result
-    rows = None if aligned else np.flatnonzero(found)
+    rows = None if aligned else np.flatnonzero(matched)
     differs = np.zeros(len(place) if rows is None else len(rows), dtype=bool)
     at = None if rows is None else (place[rows], rows)
     for name in names:
@@ -145,12 +145,12 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _rows(left: pa.Table, right: pa.Table, key: Sequence[str], place: Rows, found: Mask, differs: Mask) -> pa.Table:
-    here = np.flatnonzero(differs | ~found)
+def _rows(left: pa.Table, right: pa.Table, key: Sequence[str], place: Rows, matched: Mask, differs: Mask) -> pa.Table:
+    here = np.flatnonzero(differs | ~matched)
     gone = np.ones(left.num_rows, dtype=bool)
-    gone[place[found]] = False
+    gone[place[matched]] = False
     lost = np.flatnonzero(gone)
-    words = np.where(found[here], "changed", "added").tolist() + ["removed"] * len(lost)
+    words = np.where(matched[here], "changed", "added").tolist() + ["removed"] * len(lost)
     before = np.concatenate([place[here], lost])  # -1: added
     after = np.concatenate([here, np.full(len(lost), -1)])
     names = shown(key)

@@ -43,7 +43,7 @@ class Pair(NamedTuple):
     right: StateFacts | None
 
     @property
-    def known(self) -> StateFacts:
+    def either(self) -> StateFacts:
         """The right one if there is one."""
         state = self.right or self.left
         assert state is not None
@@ -113,8 +113,8 @@ def diff_state(
     left: Side, right: Side, pair: Pair, sink: Sink | None, more: Progress, quicker: RowsComparer | None = None
 ) -> StateDiff:
     """One state. What stands in the way of a comparison is its note."""
-    known = pair.known
-    base = StateDiff(known.name, known.kind, known.key)
+    either = pair.either
+    base = StateDiff(either.name, either.kind, either.key)
     if pair.left and pair.right and pair.left.key != pair.right.key:
         was, now = (", ".join(s.key) or "none" for s in (pair.left, pair.right))
         return _with(base, None, f"not compared: the key was {was} and is {now}")
@@ -123,7 +123,7 @@ def diff_state(
     schemas = [_schema(side, state) for side, state in ((left, pair.left), (right, pair.right))]
     note = None
     if schemas[0] is not None and schemas[1] is not None:
-        reason, note = _comparable(schemas[0], schemas[1], known.key)
+        reason, note = _comparable(schemas[0], schemas[1], either.key)
         if reason is not None:
             return _with(base, None, f"not compared: {reason}")
     opaque = [s.opaque for s in (pair.left, pair.right) if s is not None and s.opaque]
@@ -134,7 +134,7 @@ def diff_state(
             counts = counts.plus(result.counts)
             more(sum(result.counts))
             if sink is not None and result.rows is not None and result.rows.num_rows:
-                sink(pair.operator, known.name, result.rows)
+                sink(pair.operator, either.name, result.rows)
     return _with(base, counts, "; ".join(notes) or None)
 
 
@@ -150,7 +150,7 @@ def _compared(
         yield from results
         return
     batches = [_rows(side, state) if state else iter(()) for side, state in ((left, pair.left), (right, pair.right))]
-    yield from (job() for job in compare_any(batches[0], batches[1], pair.known.key, rows=rows))
+    yield from (job() for job in compare_any(batches[0], batches[1], pair.either.key, rows=rows))
 
 
 def _schema(side: Side, state: StateFacts | None) -> pa.Schema | None:
@@ -187,8 +187,8 @@ def rows_schema(left: Side, right: Side, only: str | None = None) -> pa.Schema |
     changes = []
     for pair in pairs(left, right, only):
         schemas = [_schema(side, state) for side, state in ((left, pair.left), (right, pair.right))]
-        known = [schema for schema in schemas if schema is not None]
-        if known:
-            key = pair.known.key or tuple(known[-1].names)
-            changes.append(change_schema(known[0], known[-1], shown(key)))
+        present = [schema for schema in schemas if schema is not None]
+        if present:
+            key = pair.either.key or tuple(present[-1].names)
+            changes.append(change_schema(present[0], present[-1], shown(key)))
     return changes[0] if changes and all(schema.equals(changes[0]) for schema in changes) else None

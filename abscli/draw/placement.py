@@ -29,7 +29,7 @@ def place(rows: Rows, extents: Sequence[Extent], gap: float) -> list[float]:
     above, below = rows.neighbours()
     at = rows.places()
     crossed = _crossed(rows, above, at)
-    found = []
+    layouts = []
     for downwards in (True, False):
         for mirrored in (False, True):
             neighbours = above if downwards else below
@@ -37,8 +37,8 @@ def place(rows: Rows, extents: Sequence[Extent], gap: float) -> list[float]:
             root = _align(lines, neighbours, [-a for a in at] if mirrored else at, crossed)
             sides = [Extent(e.right, e.left) for e in extents] if mirrored else extents
             x = _pack(lines, root, sides, gap)
-            found.append([-value for value in x] if mirrored else x)
-    return _balanced(found, extents)
+            layouts.append([-value for value in x] if mirrored else x)
+    return _balanced(layouts, extents)
 
 
 def _crossed(rows: Rows, above: list[list[int]], at: list[int]) -> set[tuple[int, int]]:
@@ -103,18 +103,18 @@ def _pack(lines: Sequence[Sequence[int]], root: list[int], extents: Sequence[Ext
     return [x[block] for block in root]
 
 
-def _balanced(found: list[list[float]], extents: Sequence[Extent]) -> list[float]:
+def _balanced(layouts: list[list[float]], extents: Sequence[Extent]) -> list[float]:
     """The mean of the two middle values of each node, once all four stand over the narrowest."""
     ends = [
         (
             min(value - e.left for value, e in zip(x, extents, strict=True)),
             max(value + e.right for value, e in zip(x, extents, strict=True)),
         )
-        for x in found
+        for x in layouts
     ]
     low, high = min(ends, key=lambda end: end[1] - end[0])
     moved = []
-    for number, (x, (left, right)) in enumerate(zip(found, ends, strict=True)):
+    for number, (x, (left, right)) in enumerate(zip(layouts, ends, strict=True)):
         shift = high - right if number % 2 else low - left
         moved.append([value + shift for value in x])
     middle = [sum(sorted(values)[1:3]) / 2 for values in zip(*moved, strict=True)]

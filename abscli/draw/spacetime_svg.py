@@ -99,12 +99,12 @@ class _Picture:
     def _moment_x(self) -> list[float]:
         """The x of each moment: those of one step at one task stand side by side, in order."""
         before: dict[tuple[int, str], int] = {}
-        found = []
+        places = []
         for moment in self.moments:
             key = moment.step, moment.task
-            found.append(self.step_x[moment.step] + before.get(key, 0) * APART)
+            places.append(self.step_x[moment.step] + before.get(key, 0) * APART)
             before[key] = before.get(key, 0) + 1
-        return found
+        return places
 
     def _levels(self) -> list[int]:
         """How high above its line each moment's label stands, so that none covers another."""
@@ -196,7 +196,7 @@ class _Picture:
                 parts.append(f'<path class="thin dotted" d="{svg.path((((x, y + 2), (x, line - 5)),))}"/>')
             parts.append(svg.plate(x + wide / 2, y - 3, wide, 11))
             look = "wrong-text" if moment.kind in ("crash", "violation") else "faint"
-            whole = f"step {moment.step}, {moment.task}: {moment.what or moment.kind}"
+            whole = f"step {moment.step}, {moment.task}: {moment.label or moment.kind}"
             parts.append(f"<g><title>{svg.escape(whole)}</title>{svg.text(x - 1, y, words, f'small {look}')}</g>")
         return parts
 
@@ -250,17 +250,17 @@ class _Picture:
 
         An epoch of which some copies are left out, being too early, has a line through the others.
         """
-        made: dict[int, set[str]] = {}
+        copied: dict[int, set[str]] = {}
         for moment in self.diagram.moments:
             if (epoch := _epoch(moment)) is not None:
-                made.setdefault(epoch, set()).add(moment.task)
+                copied.setdefault(epoch, set()).add(moment.task)
         copies: dict[int, dict[str, Point]] = {}
         for x, moment in sorted(zip(self.at, self.moments, strict=True), key=lambda place: place[0]):
             if (epoch := _epoch(moment)) is not None:
                 copies.setdefault(epoch, {})[moment.task] = (x, self.y[moment.task])
         parts: list[str] = []
-        for epoch, found in sorted(copies.items()):
-            places = sorted(found.values(), key=lambda place: place[1])
+        for epoch, drawn in sorted(copies.items()):
+            places = sorted(drawn.values(), key=lambda place: place[1])
             first, last = places[0], places[-1]
             line = [(first[0], first[1] - 16), *places, (last[0], last[1] + 16)]
             pieces = []
@@ -268,7 +268,7 @@ class _Picture:
                 middle = (a[1] + b[1]) / 2
                 pieces.append((a, (a[0], middle), (b[0], middle), b))
             expected = len([task for task in self.tasks if task != COORDINATOR])
-            words = f"cut {epoch}" + (f", {len(made[epoch])} of {expected}" if len(made[epoch]) < expected else "")
+            words = f"cut {epoch}" + (f", {len(copied[epoch])} of {expected}" if len(copied[epoch]) < expected else "")
             place = last[0], last[1] + 22
             while self._covered(_around(*place, words)):
                 place = place[0] + 10, place[1]
@@ -307,12 +307,12 @@ def _along(curve: Sequence[Point], part: float) -> Point:
 
 def _epoch(moment: Moment) -> int | None:
     """Of which epoch this is a copy."""
-    numbers = re.findall("[0-9]{1,18}", moment.what) if moment.kind == "copy" else []
+    numbers = re.findall("[0-9]{1,18}", moment.label) if moment.kind == "copy" else []
     return int(numbers[-1]) if numbers else None
 
 
 def _words(moment: Moment) -> str:
-    return shortened(clean(moment.what) or moment.kind, LABEL_LIMIT)
+    return shortened(clean(moment.label) or moment.kind, LABEL_LIMIT)
 
 
 def _around(x: float, y: float, words: str) -> _Area:

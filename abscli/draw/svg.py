@@ -52,8 +52,8 @@ _COLOURS = (
 
 def drawing(width: float, height: float, title: str, about: str, parts: Sequence[str]) -> str:
     """The whole document. title, about: its name and what it shows, for those who cannot see it."""
-    light = "".join(f"{_scoped(names)}{{{what}:{day}}}" for names, what, day, _ in _COLOURS)
-    dark = "".join(f"{_scoped(names)}{{{what}:{night}}}" for names, what, _, night in _COLOURS)
+    light = "".join(f"{_scoped(names)}{{{attribute}:{day}}}" for names, attribute, day, _ in _COLOURS)
+    dark = "".join(f"{_scoped(names)}{{{attribute}:{night}}}" for names, attribute, _, night in _COLOURS)
     look = "".join(f"{_scoped(names)}{{{rule}}}" for names, rule in _RULES)
     size = f'width="{number(width)}" height="{number(height)}" viewBox="0 0 {number(width)} {number(height)}"'
     text = "\n".join(

@@ -18,7 +18,7 @@ def back_edges(topology: Topology) -> frozenset[tuple[str, str]]:
     for edge in topology.edges:
         successors[edge.source].append(edge.target)
     sources = [op.id for op in topology.operators if op.kind is Kind.SOURCE or op.id not in fed]
-    found: set[tuple[str, str]] = set()
+    closing: set[tuple[str, str]] = set()
     seen: set[str] = set()
     on_path: set[str] = set()
     for start in (*sources, *successors):
@@ -34,9 +34,9 @@ def back_edges(topology: Topology) -> frozenset[tuple[str, str]]:
                 on_path.discard(node)
                 path.pop()
             elif target in on_path:
-                found.add((node, target))
+                closing.add((node, target))
             elif target not in seen:
                 seen.add(target)
                 on_path.add(target)
                 path.append((target, iter(successors[target])))
-    return frozenset(found)
+    return frozenset(closing)

@@ -73,8 +73,8 @@ def plan_partial(
     """
     graph = Adjacency.of(topology)
     dead = failed_subtasks(graph, failed)
-    found = recovery_set(graph, dead)
-    restarted = found.subtasks
+    recovery = recovery_set(graph, dead)
+    restarted = recovery.subtasks
     epoch = None if detail is None else _whole(detail)
     return NativePlan(
         kind=PlanKind.PARTIAL,
@@ -83,12 +83,12 @@ def plan_partial(
         epoch=epoch,
         base_epoch=epoch,
         failed=tuple(task_name(id, i) for id, subtasks in dead.items() for i in subtasks),
-        restart=tuple(map(_row, found.restart)),
-        dedup=tuple(DedupRow(d.source, d.target, str(d.senders), str(d.receivers)) for d in found.dedup),
+        restart=tuple(map(_row, recovery.restart)),
+        dedup=tuple(DedupRow(d.source, d.target, str(d.senders), str(d.receivers)) for d in recovery.dedup),
         replay_logs=() if detail is None else _replay_logs(detail, restarted),
         repeats=None if detail is None else _repeats(detail, restarted),
         rewind=() if detail is None else tuple(_rewinds(graph, detail, later, restarted)),
-        untouched=sum(op.parallelism for op in topology.operators) - found.tasks,
+        untouched=sum(op.parallelism for op in topology.operators) - recovery.tasks,
         parallelism={},
         cost=Cost(None, None, None) if detail is None else _cost(graph, detail, later, restarted),
         skipped=tuple(Skipped(number, reason) for number, reason in skipped),
@@ -134,10 +134,10 @@ def _what_is_wrong(graph: Adjacency, name: str) -> str:
             return f"{name!r} is an operator, not a task; its tasks are {tasks}"
         return f"there is no task {name!r}; {operator} has {tasks}"
     near = difflib.get_close_matches(operator or name, graph.operators, n=3)
-    known = near or list(graph.operators)[:3]
-    said = "did you mean" if near else "the operators are"
+    nearest = near or list(graph.operators)[:3]
+    lead = "did you mean" if near else "the operators are"
     more = "?" if near else ", ..." if len(graph.operators) > 3 else ""
-    return f"there is no task {name!r}: no operator is called {operator or name!r}; {said} {', '.join(known)}{more}"
+    return f"there is no task {name!r}: no operator is called {operator or name!r}; {lead} {', '.join(nearest)}{more}"
 
 
 def _whole(detail: EpochDetail) -> int:

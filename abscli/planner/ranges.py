@@ -109,18 +109,18 @@ class Ranges:
     def __and__(self, other: Ranges) -> Ranges:
         if self.spans == other.spans:
             return self
-        found: list[tuple[int, int]] = []
+        common: list[tuple[int, int]] = []
         i = j = 0
         a, b = self.spans, other.spans
         while i < len(a) and j < len(b):
             start, stop = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
             if start < stop:
-                found.append((start, stop))
+                common.append((start, stop))
             if a[i][1] <= b[j][1]:
                 i += 1
             else:
                 j += 1
-        return Ranges(tuple(found))
+        return Ranges(tuple(common))
 
     def __sub__(self, other: Ranges) -> Ranges:
         if not other.spans:

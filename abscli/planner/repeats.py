@@ -18,13 +18,13 @@ def may_repeat(policy: str | None, channels: Sequence[ChannelFacts]) -> tuple[Re
         return None
     if Policy(policy).exactly_once:
         return ()
-    found = []
+    repeats = []
     for channel in channels:
         if channel.sent is None or channel.received is None:
             return None
         if channel.received > channel.sent:
-            found.append(Repeat(channel.channel, channel.received - channel.sent))
-    return tuple(found) if channels else None
+            repeats.append(Repeat(channel.channel, channel.received - channel.sent))
+    return tuple(repeats) if channels else None
 
 
 def total(repeats: Sequence[Repeat]) -> int:

@@ -23,11 +23,11 @@ def expired(
     Kept are the `keep` newest complete epochs, all complete ones from `floor` on, everything newer than the newest,
     and what `spare` names.
     """
-    known = sorted(epochs)
-    complete = [e.epoch for e in known if e.complete]
+    ascending = sorted(epochs)
+    complete = [e.epoch for e in ascending if e.complete]
     if not complete:
-        return [], frozenset(f for e in known for f in e.files)
-    stay = set(complete[-keep:]) | {e.epoch for e in known if e.epoch > complete[-1]}
+        return [], frozenset(f for e in ascending for f in e.files)
+    stay = set(complete[-keep:]) | {e.epoch for e in ascending if e.epoch > complete[-1]}
     stay |= {epoch for epoch in complete if floor is not None and epoch >= floor} | set(spare)
-    gone = [e.epoch for e in known if e.epoch not in stay]
-    return gone, frozenset(f for e in known if e.epoch in stay for f in e.files)
+    gone = [e.epoch for e in ascending if e.epoch not in stay]
+    return gone, frozenset(f for e in ascending if e.epoch in stay for f in e.files)

@@ -17,11 +17,11 @@ KINDS = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """An event at a task. what: in a few words; of a `copy` the last number in it is the epoch."""
+    """An event at a task. label: it in a few words; of a `copy` the last number in it is the epoch."""
 
     step: int
     task: str
-    what: str
+    label: str
     kind: str
 
     def __post_init__(self) -> None:

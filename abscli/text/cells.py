@@ -26,13 +26,13 @@ def shortened(text: str, limit: int) -> str:
 
 def broken(text: str, limit: int, lines: int) -> list[str]:
     """A name in at most `lines` lines of at most `limit` characters, broken after its own marks where it has some."""
-    found: list[str] = []
-    while cells(text) > limit and len(found) < lines - 1:
+    pieces: list[str] = []
+    while cells(text) > limit and len(pieces) < lines - 1:
         cut = limit
         while cells(text[:cut]) > limit:
             cut -= 1
         mark = max(text.rfind(sign, cut // 2, cut) for sign in "._-/")
         cut = mark + 1 if mark > 0 else cut
-        found.append(text[:cut])
+        pieces.append(text[:cut])
         text = text[cut:]
-    return [*found, shortened(text, limit)]
+    return [*pieces, shortened(text, limit)]

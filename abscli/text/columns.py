@@ -43,7 +43,7 @@ _MARKED = re.compile(rf"(?<!\S)(?:{'|'.join(map(re.escape, _COLOUR_OF))})(?![\w-
 
 def coloured(text: str) -> str:
     """Text with its marked statuses in colour, for a terminal that wants it: it says no more, it is seen sooner."""
-    return _MARKED.sub(lambda found: f"\x1b[{_COLOUR_OF[found[0]]}m{found[0]}\x1b[0m", text)
+    return _MARKED.sub(lambda match: f"\x1b[{_COLOUR_OF[match[0]]}m{match[0]}\x1b[0m", text)
 
 
 def columns(

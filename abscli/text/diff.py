@@ -88,8 +88,8 @@ def to_json(page: DiffPage, rows: Sequence[Mapping[str, Any]] | None = None, out
 def items(page: DiffPage) -> Iterator[dict[str, Any]]:
     """The lists an item a line, for ndjson, and at the end whether anything differs."""
     lists = {"operator": page.operators, "position": page.positions, "log": page.logs, "topology": page.topology}
-    for kind, found in lists.items():
-        for item in found:
+    for kind, entries in lists.items():
+        for item in entries:
             yield {"type": kind, **msgspec.to_builtins(item)}
     yield {"type": "result", "identical": page.identical, **_raw(page)}
 
@@ -138,7 +138,7 @@ def _files(page: DiffPage, width: int) -> list[str]:
 
 
 def _heading(page: DiffPage, width: int) -> list[str]:
-    said = {
+    verdicts = {
         True: "Identical: the same state, positions, logs and job graph.",
         False: "They differ.",
         None: "No difference is known, and not everything could be compared.",
@@ -148,7 +148,7 @@ def _heading(page: DiffPage, width: int) -> list[str]:
         for lead, end in (("from ", page.left), ("to   ", page.right))
         for line in wrapped(f"epoch {end.epoch} of {end.store}, job {end.job or UNKNOWN}", width, "     ", lead)
     ]
-    return [*lines, said[page.identical]]
+    return [*lines, verdicts[page.identical]]
 
 
 def _operators(page: DiffPage, width: int) -> list[str]:
@@ -226,8 +226,8 @@ def _positions(page: DiffPage, width: int) -> list[str]:
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
-    known = list(values)
-    return None if None in known else sum(value for value in known if value is not None)
+    numbers = list(values)
+    return None if None in numbers else sum(value for value in numbers if value is not None)
 
 
 def _signed(value: int | None) -> str:

@@ -37,7 +37,7 @@ def store_text(
             UNKNOWN if epoch.attempt is None else str(epoch.attempt),
             f"{number(epoch.acked)}/{number(epoch.expected)}",
             size(epoch.bytes),
-            *_held(epoch, wide),
+            *_state_columns(epoch, wide),
             "-" if epoch.status in _OPEN else seconds(epoch.duration),
             moment(epoch.triggered),
         )
@@ -58,7 +58,7 @@ def store_text(
     return "\n".join([*lines, "", *_latest(page, width), *remarks]) + "\n"
 
 
-def _held(epoch: EpochFacts, wide: bool) -> tuple[str, ...]:
+def _state_columns(epoch: EpochFacts, wide: bool) -> tuple[str, ...]:
     """What the epoch refers to in all; unknown of one that is not complete."""
     if not wide:
         return ()

@@ -50,7 +50,7 @@ def _own(page: EpochPage, width: int, own: Sequence[str] | None) -> Sequence[str
 def _heading(page: EpochPage, width: int, ascii: bool) -> list[str]:
     facts = page.detail.facts
     lines = wrapped(f"Epoch {facts.epoch} of {page.store.path}, job {page.store.job or UNKNOWN}", width)
-    said = [
+    summary = [
         f"parent {UNKNOWN if facts.parent is None else facts.parent}",
         f"attempt {UNKNOWN if facts.attempt is None else facts.attempt}",
         f"policy {page.detail.policy or UNKNOWN}"
@@ -60,8 +60,8 @@ def _heading(page: EpochPage, width: int, ascii: bool) -> list[str]:
         f"triggered {moment(facts.triggered)} UTC",
     ]
     if facts.duration is not None:
-        said.append(f"took {seconds(facts.duration)}")
-    lines += wrapped(", ".join(said), width, "  ", f"{marked(facts.status, ascii)}: ")
+        summary.append(f"took {seconds(facts.duration)}")
+    lines += wrapped(", ".join(summary), width, "  ", f"{marked(facts.status, ascii)}: ")
     if facts.missing:
         lines += wrapped(some(facts.missing, ROWS), width, "  ", "  missing: ")
     if facts.reason:
@@ -89,12 +89,12 @@ def _operators(page: EpochPage, width: int) -> list[str]:
     lines = columns(header, rows, "lrrr" + "r" * len(more) + "rrrr", width, SPARE)
     lines += not_shown(header, rows, width, SPARE)
     slowest = [
-        f"{what.lower()} {found['task']} {seconds(found['seconds'])}"
-        for what, found in zip(TIMES, slowest_tasks(operators, times).values(), strict=True)
-        if found is not None
+        f"{label.lower()} {longest['task']} {seconds(longest['seconds'])}"
+        for label, longest in zip(TIMES, slowest_tasks(operators, times).values(), strict=True)
+        if longest is not None
     ]
-    said = "times are those of the slowest task"
-    return [*lines, *wrapped(f"{said}; slowest of all: {', '.join(slowest)}" if slowest else said, width)]
+    note = "times are those of the slowest task"
+    return [*lines, *wrapped(f"{note}; slowest of all: {', '.join(slowest)}" if slowest else note, width)]
 
 
 def _tasks(page: EpochPage, width: int) -> list[str]:

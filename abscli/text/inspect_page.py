@@ -121,9 +121,9 @@ def slowest_tasks(operators: Sequence[OperatorFacts], times: Sequence[Times]) ->
     """The task that took longest to align, to copy, and to write; None where no task's time is known."""
     result: dict[str, dict[str, Any] | None] = {}
     for name, which, of in zip(("alignment", "sync", "async"), _WHICH, zip(*times, strict=True), strict=True):
-        known = [(value, -i) for i, value in enumerate(of) if value is not None]
-        value, i = max(known, default=(None, 0))
-        slowest = next((task.task for task in operators[-i].tasks if which(task) == value), None) if known else None
+        measured = [(value, -i) for i, value in enumerate(of) if value is not None]
+        value, i = max(measured, default=(None, 0))
+        slowest = next((task.task for task in operators[-i].tasks if which(task) == value), None) if measured else None
         result[name] = None if slowest is None else {"task": slowest, "seconds": value}
     return result
 

@@ -26,7 +26,7 @@ def simulated_text(result: Simulated, *, width: int, ascii: bool, picture: Diagr
         lines += ["", spacetime_text(picture, width=width, ascii=ascii, max_steps=MAX_STEPS).rstrip()]
     lines.append("")
     if result.finding is not None:
-        lines += _said(result.finding, width)
+        lines += _violation(result.finding, width)
     elif any(row.whole is False for row in result.rows):
         lines += wrapped("No violation, but not everything was seen: raise --worlds, or lower --subtasks or --records.",
                          width)
@@ -56,13 +56,13 @@ def _searches(result: Simulated, width: int) -> list[str]:
     return columns(header, rows, "llrrrrl", width)
 
 
-def _said(finding: Finding, width: int) -> list[str]:
+def _violation(finding: Finding, width: int) -> list[str]:
     where = f"seed {finding.seed}, " if finding.seed is not None else ""
-    said = (
+    message = (
         f"VIOLATION under {finding.policy} ({where}{finding.found_after} steps, {len(finding.steps)} after shortening "
         f"with {finding.records} rows of each source task): {finding.message}"
     )
-    return wrapped(said, width)
+    return wrapped(message, width)
 
 
 def simulated_json(result: Simulated) -> dict[str, Any]:
@@ -112,40 +112,40 @@ def _row(row: Row) -> dict[str, Any]:
     }
 
 
-def token_text(found: SingleToken, width: int) -> str:
+def token_text(result: SingleToken, width: int) -> str:
     """What all snapshots of the single-token system are."""
-    places = list(next(iter(found.recorded.values())))
-    rows = [(who, *(f"{counts[place]:,}" for place in places)) for who, counts in found.recorded.items()]
-    said = "Every snapshot is one of the four states, and each of them is recorded."
-    if not found.holds:
-        strange = ", ".join(map(str, found.elsewhere)) or "not all four states are recorded"
-        said = f"VIOLATION: {found.message or strange}"
+    places = list(next(iter(result.recorded.values())))
+    rows = [(who, *(f"{counts[place]:,}" for place in places)) for who, counts in result.recorded.items()]
+    verdict = "Every snapshot is one of the four states, and each of them is recorded."
+    if not result.holds:
+        strange = ", ".join(map(str, result.elsewhere)) or "not all four states are recorded"
+        verdict = f"VIOLATION: {result.message or strange}"
     lines = [
         "Chandy and Lamport's single-token system: two processes, two channels, one token.",
         "",
-        *wrapped(f"Any number of moves: {found.worlds:,} states, {found.steps:,} steps. At most {found.moves} moves: "
-                 f"{found.runs:,} runs, and what their snapshots recorded, by who began them:", width),
+        *wrapped(f"Any number of moves: {result.worlds:,} states, {result.steps:,} steps. At most {result.moves} "
+                 f"moves: {result.runs:,} runs, and what their snapshots recorded, by who began them:", width),
         "",
         *columns(("begun by", *places), rows, "l" + "r" * len(places), width),
         "",
-        *wrapped(said, width),
+        *wrapped(verdict, width),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
-def token_json(found: SingleToken) -> dict[str, Any]:
+def token_json(result: SingleToken) -> dict[str, Any]:
     """`abs.simulate.example`."""
     return {
         "schema": "abs.simulate.example",
         "version": VERSION,
         "example": "single-token",
-        "worlds": found.worlds,
-        "steps": found.steps,
-        "moves": found.moves,
-        "runs": found.runs,
-        "recorded": found.recorded,
-        "elsewhere": [str(state) for state in found.elsewhere],
-        "violation": None if found.holds else found.message or "a state that is none of the four, or not all of them",
+        "worlds": result.worlds,
+        "steps": result.steps,
+        "moves": result.moves,
+        "runs": result.runs,
+        "recorded": result.recorded,
+        "elsewhere": [str(state) for state in result.elsewhere],
+        "violation": None if result.holds else result.message or "a state that is none of the four, or not all of them",
     }
 
 

@@ -160,13 +160,13 @@ class _Page:
 
     def _moment(self, moment: Moment) -> tuple[int, str, str | None]:
         sign = self.signs.get(moment.kind, self.signs["event"])
-        return self._marked(moment.task, sign, clean(moment.what) or moment.kind)
+        return self._marked(moment.task, sign, clean(moment.label) or moment.kind)
 
-    def _marked(self, task: str, sign: str, what: str) -> tuple[int, str, str | None]:
+    def _marked(self, task: str, sign: str, label: str) -> tuple[int, str, str | None]:
         """Where it starts, its text, and the whole of it where that had to be shortened."""
         x = self.x[task]
-        text = self._word(what, self.width - x - 2)
-        return x, f"{sign} {text}", None if text == self._word(what) else f"{task}: {what}"
+        text = self._word(label, self.width - x - 2)
+        return x, f"{sign} {text}", None if text == self._word(label) else f"{task}: {label}"
 
     def _message(self, message: Message, arrives: bool) -> tuple[int, str, str | None]:
         label = self._word(message.label)

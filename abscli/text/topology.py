@@ -94,8 +94,8 @@ def topology_summary(graph: JobGraph) -> str:
     )
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _table(graph: JobGraph, rails: list[tuple[str, str]], width: int) -> list[str]:

@@ -207,8 +207,8 @@ def _unchecked(report: StoreReport, width: int) -> list[str]:
 def _together(notes: Notes) -> list[tuple[str, str]]:
     """Each note once, with the epochs that it is of."""
     of: dict[str, list[str]] = {}
-    for epoch, said in notes.items():
-        for one in said:
+    for epoch, texts in notes.items():
+        for one in texts:
             of.setdefault(one, []).append(str(epoch))
     return [(one, ", ".join(epochs)) for one, epochs in of.items()]
 
@@ -253,14 +253,14 @@ def _by_epochs(shown: _Shown) -> list[list[str]]:
 
 def _reasons(why: Why, width: int) -> list[str]:
     """Why things are unchecked, each reason once, with the epochs where it does not hold for all."""
-    told: dict[tuple[str, str], list[int]] = {}
+    by_reason: dict[tuple[str, str], list[int]] = {}
     for epoch, reasons in why.items():
-        for code, said in reasons.items():
-            told.setdefault((code, said), []).append(epoch)
+        for code, reason in reasons.items():
+            by_reason.setdefault((code, reason), []).append(epoch)
     lines: list[str] = []
-    for (code, said), epochs in told.items():
+    for (code, reason), epochs in by_reason.items():
         only = "" if len(epochs) == len(why) else f" ({some([str(epoch) for epoch in epochs], REPEATS)})"
-        lines += wrapped(f"{said}{only}", width, "      ", f"    {code}: ")
+        lines += wrapped(f"{reason}{only}", width, "      ", f"    {code}: ")
     return lines
 
 
@@ -304,9 +304,9 @@ def _many_leftovers(same: Sequence[Finding], shown: _Shown) -> list[str]:
     lines = []
     for message in dict.fromkeys(finding.message for finding in same):
         paths = [finding.path or "" for finding in same if finding.message == message]
-        known = [sizes[path] for path in paths if path in sizes]
-        held = f", {size(sum(known))}" if len(known) == len(paths) else ""
-        count = f"{len(paths):,} file{'s'[: len(paths) != 1]}{held}: {message}"
+        measured = [sizes[path] for path in paths if path in sizes]
+        amount = f", {size(sum(measured))}" if len(measured) == len(paths) else ""
+        count = f"{len(paths):,} file{'s'[: len(paths) != 1]}{amount}: {message}"
         lines += wrapped(f"{count} ({some(paths, NAMED)})", shown.width, "    ", f"  {Code.UNREFERENCED_FILE}: ")
     return [*lines, "    -o json names each"] if len(same) > NAMED else lines
 
@@ -317,12 +317,12 @@ def _repeats(report: StoreReport, width: int) -> list[str]:
     for epoch in report.epochs:
         if epoch.policy != "at-least-once":
             continue
-        said = "not known how many records"
+        message = "not known how many records"
         if epoch.repeats is not None:
-            said = f"{total(epoch.repeats):,} records"
+            message = f"{total(epoch.repeats):,} records"
             names = [f"{repeat.channel} {repeat.records:,}" for repeat in epoch.repeats]
-            said += f": {some(names, REPEATS)}" if names else ""
-        lines += wrapped(said, width, "    ", f"  epoch {epoch.epoch}: ")
+            message += f": {some(names, REPEATS)}" if names else ""
+        lines += wrapped(message, width, "    ", f"  epoch {epoch.epoch}: ")
     return ["Taken at-least-once: these can repeat after a restore", *lines] if lines else []
 
 

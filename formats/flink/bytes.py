@@ -17,8 +17,12 @@ _I64 = struct.Struct(">q")
 
 
 class Reader:
-    """A cursor over bytes. path: what messages call the file; place: where in it we are, in words; kryo: the major
-    version of the Kryo that wrote values which the bytes describe, for nothing in them says it."""
+    """A cursor over bytes.
+
+    path: what messages call the file.
+    place: where in it we are, in words.
+    kryo: major version of the Kryo that wrote the values which the bytes describe; nothing in them says it.
+    """
 
     __slots__ = ("data", "end", "kryo", "path", "place", "pos")
 
@@ -35,14 +39,14 @@ class Reader:
         """Bytes not yet read."""
         return self.end - self.pos
 
-    def error(self, said: str, field: str, at: int | None = None) -> Damaged:
+    def error(self, message: str, field: str, at: int | None = None) -> Damaged:
         """The error to raise, with the offset (default: here), the place and the field."""
         where = ", ".join([f"offset {self.pos if at is None else at}", *self.place, field])
-        return Damaged(f"{said} ({where})", path=self.path)
+        return Damaged(f"{message} ({where})", path=self.path)
 
-    def fail(self, said: str, field: str, at: int | None = None) -> NoReturn:
+    def fail(self, message: str, field: str, at: int | None = None) -> NoReturn:
         """Raise it."""
-        raise self.error(said, field, at)
+        raise self.error(message, field, at)
 
     def short(self, need: int, field: str) -> Damaged:
         """The error of a file that ends before `need` more bytes."""
@@ -102,8 +106,8 @@ class Reader:
         if n < 0:
             raise self.error(f"a count of {n}", field, self.pos - 4)
         if n * least > self.end - self.pos:
-            said = f"a count of {n}, each of at least {least} bytes, in {self.end - self.pos} bytes"
-            raise self.error(said, field, self.pos - 4)
+            message = f"a count of {n}, each of at least {least} bytes, in {self.end - self.pos} bytes"
+            raise self.error(message, field, self.pos - 4)
         return n
 
     def i64s(self, n: int, field: str) -> tuple[int, ...]:

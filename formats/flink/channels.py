@@ -30,8 +30,13 @@ class Side(NamedTuple):
     number: int
 
 
-class Count(NamedTuple):
-    """Records of a stream of elements; rest: bytes of a record that has been cut off at its end."""
+class StreamCount(NamedTuple):
+    """What a stream holds.
+
+    records: elements that are records.
+    others: watermarks and the like.
+    rest: bytes of a record that is cut off at its end.
+    """
 
     records: int
     others: int
@@ -39,8 +44,12 @@ class Count(NamedTuple):
 
 
 class Channel(NamedTuple):
-    """In-flight records of one channel. sender, receiver: (operator id, subtask), None where the other end is not
-    known; records: None where they could not be counted."""
+    """In-flight data of one channel.
+
+    sender, receiver: (operator id, subtask); None where the other end is not known.
+    bytes: of both sides together.
+    records: None where they could not be counted.
+    """
 
     sender: tuple[str, int] | None
     receiver: tuple[str, int] | None
@@ -112,7 +121,7 @@ def elements(data: bytes) -> Iterator[tuple[str, bytes]]:
         yield "cut", data[pos:]
 
 
-def count(data: bytes) -> Count:
+def count(data: bytes) -> StreamCount:
     """The elements of a stream. Damaged if it is none: a length below 1."""
     pos, end = 0, len(data)
     records = others = 0
@@ -127,12 +136,12 @@ def count(data: bytes) -> Count:
         else:
             others += 1
         pos += 4 + length
-    return Count(records, others, end - pos)
+    return StreamCount(records, others, end - pos)
 
 
 def buffers(stream: bytes, part: ChannelPart, path: str) -> bytes:
     """The buffers of one channel in its stream, joined. Damaged where they are not what the handle says."""
-    found = []
+    pieces = []
     total = 0
     for offset in part.offsets:
         if offset < 0:
@@ -141,12 +150,12 @@ def buffers(stream: bytes, part: ChannelPart, path: str) -> bytes:
         length = r.i32(f"buffer at offset {offset}")
         if not 0 <= length <= part.size:
             raise Damaged(f"a buffer of {length} bytes at offset {offset}, of {part.size} in all", path=path)
-        found.append(r.take(length, f"buffer at offset {offset}"))
+        pieces.append(r.take(length, f"buffer at offset {offset}"))
         total += 4 + length
     alone = len(stream) == part.size == total + 4  # a stream of one channel counts its version, too
     if total != part.size and not alone:
         raise Damaged(f"the buffers of a channel have {total} bytes, {part.size} were written", path=path)
-    return b"".join(found)
+    return b"".join(pieces)
 
 
 def _handles(metadata: Metadata) -> Iterator[tuple[str, bool, int, ChannelHandle]]:
@@ -184,9 +193,11 @@ def _pairs(
         gate: [result for result in outputs if _fit(gate, inputs[gate], result, outputs[result], width)]
         for gate in inputs
     }
+    # known edges decide among sides that fit; where they name none of those, all stay
     if edges:
         for gate, results in fits.items():
             fits[gate] = [result for result in results if (result.operator, gate.operator) in edges] or results
+    # an output that is the only one to fit two inputs is given to neither
     used = [results[0] for results in fits.values() if len(results) == 1]
     return {gate: results[0] for gate, results in fits.items() if len(results) == 1 and used.count(results[0]) == 1}
 
@@ -210,7 +221,7 @@ def _fit(
 def _whole(data: bytes) -> int | None:
     """Records of a stream that ends with a whole one; None for another."""
     try:
-        found = count(data)
+        counted = count(data)
     except FormatError:
         return None
-    return found.records if found.rest == 0 else None
+    return counted.records if counted.rest == 0 else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from formats.codec.sst import check_sst
 from formats.errors import FormatError, UnsupportedVersion
-from formats.flink.evidence import Problem, StreamCheck, StreamResult
+from formats.flink.evidence import StreamCheck, StreamProblem, StreamResult
 from formats.flink.files.streams import Streams
 from formats.flink.metadata.handles import (
     ChangelogHandle,
@@ -36,7 +36,7 @@ class TableCheck:
     def __call__(
         self, task: str, operator: OperatorState, subtask: Subtask, field: str, handle: Handle, streams: Streams
     ) -> StreamResult:
-        problems: list[Problem] = []
+        problems: list[StreamProblem] = []
         unchecked: list[tuple[str, str]] = []
         for name, stream in _tables(handle):
             if stream in self.seen:
@@ -51,7 +51,7 @@ class TableCheck:
             except UnsupportedVersion as error:
                 unchecked.append(("unreadable", f"table file {name} {error.message}"))
             except FormatError as error:
-                problems.append(Problem("digest-mismatch", task, None, error.path, f"is {name}: {error.message}"))
+                problems.append(StreamProblem("digest-mismatch", task, None, error.path, f"is {name}: {error.message}"))
         return StreamResult(tuple(problems), tuple(unchecked))
 
 

@@ -35,8 +35,8 @@ def detail(row: EpochFacts, metadata: Metadata, names: dict[str, str], at: Folde
     for channel in in_flight or ():
         if channel.receiver is not None:
             so_far = waiting.get(channel.receiver, 0)
-            known = so_far is not None and channel.records is not None
-            waiting[channel.receiver] = (so_far or 0) + (channel.records or 0) if known else None
+            countable = so_far is not None and channel.records is not None
+            waiting[channel.receiver] = (so_far or 0) + (channel.records or 0) if countable else None
     operators = tuple(
         OperatorFacts(
             id=names[operator.id],
@@ -64,10 +64,10 @@ def _task(at: FolderStreams, name: str, subtask: Subtask, waiting: int | None) -
             if isinstance(stream, FileHandle | RelativeHandle | SegmentHandle) and stream not in seen:
                 seen.add(stream)
                 sizes[at.name(stream)] = sizes.get(at.name(stream), 0) + stream.size
-    found = splits.readable(subtask, at)
+    source_splits = splits.readable(subtask, at)
     position = None
-    if found is not None:
-        position = tuple(Position(split.id or "?", split.next, None) for split in found)
+    if source_splits is not None:
+        position = tuple(Position(split.id or "?", split.next, None) for split in source_splits)
     return TaskFacts(
         task=task_name(name, subtask.index),
         files=tuple(FileFacts(path, size, None, None) for path, size in sizes.items()),

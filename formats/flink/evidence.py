@@ -46,10 +46,19 @@ FIELDS: Final = {
 
 
 class FileEvidence(msgspec.Struct, frozen=True):
-    """One reference to a file. task, field: whose it is; written: where Flink looks; wanted: bytes (of a segment: at
-    least); found: None if it is not there; how: how it was found; hint: what can be done where it is not; states: of a
-    file that is lost, the names of the states in it, as far as they are known; looked: False if it lies outside of the
-    directories that were named, where it could not be looked for."""
+    """One reference to a file.
+
+    task, field: whose it is.
+    path: what messages call the file.
+    written: where Flink looks for it.
+    wanted: bytes that it must have; of a segment: at least.
+    fits: it has them.
+    size: bytes that it has; None if it is not there.
+    how: how it was found.
+    hint: what can be done where it is not there.
+    states: of a file that is lost, the names of the states in it, as far as they are known.
+    looked: False if it lies outside of the directories that were named, where it could not be looked for.
+    """
 
     task: str
     field: str
@@ -57,7 +66,7 @@ class FileEvidence(msgspec.Struct, frozen=True):
     written: str
     wanted: int
     fits: bool
-    found: int | None
+    size: int | None
     how: How | None
     hint: str
     states: tuple[str, ...] = ()
@@ -74,8 +83,11 @@ class FileEvidence(msgspec.Struct, frozen=True):
         return not self.looked or self.how is How.OUTSIDE
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """Something that reading found. code: a word of the check's findings."""
+class StreamProblem(msgspec.Struct, frozen=True):
+    """Something in the streams of a checkpoint that is not as it should be.
+
+    code: a word of the check's findings.
+    """
 
     code: str
     task: str | None
@@ -85,9 +97,12 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class StreamResult(msgspec.Struct, frozen=True):
-    """What reading one handle's streams to the end said. unchecked: (code, why) of what could not be looked at."""
+    """What came of reading one handle's streams to the end.
 
-    problems: tuple[Problem, ...] = ()
+    unchecked: (code, why) of what could not be looked at.
+    """
+
+    problems: tuple[StreamProblem, ...] = ()
     unchecked: tuple[tuple[str, str], ...] = ()
 
 
@@ -97,8 +112,14 @@ file of the handle is there with its size."""
 
 
 class EpochEvidence(msgspec.Struct, frozen=True):
-    """One checkpoint. problem: why its `_metadata` cannot be read; unchecked: code -> why; read: whether streams were
-    read to the end."""
+    """One checkpoint.
+
+    home: its directory in the store.
+    problem: why its `_metadata` cannot be read.
+    names: operator hash -> what it is called here.
+    unchecked: code -> why.
+    read: whether streams were read to the end.
+    """
 
     epoch: int
     home: str
@@ -108,7 +129,7 @@ class EpochEvidence(msgspec.Struct, frozen=True):
     modified: str | None
     names: dict[str, str]
     files: tuple[FileEvidence, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[StreamProblem, ...]
     unchecked: dict[str, str]
     read: bool = False
 
@@ -138,14 +159,15 @@ def gather(
     names = store.names(metadata)
     at = store.streams(epoch)
     files: list[FileEvidence] = []
-    problems: list[Problem] = []
+    problems: list[StreamProblem] = []
     reasons: dict[str, dict[str, None]] = {}
     named: dict[str, tuple[str, ...]] = {}
     for task, operator, subtask, field, handle in every_handle(metadata, names):
         mine = [_file(store, epoch, task, field, stream) for stream in _files(handle)]
+        # a handle that lacks a file is not read: each of its streams would only say so again
         if any(file.lost for file in mine):
-            held = _states(operator, handle, at, named)
-            files += [msgspec.structs.replace(file, states=held) if file.lost else file for file in mine]
+            lost_states = _states(operator, handle, at, named)
+            files += [msgspec.structs.replace(file, states=lost_states) if file.lost else file for file in mine]
             continue
         files += mine
         if any(file.closed for file in mine):
@@ -155,11 +177,11 @@ def gather(
             for check in checks:
                 result = check(task, operator, subtask, field, handle, at)
                 problems += result.problems
-                for code, said in result.unchecked:
-                    reasons.setdefault(code, {})[said] = None
-    for code, said in _not_looked_at(files, quick):
-        reasons.setdefault(code, {})[said] = None
-    unchecked = {code: _joined(list(said)) for code, said in reasons.items()}
+                for code, reason in result.unchecked:
+                    reasons.setdefault(code, {})[reason] = None
+    for code, reason in _not_looked_at(files, quick):
+        reasons.setdefault(code, {})[reason] = None
+    unchecked = {code: _joined(list(each)) for code, each in reasons.items()}
     if not quick and channels.has_channels(metadata):
         if any(file.closed for file in files if file.field in ("input_channels", "output_channels")):
             unchecked["conservation"] = "in-flight data lies outside of the directories that were named"
@@ -182,19 +204,19 @@ def gather(
 
 def _not_looked_at(files: list[FileEvidence], quick: bool) -> Iterator[tuple[str, str]]:
     """(code, why) of the files outside of the directories that were named: by directory, with what would look there."""
-    for codes, mine, what in (
+    for codes, mine, omission in (
         (("missing-file", "size-mismatch"), [file for file in files if not file.looked], "were not looked at"),
         (("unreadable", "misplaced-key"), [file for file in files if file.closed], "were not read"),
     ):
-        if what == "were not read" and quick:
+        if omission == "were not read" and quick:
             continue
         by_folder: dict[str, set[str]] = {}
         for file in mine:
             by_folder.setdefault(directory_of(file.written), set()).add(file.written)
         for folder, names in sorted(by_folder.items()):
-            said = f"{len(names)} files in {folder} {what}: --search {folder}, or --path-map {folder}=NEW"
+            reason = f"{len(names)} files in {folder} {omission}: --search {folder}, or --path-map {folder}=NEW"
             for code in codes:
-                yield code, said
+                yield code, reason
 
 
 def _joined(reasons: list[str]) -> str:
@@ -230,7 +252,7 @@ def _file(store: FlinkStore, epoch: int, task: str, field: str, handle: FileLike
         written=f"{at.home}/{handle.path}" if relative else handle.path,
         wanted=file_size(handle),
         fits=at.fits(handle, place) if place is not None else size is not None and fits(handle, size),
-        found=place.bytes if place is not None else size,
+        size=place.bytes if place is not None else size,
         how=place.how if place is not None else How.OUTSIDE if size is not None else None,
         hint=at.hint(handle) if place is None else "",
         looked=looked,
@@ -246,42 +268,44 @@ def _states(
     if isinstance(handle, ChannelHandle):
         return ()
     if operator.id not in named:
-        found = states(operator, at)
-        named[operator.id] = tuple(state["name"] for state in found if state["keyed"] and state["name"])
+        described = states(operator, at)
+        named[operator.id] = tuple(state["name"] for state in described if state["keyed"] and state["name"])
     return named[operator.id]
 
 
-def _offsets(task: str, field: str, handle: Handle, at: Streams) -> Iterator[Problem]:
+def _offsets(task: str, field: str, handle: Handle, at: Streams) -> Iterator[StreamProblem]:
     """Offsets of key groups, elements and buffers lie within their stream."""
     match handle:
         case KeyGroupsHandle(stream=stream, offsets=offsets) if stream is not None:
-            limit, found = stream.size, list(offsets)
+            limit, starts = stream.size, list(offsets)
         case OperatorStateHandle(stream=stream) if stream is not None:
-            limit, found = stream.size, [offset for state in handle.states for offset in state.offsets]
+            limit, starts = stream.size, [offset for state in handle.states for offset in state.offsets]
         case ChannelHandle(stream=stream) if stream is not None:
-            limit, found = stream.size, [offset for part in handle.parts for offset in part.offsets]
+            limit, starts = stream.size, [offset for part in handle.parts for offset in part.offsets]
         case _:
             return
-    bad = [offset for offset in found if not 0 <= offset < max(limit, 1)]
+    bad = [offset for offset in starts if not 0 <= offset < max(limit, 1)]
     if bad:
-        said = f"{FIELDS[field]}: offset {bad[0]} lies outside its stream of {limit} bytes"
-        yield Problem("unreadable", task, None, at.name(stream), said)
+        message = f"{FIELDS[field]}: offset {bad[0]} lies outside its stream of {limit} bytes"
+        yield StreamProblem("unreadable", task, None, at.name(stream), message)
 
 
-def _in_flight(metadata: Metadata, at: Streams, names: dict[str, str], unchecked: dict[str, str]) -> Iterator[Problem]:
+def _in_flight(
+    metadata: Metadata, at: Streams, names: dict[str, str], unchecked: dict[str, str]
+) -> Iterator[StreamProblem]:
     """In-flight data of every channel is whole records, where both of its ends are known."""
     if channels.channel_bytes(metadata) > channels.MOST:
         unchecked["conservation"] = f"more than {channels.MOST >> 20} MiB of in-flight data"
         return
     try:
-        found = channels.in_flight(metadata, at)
+        flows = channels.in_flight(metadata, at)
     except FormatError as error:
-        yield Problem("unreadable", None, None, error.path, f"in-flight data: {error.message}")
+        yield StreamProblem("unreadable", None, None, error.path, f"in-flight data: {error.message}")
         return
-    lone = sum(1 for channel in found if channel.sender is None or channel.receiver is None)
-    for channel in found:
+    lone = sum(1 for channel in flows if channel.sender is None or channel.receiver is None)
+    for channel in flows:
         if channel.sender is not None and channel.receiver is not None and channel.records is None:
             name = channel.name(names)
-            yield Problem("unreadable", None, name, None, "its in-flight data does not end with a whole record")
+            yield StreamProblem("unreadable", None, name, None, "its in-flight data does not end with a whole record")
     if lone:
         unchecked["missing-log"] = f"of {lone} channels with in-flight data, the other end could not be told"

@@ -116,35 +116,41 @@ def keyed_handles(metadata: Metadata) -> Iterator[KeyedHandle]:
 
 def backends(metadata: Metadata) -> list[str]:
     """What wrote the keyed state, as far as the types of handles tell."""
-    found = set()
+    writers = set()
     for handle in keyed_handles(metadata):
         match handle:
             case KeyGroupsHandle():
-                found.add("canonical" if handle.tag == 7 else "heap")
+                writers.add("canonical" if handle.tag == 7 else "heap")
             case IncrementalHandle():
-                found.add("rocksdb")
+                writers.add("rocksdb")
             case ChangelogHandle():
-                found.add("changelog")
-    return sorted(found)
+                writers.add("changelog")
+    return sorted(writers)
 
 
 class KindFacts(msgspec.Struct, frozen=True):
-    """What sort of snapshot it is. known: told by its properties, not guessed from its handles and directory."""
+    """What sort of snapshot it is.
+
+    kind: `checkpoint`, `full checkpoint` or `savepoint`.
+    layout: of a savepoint, `canonical` or `native`.
+    stop: of a stop-with-savepoint, `suspend` or `terminate`.
+    certain: its properties say so; else it is guessed from its handles and directory.
+    """
 
     kind: str
     layout: str | None
     stop: str | None
-    known: bool
+    certain: bool
 
 
 def kind(metadata: Metadata, directory: str = "") -> KindFacts:
     """The kind of a snapshot. directory: the name of its own, for files without properties."""
-    said = metadata.properties
-    if said is not None and said.kind == "CheckpointType":
-        return KindFacts("full checkpoint" if said.name.startswith("Full") else "checkpoint", None, None, True)
-    if said is not None:
-        stop = said.after.lower() if said.after in ("SUSPEND", "TERMINATE") else None
-        return KindFacts("savepoint", said.layout.lower() if said.layout else None, stop, True)
+    properties = metadata.properties
+    if properties is not None and properties.kind == "CheckpointType":
+        return KindFacts("full checkpoint" if properties.name.startswith("Full") else "checkpoint", None, None, True)
+    if properties is not None:
+        stop = properties.after.lower() if properties.after in ("SUSPEND", "TERMINATE") else None
+        return KindFacts("savepoint", properties.layout.lower() if properties.layout else None, stop, True)
     canonical = "canonical" in backends(metadata)
     if canonical or directory.startswith("savepoint-"):
         return KindFacts("savepoint", "canonical" if canonical else None, None, False)
@@ -196,7 +202,7 @@ def describe(
 
 def summary(metadata: Metadata, *, directory: str, modified: str | None) -> dict[str, Any]:
     """The first part of `describe`: what the metadata alone says of the whole."""
-    what = kind(metadata, directory)
+    sort = kind(metadata, directory)
     files: dict[str, int] = {}
     inline = 0
     for stream in every_stream(metadata):
@@ -219,10 +225,10 @@ def summary(metadata: Metadata, *, directory: str, modified: str | None) -> dict
     return {
         "metadata_version": metadata.version,
         "written_by": WRITTEN_BY[metadata.version],
-        "kind": what.kind,
-        "layout": what.layout,
-        "stop": what.stop,
-        "kind_known": what.known,
+        "kind": sort.kind,
+        "layout": sort.layout,
+        "stop": sort.stop,
+        "kind_known": sort.certain,
         "backends": backends(metadata),
         "checkpoint-id": metadata.checkpoint_id,
         "directory": directory,
@@ -262,7 +268,7 @@ def states(operator: OperatorState, streams: Streams, *, count: bool = False) ->
     from formats.flink.state.rows import OPERATOR_WORDS, summaries
 
     few = operator if count else msgspec.structs.replace(operator, subtasks=operator.subtasks[:SAMPLE])
-    found = {
+    described = {
         (row.keyed, row.name): {
             "name": row.name,
             "kind": row.kind,
@@ -280,8 +286,8 @@ def states(operator: OperatorState, streams: Streams, *, count: bool = False) ->
             for part in handle.states if handle is not None else ():
                 row: dict[str, Any] = dict.fromkeys(UNREAD)
                 row |= {"name": part.name, "kind": OPERATOR_WORDS[part.mode], "keyed": False, "key": []}
-                found.setdefault((False, part.name), {**row, "serializers": {}})
-    return list(found.values())
+                described.setdefault((False, part.name), {**row, "serializers": {}})
+    return list(described.values())
 
 
 def _operator(
@@ -313,7 +319,7 @@ def _subtask(subtask: Subtask, at: Streams) -> dict[str, Any]:
         part["bytes"] += state_size(handle)
     keyed = subtask.managed_keyed or subtask.raw_keyed
     groups = key_groups(keyed) if keyed is not None else None
-    found = splits.readable(subtask, at)
+    source_splits = splits.readable(subtask, at)
     return {
         "subtask": subtask.index,
         "finished": subtask.finished,
@@ -321,6 +327,6 @@ def _subtask(subtask: Subtask, at: Streams) -> dict[str, Any]:
         "checkpointed_size": subtask_checkpointed(subtask),
         "parts": parts,
         "key_groups": [groups.start, groups.stop - 1] if groups else None,
-        "splits": msgspec.to_builtins(found) if found is not None else None,
+        "splits": msgspec.to_builtins(source_splits) if source_splits is not None else None,
         "taken_over_from": subtask.ref_checkpoint,
     }

@@ -33,9 +33,12 @@ Edge = tuple[str, str]
 Take = Callable[[Any], Any]
 
 
-class Source(msgspec.Struct, frozen=True):
-    """How far a source had read. positions: the next number or offset of each split, by its id; starts: what all
-    splits together may have begun at, where their ranges tell."""
+class SourceProgress(msgspec.Struct, frozen=True):
+    """How far a source had read.
+
+    positions: the next number or offset of each split, by its id.
+    starts: what all splits together may have begun at, where their ranges tell.
+    """
 
     positions: dict[str, int]
     starts: tuple[int, ...] = ()
@@ -44,14 +47,16 @@ class Source(msgspec.Struct, frozen=True):
 class Tally(msgspec.Struct, frozen=True):
     """The numbers of one checkpoint, operators by their hash.
 
-    sources: those of which every split is known; in_flight: (sender, receiver) -> records, where all of them could be
-    counted; sums: operator -> {`state.field` -> sum over all keys and subtasks}, of whole numbers; loose: whether
-    in-flight data is left whose other end is not known; skipped: operators whose state is too much to be summed.
+    sources: those of which every split is known.
+    in_flight: (sender, receiver) -> records, where all of them could be counted.
+    sums: operator -> {`state.field` -> sum over all keys and subtasks}, of whole numbers.
+    loose: in-flight data is left whose other end is not known.
+    skipped: operators whose state is too much to be summed.
     """
 
     epoch: int
     unaligned: bool
-    sources: dict[str, Source]
+    sources: dict[str, SourceProgress]
     in_flight: dict[Edge, int]
     sums: dict[str, dict[str, int]]
     loose: bool
@@ -60,18 +65,19 @@ class Tally(msgspec.Struct, frozen=True):
 
 def tallies(store: FlinkStore, epochs: Iterable[int]) -> dict[int, Tally]:
     """The tally of every one of these checkpoints that can be read; what one tells of edges helps to read another."""
-    found = {}
+    by_epoch = {}
     for epoch in epochs:
         try:
-            found[epoch] = tally(epoch, store.metadata(epoch), store.streams(epoch))
+            by_epoch[epoch] = tally(epoch, store.metadata(epoch), store.streams(epoch))
         except FormatError:
             continue
-    edges = {edge for one in found.values() for edge in one.in_flight}
-    for epoch, one in found.items():
+    edges = {edge for one in by_epoch.values() for edge in one.in_flight}
+    for epoch, one in by_epoch.items():
+        # a second look: an edge that one checkpoint shows whole says whose the lone ends of another are
         if one.loose and edges:
             in_flight, loose = _in_flight(store.metadata(epoch), store.streams(epoch), edges)
-            found[epoch] = msgspec.structs.replace(one, in_flight=in_flight, loose=loose)
-    return found
+            by_epoch[epoch] = msgspec.structs.replace(one, in_flight=in_flight, loose=loose)
+    return by_epoch
 
 
 def tally(epoch: int, metadata: Metadata, streams: Streams) -> Tally:
@@ -97,15 +103,15 @@ def _in_flight(metadata: Metadata, streams: Streams, edges: set[Edge]) -> tuple[
     edges: those that are known; data of which one end alone was kept belongs to the only one that the end has."""
     try:
         small = channels.channel_bytes(metadata) <= channels.MOST
-        found = channels.in_flight(metadata, streams, edges) if small else None
+        flows = channels.in_flight(metadata, streams, edges) if small else None
     except FormatError:
-        found = None
-    if found is None:
+        flows = None
+    if flows is None:
         return {}, True
     total: dict[Edge, int] = {}
     uncounted: set[Edge] = set()
     loose = False
-    for channel in found:
+    for channel in flows:
         if channel.sender is not None and channel.receiver is not None:
             edge = channel.sender[0], channel.receiver[0]
         else:
@@ -126,30 +132,32 @@ def _in_flight(metadata: Metadata, streams: Streams, edges: set[Edge]) -> tuple[
     return {edge: n for edge, n in total.items() if edge not in uncounted}, loose or bool(uncounted)
 
 
-def _source(operator: OperatorState, streams: Streams) -> Source | None:
+def _source(operator: OperatorState, streams: Streams) -> SourceProgress | None:
     """None where the operator is no source, or a split's position is not known."""
-    found: list[Split] = []
+    source_splits: list[Split] = []
     for subtask in operator.subtasks:
         mine = splits.readable(subtask, streams)
         if mine is None:
             return None
-        found += mine
-    positions = {split.id: split.next for split in found if split.id is not None and split.next is not None}
-    if not found or len(positions) != len(found):
+        source_splits += mine
+    positions = {split.id: split.next for split in source_splits if split.id is not None and split.next is not None}
+    if not source_splits or len(positions) != len(source_splits):
         return None
-    return Source(positions, _starts(found))
+    return SourceProgress(positions, _starts(source_splits))
 
 
-def _starts(found: list[Split]) -> tuple[int, ...]:
+def _starts(ranges: list[Split]) -> tuple[int, ...]:
     """The sum of what the splits of a `NumberSequenceSource` begin at: each where the one before ends, and the first
     so that it is as long as the others, or one longer. Empty where that is not told."""
-    if any(split.kind != "number-sequence" or split.end is None or not (split.id or "").isdecimal() for split in found):
+    if any(
+        split.kind != "number-sequence" or split.end is None or not (split.id or "").isdecimal() for split in ranges
+    ):
         return ()
-    ends = {int(split.id or 0): split.end or 0 for split in found}
-    if len(found) < 2 or sorted(ends) != list(range(1, len(found) + 1)):
+    ends = {int(split.id or 0): split.end or 0 for split in ranges}
+    if len(ranges) < 2 or sorted(ends) != list(range(1, len(ranges) + 1)):
         return ()
     length = ends[2] - ends[1]
-    rest = sum(ends[i] + 1 for i in range(1, len(found)))
+    rest = sum(ends[i] + 1 for i in range(1, len(ranges)))
     return tuple(rest + ends[1] + 1 - first for first in (length, length + 1))
 
 
@@ -158,7 +166,7 @@ def _starts(found: list[Split]) -> tuple[int, ...]:
 
 def _sums(operator: OperatorState, streams: Streams) -> dict[str, int]:
     """Sums of the whole numbers in an operator's states; those of a state that is not whole are left out."""
-    found: dict[str, int] = {}
+    totals: dict[str, int] = {}
     broken: set[str] = set()
     for subtask in operator.subtasks:
         try:
@@ -168,23 +176,23 @@ def _sums(operator: OperatorState, streams: Streams) -> dict[str, int]:
                     if block.problem is not None or block.hidden is not None:
                         broken.add(name)
                     elif not block.table.timers and not block.table.is_map and not block.table.is_list:
-                        _add(found, name, block.table.value, block.values)
+                        _add(totals, name, block.table.value, block.values)
             if subtask.managed_operator is not None:
                 once = {part.name for part in subtask.managed_operator.states if part.mode == 0}
                 for rows in read_operator_state(subtask.managed_operator, streams):
                     if rows.problem is not None:
                         broken.add(rows.name)
                     elif rows.name in once:
-                        _add(found, rows.name, rows.value, rows.values)
+                        _add(totals, rows.name, rows.value, rows.values)
         except FormatError:
             return {}
-    return {name: total for name, total in found.items() if name.partition("\0")[0] not in broken}
+    return {name: total for name, total in totals.items() if name.partition("\0")[0] not in broken}
 
 
-def _add(found: dict[str, int], name: str, codec: Codec, values: list[Any]) -> None:
+def _add(totals: dict[str, int], name: str, codec: Codec, values: list[Any]) -> None:
     for path, take in _numbers(codec.shape):
         called = f"{name}\0{path}"
-        found[called] = found.get(called, 0) + sum(n for value in values if isinstance(n := take(value), int))
+        totals[called] = totals.get(called, 0) + sum(n for value in values if isinstance(n := take(value), int))
 
 
 def _numbers(shape: Shape, path: str = "", depth: int = 3) -> Iterator[tuple[str, Take]]:

@@ -34,7 +34,11 @@ class JavaEnum(msgspec.Struct, frozen=True):
 
 
 class JavaClass(msgspec.Struct):
-    """A class as the stream describes it. fields: (type code, name); `parent`: its serialisable superclass."""
+    """A class as the stream describes it.
+
+    fields: (type code, name).
+    parent: its serialisable superclass.
+    """
 
     name: str
     uid: int
@@ -44,16 +48,20 @@ class JavaClass(msgspec.Struct):
 
     def line(self) -> list[JavaClass]:
         """This class and its superclasses, the highest first: the order of the data."""
-        found: list[JavaClass] = []
+        classes: list[JavaClass] = []
         at: JavaClass | None = self
         while at is not None:
-            found.append(at)
+            classes.append(at)
             at = at.parent
-        return found[::-1]
+        return classes[::-1]
 
 
 class JavaObject(msgspec.Struct):
-    """An object. fields: of all its classes, by name; extra: what its classes wrote themselves, in order."""
+    """An object.
+
+    fields: of all its classes, by name.
+    extra: what its classes wrote themselves, in order.
+    """
 
     class_name: str
     fields: dict[str, Any]
@@ -76,7 +84,7 @@ class _Stream:
 
     def __init__(self, reader: Reader) -> None:
         self.r = reader
-        self.known: list[Any] = []
+        self.handles: list[Any] = []
         self.kinds: dict[int, Callable[[int], Any]] = {
             _NULL: lambda _: None,
             _REFERENCE: self._reference,
@@ -102,21 +110,23 @@ class _Stream:
 
     def _reference(self, _: int) -> Any:
         number = self.r.i32("Java reference") - _BASE
-        if not 0 <= number < len(self.known):
-            raise self.r.error(f"a reference to value {number} of {len(self.known)}", "Java reference", self.r.pos - 4)
-        return self.known[number]
+        count = len(self.handles)
+        if not 0 <= number < count:
+            raise self.r.error(f"a reference to value {number} of {count}", "Java reference", self.r.pos - 4)
+        return self.handles[number]
 
     def _class_of(self, depth: int) -> JavaClass | None:
         at = self.r.pos
-        found = self.value(depth)
-        if found is not None and not isinstance(found, JavaClass):
+        java_class = self.value(depth)
+        if java_class is not None and not isinstance(java_class, JavaClass):
             raise self.r.error("a value where a class is due", "Java class", at)
-        return found
+        return java_class
 
     def _class_desc(self, depth: int) -> JavaClass:
-        found = JavaClass(self.r.utf("Java class name"), self.r.i64("serialVersionUID"))
-        self.known.append(found)
-        found.flags = self.r.u8("Java class flags")
+        java_class = JavaClass(self.r.utf("Java class name"), self.r.i64("serialVersionUID"))
+        # numbered before its fields are read, as Java does: what they refer to is counted from here
+        self.handles.append(java_class)
+        java_class.flags = self.r.u8("Java class flags")
         fields = []
         for _ in range(self.r.u16("Java field count")):
             code, name = chr(self.r.u8("Java field type")), self.r.utf("Java field name")
@@ -125,26 +135,26 @@ class _Stream:
             elif code not in _PRIMITIVES:
                 raise self.r.error(f"a field of type {code!r}", "Java field type")
             fields.append((code, name))
-        found.fields = tuple(fields)
+        java_class.fields = tuple(fields)
         self._annotations(depth)
         parent = self._class_of(depth)
-        if parent is not None and any(part is found for part in parent.line()):
-            raise self.r.error(f"class {found.name} above itself", "Java class")
-        found.parent = parent
-        return found
+        if parent is not None and any(part is java_class for part in parent.line()):
+            raise self.r.error(f"class {java_class.name} above itself", "Java class")
+        java_class.parent = parent
+        return java_class
 
     def _annotations(self, depth: int) -> list[Any]:
-        found: list[Any] = []
+        annotations: list[Any] = []
         while True:
             tag = self.r.u8("Java annotation")
             if tag == _END:
-                return found
+                return annotations
             if tag == _BLOCK:
-                found.append(self.r.take(self.r.u8("Java block length"), "Java block"))
+                annotations.append(self.r.take(self.r.u8("Java block length"), "Java block"))
             elif tag == _BLOCK_LONG:
-                found.append(self.r.take(self.r.i32("Java block length"), "Java block"))
+                annotations.append(self.r.take(self.r.i32("Java block length"), "Java block"))
             else:
-                found.append(self._tagged(tag, depth))
+                annotations.append(self._tagged(tag, depth))
 
     def _field(self, code: str, depth: int) -> Any:
         if code in "[L":
@@ -156,23 +166,23 @@ class _Stream:
         kind = self._class_of(depth)
         if kind is None:
             raise self.r.error("an object without a class", "Java object")
-        found = JavaObject(kind.name, {}, [])
-        self.known.append(found)
+        instance = JavaObject(kind.name, {}, [])
+        self.handles.append(instance)
         for part in kind.line():
             if part.flags & _SERIALIZABLE:
                 for code, name in part.fields:
-                    found.fields[name] = self._field(code, depth)
+                    instance.fields[name] = self._field(code, depth)
                 if part.flags & _WRITE_METHOD:
-                    found.extra += self._annotations(depth)
+                    instance.extra += self._annotations(depth)
             elif part.flags & _EXTERNALIZABLE and part.flags & _BLOCK_DATA:
-                found.extra += self._annotations(depth)
+                instance.extra += self._annotations(depth)
             else:
                 raise self.r.error(f"class {part.name} writes itself in a way that cannot be skipped", "Java object")
-        return found
+        return instance
 
     def _text(self, length: int) -> str:
         text = self.r.text(length, "Java string")
-        self.known.append(text)
+        self.handles.append(text)
         return text
 
     def _string(self, _: int) -> str:
@@ -185,26 +195,27 @@ class _Stream:
         kind = self._class_of(depth)
         if kind is None or not kind.name.startswith("[") or kind.name[1:2] not in {"L", "[", *_PRIMITIVES}:
             raise self.r.error("an array of no type", "Java array")
-        found: list[Any] = []
-        self.known.append(found)
+        items: list[Any] = []
+        self.handles.append(items)
         code = kind.name[1]
         width = 1 if code in "[L" else struct.calcsize(_PRIMITIVES[code])
         for _ in range(self.r.count(width, "Java array length")):
-            found.append(self._field(code, depth))
-        return found
+            items.append(self._field(code, depth))
+        return items
 
     def _class(self, depth: int) -> JavaClass | None:
-        found = self._class_of(depth)
-        self.known.append(found)
-        return found
+        java_class = self._class_of(depth)
+        self.handles.append(java_class)
+        return java_class
 
     def _enum(self, depth: int) -> JavaEnum:
         kind = self._class_of(depth)
-        place = len(self.known)
-        self.known.append(None)
+        place = len(self.handles)
+        # a place for it: the text of its constant is numbered after it
+        self.handles.append(None)
         constant = self.value(depth)
         if kind is None or not isinstance(constant, str):
             raise self.r.error("an enum without a constant", "Java enum")
-        found = JavaEnum(kind.name, constant)
-        self.known[place] = found
-        return found
+        java_enum = JavaEnum(kind.name, constant)
+        self.handles[place] = java_enum
+        return java_enum

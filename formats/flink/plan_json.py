@@ -31,9 +31,14 @@ _SHIPPED = {
 _BY_PREFIX = re.compile(r"^[\s|:+\\-]*(?:[+\\]?- )?")
 
 
-class Node(msgspec.Struct, frozen=True):
-    """One vertex. id: as the plan has it; hash: of its first operator, None in an execution plan; names: of the
-    operators that are chained in it, the first first; inputs: (id, how it is shipped, whether it is kept on disk)."""
+class Vertex(msgspec.Struct, frozen=True):
+    """One vertex.
+
+    id: as the plan has it.
+    hash: of its first operator, None in an execution plan.
+    names: of the operators that are chained in it, the first first.
+    inputs: (id, how it is shipped, whether it is kept on disk).
+    """
 
     id: str
     hash: str | None
@@ -46,7 +51,7 @@ class JobPlan(msgspec.Struct, frozen=True):
     """A job as Flink plans it."""
 
     job: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[Vertex, ...]
 
 
 def is_plan(data: bytes) -> bool:
@@ -54,22 +59,22 @@ def is_plan(data: bytes) -> bool:
     if data.lstrip()[:1] != b"{":
         return False
     try:
-        found = json.loads(data)
+        document = json.loads(data)
     except (ValueError, RecursionError):
         return False
-    body = found.get("plan", found) if isinstance(found, dict) else None
+    body = document.get("plan", document) if isinstance(document, dict) else None
     return isinstance(body, dict) and isinstance(body.get("nodes"), list)
 
 
 def read_plan(data: bytes, path: str) -> JobPlan:
     """The plan; FormatError says what is wrong with it."""
     try:
-        found = json.loads(data)
-        body = found.get("plan", found)
-        nodes = tuple(_node(node) for node in body["nodes"])
+        document = json.loads(data)
+        body = document.get("plan", document)
+        nodes = tuple(_vertex(node) for node in body["nodes"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        said = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise FormatError(f"not a plan of Flink's: {said}", path=path) from None
+        problem = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise FormatError(f"not a plan of Flink's: {problem}", path=path) from None
     if not nodes:
         raise FormatError("a plan without operators", path=path)
     ids = {node.id for node in nodes}
@@ -79,10 +84,10 @@ def read_plan(data: bytes, path: str) -> JobPlan:
         for source, _, _ in node.inputs:
             if source not in ids:
                 raise FormatError(f"operator {node.id} reads from {source}, which is not there", path=path)
-    return JobPlan(str(body.get("name") or found.get("name") or "flink"), nodes)
+    return JobPlan(str(body.get("name") or document.get("name") or "flink"), nodes)
 
 
-def _node(node: dict[str, Any]) -> Node:
+def _vertex(node: dict[str, Any]) -> Vertex:
     id, parallelism = str(node["id"]), node["parallelism"]
     if not isinstance(parallelism, int) or not 1 <= parallelism <= 1 << 15:
         raise ValueError(f"operator {id} has the parallelism {parallelism!r}")
@@ -97,7 +102,7 @@ def _node(node: dict[str, Any]) -> Node:
         )
         for one in (*node.get("inputs", ()), *node.get("predecessors", ()))
     )
-    return Node(id, id if _HASH.fullmatch(id) else None, names, parallelism, inputs)
+    return Vertex(id, id if _HASH.fullmatch(id) else None, names, parallelism, inputs)
 
 
 def _chain(description: str) -> tuple[str, ...]:

@@ -45,14 +45,23 @@ Map = Callable[[FileLike], StreamHandle]
 
 
 class _Names(msgspec.Struct, frozen=True):
-    """How the copy names its files. plain: those of a snapshot; changelog: those of the changelog backend."""
+    """How the copy names its files.
+
+    plain: those of a snapshot.
+    changelog: those of the changelog backend.
+    """
 
     plain: Map
     changelog: Map
 
 
-class Copy(msgspec.Struct, frozen=True):
-    """Bytes to be copied. place: where they are; start, length: the slice; target: name in the copy."""
+class FileCopy(msgspec.Struct, frozen=True):
+    """Bytes to be copied.
+
+    place: where they are.
+    start, length: the slice.
+    target: name in the copy.
+    """
 
     place: Place
     start: int
@@ -60,31 +69,34 @@ class Copy(msgspec.Struct, frozen=True):
     target: str
 
 
-def copies(handles: dict[FileLike, Place]) -> dict[FileLike, Copy]:
+def copies(handles: dict[FileLike, Place]) -> dict[FileLike, FileCopy]:
     """A name of its own for every run of bytes. The same bytes, referred to twice, are copied once."""
     taken: dict[str, tuple[int, str, int, int]] = {}
-    found: dict[FileLike, Copy] = {}
+    by_handle: dict[FileLike, FileCopy] = {}
     for handle, place in handles.items():
         start = handle.start if isinstance(handle, SegmentHandle) else 0
+        # a file of changes is copied as it lies there: its handle's size counts its plain bytes, without the first
         length = place.bytes if of_changes(handle) else handle.size
         run = (place.folder, place.path, start, length)
         name = handle.logical_file if isinstance(handle, SegmentHandle) else handle.path.rsplit("/", 1)[-1]
         target = stem = _safe(name)
         number = 1
+        # by bytes, not by handle: the same run under two handles is one file, two runs of one name are two
         while taken.setdefault(target, run) != run:
             number += 1
             target = f"{stem}-{number}"
-        found[handle] = Copy(place, start, length, target)
-    return found
+        by_handle[handle] = FileCopy(place, start, length, target)
+    return by_handle
 
 
 def _safe(name: str) -> str:
     """A plain file name; Flink's own are UUIDs and stay as they are."""
     plain = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name).lstrip(".")
+    # shorter than the 255 bytes of a file name, for a number may come behind it
     return "file" if plain in ("", FILE) else plain[:200]
 
 
-def rewritten(metadata: Metadata, copied: dict[FileLike, Copy], target: str, directory: str = "") -> Metadata:
+def rewritten(metadata: Metadata, copied: dict[FileLike, FileCopy], target: str, directory: str = "") -> Metadata:
     """The metadata of the copy.
 
     target: absolute path of the copy's directory; directory: the snapshot's own name, to tell its kind where its
@@ -102,14 +114,15 @@ def rewritten(metadata: Metadata, copied: dict[FileLike, Copy], target: str, dir
         replace(operator, subtasks=tuple(_subtask(subtask, names) for subtask in operator.subtasks))
         for operator in metadata.operators
     )
-    found = replace(metadata, operators=operators, problem=None)
+    copy = replace(metadata, operators=operators, problem=None)
+    # properties that can be read are kept byte for byte; only lost ones are written anew, of the kind that is guessed
     if metadata.version < 4 or metadata.properties is not None:
-        return found
-    what = kind(metadata, directory)
-    said = properties.CHECKPOINT
-    if what.kind == "savepoint":
-        said = properties.savepoint((what.layout or "native").upper())
-    return replace(found, properties=said, tail=properties.encode(said))
+        return copy
+    sort = kind(metadata, directory)
+    written = properties.CHECKPOINT
+    if sort.kind == "savepoint":
+        written = properties.savepoint((sort.layout or "native").upper())
+    return replace(copy, properties=written, tail=properties.encode(written))
 
 
 def _subtask(subtask: Subtask, names: _Names) -> Subtask:
@@ -125,10 +138,12 @@ def _subtask(subtask: Subtask, names: _Names) -> Subtask:
 
 
 def _top(handle: KeyedHandle | None, names: _Names) -> KeyedHandle | None:
+    # decided at the top: what a changelog materialised is named by its whole path, as its changes are
     return _keyed(handle, names.changelog if isinstance(handle, ChangelogHandle) else names.plain)
 
 
 def _operator(handle: OperatorStateHandle | None, change: Map) -> OperatorStateHandle | None:
+    # file merging writes a handle of nothing where Flink without it writes none
     if handle is None or (isinstance(handle.stream, EmptySegmentHandle) and not handle.states):
         return None
     return replace(handle, stream=_stream(handle.stream, change), folders=None)

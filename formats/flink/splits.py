@@ -24,8 +24,10 @@ _MOST: Final = 64 << 20
 class Split(msgspec.Struct, frozen=True):
     """One split of a source task.
 
-    kind: `number-sequence`, `kafka`, or None for one that is not known; next: the number or offset that comes next;
-    end: the last number, or the offset where a bounded read stops, None if unbounded; bytes: of the split as stored.
+    kind: `number-sequence`, `kafka`, or None for one that is not known.
+    next: the number or offset that comes next.
+    end: the last number, or the offset where a bounded read stops; None if unbounded.
+    bytes: of the split as stored.
     """
 
     kind: str | None
@@ -69,10 +71,10 @@ def _number_sequence(version: int, body: bytes) -> Split | None:
     """`NumberSequenceSplit`, version 1: UTF id, i64 next number, i64 last number."""
     r = Reader(body)
     try:
-        found = Split("number-sequence", r.utf("id"), r.i64("from"), r.i64("to"), len(body))
+        split = Split("number-sequence", r.utf("id"), r.i64("from"), r.i64("to"), len(body))
     except Damaged:
         return None
-    return found if version == 1 and not r.left and found.next is not None and found.next >= 0 else None
+    return split if version == 1 and not r.left and split.next is not None and split.next >= 0 else None
 
 
 def _kafka(version: int, body: bytes) -> Split | None:

@@ -17,7 +17,7 @@ from formats.errors import Damaged, FormatError, NotFound, UnknownTask
 from formats.flink import channels, facts
 from formats.flink.files import layout
 from formats.flink.files.folders import Folder, FolderStreams
-from formats.flink.files.layout import Kind, find, number
+from formats.flink.files.layout import SiteKind, find, number
 from formats.flink.files.resolve import FileLike, How, PathMap, file_size, fits
 from formats.flink.metadata.file import FILE, kryo_of, parse
 from formats.flink.metadata.handles import Metadata, OperatorState
@@ -43,8 +43,12 @@ def _wrong_size(name: str, handle: FileLike, size: int) -> str:
 class FlinkStore(CheckpointStore):
     """What Flink left at a path: a job's checkpoints, or one snapshot.
 
-    search: further directories where files may lie now; maps: `--path-map`; uids: guesses that name operators of Flink
-    1.x by their hash; types: of state that Python wrote (`python_types`). Raises NotFound if nothing of Flink is there.
+    search: further directories where files may lie now.
+    maps: `--path-map`.
+    uids: guesses that name operators of Flink 1.x by their hash.
+    types: of state that Python wrote (`python_types`).
+
+    Raises NotFound if nothing of Flink is there.
     """
 
     format = "flink"
@@ -67,7 +71,7 @@ class FlinkStore(CheckpointStore):
         self.uids = tuple(uids)
         self.types = types
         own = None
-        if site.kind is not Kind.SNAPSHOT:
+        if site.kind is not SiteKind.SNAPSHOT:
             names = [entry.name for entry in site.storage.list("")]
             own = [name for name in names if number(name) is not None or name in layout.OF_A_JOB]
         self.folder = Folder(site.storage, own)
@@ -84,7 +88,7 @@ class FlinkStore(CheckpointStore):
     @property
     def job(self) -> str | None:
         """The job id where the directory is called by it; Flink's metadata does not name the job."""
-        if self.kind is Kind.SNAPSHOT:
+        if self.kind is SiteKind.SNAPSHOT:
             return None
         name = self.folder.roots[0].rpartition("/")[2]
         return name if layout.JOB_ID.fullmatch(name) else None
@@ -93,10 +97,10 @@ class FlinkStore(CheckpointStore):
 
     def homes(self) -> dict[int, str]:
         """Directory of each epoch, from the root; ascending."""
-        if self.kind is Kind.SNAPSHOT:
+        if self.kind is SiteKind.SNAPSHOT:
             return {self._own_number(): ""}
-        found = {n: name for name in self.folder.names("") if (n := number(name)) is not None}
-        return {n: found[n] for n in sorted(found) if self.epoch in (None, n)}
+        by_number = {n: name for name in self.folder.names("") if (n := number(name)) is not None}
+        return {n: by_number[n] for n in sorted(by_number) if self.epoch in (None, n)}
 
     def _own_number(self) -> int:
         """The checkpoint id of a snapshot on its own; its directory's, or 0, where `_metadata` cannot be read."""
@@ -121,15 +125,15 @@ class FlinkStore(CheckpointStore):
     def no_epoch(self, epoch: int) -> NotFound:
         """The error for an epoch that is not there; says which are."""
         have = self.epoch_numbers()
-        said = (
+        contents = (
             "it has " + ", ".join(map(str, have[:10])) + (" ..." if len(have) > 10 else "") if have else "it is empty"
         )
-        return NotFound(f"no checkpoint {epoch}: {said}", path=self.path)
+        return NotFound(f"no checkpoint {epoch}: {contents}", path=self.path)
 
     def listing(self) -> dict[str, int]:
         """Every file that belongs to what was named: path -> bytes. Of one `chk-N`, its own directory's alone, for the
         files beside it belong to other checkpoints as well."""
-        if self.kind is Kind.CHECKPOINT and self.epoch is not None:
+        if self.kind is SiteKind.CHECKPOINT and self.epoch is not None:
             return self.folder.walk(self.home(self.epoch))
         return self.folder.walk()
 
@@ -189,8 +193,8 @@ class FlinkStore(CheckpointStore):
 
     def names(self, metadata: Metadata) -> dict[str, str]:
         """Operator hash -> what it is called here: its uid if channels can be named by it, else the hash."""
-        known = proved(self.uids, (operator.id for operator in metadata.operators))
-        uids = {operator.id: operator.uid or known.get(operator.id) or "" for operator in metadata.operators}
+        proved_uids = proved(self.uids, (operator.id for operator in metadata.operators))
+        uids = {operator.id: operator.uid or proved_uids.get(operator.id) or "" for operator in metadata.operators}
         return {id: uid if may_be_operator(uid) else id for id, uid in uids.items()}
 
     def find_operator(self, epoch: int, name: str) -> OperatorState:
@@ -204,10 +208,11 @@ class FlinkStore(CheckpointStore):
         if len(same) == 1:
             return same[0]
         if same:
-            said = f"{len(same)} operators are called {name!r}; give the uid or hash: " + ", ".join(o.id for o in same)
+            hashes = ", ".join(operator.id for operator in same)
+            message = f"{len(same)} operators are called {name!r}; give the uid or hash: {hashes}"
         else:
-            said = f"checkpoint {epoch} has no operator {name!r}; it has " + ", ".join(names.values())
-        raise UnknownTask(said, path=self.path, hint="--uid NAME proves the uid of an operator of Flink 1.x")
+            message = f"checkpoint {epoch} has no operator {name!r}; it has " + ", ".join(names.values())
+        raise UnknownTask(message, path=self.path, hint="--uid NAME proves the uid of an operator of Flink 1.x")
 
     def operator_id(self, epoch: int, name: str) -> str:
         """What the view calls an operator that is named by uid, hash or name; UnknownTask if there is none."""
@@ -223,9 +228,9 @@ class FlinkStore(CheckpointStore):
     def _facts(self, epoch: int, newest: int | None) -> EpochFacts:
         if not self.has_metadata(epoch):
             open_ = newest is None or epoch > newest
-            said = f"no {FILE}: " + ("still being taken, failed or killed" if open_ else "failed or aborted")
+            message = f"no {FILE}: " + ("still being taken, failed or killed" if open_ else "failed or aborted")
             status = Status.IN_PROGRESS if open_ else Status.INCOMPLETE
-            return EpochFacts(epoch, status, None, None, None, None, (), None, None, None, said)
+            return EpochFacts(epoch, status, None, None, None, None, (), None, None, None, message)
         try:
             metadata = self.metadata(epoch)
         except FormatError as error:
@@ -309,15 +314,15 @@ class FlinkStore(CheckpointStore):
         from formats.flink.states import hidden
 
         if (epoch, operator) not in self._hidden:
-            found = self.find_operator(epoch, operator)
-            self._hidden[epoch, operator] = hidden(found, self.metadata(epoch), self.streams(epoch))
+            owner = self.find_operator(epoch, operator)
+            self._hidden[epoch, operator] = hidden(owner, self.metadata(epoch), self.streams(epoch))
         return self._hidden[epoch, operator].get(name)
 
     def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
         from formats.flink.state.rows import batches
 
-        found = self.find_operator(epoch, operator)
-        return batches(found, self.streams(epoch), name, types=self.types, path=self.path)
+        owner = self.find_operator(epoch, operator)
+        return batches(owner, self.streams(epoch), name, types=self.types, path=self.path)
 
     def select(
         self,
@@ -330,15 +335,15 @@ class FlinkStore(CheckpointStore):
     ) -> Iterator[pa.RecordBatch]:
         from formats.flink.states import select
 
-        found = self.find_operator(epoch, operator)
+        owner = self.find_operator(epoch, operator)
         at = self.streams(epoch)
-        return select(found, at, name, columns, where, types=self.types, path=self.path)
+        return select(owner, at, name, columns, where, types=self.types, path=self.path)
 
     def state_schema(self, epoch: int, operator: str, name: str | None = None) -> pa.Schema:
         from formats.flink.states import state_schema
 
-        found = self.find_operator(epoch, operator)
-        return state_schema(found, self.streams(epoch), name, types=self.types, path=self.path)
+        owner = self.find_operator(epoch, operator)
+        return state_schema(owner, self.streams(epoch), name, types=self.types, path=self.path)
 
     def log(self, epoch: int, channel: str) -> Iterator[pa.RecordBatch]:
         """In-flight elements of a channel, one row each: `element` (record, watermark, other) and its `bytes`."""
@@ -377,24 +382,24 @@ class FlinkStore(CheckpointStore):
         checkpoints: those whose metadata can be read, as `facts.summary`, each with its number as `epoch`; directories:
         name -> {files, bytes} of `shared` and `taskowned`, as they lie there.
         """
-        found = []
+        checkpoints = []
         for epoch in self.epoch_numbers():
             try:
-                said = facts.summary(
+                summary = facts.summary(
                     self.metadata(epoch), directory=self._directory(epoch), modified=self.modified(epoch)
                 )
             except FormatError:
                 continue
-            found.append({"epoch": epoch, **said})
+            checkpoints.append({"epoch": epoch, **summary})
         beside = {}
-        if self.kind is not Kind.SNAPSHOT:
+        if self.kind is not SiteKind.SNAPSHOT:
             for name in layout.OF_A_JOB:
                 if name in self.folder.names(""):
                     sizes = self.folder.walk(name).values()
                     beside[name] = {"files": len(sizes), "bytes": sum(sizes)}
-        return {"checkpoints": found, "directories": beside}
+        return {"checkpoints": checkpoints, "directories": beside}
 
     @property
     def only(self) -> int | None:
         """The epoch that the path itself names: of a `chk-N`, or of a snapshot on its own."""
-        return self.epoch_numbers()[0] if self.kind is Kind.SNAPSHOT else self.epoch
+        return self.epoch_numbers()[0] if self.kind is SiteKind.SNAPSHOT else self.epoch

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Final
 
 from formats.errors import FormatError
-from formats.flink.evidence import Problem, StreamResult
+from formats.flink.evidence import StreamProblem, StreamResult
 from formats.flink.files.streams import Streams
 from formats.flink.metadata.handles import (
     FileChangelogHandle,
@@ -26,7 +26,7 @@ from formats.flink.metadata.handles import (
 from formats.flink.state.keyed import read_blocks
 from formats.flink.state.keys import GroupOf
 from formats.flink.state.operator import read_operator_state
-from formats.flink.state.rocksdb import Missing, NotOpened
+from formats.flink.state.rocksdb import NotInstalled, NotOpened
 
 _MOST: Final = 5
 """Problems of one handle that are told one by one."""
@@ -41,24 +41,24 @@ def check_state(
     if field == "managed_operator" and isinstance(handle, OperatorStateHandle):
         return _operator(task, handle, streams)
     if field.startswith("raw_"):
-        what = field.replace("_", " ")
-        return StreamResult((), (("unreadable", f"{what} has a format of its operator's own"),))
+        title = field.replace("_", " ")
+        return StreamResult((), (("unreadable", f"{title} has a format of its operator's own"),))
     return StreamResult()
 
 
 def _keyed(task: str, operator: OperatorState, subtask: Subtask, handle: KeyedHandle, streams: Streams) -> StreamResult:
-    problems: list[Problem] = []
+    problems: list[StreamProblem] = []
     unchecked: list[tuple[str, str]] = []
     outside = _outside(operator, subtask, handle)
     if outside is not None:
-        problems.append(Problem("misplaced-key", task, None, None, outside))
+        problems.append(StreamProblem("misplaced-key", task, None, None, outside))
     check = GroupOf(operator.max_parallelism)
     misplaced: Counter[tuple[str, int, int]] = Counter()
     hidden: Counter[str] = Counter()
     try:
         for block in read_blocks(handle, streams, operator.max_parallelism, key=check):
             if block.problem is not None:
-                problems.append(Problem("unreadable", task, None, block.problem.path, block.problem.message))
+                problems.append(StreamProblem("unreadable", task, None, block.problem.path, block.problem.message))
             if block.hidden is not None:
                 hidden[block.hidden.name] += block.hidden.bytes
             for group in block.keys:
@@ -66,21 +66,21 @@ def _keyed(task: str, operator: OperatorState, subtask: Subtask, handle: KeyedHa
                     misplaced[block.table.name, block.group, group] += 1
     except NotOpened as error:
         unchecked.append(("misplaced-key", f"{error.message}: {error.hint}"))
-        if not isinstance(error, Missing):
+        if not isinstance(error, NotInstalled):
             unchecked.append(("unreadable", error.message))
     except FormatError as error:
-        problems.append(Problem("unreadable", task, None, error.path, error.message))
+        problems.append(StreamProblem("unreadable", task, None, error.path, error.message))
     for (state, where, due), n in misplaced.most_common(_MOST):
-        said = f"state {state!r}: {n} keys in key group {where} belong in key group {due} by their hash"
-        problems.append(Problem("misplaced-key", task, None, None, said))
+        message = f"state {state!r}: {n} keys in key group {where} belong in key group {due} by their hash"
+        problems.append(StreamProblem("misplaced-key", task, None, None, message))
     for name, size in hidden.items():
         unchecked.append(("unreadable", f"{size} bytes behind values of {name} were not read"))
     if check.unchecked:
-        said = f"the hash of keys like those of {operator.uid or operator.name or operator.id} is not known"
-        unchecked.append(("misplaced-key", said))
+        message = f"the hash of keys like those of {operator.uid or operator.name or operator.id} is not known"
+        unchecked.append(("misplaced-key", message))
     if len(problems) > _MOST:
         more = f"{len(problems) - _MOST} more problems in its keyed state"
-        problems = [*problems[:_MOST], Problem(problems[0].code, task, None, None, more)]
+        problems = [*problems[:_MOST], StreamProblem(problems[0].code, task, None, None, more)]
     return StreamResult(tuple(problems), tuple(unchecked))
 
 
@@ -93,20 +93,20 @@ def _outside(operator: OperatorState, subtask: Subtask, handle: KeyedHandle) -> 
     first = -(-subtask.index * most // p)
     last = ((subtask.index + 1) * most - 1) // p
     if groups and not (first <= groups[0] and groups[-1] <= last):
-        said = f"key groups {groups[0]} to {groups[-1]}, but subtask {subtask.index} of {p} has {first} to {last}"
-        return f"its keyed state is of {said}"
+        mismatch = f"key groups {groups[0]} to {groups[-1]}, but subtask {subtask.index} of {p} has {first} to {last}"
+        return f"its keyed state is of {mismatch}"
     return None
 
 
 def _operator(task: str, handle: OperatorStateHandle, streams: Streams) -> StreamResult:
-    problems: list[Problem] = []
+    problems: list[StreamProblem] = []
     unchecked: list[tuple[str, str]] = []
     try:
         for rows in read_operator_state(handle, streams):
             if rows.problem is not None:
-                problems.append(Problem("unreadable", task, None, rows.problem.path, rows.problem.message))
+                problems.append(StreamProblem("unreadable", task, None, rows.problem.path, rows.problem.message))
             elif rows.hidden is not None:
                 unchecked.append(("unreadable", f"values of {rows.hidden} in state {rows.name!r} were not read"))
     except FormatError as error:
-        problems.append(Problem("unreadable", task, None, error.path, error.message))
+        problems.append(StreamProblem("unreadable", task, None, error.path, error.message))
     return StreamResult(tuple(problems), tuple(unchecked))

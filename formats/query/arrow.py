@@ -27,17 +27,17 @@ def equal(a: pa.Array, b: pa.Array) -> pa.BooleanArray:
 
 def is_in(values: pa.Array, among: pa.Array) -> npt.NDArray[np.bool_]:
     """Of each value whether it is among others; nulls are equal."""
-    found: npt.NDArray[np.bool_] = call_function("is_in", [values], SetLookupOptions(among)).to_numpy(
+    mask: npt.NDArray[np.bool_] = call_function("is_in", [values], SetLookupOptions(among)).to_numpy(
         zero_copy_only=False
     )
-    return found
+    return mask
 
 
 def index_in(values: pa.Array, among: pa.Array) -> npt.NDArray[np.int32]:
     """Where each value first stands among others, -1 if nowhere; nulls are equal."""
-    found = call_function("index_in", [values], SetLookupOptions(among))
-    known: npt.NDArray[np.int32] = call_function("coalesce", [found, pa.scalar(-1, pa.int32())]).to_numpy()
-    return known
+    nullable = call_function("index_in", [values], SetLookupOptions(among))
+    places: npt.NDArray[np.int32] = call_function("coalesce", [nullable, pa.scalar(-1, pa.int32())]).to_numpy()
+    return places
 
 
 def take(array: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:

@@ -49,7 +49,7 @@ class RowsFile:
             fd = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)  # less umask
         try:
             raw = self._stack.enter_context(open(fd, "wb"))
-            with self._told():
+            with self._named_in_errors():
                 self._write = _writer(self._ending, self._schema, raw, self._stack)
         except BaseException:
             self._discard()
@@ -58,14 +58,14 @@ class RowsFile:
 
     def write(self, rows: pa.Table | pa.RecordBatch) -> None:
         """More rows; BadExport if the format cannot hold them."""
-        with self._told():
+        with self._named_in_errors():
             for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
                 self._write(batch)
         self.rows += rows.num_rows
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         try:
-            with self._told():
+            with self._named_in_errors():
                 self._stack.close()
             if kind is None:
                 os.replace(self._temporary, self._path)
@@ -77,13 +77,13 @@ class RowsFile:
             os.unlink(self._temporary)
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _named_in_errors(self) -> Iterator[None]:
         try:
             with writing(self._path):
                 yield
         except pa.ArrowException as error:
-            said = f"cannot be written as {self._ending[1:]}: {str(error).splitlines()[0]}"
-            raise BadExport(said, path=self._path) from None
+            message = f"cannot be written as {self._ending[1:]}: {str(error).splitlines()[0]}"
+            raise BadExport(message, path=self._path) from None
 
 
 def write_rows(path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:

@@ -46,8 +46,8 @@ def matches(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Rows:
     if len(rest) and unmatched.any():
         others = np.flatnonzero(unmatched)
         a, b = _comparable([arrow.take(c, others) for c in left], [arrow.take(c, rest) for c in right])
-        found = arrow.index_in(b, a)
-        place[rest] = np.where(found < 0, -1, others[found])
+        index = arrow.index_in(b, a)
+        place[rest] = np.where(index < 0, -1, others[index])
     return place
 
 
@@ -85,12 +85,12 @@ def _runs(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Iterator[tuple
 def _next_pair(left: Sequence[pa.Array], right: Sequence[pa.Array], i: int, j: int) -> tuple[int, int] | None:
     """How far ahead the next rows with one key are; None if they are not near."""
     a, b = _comparable([c.slice(i, _WINDOW) for c in left], [c.slice(j, _WINDOW) for c in right])
-    found = arrow.index_in(b, a)
-    hits = np.flatnonzero(found >= 0)
+    index = arrow.index_in(b, a)
+    hits = np.flatnonzero(index >= 0)
     if not len(hits):
         return None
-    nearest = hits[np.argmin(found[hits] + hits)]
-    return int(found[nearest]), int(nearest)
+    nearest = hits[np.argmin(index[hits] + hits)]
+    return int(index[nearest]), int(nearest)
 
 
 def _one_key(left: Sequence[pa.Array], right: Sequence[pa.Array], i: int, j: int) -> bool:

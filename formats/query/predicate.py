@@ -164,11 +164,11 @@ class _Parser:
             raise self.expected("a comparison such as =, != or >=, 'in' or 'is null'")
         if not self.op("("):
             raise self.expected("'('")
-        found = [self.literal()]
+        choices = [self.literal()]
         while self.op(","):
-            found.append(self.literal())
+            choices.append(self.literal())
         self.close()
-        among = Or(tuple(Compare(column.text, "=", one) for one in found))
+        among = Or(tuple(Compare(column.text, "=", one) for one in choices))
         return Not(among) if negated else among
 
     def literal(self) -> str:
@@ -178,10 +178,10 @@ class _Parser:
         if not self.op(")"):
             raise self.expected("')'")
 
-    def take(self, kinds: tuple[str, ...], what: str) -> _Token:
+    def take(self, kinds: tuple[str, ...], wanted: str) -> _Token:
         token = self.next
         if token.kind not in kinds:
-            raise self.expected(what)
+            raise self.expected(wanted)
         self.i += 1
         return token
 
@@ -192,14 +192,14 @@ class _Parser:
         return self._accept("op", lambda text: text == op)
 
     def _accept(self, kind: str, fits: Callable[[str], bool]) -> bool:
-        found = self.next.kind == kind and fits(self.next.text)
-        self.i += found
-        return found
+        accepted = self.next.kind == kind and fits(self.next.text)
+        self.i += accepted
+        return accepted
 
-    def expected(self, what: str) -> BadPredicate:
-        found = "the end" if self.next.kind == "end" else repr(self.next.text)
+    def expected(self, wanted: str) -> BadPredicate:
+        actual = "the end" if self.next.kind == "end" else repr(self.next.text)
         return BadPredicate(
-            f"{self.text!r}: expected {what} at column {self.next.at + 1}, found {found}",
+            f"{self.text!r}: expected {wanted} at column {self.next.at + 1}, found {actual}",
             hint="for example \"n >= 10 and word = spark\"; text with spaces stands in single quotes",
         )
 
@@ -241,10 +241,10 @@ def _mask(predicate: Predicate, table: Any) -> Any:
         return call(_FUNCTIONS[predicate.op], [field_of(table, path), value])
     join = "and_kleene" if isinstance(predicate, And) else "or_kleene"
     first, *rest = predicate.terms
-    found = _mask(first, table)
+    mask = _mask(first, table)
     for term in rest:
-        found = call(join, [found, _mask(term, table)])
-    return found
+        mask = call(join, [mask, _mask(term, table)])
+    return mask
 
 
 def _is_nan(value: pa.Scalar) -> bool:
@@ -342,10 +342,10 @@ def may_hold(predicate: Predicate, bounds: Bounds, schema: pa.Schema) -> bool:
 
 def keys_named(predicate: Predicate, key: Sequence[str]) -> list[dict[str, str]] | None:
     """The keys that a condition pins down, by column; None if it allows others, or names too many."""
-    found = _named(predicate, frozenset(key))
-    if found is None or any(set(one) != set(key) for one in found):
+    keys = _named(predicate, frozenset(key))
+    if keys is None or any(set(one) != set(key) for one in keys):
         return None
-    return found
+    return keys
 
 
 def _named(predicate: Predicate, key: frozenset[str]) -> list[dict[str, str]] | None:
@@ -354,14 +354,14 @@ def _named(predicate: Predicate, key: frozenset[str]) -> list[dict[str, str]] | 
         return [{predicate.column: predicate.literal}]
     if isinstance(predicate, Or):
         each = [_named(term, key) for term in predicate.terms]
-        flat = [one for found in each if found is not None for one in found]
+        flat = [one for alternatives in each if alternatives is not None for one in alternatives]
         return None if None in each or len(flat) > _MOST_KEYS else flat
     if isinstance(predicate, And):
         result: list[dict[str, str]] | None = None
-        for found in (_named(term, key) for term in predicate.terms):
-            if found is None:
+        for alternatives in (_named(term, key) for term in predicate.terms):
+            if alternatives is None:
                 continue
-            result = found if result is None else [{**a, **b} for a in result for b in found]
+            result = alternatives if result is None else [{**a, **b} for a in result for b in alternatives]
             if len(result) > _MOST_KEYS:
                 return None
         return result

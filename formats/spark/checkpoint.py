@@ -66,15 +66,15 @@ class Checkpoint:
 
     def forget(self, folder: str) -> None:
         """Let go of the listing of a folder and those in it: what is asked for again is listed again."""
-        for known in [name for name in self._listed if name == folder or name.startswith(f"{folder}/")]:
-            del self._listed[known]
-            self._state.pop(known, None)
+        for path in [name for name in self._listed if name == folder or name.startswith(f"{folder}/")]:
+            del self._listed[path]
+            self._state.pop(path, None)
 
     def has(self, path: str) -> bool:
         """Whether there is such a file, hidden or not."""
         folder, _, name = path.rpartition("/")
-        found = self.listing(folder)
-        return name in (found.hidden if name[0] == "." else found.files)
+        listing = self.listing(folder)
+        return name in (listing.hidden if name[0] == "." else listing.files)
 
     def size(self, path: str) -> int | None:
         """Bytes of a file that is not hidden; None if it is not there."""
@@ -119,11 +119,11 @@ class Checkpoint:
     def query_id(self) -> str | None:
         """The id that the query keeps for life; None if the file is lost or names none that Java would read."""
         try:
-            said = logs.parse(self.read(layout.METADATA).decode("utf-8", "replace").strip(), layout.METADATA)
+            metadata = logs.parse(self.read(layout.METADATA).decode("utf-8", "replace").strip(), layout.METADATA)
         except UNREADABLE:
             return None
-        found = said.get("id")
-        return found if isinstance(found, str) and _UUID.fullmatch(found) else None
+        id = metadata.get("id")
+        return id if isinstance(id, str) and _UUID.fullmatch(id) else None
 
     def offsets(self, batch: int) -> Offsets:
         """What batch N was to read."""
@@ -209,13 +209,13 @@ class Checkpoint:
                 return here
         plain = schema_path(operator, store.name)
         folder = schema_v3_dir(operator, store.name)
-        found = [(int(name.partition("_")[0]), name) for name in self.files(folder) if re.match(r"\d{1,18}_", name)]
-        return f"{folder}/{max(found)[1]}" if found and self.size(plain) is None else plain
+        versioned = [(int(name.partition("_")[0]), name) for name in self.files(folder) if re.match(r"\d{1,18}_", name)]
+        return f"{folder}/{max(versioned)[1]}" if versioned and self.size(plain) is None else plain
 
     def state_files(self, operator: int, partition: int, store: str) -> list[StateFile]:
         """The state files of one partition of a store, by version."""
         folder = layout.store_dir(operator, partition, store)
         if folder not in self._state:
-            found = (layout.state_file(name, size) for name, size in self.files(folder).items())
-            self._state[folder] = sorted((file for file in found if file is not None), key=layout.by_version)
+            files = (layout.state_file(name, size) for name, size in self.files(folder).items())
+            self._state[folder] = sorted((file for file in files if file is not None), key=layout.by_version)
         return self._state[folder]

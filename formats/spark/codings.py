@@ -58,7 +58,7 @@ def families(checkpoint: Checkpoint, operator: OperatorInfo, store: StoreInfo, e
         opaque = None
         if transform and encoding != "unsaferow":
             opaque = f"its rows are written as {encoding}: ask Spark with --engine spark"
-        elif not schema.known:
+        elif not schema.decodable:
             opaque = "its keys are encoded in a way that is not known here: ask Spark with --engine spark"
         if schema.name == layout.DEFAULT_STORE:
             name = None if store.name == layout.DEFAULT_STORE else store.name
@@ -89,15 +89,15 @@ def variables(operator: OperatorInfo) -> dict[str, str]:
     if operator.properties is None:
         return {}
     try:
-        said = logs.parse(operator.properties, operator.path or "")
+        properties = logs.parse(operator.properties, operator.path or "")
     except UNREADABLE:
         return {}
-    found = said.get("stateVariables")
-    if not isinstance(found, list):
+    entries = properties.get("stateVariables")
+    if not isinstance(entries, list):
         return {}
     return {
         item["stateName"]: _KINDS.get(str(item.get("stateVariableType")), "keyed")
-        for item in found
+        for item in entries
         if isinstance(item, dict) and isinstance(item.get("stateName"), str)
     }
 
@@ -111,7 +111,7 @@ def family_numbers(checkpoint: Checkpoint, operator: int, partition: int, store:
     key = (operator, store)
     if key not in checkpoint.family_ids:
         others = (_numbers(checkpoint, operator, other, store) for other in checkpoint.partitions(operator))
-        checkpoint.family_ids[key] = next((found for found in others if found), {})
+        checkpoint.family_ids[key] = next((numbers for numbers in others if numbers), {})
     return checkpoint.family_ids[key]
 
 
@@ -132,18 +132,18 @@ def only_first(family: Family) -> bool:
     return not family.schema.key.fields or family.operator.name == "globalLimit"
 
 
-def expected_partitions(checkpoint: Checkpoint, operator: OperatorInfo, said: int | None) -> list[int]:
-    """The partitions that an operator's state has. said: their number, as the batch's offsets have it."""
+def expected_partitions(checkpoint: Checkpoint, operator: OperatorInfo, count: int | None) -> list[int]:
+    """The partitions that an operator's state has. count: their number, as the batch's offsets have it."""
     try:
-        found = [f for store in operator.stores for f in families(checkpoint, operator, store, "unsaferow")]
+        own = [f for store in operator.stores for f in families(checkpoint, operator, store, "unsaferow")]
     except (NotFound, *UNREADABLE):
-        found = []
-    if found and all(only_first(family) for family in found):
+        own = []
+    if own and all(only_first(family) for family in own):
         return [0]
-    return list(range(said or max(store.partitions for store in operator.stores)))
+    return list(range(count or max(store.partitions for store in operator.stores)))
 
 
-_TOLD_BY_STATE = {"dedupe": "__dummy__", "dedupeWithinWatermark": "expiresAtMicros"}
+_ONLY_COLUMN = {"dedupe": "__dummy__", "dedupeWithinWatermark": "expiresAtMicros"}
 """Operators whose values have one column alone, of this name."""
 
 
@@ -153,7 +153,7 @@ def fits(operator: str | None, own: tuple[Family, ...]) -> bool:
     if operator == "symmetricHashJoin" or (joined and own):
         return joined and operator in (None, "symmetricHashJoin")
     values = {tuple(field.name for field in family.schema.value.fields) for family in own}
-    told = [name for name, column in _TOLD_BY_STATE.items() if values == {(column,)}]
-    if operator in _TOLD_BY_STATE:
-        return told == [operator]
-    return operator != "stateStoreSave" or not told
+    keepers = [name for name, column in _ONLY_COLUMN.items() if values == {(column,)}]
+    if operator in _ONLY_COLUMN:
+        return keepers == [operator]
+    return operator != "stateStoreSave" or not keepers

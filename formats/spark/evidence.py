@@ -72,9 +72,9 @@ class PartitionEvidence:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What goes between processes: little of files of which there is nothing to be said."""
-        plain = {name: found.records for name, found in self.evidence.items() if found.plain}
-        told = {name: found for name, found in self.evidence.items() if not found.plain}
-        return _unpacked, (self.operator, self.partition, self.store, self.folder, self.files, plain, told,
+        plain = {name: evidence.records for name, evidence in self.evidence.items() if evidence.plain}
+        full = {name: evidence for name, evidence in self.evidence.items() if not evidence.plain}
+        return _unpacked, (self.operator, self.partition, self.store, self.folder, self.files, plain, full,
                            self.orphans, self.shapes, self.places, self.unread)  # fmt: skip
 
     def versions(self) -> tuple[dict[int, FileEvidence], dict[int, FileEvidence]]:
@@ -82,10 +82,10 @@ class PartitionEvidence:
         logs: dict[int, FileEvidence] = {}
         whole: dict[int, FileEvidence] = {}
         by_id = self.files.with_ids
-        for found in self.evidence.values():
-            version, uuid, kind, _, _ = found.file
+        for evidence in self.evidence.values():
+            version, uuid, kind, _, _ = evidence.file
             if not by_id or uuid == self.files.id_of(version):
-                (whole if kind in SNAPSHOTS else logs)[version] = found
+                (whole if kind in SNAPSHOTS else logs)[version] = evidence
         return logs, whole
 
     def unreached(self, version: int) -> str | None:
@@ -110,8 +110,8 @@ class PartitionEvidence:
         return f"{self.folder}/{name}"
 
     def _usable(self, version: int) -> bool:
-        found = self.of(self.files.whole(version))
-        return found is not None and not found.loud
+        evidence = self.of(self.files.whole(version))
+        return evidence is not None and not evidence.loud
 
     def of(self, file: StateFile | None) -> FileEvidence | None:
         """The evidence of a file."""
@@ -120,14 +120,14 @@ class PartitionEvidence:
 
 def _unpacked(
     operator: int, partition: int, store: str, folder: str, files: PartitionFiles, plain: dict[str, int | None],
-    told: dict[str, FileEvidence], orphans: list[str], shapes: bool, places: bool, unread: str | None,
+    full: dict[str, FileEvidence], orphans: list[str], shapes: bool, places: bool, unread: str | None,
 ) -> PartitionEvidence:  # fmt: skip
     """The inverse of `PartitionEvidence.__reduce__`."""
     for name, records in plain.items():
         file = files.named(name)
         assert file is not None
-        told[name] = FileEvidence(file, f"{folder}/{name}", vouched=True, records=records)
-    return PartitionEvidence(operator, partition, store, folder, files, told, orphans, shapes, places, unread)
+        full[name] = FileEvidence(file, f"{folder}/{name}", vouched=True, records=records)
+    return PartitionEvidence(operator, partition, store, folder, files, full, orphans, shapes, places, unread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +148,10 @@ class PartitionWork:
     only: int | None = None
 
 
-def blame(found: FileEvidence, code: str, said: str) -> None:
+def blame(evidence: FileEvidence, code: str, message: str) -> None:
     """Put a fault of rows down to a file, once a kind."""
-    if all(problem.code != code for problem in found.problems):
-        found.problems.append(Problem(code, found.path, said, False))
+    if all(problem.code != code for problem in evidence.problems):
+        evidence.problems.append(Problem(code, evidence.path, message, False))
 
 
 def problem_of(error: FormatError, path: str, *, loud: bool = True) -> Problem:

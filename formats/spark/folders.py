@@ -40,8 +40,8 @@ class Folders:
 
     def listing(self, folder: str) -> Listing:
         """The names in a folder, in no order; none if it is not there. UnsafePath if it leads out of the root."""
-        found = Listing({}, set(), [])
-        files, hidden, folders = found
+        listing = Listing({}, set(), [])
+        files, hidden, folders = listing
         if self._local is None:
             for name, size in self.storage.list(folder):
                 if size is None:
@@ -50,7 +50,7 @@ class Folders:
                     hidden.add(name)
                 else:
                     files[name] = size
-            return found
+            return listing
         try:
             with os.scandir(os.path.dirname(self._local.local_path(f"{folder}/x" if folder else "x"))) as entries:
                 for entry in entries:
@@ -63,7 +63,7 @@ class Folders:
                         hidden.add(name)
         except (FileNotFoundError, NotADirectoryError):
             pass
-        return found
+        return listing
 
     def read(self, folder: str, name: str, size: int | None) -> bytes:
         """The bytes of a file. size: as the listing has it, if it does; NotFound, Damaged, UnsafePath."""

@@ -106,7 +106,7 @@ def gather(
     history = [_batch(checkpoint, number) for number in numbers]
     batches = history if only is None else [one for one in history if only - 1 <= one.batch <= only]
     problems = _identity(checkpoint)
-    found: list[PartitionEvidence] = []
+    gathered: list[PartitionEvidence] = []
     stale: list[Problem] = []
     counts = set(_counts(checkpoint))
     newest = checkpoint.newest_offsets()
@@ -120,8 +120,8 @@ def gather(
         problems += _operator(checkpoint, operator, counts)
         stale += _stale(checkpoint, operator)
         for index, store in enumerate(operator.stores):
-            known = _families(checkpoint, operator, store, newest, problems)
-            if operator.path is not None and known is not None and not fits(operator.name, known):
+            own = _families(checkpoint, operator, store, newest, problems)
+            if operator.path is not None and own is not None and not fits(operator.name, own):
                 message = f"calls operator {operator.id} {operator.name}, and its state is not of that kind"
                 problems.append(Problem("log-mismatch", operator.path, message, True))
             partitions = counts or {store.partitions}
@@ -135,7 +135,7 @@ def gather(
                         partition,
                         store.name,
                         index,
-                        known,
+                        own,
                         frozenset(partitions),
                         newest is not None and newest.row_checksum,
                         newest is None or newest.strict,
@@ -147,27 +147,27 @@ def gather(
         problems = [p for p in problems if not (p.code == "missing-file" and p.path.endswith("_metadata/metadata"))]
     read = 0
     for evidence in _probed(checkpoint, work, quick, workers):
-        found.append(evidence)
+        gathered.append(evidence)
         if progress is not None:
             read += sum(one.file.size for one in evidence.evidence.values())
             progress(read)
     expected: dict[int | None, list[tuple[int, int]]] = {}
     for batch in history:
-        said = batch.offsets.partitions if batch.offsets else (newest.partitions if newest else None)
-        if said not in expected:
-            expected[said] = [
+        count = batch.offsets.partitions if batch.offsets else (newest.partitions if newest else None)
+        if count not in expected:
+            expected[count] = [
                 (operator.id, partition)
                 for operator in checkpoint.operators().values()
-                for partition in expected_partitions(checkpoint, operator, said)
+                for partition in expected_partitions(checkpoint, operator, count)
             ]
-    orphans = [path for evidence in found for path in evidence.orphans]
+    orphans = [path for evidence in gathered for path in evidence.orphans]
     sources = _sources(checkpoint, history)
     problems += _ahead(sources, newest)
     return CheckpointEvidence(
         checkpoint.storage.root,
         batches,
         history,
-        found,
+        gathered,
         sources,
         problems,
         stale,
@@ -203,11 +203,11 @@ def _counts(checkpoint: Checkpoint) -> Iterator[int]:
     """How many partitions there are, and were before a checkpoint was repartitioned."""
     for number in checkpoint.batches(layout.OFFSETS):
         try:
-            said = checkpoint.offsets(number).partitions
+            count = checkpoint.offsets(number).partitions
         except UNREADABLE:
             continue
-        if said is not None:
-            yield said
+        if count is not None:
+            yield count
 
 
 def _probed(
@@ -247,20 +247,20 @@ def _numbers(checkpoint: Checkpoint) -> list[int]:
 
 def _batch(checkpoint: Checkpoint, number: int) -> BatchEvidence:
     begun, done = (checkpoint.size(path(number)) is not None for path in (layout.offsets, layout.commits))
-    found = BatchEvidence(number, None, None, begun, done, vouched=True)
+    batch = BatchEvidence(number, None, None, begun, done, vouched=True)
     for there, path in ((begun, layout.offsets(number)), (done, layout.commits(number))):
         if not there:
             continue
         try:
             _, vouched = checkpoint.checked(path)
-            found.vouched &= vouched
+            batch.vouched &= vouched
             if path.startswith(layout.OFFSETS):
-                found.offsets = checkpoint.offsets(number)
+                batch.offsets = checkpoint.offsets(number)
             else:
-                found.commit = checkpoint.commit(number)
+                batch.commit = checkpoint.commit(number)
         except UNREADABLE as error:
-            found.problems.append(_log_problem(error, path))
-    return found
+            batch.problems.append(_log_problem(error, path))
+    return batch
 
 
 def _log_problem(error: Exception, path: str) -> Problem:
@@ -275,8 +275,8 @@ def _identity(checkpoint: Checkpoint) -> list[Problem]:
     """The query's id."""
     path = layout.METADATA
     if checkpoint.size(path) is None:
-        said = "the query's id is lost: Spark (4.2 on) does not start without it, older versions take a new one"
-        return [Problem("missing-file", path, said, True)]
+        message = "the query's id is lost: Spark (4.2 on) does not start without it, older versions take a new one"
+        return [Problem("missing-file", path, message, True)]
     try:
         checkpoint.checked(path)
     except UNREADABLE as error:
@@ -290,8 +290,8 @@ def _identity(checkpoint: Checkpoint) -> list[Problem]:
 def _operator(checkpoint: Checkpoint, operator: OperatorInfo, counts: set[int]) -> list[Problem]:
     """The operator's metadata, read again for what is wrong with it."""
     try:
-        found = checkpoint.operator(operator.id)
-        checkpoint.checked(found.path or "")
+        reread = checkpoint.operator(operator.id)
+        checkpoint.checked(reread.path or "")
     except UNREADABLE as error:
         plain = problem_of(error, metadata_path(operator.id))
         return [plain]
@@ -300,7 +300,7 @@ def _operator(checkpoint: Checkpoint, operator: OperatorInfo, counts: set[int]) 
         if from_the_first and counts and store.partitions not in counts | {1}:
             several = " or ".join(str(count) for count in sorted(counts))
             message = f"gives store {store.name} {store.partitions} partitions, the offsets of all batches {several}"
-            return [Problem("log-mismatch", found.path or "", message, False)]
+            return [Problem("log-mismatch", reread.path or "", message, False)]
     return []
 
 
@@ -325,8 +325,8 @@ def _stale(checkpoint: Checkpoint, operator: OperatorInfo) -> list[Problem]:
             root = absolute[: -len(here) - 1] if here else absolute
             if here is not None and _plain(root) == _plain(checkpoint.storage.root):
                 continue
-            said = f"names {absolute}, which is not in this checkpoint: Spark looks for the schema there"
-            out.append(Problem("stale-path", operator.path or "", said, False))
+            message = f"names {absolute}, which is not in this checkpoint: Spark looks for the schema there"
+            out.append(Problem("stale-path", operator.path or "", message, False))
     return out
 
 

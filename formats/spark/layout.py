@@ -45,8 +45,8 @@ def state_file(name: str, size: int) -> StateFile | None:
         return None
     if version.isdecimal() and version.isascii() and len(version) <= 18:
         return StateFile(int(version), None, kind, name, size)
-    found = _WITH_ID.fullmatch(version)
-    return StateFile(int(found[1]), found[2], kind, name, size) if found else None
+    match = _WITH_ID.fullmatch(version)
+    return StateFile(int(match[1]), match[2], kind, name, size) if match else None
 
 
 def by_version(file: StateFile) -> tuple[int, bool, str]:
@@ -56,8 +56,8 @@ def by_version(file: StateFile) -> tuple[int, bool, str]:
 
 def log_entry(name: str) -> tuple[int, bool] | None:
     """The number of a log's file, and whether it is a compaction of all before it."""
-    found = _LOG_ENTRY.fullmatch(name)
-    return (int(found[1]), found[2] is not None) if found else None
+    match = _LOG_ENTRY.fullmatch(name)
+    return (int(match[1]), match[2] is not None) if match else None
 
 
 def offsets(batch: int) -> str:

@@ -35,13 +35,13 @@ class _Partition:
         if not self.whole and self.logs.issuperset(every):
             self.first = 1
             return
-        found, at = set[int](), True
+        reached, at = set[int](), True
         for version in every:
             at = version in self.whole or (at and version in self.logs)
             if at:
-                found.add(version)
-        self.first = min(found, default=None)
-        self.missing = frozenset(every) - found
+                reached.add(version)
+        self.first = min(reached, default=None)
+        self.missing = frozenset(every) - reached
 
 
 class Presence:
@@ -52,8 +52,8 @@ class Presence:
         self.checkpoint = checkpoint
         self._files_of = files_of
         newest = checkpoint.newest_offsets()
-        known = newest is None or newest.unread is None
-        self.operators = checkpoint.operators() if known else {}
+        readable = newest is None or newest.unread is None
+        self.operators = checkpoint.operators() if readable else {}
         self.last = max([-1, *checkpoint.numbers()]) + 1
         self._bytes = [0] * (self.last + 1)
         self._partitions: dict[tuple[int, int, str], _Partition] = {}
@@ -101,27 +101,27 @@ class Presence:
         there = self.checkpoint.files(f"{folder}/{layout.SSTS}")
         return all(there.get(sst.name) == sst.size for sst in named)
 
-    def expected(self, operator: OperatorInfo, said: int | None) -> list[int]:
-        """The partitions that an operator has. said: their number, as the batch's offsets have it."""
-        key = (operator.id, said)
+    def expected(self, operator: OperatorInfo, count: int | None) -> list[int]:
+        """The partitions that an operator has. count: their number, as the batch's offsets have it."""
+        key = (operator.id, count)
         if key not in self._expected:
-            self._expected[key] = expected_partitions(self.checkpoint, operator, said)
+            self._expected[key] = expected_partitions(self.checkpoint, operator, count)
         return self._expected[key]
 
-    def of(self, epoch: int, said: Offsets | None) -> tuple[int, list[tuple[str, str]]]:
+    def of(self, epoch: int, offsets: Offsets | None) -> tuple[int, list[tuple[str, str]]]:
         """How many partitions a batch has, and which of them lack files: task, and where."""
-        count = said.partitions if said else None
+        count = offsets.partitions if offsets else None
         if count not in self._lacking:
             self._lacking[count] = self._all_lacking(count)
         expected, lacking = self._lacking[count]
         return expected, lacking.get(epoch + 1, [])
 
-    def _all_lacking(self, said: int | None) -> tuple[int, dict[int, list[tuple[str, str]]]]:
+    def _all_lacking(self, partitions: int | None) -> tuple[int, dict[int, list[tuple[str, str]]]]:
         """What lacks files, by version."""
         lacking: dict[int, list[tuple[str, str]]] = {}
         count = 0
         for operator in self.operators.values():
-            for partition in self.expected(operator, said):
+            for partition in self.expected(operator, partitions):
                 count += 1
                 seen = set[int]()
                 for store in operator.stores:
@@ -129,8 +129,8 @@ class Presence:
                     missing = frozenset(range(1, self.last + 1)) if own is None else own.missing
                     folder = layout.store_dir(operator.id, partition, store.name)
                     for version in missing - seen:
-                        said_so = (f"{operator.id}/{partition}", f"version {version} in {folder}")
-                        lacking.setdefault(version, []).append(said_so)
+                        lack = (f"{operator.id}/{partition}", f"version {version} in {folder}")
+                        lacking.setdefault(version, []).append(lack)
                     seen |= missing
         return count, lacking
 

@@ -35,15 +35,16 @@ def probe(checkpoint: Checkpoint, work: PartitionWork, files: PartitionFiles, *,
     while True:
         names, bottom = files.around(work.only, back)
         if not names:
-            made = _Probe(checkpoint, work, files, True, None).run()
-            made.shapes = made.places = True  # there are no rows to be checked
-            return made
-        made = _Probe(checkpoint, work, files, False, names).run()
+            partition = _Probe(checkpoint, work, files, True, None).run()
+            partition.shapes = partition.places = True  # there are no rows to be checked
+            return partition
+        partition = _Probe(checkpoint, work, files, False, names).run()
         usable = any(
-            found.file.whole and found.file.version <= work.only and not found.loud for found in made.evidence.values()
+            evidence.file.whole and evidence.file.version <= work.only and not evidence.loud
+            for evidence in partition.evidence.values()
         )
         if usable or bottom:
-            return made
+            return partition
         back *= 2
 
 
@@ -92,7 +93,8 @@ class _Probe:
             for dispute in self.disputes:
                 others = [file for file in self.all if not file.whole and not self.evidence[file.name].problems]
                 dispute.settle(others, self._records_again, self._rows_again)
-        unread = opaque or next((found.unread for found in self.evidence.values() if found.unread is not None), None)
+        reasons = (evidence.unread for evidence in self.evidence.values())
+        unread = opaque or next((reason for reason in reasons if reason is not None), None)
         if unread is None and self.rows.strange:
             unread = f"{self.folder} has rows of column families that no snapshot names"
         coded = bool(numbers) or len(self.rows.codings) == len(self.families)  # one without a number has no rows
@@ -115,19 +117,19 @@ class _Probe:
     # Files, one after the other
 
     def _presence(self, file: StateFile) -> None:
-        found = self.evidence[file.name]
+        evidence = self.evidence[file.name]
         if file.size == 0:
-            found.problems.append(Problem("unreadable", found.path, "is empty", True))
+            evidence.problems.append(Problem("unreadable", evidence.path, "is empty", True))
         elif file.kind == "zip":
             try:
-                snapshot = parse_zip(self.checkpoint.read(found.path), found.path)
+                snapshot = parse_zip(self.checkpoint.read(evidence.path), evidence.path)
             except UNREADABLE as error:
-                found.problems.append(problem_of(error, found.path))
+                evidence.problems.append(problem_of(error, evidence.path))
                 return
             for sst in snapshot.ssts:
                 self.uses.setdefault(file.name, []).append(sst.name)
                 if (absent := self._absent(sst.name, sst.size)) is not None:
-                    found.problems.append(absent)
+                    evidence.problems.append(absent)
 
     def _walk(self) -> None:
         """Files by version; alongside, the state that they lead to, for snapshots to be compared with.
@@ -140,18 +142,18 @@ class _Probe:
         base: StateFile | None = None
         since: list[FileEvidence] = []
         for file in self.all:
-            found = self.evidence[file.name]
+            evidence = self.evidence[file.name]
             if file.whole:
-                rows = self._snapshot(file, found)
+                rows = self._snapshot(file, evidence)
                 if rows is None or (file.uuid is not None and self.files.whole(file.version) != file):
                     continue
                 if state is not None and at == file.version:
-                    rival = self._compare(found, state, rival, rows, base, since)
+                    rival = self._compare(evidence, state, rival, rows, base, since)
                     since = []
-                if not found.problems:
+                if not evidence.problems:
                     state, at, base = rows, file.version, file
                 continue
-            records = self._log(file, found)
+            records = self._log(file, evidence)
             if file.uuid is not None and self.files.log(file.version) != file:
                 continue
             if records is None or state is None or file.version != at + 1:
@@ -161,27 +163,27 @@ class _Probe:
             if rival is not None:
                 apply(rival, records)
             at = file.version
-            since.append(found)
+            since.append(evidence)
 
-    def _log(self, file: StateFile, found: FileEvidence) -> Records | None:
+    def _log(self, file: StateFile, evidence: FileEvidence) -> Records | None:
         try:
-            data, vouched = self.checkpoint.checked(found.path)
-            unpacked = unpack(data, found.path, vouched=vouched)
-            records = records_of(unpacked.data, file, found.path, self.work.row_checksums)
+            data, vouched = self.checkpoint.checked(evidence.path)
+            unpacked = unpack(data, evidence.path, vouched=vouched)
+            records = records_of(unpacked.data, file, evidence.path, self.work.row_checksums)
         except UnsupportedVersion as error:
-            found.unread = f"{found.path} {error.message}"
+            evidence.unread = f"{evidence.path} {error.message}"
             return None
         except UNREADABLE as error:
-            found.problems.append(problem_of(error, found.path))
+            evidence.problems.append(problem_of(error, evidence.path))
             return None
-        found.vouched = vouched or unpacked.checked or self.work.row_checksums
-        found.records = len(records.keys)
+        evidence.vouched = vouched or unpacked.checked or self.work.row_checksums
+        evidence.records = len(records.keys)
         if records.lineage:
             self.files.know(records.lineage)
             if (message := self._broken(file, records.lineage)) is not None:
-                found.problems.append(Problem("log-mismatch", found.path, message, False))
-            found.since = min(version for version, _ in records.lineage)
-        self.rows.keep(found, records.keys, records.values)
+                evidence.problems.append(Problem("log-mismatch", evidence.path, message, False))
+            evidence.since = min(version for version, _ in records.lineage)
+        self.rows.keep(evidence, records.keys, records.values)
         return records
 
     def _broken(self, file: StateFile, lineage: tuple[tuple[int, str], ...]) -> str | None:
@@ -189,63 +191,63 @@ class _Probe:
         version, uuid = max(lineage)
         if version != file.version - 1:
             return f"was made of version {version}, and is version {file.version}: it is a copy of another"
-        known = self.files.id_of(version)
-        if self.files.log(file.version) == file and known is not None and known != uuid:
-            return f"was made of version {version} with id {uuid}, and {known} was committed"
+        committed = self.files.id_of(version)
+        if self.files.log(file.version) == file and committed is not None and committed != uuid:
+            return f"was made of version {version} with id {uuid}, and {committed} was committed"
         return None
 
-    def _snapshot(self, file: StateFile, found: FileEvidence) -> dict[bytes, bytes] | None:
+    def _snapshot(self, file: StateFile, evidence: FileEvidence) -> dict[bytes, bytes] | None:
         if file.kind == "snapshot":
-            records = self._log(file, found)
+            records = self._log(file, evidence)
             if records is None:
                 return None
             rows: dict[bytes, bytes] = {}
             apply(rows, records)
             if len(rows) != len(records.keys):
-                said = f"has {len(records.keys)} rows of {len(rows)} keys: some key is in it twice"
-                found.problems.append(Problem("row-mismatch", found.path, said, False))
+                message = f"has {len(records.keys)} rows of {len(rows)} keys: some key is in it twice"
+                evidence.problems.append(Problem("row-mismatch", evidence.path, message, False))
             return rows
         try:
-            snapshot = parse_zip(self.checkpoint.checked(found.path)[0], found.path)
+            snapshot = parse_zip(self.checkpoint.checked(evidence.path)[0], evidence.path)
         except UnsupportedVersion as error:
-            found.unread = f"{found.path} {error.message}"
+            evidence.unread = f"{evidence.path} {error.message}"
             return None
         except UNREADABLE as error:
-            found.problems.append(problem_of(error, found.path))
+            evidence.problems.append(problem_of(error, evidence.path))
             return None
-        found.vouched = True  # every entry of a zip file has a CRC32
-        return self._zipped(snapshot, found)
+        evidence.vouched = True  # every entry of a zip file has a CRC32
+        return self._zipped(snapshot, evidence)
 
-    def _zipped(self, snapshot: RocksSnapshot, found: FileEvidence) -> dict[bytes, bytes] | None:
+    def _zipped(self, snapshot: RocksSnapshot, evidence: FileEvidence) -> dict[bytes, bytes] | None:
         entries: list[Entry] = []
         for sst in snapshot.ssts:
-            self.uses.setdefault(found.file.name, []).append(sst.name)
+            self.uses.setdefault(evidence.file.name, []).append(sst.name)
             problem = self._absent(sst.name, sst.size)
             if problem is None:
                 problem, own, vouched = self._sst(sst.name)
                 entries += own
-                found.vouched &= vouched
+                evidence.vouched &= vouched
             if problem is not None and problem.code == "unchecked":
-                found.unread = f"{problem.path} {problem.message}"
+                evidence.unread = f"{problem.path} {problem.message}"
             elif problem is not None:
-                found.problems.append(problem)
+                evidence.problems.append(problem)
         if snapshot.wal:
-            found.unread = f"{found.path} has rows in a write-ahead log, which is not read here"
-        if found.problems or found.unread is not None:
+            evidence.unread = f"{evidence.path} has rows in a write-ahead log, which is not read here"
+        if evidence.problems or evidence.unread is not None:
             return None
         self.compared += len(entries)
         if self.compared > COMPARE_UP_TO:
             return None
         try:
-            rows = rocks_rows(snapshot, entries, found.path, self.work.row_checksums)
+            rows = rocks_rows(snapshot, entries, evidence.path, self.work.row_checksums)
         except ChecksumMismatch as error:
-            found.problems.append(Problem("digest-mismatch", found.path, error.message, True))
+            evidence.problems.append(Problem("digest-mismatch", evidence.path, error.message, True))
             return None
         except Damaged as error:
-            found.problems.append(Problem("row-mismatch", found.path, error.message, False))
+            evidence.problems.append(Problem("row-mismatch", evidence.path, error.message, False))
             return None
         if self.work.row_checksums:
-            self.rows.keep(found, list(rows), list(rows.values()))
+            self.rows.keep(evidence, list(rows), list(rows.values()))
         return rows
 
     def _absent(self, name: str, size: int) -> Problem | None:
@@ -280,7 +282,7 @@ class _Probe:
 
     def _compare(
         self,
-        found: FileEvidence,
+        snapshot: FileEvidence,
         state: dict[bytes, bytes],
         rival: dict[bytes, bytes] | None,
         rows: dict[bytes, bytes],
@@ -305,7 +307,7 @@ class _Probe:
                 self.disputes[-1].snapshot_holds = True
             return None
         differ = {key for key in state.keys() | rows.keys() if state.get(key) != rows.get(key)}
-        self.disputes.append(Dispute(found, list(since), base, differ))
+        self.disputes.append(Dispute(snapshot, list(since), base, differ))
         return dict(state)
 
     def _records_again(self, file: StateFile) -> Records:

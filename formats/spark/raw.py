@@ -20,10 +20,10 @@ def readable(checkpoint: Checkpoint, presence: Presence) -> tuple[int, int] | No
     whole = []
     for epoch in checkpoint.batches(layout.COMMITS):
         try:
-            said = checkpoint.offsets(epoch)
+            offsets = checkpoint.offsets(epoch)
         except UNREADABLE:
             continue
-        if not presence.of(epoch, said)[1]:
+        if not presence.of(epoch, offsets)[1]:
             whole.append(epoch)
     return (whole[0], whole[-1]) if whole else None
 
@@ -78,8 +78,8 @@ def _operator(checkpoint: Checkpoint, operator: OperatorInfo) -> dict[str, Any]:
     stores = []
     for store in operator.stores:
         try:
-            found = checkpoint.schemas(operator.id, store)
-            schemas = [{"family": s.name, "key": s.key_json, "value": s.value_json} for s in found]
+            parsed = checkpoint.schemas(operator.id, store)
+            schemas = [{"family": s.name, "key": s.key_json, "value": s.value_json} for s in parsed]
         except UNREADABLE:
             schemas = None
         stores.append(

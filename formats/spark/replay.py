@@ -85,8 +85,8 @@ class PartitionFiles:
 
     def purged(self, version: int) -> bool:
         """Whether a version is older than all that is kept: before the first snapshot, and no file goes back to 1."""
-        found = [layout.state_file(name, size) for name, size in self._names.items()]
-        there = [file for file in found if file is not None]
+        parsed = [layout.state_file(name, size) for name, size in self._names.items()]
+        there = [file for file in parsed if file is not None]
         first = min((file.version for file in there if file.whole), default=0)
         return version < first and min(file.version for file in there) > 1
 
@@ -138,11 +138,11 @@ def ids_of(checkpoint: Checkpoint, operator: int, partition: int, index: int) ->
     ids: dict[int, str] = {}
     for batch in checkpoint.batches(layout.COMMITS):
         try:
-            said = (checkpoint.commit(batch).ids or {}).get(operator, ())
+            by_partition = (checkpoint.commit(batch).ids or {}).get(operator, ())
         except UNREADABLE:
             continue
-        if partition < len(said) and index < len(said[partition]):
-            ids[batch + 1] = said[partition][index]
+        if partition < len(by_partition) and index < len(by_partition[partition]):
+            ids[batch + 1] = by_partition[partition][index]
     return ids
 
 
@@ -224,9 +224,9 @@ def rocks_rows(snapshot: RocksSnapshot, entries: list[Entry], path: str, row_che
     if snapshot.wal:
         raise UnsupportedVersion("has rows in a write-ahead log, which is not read here", path=path)
     rows = resolve(entries)
-    said = None if snapshot.keys is None else snapshot.keys + (snapshot.internal or 0)
-    if said is not None and said != len(rows) and not any(entry.kind == MERGE for entry in entries):
-        raise Damaged(f"has {len(rows)} keys in its SST files, {said} were counted when it was written", path=path)
+    counted = None if snapshot.keys is None else snapshot.keys + (snapshot.internal or 0)
+    if counted is not None and counted != len(rows) and not any(entry.kind == MERGE for entry in entries):
+        raise Damaged(f"has {len(rows)} keys in its SST files, {counted} were counted when it was written", path=path)
     if not row_checksums:
         return rows
     values: list[bytes | None] = list(rows.values())

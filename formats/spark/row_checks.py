@@ -31,10 +31,10 @@ class RowChecks:
         self._values: dict[int, _Kept] = {}
         self.strange = False
 
-    def keep(self, found: FileEvidence, keys: list[bytes], values: list[bytes | None]) -> None:
+    def keep(self, evidence: FileEvidence, keys: list[bytes], values: list[bytes | None]) -> None:
         """Put keys and values by, to be checked many at a time."""
         self._keys.update(keys)
-        self._holders.append((found, keys))
+        self._holders.append((evidence, keys))
         if not self.codings:
             return
         if self.codings[0][1].family is None:
@@ -48,7 +48,7 @@ class RowChecks:
             kept = self._values.setdefault(number, _Kept([], [], []))
             kept.values.extend([value for value in own if value is not None])
             kept.ends.append(len(kept.values))
-            kept.of.append(found)
+            kept.of.append(evidence)
         if sum(len(kept.values) for kept in self._values.values()) > CHECK_AT_ONCE:
             self.check_values()
 
@@ -62,8 +62,8 @@ class RowChecks:
                 kept = _items(kept)
             rows = value_rows(kept.values, coding)
             for row, why in rows.check().why.items():
-                found = kept.of[bisect_right(kept.ends, row)]
-                blame(found, "row-mismatch", f"a value in it is not what Spark writes: {why}")
+                evidence = kept.of[bisect_right(kept.ends, row)]
+                blame(evidence, "row-mismatch", f"a value in it is not what Spark writes: {why}")
         self._values.clear()
 
     def check_keys(self) -> None:
@@ -83,14 +83,14 @@ class RowChecks:
             bad.update(self._places(family, own, keys))
         if not bad:
             return
-        for found, held in self._holders:
-            wrong = [bad[key] for key in held if key in bad]
+        for evidence, stored in self._holders:
+            wrong = [bad[key] for key in stored if key in bad]
             misplaced = sum(code == "misplaced-key" for code, _ in wrong)
             if misplaced:
-                said = f"{misplaced} of its {len(held)} keys belong elsewhere: {_first(wrong, 'misplaced-key')}"
-                blame(found, "misplaced-key", said)
+                message = f"{misplaced} of its {len(stored)} keys belong elsewhere: {_first(wrong, 'misplaced-key')}"
+                blame(evidence, "misplaced-key", message)
             elif wrong:
-                blame(found, "row-mismatch", f"a key in it is not what Spark writes: {wrong[0][1]}")
+                blame(evidence, "row-mismatch", f"a key in it is not what Spark writes: {wrong[0][1]}")
 
     def _places(self, family: Family, own: list[bytes], keys: Keys) -> Iterator[tuple[bytes, tuple[str, str]]]:
         """Keys that Spark's hash puts into another partition."""
@@ -104,8 +104,8 @@ class RowChecks:
             at = murmur3.partition_of(hashes, count)
             wrong &= at != self.work.partition
         for row in np.flatnonzero(wrong).tolist():
-            said = f"Spark's hash puts one into partition {at[row]}, it is in {self.work.partition}"
-            yield own[row], ("misplaced-key", said)
+            message = f"Spark's hash puts one into partition {at[row]}, it is in {self.work.partition}"
+            yield own[row], ("misplaced-key", message)
 
 
 class _Kept(NamedTuple):
@@ -138,4 +138,4 @@ def _shapes(own: list[bytes], faults: Faults) -> Iterator[tuple[bytes, tuple[str
 
 
 def _first(wrong: list[tuple[str, str]], code: str) -> str:
-    return next(said for found, said in wrong if found == code)
+    return next(why for kind, why in wrong if kind == code)

@@ -87,8 +87,8 @@ class _Reading:
         """Entries of which several compactions say something else, and all the same."""
         out = []
         for number, own in self._own.items():
-            said = [entries[number] for entries in whole.values() if number in entries]
-            if len(said) > 1 and own not in said and len(set(said)) == 1:
+            others = [entries[number] for entries in whole.values() if number in entries]
+            if len(others) > 1 and own not in others and len(set(others)) == 1:
                 out.append(number)
         return out
 

@@ -48,8 +48,8 @@ class SparkStore(CheckpointStore):
 
     def __init__(self, storage: Storage) -> None:
         if not is_spark(storage):
-            said = "no Spark checkpoint here: it has no offsets"
-            raise NotFound(said, path=storage.root, hint="give the query's checkpointLocation")
+            message = "no Spark checkpoint here: it has no offsets"
+            raise NotFound(message, path=storage.root, hint="give the query's checkpointLocation")
         self.storage = storage
         self.checkpoint = Checkpoint(storage)
         self._partitions: dict[tuple[int, int, str], PartitionFiles] = {}
@@ -91,12 +91,12 @@ class SparkStore(CheckpointStore):
         status, reason = self._status(epoch, numbers)
         triggered = None
         try:
-            said = ck.offsets(epoch)
-            triggered = timestamp(said.timestamp)
+            offsets = ck.offsets(epoch)
+            triggered = timestamp(offsets.timestamp)
         except UNREADABLE as error:
-            said = None
+            offsets = None
             status, reason = Status.DAMAGED, f"{layout.offsets(epoch)} {error.message}"
-        expected, lacking = present.of(epoch, said)
+        expected, lacking = present.of(epoch, offsets)
         purged = False
         if lacking and status is Status.COMPLETE:
             purged = present.purged(epoch)
@@ -155,13 +155,13 @@ class SparkStore(CheckpointStore):
             raise self.no_epoch(epoch)
         facts = self._facts(epoch, numbers, self._presence())
         try:
-            said = self.checkpoint.offsets(epoch)
+            offsets = self.checkpoint.offsets(epoch)
         except UNREADABLE:
-            said = None
-        operators = [self._source(name, offset) for name, offset in (said.sources if said else {}).items()]
+            offsets = None
+        operators = [self._source(name, offset) for name, offset in (offsets.sources if offsets else {}).items()]
         count = self._chain_bytes(epoch) <= COUNT_UP_TO
         for operator in self.checkpoint.operators().values():
-            operators.append(self._operator(operator, epoch, said, count))
+            operators.append(self._operator(operator, epoch, offsets, count))
         return EpochDetail(facts, tuple(operators), ChannelTable())
 
     def _source(self, name: str, offset: str | None) -> OperatorFacts:
@@ -180,11 +180,11 @@ class SparkStore(CheckpointStore):
         task = TaskFacts(f"source-{name}/0", tuple(files), None, sources.positions(offset), None, None)
         return OperatorFacts(f"source-{name}", f"{kind} source" if kind else "source", 1, None, None, (task,))
 
-    def _operator(self, operator: OperatorInfo, epoch: int, said: Offsets | None, count: bool) -> OperatorFacts:
+    def _operator(self, operator: OperatorInfo, epoch: int, offsets: Offsets | None, count: bool) -> OperatorFacts:
         tasks = []
         rows: int | None = 0
         total: int | None = 0
-        expected = expected_partitions(self.checkpoint, operator, said.partitions if said else None)
+        expected = expected_partitions(self.checkpoint, operator, offsets.partitions if offsets else None)
         for partition in expected:
             files: list[FileFacts] = []
             for store in operator.stores:
@@ -195,14 +195,14 @@ class SparkStore(CheckpointStore):
                 except NotFound:
                     rows = total = None
                     continue
-                live = self._rows(folder, pf, chain, epoch, said, count)
+                live = self._rows(folder, pf, chain, epoch, offsets, count)
                 rows = None if rows is None or live is None else rows + live
-                found = [FileFacts(f"{folder}/{file.name}", file.size, None, None) for file in chain.files]
-                if found and live is not None:
-                    found[-1] = FileFacts(found[-1].path, found[-1].bytes, live, None)
-                found += self._ssts(folder, chain)
-                files += found
-                total = None if total is None else total + sum(file.bytes or 0 for file in found)
+                facts = [FileFacts(f"{folder}/{file.name}", file.size, None, None) for file in chain.files]
+                if facts and live is not None:
+                    facts[-1] = FileFacts(facts[-1].path, facts[-1].bytes, live, None)
+                facts += self._ssts(folder, chain)
+                files += facts
+                total = None if total is None else total + sum(file.bytes or 0 for file in facts)
             tasks.append(TaskFacts(f"{operator.id}/{partition}", tuple(files), None, None, None, None))
         return OperatorFacts(str(operator.id), operator.name, len(expected), total, rows, tuple(tasks))
 
@@ -218,7 +218,7 @@ class SparkStore(CheckpointStore):
         return [FileFacts(f"{folder}/{layout.SSTS}/{sst.name}", sst.size, None, None) for sst in named]
 
     def _rows(
-        self, folder: str, pf: PartitionFiles, chain: Chain, epoch: int, said: Offsets | None, count: bool
+        self, folder: str, pf: PartitionFiles, chain: Chain, epoch: int, offsets: Offsets | None, count: bool
     ) -> int | None:
         """Live keys of a partition after a batch: as its zip says, else counted if that is cheap."""
         if chain.base is not None and chain.base.kind == "zip" and not chain.logs:
@@ -227,10 +227,10 @@ class SparkStore(CheckpointStore):
                 return parse_zip(self.checkpoint.read(path), path).keys
             except UNREADABLE:
                 return None
-        if not count or said is None:
+        if not count or offsets is None:
             return None
         try:
-            return len(load(self.checkpoint, folder, pf, epoch + 1, said.row_checksum))
+            return len(load(self.checkpoint, folder, pf, epoch + 1, offsets.row_checksum))
         except UNREADABLE:
             return None
 
@@ -253,11 +253,11 @@ class SparkStore(CheckpointStore):
         if epoch not in self.epoch_numbers():
             raise self.no_epoch(epoch)
         encoding = self._offsets(epoch).encoding
-        found: list[Family] = []
+        result: list[Family] = []
         for operator in self.checkpoint.operators().values():
             for store in operator.stores:
-                found += families(self.checkpoint, operator, store, encoding)
-        return found
+                result += families(self.checkpoint, operator, store, encoding)
+        return result
 
     def _offsets(self, epoch: int) -> Offsets:
         try:
@@ -274,8 +274,8 @@ class SparkStore(CheckpointStore):
         out = []
         for family in self.families(epoch):
             total: int | None = 0
-            said = self._offsets(epoch).partitions
-            for partition in expected_partitions(self.checkpoint, family.operator, said):
+            partitions = self._offsets(epoch).partitions
+            for partition in expected_partitions(self.checkpoint, family.operator, partitions):
                 try:
                     chain = self.partition(family.operator, partition, family.store).chain(epoch + 1)
                 except NotFound:
@@ -295,21 +295,21 @@ class SparkStore(CheckpointStore):
         family = self.family(epoch, operator, name)
         if family.opaque is not None:
             raise UnsupportedVersion(f"operator {operator}: {family.opaque}", path=self.path)
-        said = self._offsets(epoch)
-        if said.unread is not None:
-            raise UnsupportedVersion(said.unread, path=self.path, hint=ASK)
+        offsets = self._offsets(epoch)
+        if offsets.unread is not None:
+            raise UnsupportedVersion(offsets.unread, path=self.path, hint=ASK)
         where = f"{layout.STATE}/{family.operator.id}"
-        for partition in expected_partitions(self.checkpoint, family.operator, said.partitions):
+        for partition in expected_partitions(self.checkpoint, family.operator, offsets.partitions):
             folder = layout.store_dir(family.operator.id, partition, family.store.name)
             files = self.partition(family.operator, partition, family.store)
             try:
-                rows = load(self.checkpoint, folder, files, epoch + 1, said.row_checksum)
+                rows = load(self.checkpoint, folder, files, epoch + 1, offsets.row_checksum)
             except UnsupportedVersion as error:
                 raise UnsupportedVersion(error.message, path=error.path, hint=error.hint or ASK) from None
             numbers: dict[str, int] = {}
             if family.grouped:
                 numbers = family_numbers(self.checkpoint, family.operator.id, partition, family.store.name)
-            coding = family.coding(said.provider == layout.ROCKSDB, numbers)
+            coding = family.coding(offsets.provider == layout.ROCKSDB, numbers)
             if coding is None:
                 if not rows:
                     continue
@@ -318,12 +318,12 @@ class SparkStore(CheckpointStore):
 
     def family(self, epoch: int, operator: str, name: str | None) -> Family:
         """The state that is meant by an operator's number or name, and its own; NotFound if none or several are."""
-        found = self.families(epoch)
-        own = [family for family in found if str(family.operator.id) == operator]
-        own = own or [family for family in found if family.operator.name == operator]
+        families = self.families(epoch)
+        own = [family for family in families if str(family.operator.id) == operator]
+        own = own or [family for family in families if family.operator.name == operator]
         operators = {family.operator.id for family in own}
         if not own:
-            there = ", ".join(dict.fromkeys(f"{f.operator.id} ({f.operator.name})" for f in found)) or "none"
+            there = ", ".join(dict.fromkeys(f"{f.operator.id} ({f.operator.name})" for f in families)) or "none"
             raise NotFound(f"no stateful operator {operator}; there are: {there}", path=self.path)
         if len(operators) > 1:
             numbers = ", ".join(str(number) for number in sorted(operators))
@@ -336,8 +336,8 @@ class SparkStore(CheckpointStore):
             if name is not None and family.name == name:
                 return family
         names = ", ".join(str(family.name) for family in own)
-        said = f"no state {name}" if name is not None else "several states: name one"
-        raise NotFound(f"operator {operator} has {said}; it has: {names}", path=self.path)
+        problem = f"no state {name}" if name is not None else "several states: name one"
+        raise NotFound(f"operator {operator} has {problem}; it has: {names}", path=self.path)
 
     def log(self, epoch: int, channel: str) -> Iterator[pa.RecordBatch]:
         """Spark keeps no channel state: a batch is cut where nothing is in flight."""

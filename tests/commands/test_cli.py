@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import typer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -134,7 +134,6 @@ def test_the_overview_lists_the_options_that_there_are() -> None:
 
 
 @given(st.integers(min_value=20, max_value=300))
-@settings(deadline=None)
 def test_the_overview_keeps_to_the_width(columns: int) -> None:
     assert max(map(len, overview(max(columns, 40)).splitlines())) <= max(columns, 40)
 

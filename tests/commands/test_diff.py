@@ -82,7 +82,7 @@ def summed(results: list[Compared]) -> tuple[Counts, set[Change]]:
     return counts, changes
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(states, states)
 def test_two_tables_differ_as_two_dictionaries_do(left: Values, right: Values) -> None:
     for a, b in ((left, right), (left, dict(left)), (left, {**left, **right})):
@@ -138,7 +138,6 @@ def test_truths_without_a_null_are_compared_row_by_row() -> None:
     assert compare(left, left, ["k"], rows=False).counts == Counts(unchanged=2)
 
 
-@settings(deadline=None)
 @given(states, states, st.integers(1, 5))
 def test_rows_in_any_order_are_compared_in_buckets(left: Values, right: Values, size: int) -> None:
     def batches(values: Values) -> list[pa.RecordBatch]:
@@ -202,7 +201,7 @@ def owned(storage: MemoryStorage, files: dict[range, list[FileFacts]]) -> diff_n
     return found
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(states, max_size=2), st.lists(states, max_size=2), st.lists(states, max_size=2),
     st.sampled_from([1, 2, 3]), st.sampled_from([1, 2, 3]), st.sampled_from([1, 4, 1000]),

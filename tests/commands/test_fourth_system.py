@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from abscli.cli.main import main
-from abscli.stores import registry
-from tests.support.json_system import JsonSystem, file_of, write_epoch, write_store
+from tests.support.json_system import file_of, put_into_the_table, write_epoch, write_store
 from tests.support.schemas import checked
 
 
 @pytest.fixture
 def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(registry, "SYSTEMS", (*registry.SYSTEMS, JsonSystem()))
+    put_into_the_table(monkeypatch)
     return write_store(tmp_path / "ledger")
 
 

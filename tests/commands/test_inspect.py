@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from abscli.cli.main import main
@@ -290,7 +290,6 @@ def test_names_cannot_move_the_cursor() -> None:
     assert clean("a\x1b[2J\nb\u202e") == "a\\x1b[2J\\nb\\u202e"
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**18))
 def test_sizes_are_short_and_in_order_of_magnitude(value: int) -> None:
     text = size(value)

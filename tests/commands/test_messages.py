@@ -197,6 +197,71 @@ def test_a_directory_that_is_not_there_is_named(store: Path, capsys: pytest.Capt
     assert f"there is no directory {out.parent}" in capsys.readouterr().err
 
 
+def out_of(below: str, path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What `plan-recovery --out` says of a place below something that is no directory, or of a directory."""
+    assert main(["plan-recovery", f"{path / 'store'}@4", "--out", str(path / below)]) == 2
+    return capsys.readouterr().err
+
+
+def test_what_is_in_the_way_of_an_output_is_named(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "gone").symlink_to("nowhere")
+    obstacle = f"hint: {tmp_path / 'file'} is a file, where a directory is needed"
+    assert obstacle in out_of("file/plan.json", tmp_path, capsys)
+    assert f"hint: {tmp_path / 'gone'} is a link that leads nowhere" in out_of("gone/plan.json", tmp_path, capsys)
+    assert f"hint: {store} is a directory: name a file in it" in out_of("store", tmp_path, capsys)
+
+
+def make_job_with(tmp_path: Path, old: str, new: str) -> Path:
+    make_job(tmp_path)
+    job = tmp_path / "job.yaml"
+    job.write_text(job.read_text().replace(old, new))
+    return job
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_a_sink_that_is_a_file_is_refused_in_words(
+    tmp_path: Path, below: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    job = make_job_with(tmp_path, "path: out", f"path: file{'/out' if below else ''}")
+    assert main(["run", str(job), "--store", str(tmp_path / "store"), "--engine", "inline"]) == 2
+    told = capsys.readouterr().err
+    assert "sink" in told
+    assert "is a file" in told
+    assert "hint: move it away; or give the sink another path" in told
+
+
+def test_a_source_that_is_a_directory_is_told_to_name_its_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = make_job_with(tmp_path, "/*.txt", "")
+    assert main(["run", str(job), "--store", str(tmp_path / "store"), "--engine", "inline"]) == 2
+    assert "it is a directory there: name its files, such as" in capsys.readouterr().err
+
+
+def test_a_restore_follows_a_link_and_names_the_file_in_its_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_job(tmp_path)
+    job, plan, store = (str(tmp_path / name) for name in ("job.yaml", "plan.json", "store"))
+    assert main(["run", job, "--store", store, "--engine", "inline"]) == 0
+    assert main(["plan-recovery", store, "--out", plan]) == 0
+    (tmp_path / "to").symlink_to("real")
+    (tmp_path / "real").mkdir()
+    restore = ["restore", plan, "--job", job, "--yes", "--engine", "inline", "--to"]
+    for below in ("", "/below"):
+        assert main([*restore, f"{job}{below}"]) == 2
+        told = capsys.readouterr().err
+        assert "cannot be a directory" in told
+        assert "is a file" in told
+    assert main([*restore, str(tmp_path / "to")]) == 0
+    assert (tmp_path / "to").is_symlink()
+    assert NativeStore(LocalStorage(str(tmp_path / "real"))).epoch_numbers()
+
+
 def test_a_plan_for_flink_says_of_every_checkpoint_why_not(tmp_path: Path) -> None:
     (source,) = (FLINK / "hashmap-checkpoint").iterdir()
     job = tmp_path / source.name

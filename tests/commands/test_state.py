@@ -277,7 +277,6 @@ def same(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-@settings(deadline=None)
 @given(st.data(), st.lists(st.integers(0, 4), min_size=1, max_size=3))
 def test_rows_match_where_python_says_that_their_keys_are_equal(data: st.DataObject, columns: list[int]) -> None:
     row = st.tuples(*(KEYS[c] for c in columns))
@@ -298,7 +297,7 @@ def test_rows_match_where_python_says_that_their_keys_are_equal(data: st.DataObj
     assert last_of_each(arrays(right)).tolist() == sorted(last.values()) or not right
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.lists(st.dictionaries(st.integers(0, 30), st.integers(), max_size=12), min_size=1, max_size=4),
     st.integers(1, 40),

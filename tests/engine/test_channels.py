@@ -24,7 +24,6 @@ def batch(first: int, count: int) -> Batch:
     return Batch(first, pa.record_batch([pa.array(range(first, first + count))], names=["n"]))
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(st.integers(1, 50), st.none()), max_size=60), st.integers(0, 2000), st.integers(0, 2**32))
 def test_what_goes_into_a_queue_comes_out_in_order_also_over_the_disk(
     items: list[int | None], spill_bytes: int, seed: int
@@ -98,7 +97,6 @@ def spread(partition: Partition, p: int, values: list[int], cuts: list[int]) -> 
     return found
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from([Partition.HASH, Partition.REBALANCE, Partition.BROADCAST]),
     st.integers(1, 5),
@@ -158,7 +156,7 @@ class Pair:
         self.selector.close()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**63), st.binary(max_size=300)), max_size=8), st.data())
 def test_frames_arrive_whole_however_they_are_cut(
     frames: list[tuple[int, int, bytes]], data: st.DataObject

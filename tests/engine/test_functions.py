@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from abscli.engine.errors import JobFailed, UsageError
@@ -19,7 +19,6 @@ LINES = st.lists(st.text(st.sampled_from("ab_1 .\t(ß漢é"), max_size=12), max_
 ASCII_LINES = st.lists(st.text(st.sampled_from("ab_1 .\t("), max_size=12), max_size=12)
 
 
-@settings(deadline=None)
 @given(st.one_of(LINES, ASCII_LINES), st.integers(0, 3))
 def test_words_are_the_maximal_runs_of_each_line(lines: list[str], offset: int) -> None:
     batch = pa.record_batch([pa.array(lines, pa.string())], names=["line"]).slice(offset)
@@ -55,7 +54,6 @@ def test_a_function_that_cannot_be_loaded_is_a_usage_error(tmp_path: Path, body:
         load("broken_module:f", str(tmp_path))
 
 
-@settings(deadline=None)
 @given(st.integers(1, 40), st.data())
 def test_the_first_failing_row_is_blamed(rows: int, data: st.DataObject) -> None:
     bad = data.draw(st.sets(st.integers(0, rows - 1), min_size=1))

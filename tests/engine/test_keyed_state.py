@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from abscli.engine.state import key_table as keyed
@@ -69,7 +69,6 @@ GOLDEN: dict[str, list[str]] = {
 }
 
 
-@settings(deadline=None)
 @given(st.lists(TEXT, min_size=1, max_size=40), st.integers(0, 5), st.integers(1, 9))
 def test_a_hash_depends_on_the_value_alone(values: list[str | None], cut: int, repeat: int) -> None:
     whole = pa.array(values * repeat, pa.string())
@@ -117,7 +116,6 @@ def weak(buckets: int) -> Callable[[Any], Any]:
     return lambda columns: hash_rows(columns) % np.uint64(buckets)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.lists(st.tuples(TEXT, FLOATS), min_size=1, max_size=30), max_size=6),
     st.sampled_from([1, 2, 5, 2**40]),
@@ -175,7 +173,6 @@ def test_a_column_of_values_has_room_for_any_slot(slot: int) -> None:
     assert column.take(np.array([0, slot, slot + 1])).to_pylist() == [None, 7, None]
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(["count", "sum", "min", "max"]),
     st.lists(st.lists(st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(-9, 9))), max_size=20), max_size=4),
@@ -217,7 +214,6 @@ def test_minima_and_maxima_of_strings(function: str) -> None:
     assert column.take(np.array([0])).to_pylist() == [{"min": "a", "max": "c"}[function]]
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from([2**62, -(2**62), 1, -1, 2**63 - 1]), min_size=1, max_size=8))
 def test_a_sum_overflows_at_the_first_row_at_which_python_leaves_64_bits(values: list[int]) -> None:
     total, expected = 0, None
@@ -238,7 +234,6 @@ def test_a_sum_overflows_at_the_first_row_at_which_python_leaves_64_bits(values:
 # -- copies -----------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 99)), max_size=8), st.booleans()),

@@ -22,11 +22,12 @@ from abscli.stores.native.check import check, check_all
 from abscli.stores.native.outputs import with_output
 from abscli.stores.native.plan import plan_recovery
 from abscli.stores.native.restore import copy_epoch, restore
+from abscli.stores.registry import Checked
 from formats.errors import Damaged, StoreInUse
 from formats.native import layout
 from formats.native.evidence import open_for_validation
 from formats.native.probe import Prober
-from formats.native.sink import epoch_of_part, part_name, staged_path
+from formats.native.sink import CLAIMS, epoch_of_part, part_name, staged_path
 from tests.support.archives import extract
 from tests.support.lines_job import Gate, Lines, copy_while_it_changes, topology, write_lines
 
@@ -301,7 +302,7 @@ def test_an_owner_that_was_stopped_and_has_lost_its_locks_completes_and_shows_no
     lines.resume()
     assert lines.wrong() == {}
     store, problems = open_for_validation(lines.store().storage)
-    report = with_output(store, check_all(store, problems, prober := Prober(store.storage)), prober, at_rest=True)
+    report, _ = with_output(store, check_all(store, problems, prober := Prober(store.storage)), prober, at_rest=True)
     assert not report.damaged
 
 
@@ -391,9 +392,21 @@ def test_a_reveal_that_was_cut_off_in_its_middle_is_ended(lines: Lines) -> None:
 # -- what validation says of output ---------------------------------------------------------------------------
 
 
+def checked(lines: Lines, *, quick: bool = False) -> Checked:
+    return check(lines.store().storage, None, quick=quick, progress=lambda read, total: None)
+
+
 def validated(lines: Lines, *, quick: bool = False) -> StoreReport:
-    storage = lines.store().storage
-    return check(storage, None, quick=quick, progress=lambda read, total: None).report
+    return checked(lines, quick=quick).report
+
+
+def why_output_is_unchecked(lines: Lines) -> dict[int, str]:
+    """The reason, by epoch; every epoch whose output is unchecked has one."""
+    report, _, _, why, _ = checked(lines)
+    assert {n for n in why if Code.SINK_PART_MISSING in why[n]} == {
+        row.epoch for row in report.epochs if Code.SINK_PART_MISSING in row.unchecked
+    }
+    return {n: reasons[Code.SINK_PART_MISSING] for n, reasons in why.items()}
 
 
 def output_findings(report: StoreReport) -> list[tuple[str, str]]:
@@ -450,9 +463,33 @@ def test_output_that_another_store_took_over_or_that_is_not_here_is_not_judged(l
     lines.resume("b", epochs=1)
     report = validated(lines)
     assert output_findings(report) == []
-    assert any(Code.SINK_PART_MISSING in row.unchecked for row in report.epochs)
-    shutil.rmtree(lines.folder / "out")
+    out = str(lines.folder / "out")
+    reasons = why_output_is_unchecked(lines)
+    assert reasons
+    assert set(reasons.values()) == {f"{out} shows the output of another store now, {lines.folder / 'b'}"}
+    shutil.rmtree(out)
     assert output_findings(validated(lines)) == []
+    assert set(why_output_is_unchecked(lines).values()) == {
+        f"{out} is not there: the sink is looked for where the job file was when the job ran last"
+    }
+
+
+def test_validate_says_which_claim_of_a_sink_cannot_be_read(lines: Lines) -> None:
+    lines.run(epochs=3)
+    newest = sorted((lines.folder / "out" / CLAIMS).glob("*.json"))[-1]
+    newest.write_bytes(newest.read_bytes()[:-9])
+    assert output_findings(validated(lines)) == []
+    (reason,) = set(why_output_is_unchecked(lines).values())
+    assert reason.startswith(f"what {lines.folder / 'out'} says of itself cannot be read: ")
+    assert newest.name in reason
+
+
+def test_output_is_unchecked_where_the_attempts_that_made_it_cannot_be_read(lines: Lines) -> None:
+    lines.run(epochs=3)
+    record = lines.folder / "a" / layout.attempt(1)
+    record.write_bytes(record.read_bytes()[:-9])
+    (reason,) = set(why_output_is_unchecked(lines).values())
+    assert reason.startswith(f"which attempts made the output is not known: {record}: ")
 
 
 # -- a store of version 1, with what it left in its sink ------------------------------------------------------

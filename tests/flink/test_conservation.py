@@ -15,7 +15,7 @@ from abscli.report.findings import Code
 from abscli.stores.flink.conservation import conserved
 from formats.errors import Damaged
 from formats.flink.channels import buffers
-from formats.flink.in_flight import Source, Tally, tallies
+from formats.flink.in_flight import SourceProgress, Tally, tallies
 from formats.flink.metadata.file import encode, parse
 from formats.flink.metadata.handles import ChannelPart, Metadata
 from formats.flink.store import FlinkStore
@@ -29,7 +29,7 @@ NAMES = {"s": "numbers", "c": "counter", "d": "slow"}
 def cut(epoch: int, position: int, counted: int, in_flight: int, starts: tuple[int, ...] = ()) -> Tally:
     """A source that has read so far, and a counter behind it; a state `last` beside the count says nothing."""
     sums = {"c": {"seen\0n": counted, "last": 7 * epoch}}
-    return Tally(epoch, True, {"s": Source({"1": position}, starts)}, {("s", "c"): in_flight}, sums, False)
+    return Tally(epoch, True, {"s": SourceProgress({"1": position}, starts)}, {("s", "c"): in_flight}, sums, False)
 
 
 def test_positions_and_counts_of_a_real_checkpoint_add_up_to_the_record() -> None:
@@ -111,7 +111,7 @@ def test_a_first_checkpoint_with_a_handful_of_records_is_left_open() -> None:
 
 
 def test_two_sources_and_an_operator_without_state_are_one_equation() -> None:
-    sources = {"s": Source({"1": 900}, (100,)), "t": Source({"1": 5_500}, (5_000, 5_001))}
+    sources = {"s": SourceProgress({"1": 900}, (100,)), "t": SourceProgress({"1": 5_500}, (5_000, 5_001))}
     flying = {("s", "m"): 30, ("t", "m"): 10, ("m", "c"): 60}
     tally = Tally(2, True, sources, flying, {"m": {}, "c": {"seen\0": 1_200}}, False)
     found = conserved(tally, [], {"s": "one", "t": "two", "m": "mapped", "c": "counter"})

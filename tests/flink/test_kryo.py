@@ -18,7 +18,7 @@ from formats.flink.types.codecs import codec
 from formats.flink.types.kryo.names import BOXES, COLLECTIONS, ENUMS, MAPS
 from formats.flink.types.kryo.values import MAY_HIDE
 from formats.flink.types.serializers import Snapshot, Unknown, read_versioned
-from formats.flink.types.values import BROKEN, Codec, Hidden
+from formats.flink.types.values import BROKEN, Codec, HiddenValue
 from tests.support.flink_truth import DATA
 
 VECTORS: list[dict[str, Any]] = [
@@ -51,7 +51,7 @@ def test_values_of_the_jdk_are_read_as_what_they_were(version: int) -> None:
         found, data = made(vector), bytes.fromhex(vector["hex"])
         try:
             value, end = found.read(data + b"what follows", 0)
-        except (Hidden, *BROKEN) as error:
+        except (HiddenValue, *BROKEN) as error:
             wrong.append((vector["name"], vector["class"], repr(error)))
             continue
         if found.hides is not None:  # of its class may be anything: JSON
@@ -67,7 +67,7 @@ def test_what_only_the_job_has_is_hidden_and_never_guessed() -> None:
     hidden = [vector for vector in VECTORS if not readable(vector)]
     assert {vector["kryo"] for vector in hidden} == {2, 5}
     for vector in hidden:
-        with pytest.raises(Hidden):
+        with pytest.raises(HiddenValue):
             made(vector).read(bytes.fromhex(vector["hex"]), 0)
 
 
@@ -86,7 +86,7 @@ def test_a_value_cut_short_is_broken_and_never_another_value_of_all_its_bytes() 
         for length in range(min(len(data), 200)):
             try:
                 _, end = found.read(data[:length], 0)
-            except (Hidden, *BROKEN):
+            except (HiddenValue, *BROKEN):
                 continue
             assert end > length or vector["name"] == "java.util.Locale", "a part was taken for the whole"
 
@@ -97,7 +97,7 @@ def test_a_flipped_bit_gives_a_value_or_is_broken() -> None:
         found, data = made(vector), bytes.fromhex(vector["hex"])
         for _ in range(20):
             at = dice.randrange(len(data))
-            with contextlib.suppress(Hidden, *BROKEN):
+            with contextlib.suppress(HiddenValue, *BROKEN):
                 found.read(data[:at] + bytes([data[at] ^ 1 << dice.randrange(8)]) + data[at + 1 :], 0)
 
 
@@ -158,7 +158,7 @@ def test_a_serializer_of_the_jobs_own_is_not_taken_for_kryos(version: int) -> No
     data = vector_of(version, "java.time.Duration")
     assert codec(snapshot(version, "java.lang.Object")).read(data, 0)[1] == len(data)
     for custom in ("java.time.Duration", "java.io.Serializable"):  # an interface may be any class's
-        with pytest.raises(Hidden):
+        with pytest.raises(HiddenValue):
             codec(snapshot(version, "java.lang.Object", custom=(custom,))).read(data, 0)
     assert codec(snapshot(version, "java.time.Duration", custom=("java.time.Duration",))).kind == "opaque"
 
@@ -172,7 +172,7 @@ def test_registered_classes_are_numbered_in_the_order_of_the_snapshot(version: i
     assert (json.loads(value), end) == ("PT1H1M1.000000005S", 1 + len(body))
     with pytest.raises(ValueError, match="registered"):
         found.read(bytes([87 + 2]) + body, 0)
-    with pytest.raises(Hidden):  # one of Scala's, where that is on the class path
+    with pytest.raises(HiddenValue):  # one of Scala's, where that is on the class path
         found.read(bytes([30 + 2]) + body, 0)
 
 
@@ -194,7 +194,7 @@ def test_a_value_that_holds_itself_many_times_over_is_not_spelt_out() -> None:
     for depth in range(60, 0, -1):
         data += b"\1\0" + bytes([depth + 2])
     begin = time.process_time()
-    with pytest.raises(Hidden, match="parts"):
+    with pytest.raises(HiddenValue, match="parts"):
         codec(snapshot(2, "java.lang.Object")).read(data, 0)
     assert time.process_time() - begin < 60
 

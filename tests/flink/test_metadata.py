@@ -19,7 +19,6 @@ from formats.flink.metadata import properties
 from formats.flink.metadata.file import encode, parse
 from formats.flink.metadata.handle_codec import Unwritable
 from formats.flink.metadata.handles import (
-    Change,
     ChangelogHandle,
     ChangeStream,
     ChannelHandle,
@@ -29,6 +28,7 @@ from formats.flink.metadata.handles import (
     FileHandle,
     IncrementalHandle,
     InlineHandle,
+    InMemoryChange,
     InMemoryChangelogHandle,
     KeyedHandle,
     KeyGroupsHandle,
@@ -112,10 +112,10 @@ def test_the_same_state_is_read_from_every_version_that_flinks_own_serializers_w
 @pytest.mark.parametrize(
     ("version", "expected"),
     [
-        (3, facts.KindFacts("savepoint", "canonical", None, known=False)),
-        (4, facts.KindFacts("checkpoint", None, None, known=True)),
-        (5, facts.KindFacts("savepoint", "canonical", "suspend", known=True)),
-        (6, facts.KindFacts("savepoint", "native", "terminate", known=True)),
+        (3, facts.KindFacts("savepoint", "canonical", None, certain=False)),
+        (4, facts.KindFacts("checkpoint", None, None, certain=True)),
+        (5, facts.KindFacts("savepoint", "canonical", "suspend", certain=True)),
+        (6, facts.KindFacts("savepoint", "native", "terminate", certain=True)),
     ],
 )
 def test_the_kind_is_what_was_asked_for_or_a_guess_that_says_so(version: int, expected: facts.KindFacts) -> None:
@@ -282,7 +282,7 @@ plain_keyed: st.SearchStrategy[KeyedHandle] = st.one_of(
         firsts,
         signed,
         signed,
-        st.lists(st.builds(Change, st.integers(-1, 99), st.binary(max_size=9)), max_size=3).map(tuple),
+        st.lists(st.builds(InMemoryChange, st.integers(-1, 99), st.binary(max_size=9)), max_size=3).map(tuple),
         words,
     ),
 )
@@ -368,7 +368,7 @@ def metadata(draw: st.DrawFn) -> Metadata:
 
 
 @given(metadata())
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_every_version_and_every_handle_goes_into_bytes_and_back(found: Metadata) -> None:
     assert parse(encode(found)) == found
 

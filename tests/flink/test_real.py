@@ -137,7 +137,7 @@ def test_flink_goes_on_from_a_copy(
     (folder,) = {path.parent for path in completed(checkpoints)}
     number = max(int(path.name[4:]) for path in completed(checkpoints) if parts(path / "_metadata") == wanted)
     plan, copy = tmp_path / "plan.json", tmp_path / "copy"
-    chosen = abs_json(capsys, "plan-recovery", f"{folder}@{number}", "--search", changes, "--out", plan)
+    abs_json(capsys, "plan-recovery", f"{folder}@{number}", "--search", changes, "--out", plan)
     done = abs_json(capsys, "restore", plan, "--to", copy)
     shutil.rmtree(checkpoints)  # the copy has to do on its own
     shutil.rmtree(changes)
@@ -162,7 +162,7 @@ def test_flink_goes_on_from_a_copy(
             time.sleep(0.1)
         assert second.poll() == 0, again.read_text(errors="replace")[-3000:]
     found = printed(again)
-    assert {key: rows[-1] for key, rows in found.items()} == WANTED, f"from {chosen['epoch']}"
+    assert {key: rows[-1] for key, rows in found.items()} == WANTED, f"from {number}"
     for key, (count, total) in held.items():
         assert found[key][0] == (count, total), "the first row is the update of what abs read from the copy"
     assert since, "the job goes on taking checkpoints"

@@ -12,9 +12,9 @@ from formats.codec import snappy
 from formats.codec.crc32c import crc32c, masked
 from formats.errors import Damaged, FormatError
 from formats.flink.metadata.handles import (
-    Change,
     ChangelogHandle,
     InlineHandle,
+    InMemoryChange,
     InMemoryChangelogHandle,
     KeyGroupsHandle,
     OperatorStateHandle,
@@ -150,7 +150,8 @@ def test_a_damaged_changelog_is_an_error_or_an_answer() -> None:
         data = bytearray(changes.changes[i].data)
         data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
         some = list(changes.changes)
-        some[i] = Change(some[i].key_group, bytes(data[: dice.choice((len(data), dice.randrange(len(data)))) or 1]))
+        length = dice.choice((len(data), dice.randrange(len(data)))) or 1
+        some[i] = InMemoryChange(some[i].key_group, bytes(data[:length]))
         broken = InMemoryChangelogHandle(
             changes.first, changes.count, changes.start, changes.end, tuple(some), changes.id
         )

@@ -26,7 +26,7 @@ from formats.flink.types.python_types import named_types, read_type
 from formats.flink.types.rows import binary_row, shape
 from formats.flink.types.sequences import masked
 from formats.flink.types.serializers import Snapshot, Unknown, read_versioned
-from formats.flink.types.values import BROKEN, Codec, Hidden, Opaque, plain
+from formats.flink.types.values import BROKEN, Codec, HiddenValue, Opaque, plain
 from tests.support.flink_state_truth import compare
 from tests.support.flink_truth import DATA
 
@@ -116,7 +116,7 @@ def test_a_flipped_bit_gives_a_value_or_is_broken(name: str) -> None:
     found = made(name)
     for value in VECTORS[name]["values"]:
         for data in flips(bytes.fromhex(value["hex"]), name):
-            with contextlib.suppress(Hidden, *BROKEN):
+            with contextlib.suppress(HiddenValue, *BROKEN):
                 found.read(data, 0)
 
 

@@ -162,7 +162,7 @@ def test_a_plan_for_a_system_that_is_not_known_is_refused() -> None:
 
 
 @given(st.integers(0, len(BYTES) - 1), st.integers(1, 255))
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 def test_a_flipped_byte_anywhere_is_found(index: int, change: int) -> None:
     data = bytearray(BYTES)
     data[index] ^= change
@@ -186,7 +186,6 @@ def test_a_truncated_plan_is_refused_wherever_it_was_cut() -> None:
 
 
 @given(st.binary(max_size=60))
-@settings(deadline=None)
 def test_garbage_is_not_a_plan(data: bytes) -> None:
     with pytest.raises(BadPlan):
         decode(data, "plan.json")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import UnknownTask
@@ -107,7 +107,6 @@ tables = st.lists(st.fixed_dictionaries({"a": values, "b": values}), min_size=1,
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int64())])
 
 
-@settings(deadline=None)
 @given(predicates, tables)
 def test_a_condition_means_what_sql_says_and_bounds_never_lose_a_row(predicate: Predicate, data: list[Any]) -> None:
     table = pa.Table.from_pylist(data, SCHEMA)

@@ -110,7 +110,7 @@ def damaged(value: Any) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.data())
 def test_what_a_kind_reads_without_findings_is_what_its_schema_accepts(kind: Kind, data: st.DataObject) -> None:
     example = data.draw(st.sampled_from(KIND_EXAMPLES[kind]))
@@ -355,7 +355,6 @@ def try_parse(data: bytes) -> Topology | None:
         return None
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=60) | st.text("{}[]&*a:?-|>!%@`'\"\\#,\n\t <0", max_size=60).map(str.encode))
 @example(b"? ? a\n: - b")
 @example(b"%YAML 1.2\n---\n")
@@ -366,7 +365,7 @@ def test_no_bytes_give_anything_but_a_topology_or_findings(data: bytes) -> None:
     try_parse(data)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.data())
 def test_what_is_accepted_of_a_damaged_file_fits_the_schema(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from([path.read_text(encoding="utf-8") for path in GOOD if path.suffix == ".yaml"]))

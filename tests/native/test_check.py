@@ -293,7 +293,7 @@ def test_a_wrong_number_of_counters_is_a_finding_for_the_task(build: Build, whol
     assert [(f.task, f.channel) for f in found] == [(SEEN, None), (SEEN, None)]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.data())
 def test_any_single_counter_that_is_off_is_found_on_its_channel(data: st.DataObject) -> None:
     build = make_store(MemoryStorage(), parallelism=3, more=False)
@@ -308,7 +308,7 @@ def test_any_single_counter_that_is_off_is_found_on_its_channel(data: st.DataObj
     assert ends[1 if sent else 0] == f"{neighbour}/0"
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.data(), st.sampled_from(["unaligned", "at-least-once"]))
 def test_a_counter_that_is_off_is_found_or_said_to_repeat(data: st.DataObject, policy: str) -> None:
     build = make_store(MemoryStorage(), parallelism=2, policy=policy, more=False)
@@ -536,7 +536,7 @@ def test_a_large_file_is_read_in_chunks_and_decoded_from_slices(monkeypatch: pyt
     assert max(read) == 512
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.binary(max_size=300), st.sampled_from(["a.parquet", "a.arrow"]))
 def test_garbage_whose_digest_holds_is_unreadable(data: bytes, path: str) -> None:
     storage = MemoryStorage()
@@ -544,7 +544,7 @@ def test_garbage_whose_digest_holds_is_unreadable(data: bytes, path: str) -> Non
     assert Prober(storage).probe([facts_of(path, data)])[path].error
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.data())
 def test_a_damaged_table_whose_digest_was_mended_is_read_or_unreadable(data: st.DataObject) -> None:
     build = make_store(MemoryStorage(), parallelism=1, more=False)

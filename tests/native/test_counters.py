@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.ids import channel_name, task_name
@@ -84,7 +84,6 @@ def literal(topology: Topology, parts: list[PartFacts]) -> list[ChannelFacts]:
     return found
 
 
-@settings(deadline=None)
 @given(epochs())
 def test_every_channel_has_its_counters_and_what_nobody_has_said_is_unknown(
     epoch: tuple[Topology, list[PartFacts]],
@@ -100,7 +99,6 @@ def test_every_channel_has_its_counters_and_what_nobody_has_said_is_unknown(
     ]
 
 
-@settings(deadline=None)
 @given(epochs(sound=True))
 def test_the_sums_of_an_edge_are_those_of_its_channels(epoch: tuple[Topology, list[PartFacts]]) -> None:
     topology, parts = epoch
@@ -120,7 +118,6 @@ def test_a_part_of_a_task_that_the_graph_does_not_have_is_left_out() -> None:
     assert by_operator(topology, parts[1:]) == {"a": [None]}
 
 
-@settings(deadline=None)
 @given(epochs(), st.integers(1, 100))
 def test_counters_by_channel_come_back_from_those_by_operator(
     epoch: tuple[Topology, list[PartFacts]], first: int

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from abscli.cli.main import main
@@ -219,7 +219,6 @@ def test_tables_fit_their_width(
     assert "complete, and older than the newest 1" in out
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.booleans(), st.frozensets(st.sampled_from("abcdef"))), max_size=8),
     st.integers(1, 4), st.none() | st.integers(0, 8), st.frozensets(st.integers(1, 8)),

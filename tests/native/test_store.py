@@ -85,7 +85,6 @@ def test_every_flipped_added_or_removed_byte_breaks_the_seal() -> None:
             unseal(data[:i] + b" " + data[i:], StoreFacts, "p")
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=400) | st.text(alphabet='[{":0,}]', max_size=100).map(str.encode))
 def test_garbage_is_damage_and_nothing_else(data: bytes) -> None:
     with pytest.raises(Damaged):
@@ -455,7 +454,7 @@ def test_what_an_attempt_writes_after_it_lost_the_store_lies_apart_from_what_its
     assert set(later_parts.values()) == {2}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_reading_a_store_of_garbage_raises_nothing_but_format_errors(data: st.DataObject) -> None:
     files = in_memory(make_store(MemoryStorage(), parallelism=1, more=False)).files

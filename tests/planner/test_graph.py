@@ -6,7 +6,7 @@ import time
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from abscli.graph.backedges import back_edges
@@ -114,13 +114,11 @@ def test_loops_come_in_declared_order() -> None:
     assert loops(graph("b: a; a: b; s: ; d: s e; e: d")) == [["b", "a"], ["d", "e"]]
 
 
-@settings(deadline=None)
 @given(graphs())
 def test_back_edges_are_those_of_the_recursive_definition(topology: Topology) -> None:
     assert back_edges(topology) == recursive_back_edges(topology)
 
 
-@settings(deadline=None)
 @given(graphs())
 def test_without_its_back_edges_every_graph_is_acyclic_and_its_order_respects_every_edge(topology: Topology) -> None:
     job = JobGraph.of(topology)
@@ -129,7 +127,6 @@ def test_without_its_back_edges_every_graph_is_acyclic_and_its_order_respects_ev
     assert all(place[e.source] < place[e.target] for e in topology.edges if not job.is_back(e))
 
 
-@settings(deadline=None)
 @given(graphs())
 def test_no_back_edge_leads_forward_in_the_order(topology: Topology) -> None:
     job = JobGraph.of(topology)
@@ -137,7 +134,6 @@ def test_no_back_edge_leads_forward_in_the_order(topology: Topology) -> None:
     assert all(place[target] <= place[source] for source, target in job.back)
 
 
-@settings(deadline=None)
 @given(graphs())
 def test_loops_are_the_classes_of_mutual_reachability(topology: Topology) -> None:
     paths = reachable(topology)
@@ -146,7 +142,6 @@ def test_loops_are_the_classes_of_mutual_reachability(topology: Topology) -> Non
     assert loops(topology) == [part for at, part in enumerate(classes) if part not in classes[:at]]
 
 
-@settings(deadline=None)
 @given(graphs())
 def test_a_graph_has_loops_exactly_if_it_has_back_edges(topology: Topology) -> None:
     job = JobGraph.of(topology)
@@ -154,7 +149,6 @@ def test_a_graph_has_loops_exactly_if_it_has_back_edges(topology: Topology) -> N
     assert all(any({*edge} <= {*loop} for loop in job.loops) for edge in job.back)
 
 
-@settings(deadline=None)
 @given(graphs())
 def test_counts_are_those_of_an_enumeration(topology: Topology) -> None:
     job = JobGraph.of(topology)
@@ -169,7 +163,6 @@ def test_counts_are_those_of_an_enumeration(topology: Topology) -> None:
     assert size_of(topology) == (len(task_names(topology)), len(listed))
 
 
-@settings(deadline=None)
 @given(graphs())
 def test_the_channels_out_of_all_tasks_are_those_into_all_tasks(topology: Topology) -> None:
     width = {op.id: op.parallelism for op in topology.operators}
@@ -188,7 +181,6 @@ def test_a_forward_edge_joins_equals_and_all_others_join_all() -> None:
     assert channels_in(forward, 1, 2) == ["a/1->b/1"]
 
 
-@settings(deadline=None)
 @given(st.integers(1, 200), st.integers(0, 300))
 def test_key_groups_are_shared_out_whole_in_order_and_evenly(parallelism: int, extra: int) -> None:
     groups = parallelism + extra

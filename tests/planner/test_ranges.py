@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from abscli.planner.ranges import BadRange, Ranges
@@ -12,7 +12,6 @@ indices = st.sets(st.integers(0, 40))
 
 
 @given(indices, indices)
-@settings(deadline=None)
 def test_ranges_behave_like_sets_of_integers(a: set[int], b: set[int]) -> None:
     x, y = Ranges.of(a), Ranges.of(b)
     assert set(x | y) == a | b
@@ -25,7 +24,6 @@ def test_ranges_behave_like_sets_of_integers(a: set[int], b: set[int]) -> None:
 
 
 @given(indices, indices)
-@settings(deadline=None)
 def test_equal_sets_are_equal_however_they_were_made(a: set[int], b: set[int]) -> None:
     whole = Ranges.of(a | b)
     assert Ranges.of(a) | Ranges.of(b) == whole
@@ -34,13 +32,11 @@ def test_equal_sets_are_equal_however_they_were_made(a: set[int], b: set[int]) -
 
 
 @given(indices)
-@settings(deadline=None)
 def test_the_text_of_a_set_is_read_back_as_the_same_set(a: set[int]) -> None:
     assert Ranges.parse(str(Ranges.of(a))) == Ranges.of(a)
 
 
 @given(st.text("0123456789-, ", max_size=8))
-@settings(deadline=None)
 def test_a_text_is_either_refused_or_names_what_it_says(text: str) -> None:
     try:
         ranges = Ranges.parse(text)

@@ -218,7 +218,7 @@ def systems(draw: st.DrawFn) -> System:
     return System.of_rules(dict.fromkeys(names, 0), pipes, rules)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(systems(), st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 3))
 def test_snapshots_of_any_system_are_consistent_and_end(system: System, seed: int, epochs: int, at_once: int) -> None:
     ran = run(system, Scope(epochs, at_once), seed)
@@ -229,7 +229,7 @@ def test_snapshots_of_any_system_are_consistent_and_end(system: System, seed: in
     assert not started or max(made.epoch for made in ran.recorded) == max(started)
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(systems())
 def test_so_it_is_in_all_that_a_small_system_can_do(system: System) -> None:
     found = explore(system, Scope(moves=1), most=1_000)
@@ -446,7 +446,7 @@ def test_the_snapshot_that_finds_the_token_on_its_way_is_drawn(form: str, reques
     assert text == golden.read_text(encoding="utf-8")
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(systems(), st.integers(0, 2**32))
 def test_any_run_can_be_drawn(system: System, seed: int) -> None:
     scope = Scope(snapshots=3)

@@ -38,7 +38,7 @@ def test_every_cut_is_consistent_and_the_end_is_as_promised(shape: str, policy: 
         assert outcome.rule is None, f"seed {seed}: {outcome.message}"
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.sampled_from(sorted(SHAPES)), st.sampled_from(Policy), st.integers(0, 2**64), st.integers(0, 2**32),
     st.integers(1, 6), st.integers(0, 5),

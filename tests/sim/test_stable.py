@@ -77,7 +77,7 @@ def computations(draw: st.DrawFn) -> System:
     return diffusing({name: sorted(others) for name, others in graph.items()}, draw(st.sampled_from(names)), sends)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(computations(), st.integers(0, 2**32), st.integers(1, 3))
 def test_termination_is_found_when_it_is_there_and_only_then(system: System, seed: int, at_once: int) -> None:
     ran = run(system, Scope(snapshots=6, at_once=at_once), seed)
@@ -86,7 +86,7 @@ def test_termination_is_found_when_it_is_there_and_only_then(system: System, see
         is_safe(system, terminated, made)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(computations(), st.integers(0, 2**32))
 def test_snapshots_taken_one_after_the_other_find_the_termination(system: System, seed: int) -> None:
     """Every diffusing computation ends: its messages are counted."""
@@ -154,7 +154,7 @@ def lenders(draw: st.DrawFn) -> System:
     return lending(wants, draw(st.integers(1, 3)))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(lenders(), st.integers(0, 2**32), st.integers(1, 3))
 def test_deadlock_is_found_when_it_is_there_and_only_then(system: System, seed: int, at_once: int) -> None:
     ran = run(system, Scope(snapshots=6, at_once=at_once), seed)

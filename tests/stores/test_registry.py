@@ -9,14 +9,13 @@ import pytest
 
 from abscli.cli.main import main
 from abscli.cli.reading import StoreFormat
-from abscli.stores import registry
-from abscli.stores.native.own import open_native
+from abscli.stores.own import open_native
 from abscli.stores.registry import SYSTEMS, open_store, recognise
 from abscli.text.facts import LINES, facts
 from formats.errors import NotFound, OtherFormat
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage, MemoryStorage
-from tests.support.json_system import JsonSystem, write_store
+from tests.support.json_system import put_into_the_table, write_store
 from tests.support.schemas import checked
 from tests.support.stores import make_store
 
@@ -68,7 +67,7 @@ def test_a_store_that_lost_its_own_fact_file_is_still_checked(
 def test_commands_that_need_a_native_store_say_so(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "SYSTEMS", (JsonSystem(), *SYSTEMS))
+    put_into_the_table(monkeypatch)
     other = write_store(tmp_path / "other")
     with pytest.raises(OtherFormat, match="needs a store that abs wrote; this is one of Ledger's"):
         open_native(str(other), purpose="`abs restore`")

@@ -18,7 +18,7 @@ from typing import Any
 
 from formats.flink.state.columns import keyed_batches, operator_batch
 from formats.flink.state.keyed import read_blocks
-from formats.flink.state.keyed_tables import Block
+from formats.flink.state.keyed_tables import RowBlock
 from formats.flink.state.operator import read_operator_state
 from formats.flink.store import FlinkStore
 from formats.flink.types.times import instant_text
@@ -48,7 +48,9 @@ def rows_of(store: FlinkStore, epoch: int) -> tuple[dict[Key, Any], Counter[tupl
     return found, hidden
 
 
-def _keyed(found: dict[Key, Any], hidden: Counter[tuple[str, str]], operator: str, subtask: int, block: Block) -> None:
+def _keyed(
+    found: dict[Key, Any], hidden: Counter[tuple[str, str]], operator: str, subtask: int, block: RowBlock
+) -> None:
     assert block.problem is None, block.problem
     name = block.table.name
     if block.hidden is not None:

@@ -11,6 +11,7 @@ It is a system as any other: the tests put it into the table by one line, and no
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -20,10 +21,12 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pytest
 
 from abscli.diff.epochs import Besides, TopologyDiff
 from abscli.diff.state import Side
 from abscli.report.findings import Code, EpochReport, Finding, StoreReport
+from abscli.stores import registry
 from abscli.stores.base import Checked, Progress, System, Words
 from abscli.stores.copying import check_target, local_roots, new_folder
 from abscli.stores.pinned import check_files, pin
@@ -292,3 +295,9 @@ class JsonSystem(System):
             for name in sorted({*before, *after})
             if before.get(name) != after.get(name)
         ])  # fmt: skip
+
+
+def put_into_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more line in the table of systems, for one test."""
+    importlib.import_module("abscli.cli.reading")  # it takes the choices of --format from the table for good
+    monkeypatch.setattr(registry, "SYSTEMS", (*registry.SYSTEMS, JsonSystem()))

@@ -92,15 +92,16 @@ class Synthetic:
         held = list(rows) if rows else [sum(f.rows or 0 for f in mine) for mine in files]
         read = 1000 * epoch
         parts = [
-            self._part(epoch, "lines/0", sent={"counts": (read,) * self.tasks},
+            self.part(epoch, "lines/0", sent={"counts": (read,) * self.tasks},
                        positions=(Position("in/a", 100 * read, read * self.tasks),)),
-            *(self._part(epoch, task_name("counts", i), state=mine, rows=live, received={"lines": (read,)},
+            *(self.part(epoch, task_name("counts", i), state=mine, rows=live, received={"lines": (read,)},
                          sent={"printed": (epoch,)}) for i, (mine, live) in enumerate(zip(files, held, strict=True))),
-            self._part(epoch, "printed/0", received={"counts": (epoch,) * self.tasks}),
+            self.part(epoch, "printed/0", received={"counts": (epoch,) * self.tasks}),
         ]  # fmt: skip
         complete(self.storage, trigger, self.topology.job, tuple(parts), idle=False)
 
-    def _part(self, epoch: int, task: str, **facts: object) -> PartFacts:
+    def part(self, epoch: int, task: str, **facts: object) -> PartFacts:
+        """What a task has of an epoch, by default nothing."""
         known: dict[str, object] = {
             "epoch": epoch, "attempt": 1, "task": task, "state": (), "rows": 0, "logs": (), "sent": {},
             "received": {}, "positions": None, "round_robin": {}, "connector": None, "sink": (), "finished": False,

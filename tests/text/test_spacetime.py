@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from abscli.draw.spacetime_svg import spacetime_svg
@@ -59,12 +59,11 @@ def test_each_form_is_its_golden_text(name: str, form: str, request: pytest.Fixt
     assert text == golden.read_text(encoding="utf-8")
 
 
-@settings(deadline=None)
 @given(diagrams(), st.integers(40, 160), st.booleans())
 def test_every_event_and_message_is_in_the_text_and_lines_fit(diagram: Diagram, width: int, ascii: bool) -> None:
     text = spacetime_text(diagram, width=width, ascii=ascii)
     for moment in diagram.moments:
-        assert moment.what[:3] in text
+        assert moment.label[:3] in text
     for message in diagram.messages:
         once = message.received is None or message.received == message.sent
         assert text.count(message.label[:2]) >= (1 if once else 2)  # ten columns may leave no more of a wide label
@@ -75,12 +74,11 @@ def test_every_event_and_message_is_in_the_text_and_lines_fit(diagram: Diagram, 
     assert text.isascii() or not ascii
     drawn, _, verdict = text.partition("\n\nVIOLATION:")
     assert bool(verdict) == (diagram.violation is not None)
-    assert all(label[:3] in drawn for label in (m.what for m in diagram.moments))
+    assert all(label[:3] in drawn for label in (m.label for m in diagram.moments))
     rows = drawn[drawn.index("\nstep ") :].partition("\nnot received")[0].splitlines()[2:]
     assert [int(row[:4]) for row in rows if row[:4].strip()] == diagram.steps()
 
 
-@settings(deadline=None)
 @given(diagrams(), st.none() | st.integers(1, 10))
 def test_every_event_and_message_is_in_the_picture(diagram: Diagram, max_steps: int | None) -> None:
     picture = spacetime_svg(diagram, max_steps=max_steps)
@@ -89,7 +87,7 @@ def test_every_event_and_message_is_in_the_picture(diagram: Diagram, max_steps: 
     shown = set(diagram.steps() if max_steps is None else diagram.steps()[-max_steps:])
     titles = [title.text or "" for title in root.iter(f"{SVG}title")]
     for moment in diagram.moments:
-        assert any(f": {moment.what[:3]}" in title for title in titles) == (moment.step in shown)
+        assert any(f": {moment.label[:3]}" in title for title in titles) == (moment.step in shown)
     for message in diagram.messages:
         found = [title for title in titles if title.startswith(message.label[:3])]
         assert len(found) == (bool({message.sent, message.received} & shown))
@@ -102,7 +100,6 @@ def test_every_event_and_message_is_in_the_picture(diagram: Diagram, max_steps: 
             assert float(element.get("x") or 0) + cells(element.text or "") * size * 0.5 <= width + 20
 
 
-@settings(deadline=None)
 @given(diagrams(), st.integers(1, 8))
 def test_a_window_keeps_the_last_steps_and_counts_the_others(diagram: Diagram, max_steps: int) -> None:
     text, picture = spacetime_text(diagram, max_steps=max_steps), spacetime_svg(diagram, max_steps=max_steps)
@@ -110,7 +107,7 @@ def test_a_window_keeps_the_last_steps_and_counts_the_others(diagram: Diagram, m
     for drawn in (text, picture):
         assert (f"{left_out} earlier step" in drawn) == (left_out > 0)
     for moment in diagram.moments:
-        assert (moment.what[:3] in text) == (moment.step in diagram.steps()[-max_steps:])
+        assert (moment.label[:3] in text) == (moment.step in diagram.steps()[-max_steps:])
 
 
 def test_a_message_is_drawn_when_it_leaves_and_when_it_arrives() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from abscli.draw.topology_drawings import topology_dot, topology_mermaid
@@ -128,7 +128,6 @@ def test_in_drawings_back_edges_alone_are_dashed() -> None:
 spans = st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)).map(lambda s: (min(s), max(s))), unique=True)
 
 
-@settings(deadline=None)
 @given(spans, st.integers(1, 30))
 def test_rails_of_one_lane_never_touch(wanted: list[tuple[int, int]], lanes: int) -> None:
     rails = lay(wanted, lanes)
@@ -142,7 +141,6 @@ def test_rails_of_one_lane_never_touch(wanted: list[tuple[int, int]], lanes: int
             assert one is other or one.lane != other.lane or apart
 
 
-@settings(deadline=None)
 @given(spans, st.booleans())
 def test_a_rail_is_drawn_from_corner_to_corner(wanted: list[tuple[int, int]], ascii_only: bool) -> None:
     rails = lay(wanted, 10)

@@ -97,7 +97,7 @@ def check(layout: Layout, links: list[Link]) -> None:
                 assert not inside
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     numbered_edges,
     st.lists(st.tuples(st.integers(40, 300), st.integers(30, 80)), min_size=12, max_size=12),
@@ -111,7 +111,6 @@ def test_no_box_or_label_lies_over_another_and_no_edge_goes_through_a_box(
     check(lay_out(sizes[: numbered[0]], links), links)
 
 
-@settings(deadline=None)
 @given(numbered_edges)
 def test_data_flows_downwards_and_back_edges_upwards(numbered: tuple[int, list[tuple[int, int]]]) -> None:
     links = links_of(graph_of(*numbered), [50.0])
@@ -126,7 +125,6 @@ def test_data_flows_downwards_and_back_edges_upwards(numbered: tuple[int, list[t
             assert source.bottom < target.top
 
 
-@settings(deadline=None)
 @given(numbered_edges)
 def test_an_edge_has_a_place_in_every_row_that_it_passes(numbered: tuple[int, list[tuple[int, int]]]) -> None:
     count, edges = numbered
@@ -157,7 +155,6 @@ def test_layers_of_a_cycle_are_refused() -> None:
         layers(2, [(0, 1), (1, 0)])
 
 
-@settings(deadline=None)
 @given(numbered_edges, st.lists(st.tuples(st.integers(0, 90), st.integers(0, 90)), min_size=1, max_size=7))
 def test_things_in_a_row_stand_in_order_and_apart(
     numbered: tuple[int, list[tuple[int, int]]], sides: list[tuple[int, int]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import filecmp
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -36,7 +36,7 @@ from formats.native.sink import (
 )
 from formats.native.store import NativeStore
 from formats.native.writer import now
-from formats.storage import LocalStorage
+from formats.storage import LocalStorage, no_directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,11 @@ class Outputs:
         """Keep every other job from these sinks meanwhile; StoreInUse, naming the holder, where one has them."""
         with contextlib.ExitStack() as stack:
             for op in self._sinks:
+                if obstacle := no_directory(self._folder(op)):
+                    raise UsageError(
+                        f"sink {op.id}: {self._folder(op)} cannot be a directory, {obstacle}",
+                        hint="move it away; or give the sink another path",
+                    )
                 claims = os.path.join(self._folder(op), CLAIMS)
                 os.makedirs(claims, exist_ok=True)
                 try:
@@ -108,18 +113,18 @@ class Outputs:
         store: None for one that is not there yet. UsageError where another store has written since, or something is
         visible that nobody claims; Damaged where a part of the line is gone.
         """
-        examined = [self._examine(op, store, parent) for op in self._sinks]
+        promises = _promises(store) if store is not None and self._sinks else NO_PROMISES
+        examined = [self._examine(op, store, promises, parent) for op in self._sinks]
         for sink in examined:
             missing = sink.settlement().missing
             if missing and not self._accept_missing:
                 raise _parts_missing(sink, missing, store)
         return examined
 
-    def _examine(self, op: Operator, store: NativeStore | None, parent: int) -> Examined:
+    def _examine(self, op: Operator, store: NativeStore | None, promises: Promises, parent: int) -> Examined:
         folder = SinkFolder(self._folder(op))
         claim = _newest_claim(folder)
-        attempts = store.attempts() if store is not None else []
-        lives = _lives(attempts)
+        lives = _lives(promises.attempts)
         taken_over = None
         if folder.visible():
             if claim is None and not self._is_ours_1(folder, store):
@@ -128,14 +133,13 @@ class Outputs:
                 taken_over = claim.store
                 self._may_take_over(op, folder, claim)
         # What is above all numbers of the store was made after it was copied, by an attempt that it does not know.
-        highest = store.highest_number() if store is not None else 0
-        showing = claim.line if claim is not None else by_number(lives, highest)
-        ids_1 = {attempt.id for attempt in attempts if is_version_1(attempt)}
-        makers_1 = tuple(stretch for stretch in by_number(lives, highest) if stretch.id in ids_1)
+        showing = claim.line if claim is not None else by_number(lives, promises.highest)
+        ids_1 = {attempt.id for attempt in promises.attempts if is_version_1(attempt)}
+        makers_1 = tuple(stretch for stretch in by_number(lives, promises.highest) if stretch.id in ids_1)
         present = _sink_facts(folder, showing, makers_1).parts()
         other_folders = {self._folder(sink) for sink in self._sinks if sink is not op}
         lies_in = partial(self._lies_in, op=op, present=present, other_folders=other_folders)
-        wanted = _wanted(store, op.id, lies_in, lives, parent)
+        wanted = _wanted(promises, op.id, lies_in, lives, parent)
         return Examined(op.id, folder, claim, showing, makers_1, wanted, taken_over)
 
     def _lies_in(self, part: PartId, file: SinkFile, *, op: Operator, present: Collection[PartId],
@@ -257,24 +261,36 @@ class Outputs:
         )
 
 
-def _wanted(
-    store: NativeStore | None,
-    operator: str,
-    lies_in: Callable[[PartId, SinkFile], bool],
-    lives: Sequence[Life],
-    parent: int,
-) -> Wanted:
-    """What the store says that a sink should show, and all that it has ever asked of any. lies_in: whether a part of
-    the sink's tasks is one for its folder."""
-    line = stretches(lives, parent)
-    if store is None:
-        return Wanted(line, {}, 0, frozenset(), frozenset())
-    parts_due: dict[PartId, SinkFile] = {}
-    named: set[PartId] = set()
-    attempts = {life.id for life in lives}
-    ids = {attempt.attempt: attempt.id for attempt in store.attempts()}
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What the attempts and complete epochs of a store say of the output of all its sinks; read once for an attempt.
+
+    attempts: ascending.
+    highest: the highest epoch number ever seen.
+    parents: by epoch.
+    parts: by epoch and operator, of the epochs that can be read.
+    named: all parts.
+    unread: epochs of which it is not known what they name.
+    """
+
+    attempts: Sequence[AttemptFacts]
+    highest: int
+    parents: Mapping[int, int]
+    parts: Mapping[int, Mapping[str, Mapping[PartId, SinkFile]]]
+    named: frozenset[PartId]
+    unread: Sequence[int]
+
+
+NO_PROMISES = Promises((), 0, {}, {}, frozenset(), ())
+
+
+def _promises(store: NativeStore) -> Promises:
+    attempts = store.attempts()
+    ids = {attempt.attempt: attempt.id for attempt in attempts}
     parents: dict[int, int] = {}
-    by_epoch: dict[int, dict[PartId, SinkFile]] = {}
+    by_epoch: dict[int, dict[str, dict[PartId, SinkFile]]] = {}
+    named: set[PartId] = set()
+    unread: list[int] = []
     for epoch in store.epoch_numbers():
         if not store.has_manifest(epoch):
             continue
@@ -282,22 +298,37 @@ def _wanted(
             parents[epoch] = store.manifest(epoch).parent
             parts = store.parts(epoch)
         except FormatError:
-            # Which parts it names is not known, so none of that attempt may be set aside.
-            attempts -= {maker(by_number(lives), epoch) or ""}
+            unread.append(epoch)
             continue
-        by_epoch[epoch] = {}
+        by_operator = by_epoch[epoch] = {}
         for part in parts:
             for file in part.sink:
                 id = PartId(part.attempt_id or ids.get(part.attempt, ""), file.name)
+                by_operator.setdefault(operator_of(part.task), {})[id] = file
                 named.add(id)
-                if operator_of(part.task) == operator and lies_in(id, file):
-                    by_epoch[epoch][id] = file
+    return Promises(attempts, store.highest_number(), parents, by_epoch, frozenset(named), unread)
+
+
+def _wanted(
+    promises: Promises,
+    operator: str,
+    lies_in: Callable[[PartId, SinkFile], bool],
+    lives: Sequence[Life],
+    parent: int,
+) -> Wanted:
+    """What the store says that a sink should show, and all that it has ever asked of any. lies_in: whether a part of
+    the sink's tasks is one for its folder."""
+    parts_due: dict[PartId, SinkFile] = {}
     # Up the line, to the first epoch whose manifest is gone: above it, what no manifest names belongs to nobody.
     epoch = parent
-    while epoch in by_epoch:
-        parts_due.update(by_epoch[epoch])
-        epoch = parents[epoch]
-    return Wanted(line, parts_due, epoch, frozenset(named), frozenset(attempts))
+    while epoch in promises.parts:
+        parts = promises.parts[epoch].get(operator, {})
+        parts_due.update({id: file for id, file in parts.items() if lies_in(id, file)})
+        epoch = promises.parents[epoch]
+    # Which parts an epoch names that cannot be read is not known: none of the attempt that made it may be set aside.
+    makers = by_number(lives)
+    attempts = {life.id for life in lives} - {maker(makers, unread) or "" for unread in promises.unread}
+    return Wanted(stretches(lives, parent), parts_due, epoch, promises.named, frozenset(attempts))
 
 
 def _lives(attempts: Iterable[AttemptFacts]) -> list[Life]:

@@ -280,7 +280,10 @@ def find_splits(operator: Operator, directory: str) -> list[str]:
         if os.path.isfile(os.path.join(directory, path))
     )
     if not found:
-        raise UsageError(f"operator {operator.id}: no file matches {pattern!r}", hint=f"looked in {directory}")
+        hint = f"looked in {directory}"
+        if os.path.isdir(os.path.join(directory, pattern)):
+            hint += f"; it is a directory there: name its files, such as {os.path.join(pattern, '*')}"
+        raise UsageError(f"operator {operator.id}: no file matches {pattern!r}", hint=hint)
     return found
 
 

@@ -39,20 +39,26 @@ Names = Mapping[str, str]
 
 
 class Law(NamedTuple):
-    """An equation: counted, a number in the receiver's state; emitted: by operator the number in its state, None where
-    it is a source's positions."""
+    """An equation.
+
+    counted: a number in the receiver's state.
+    emitted: by operator the number in its state, None where it is a source's positions.
+    """
 
     counted: str
     emitted: tuple[tuple[str, str | None], ...]
 
 
 class Numbers(NamedTuple):
-    """A law in one checkpoint. known: whether the constant needs no other checkpoint."""
+    """A law in one checkpoint.
+
+    constant_known: the constant needs no other checkpoint.
+    """
 
     emitted: int
     counted: int
     in_flight: int
-    known: bool
+    constant_known: bool
 
     @property
     def rest(self) -> int:
@@ -60,16 +66,23 @@ class Numbers(NamedTuple):
 
 
 class Inflow(NamedTuple):
-    """What comes to an operator. origins: the operators that tell what they emitted, one for each way from them; edges:
-    all edges on these ways."""
+    """What comes to an operator.
+
+    origins: the operators that tell what they emitted, one for each way from them.
+    edges: all edges on these ways.
+    """
 
     origins: tuple[str, ...]
     edges: frozenset[Edge]
 
 
 class Conserved(NamedTuple):
-    """Of one checkpoint. findings: laws that it breaks; holds: those that it keeps, in words; why: what is unchecked,
-    None if every edge with records in flight keeps one."""
+    """What conservation says of one checkpoint.
+
+    findings: laws that it breaks.
+    holds: laws that it keeps, in words.
+    why: what is unchecked, None if every edge with records in flight keeps a law.
+    """
 
     findings: tuple[Finding, ...]
     holds: tuple[str, ...]
@@ -78,29 +91,29 @@ class Conserved(NamedTuple):
 
 def conserved(tally: Tally, others: Sequence[Tally], names: Names) -> Conserved:
     """Judge one checkpoint. others: checkpoints of the same job."""
-    known = {edge for one in (tally, *others) for edge in one.in_flight}
+    edges = {edge for one in (tally, *others) for edge in one.in_flight}
     findings: list[Finding] = []
     holds: list[str] = []
     settled: set[Edge] = set()
     inflows: dict[str, Inflow | None] = {}
-    for receiver in sorted({end for _, end in known}):
-        inflow = _inflow(receiver, tally, known, inflows)
+    for receiver in sorted({end for _, end in edges}):
+        inflow = _inflow(receiver, tally, edges, inflows)
         if inflow is None or not inflow.edges & tally.in_flight.keys():
             continue
-        said, broken = _receiver(receiver, inflow, tally, others, names)
-        if said is not None:
-            holds.append(said)
+        kept, broken = _receiver(receiver, inflow, tally, others, names)
+        if kept is not None:
+            holds.append(kept)
         elif broken is not None:
             senders = "+".join(dict.fromkeys(names.get(origin, origin) for origin in inflow.origins))
             channel = f"{senders}->{names.get(receiver, receiver)}"
             findings.append(Finding(Code.CONSERVATION, None, channel, None, broken))
-        if said or broken:
+        if kept or broken:
             settled |= inflow.edges
     reasons = []
     unknown = [edge for edge in sorted(tally.in_flight) if edge not in settled]
     if unknown:
-        said = "no number in state goes with the records that were sent and are in flight"
-        reasons.append(f"{', '.join(_called(edge, names) for edge in unknown)}: {said}")
+        reason = "no number in state goes with the records that were sent and are in flight"
+        reasons.append(f"{', '.join(_called(edge, names) for edge in unknown)}: {reason}")
         if tally.skipped:
             large = ", ".join(names.get(operator, operator) for operator in tally.skipped)
             reasons.append(f"the state of {large} is more than {MOST >> 20} MiB and was not summed")
@@ -111,12 +124,13 @@ def conserved(tally: Tally, others: Sequence[Tally], names: Names) -> Conserved:
     return Conserved(tuple(findings), tuple(holds), "; ".join(reasons) or None)
 
 
-def _inflow(receiver: str, tally: Tally, edges: set[Edge], found: dict[str, Inflow | None]) -> Inflow | None:
+def _inflow(receiver: str, tally: Tally, edges: set[Edge], inflows: dict[str, Inflow | None]) -> Inflow | None:
     """Back from an operator to those that tell what they emitted; None if a way ends, or goes round, before one.
     found: what is known already."""
-    if receiver in found or len(found) >= OPERATORS:
-        return found.get(receiver)
-    found[receiver] = None
+    if receiver in inflows or len(inflows) >= OPERATORS:
+        return inflows.get(receiver)
+    # until it is known, so that a way that comes round to here ends
+    inflows[receiver] = None
     origins: list[str] = []
     on: set[Edge] = set()
     for sender in sorted(sender for sender, end in edges if end == receiver):
@@ -124,14 +138,14 @@ def _inflow(receiver: str, tally: Tally, edges: set[Edge], found: dict[str, Infl
         if sender in tally.sources or tally.sums.get(sender):
             origins.append(sender)
             continue
-        before = _inflow(sender, tally, edges, found)
+        before = _inflow(sender, tally, edges, inflows)
         if before is None:
             return None
         origins += before.origins
         on |= before.edges
     if 0 < len(origins) <= WAYS:
-        found[receiver] = Inflow(tuple(origins), frozenset(on))
-    return found[receiver]
+        inflows[receiver] = Inflow(tuple(origins), frozenset(on))
+    return inflows[receiver]
 
 
 def _receiver(
@@ -143,8 +157,8 @@ def _receiver(
     for law, mine in _laws(receiver, inflow, tally):
         before = [(other, laws[law]) for other, laws in there if law in laws]
         same = any(n.rest == mine.rest and abs(n.counted - mine.counted) >= APART for _, n in before)
-        if (mine.known and mine.counted >= APART) or same:
-            return _said(receiver, law, mine, names), None
+        if (mine.constant_known and mine.counted >= APART) or same:
+            return _equation(receiver, law, mine, names), None
         broken = broken or _broken(receiver, law, mine, before, names)
     return None, broken
 
@@ -154,11 +168,11 @@ def _broken(
 ) -> str | None:
     for (one, first), (other, second) in combinations(before, 2):
         apart = abs(first.counted - second.counted) >= APART
-        if first.rest == second.rest != mine.rest and (apart or (first.known and second.known)):
+        if first.rest == second.rest != mine.rest and (apart or (first.constant_known and second.constant_known)):
             off = mine.rest - first.rest
-            what = f"{abs(off)} {'are missing' if off > 0 else 'too many'}"
+            difference = f"{abs(off)} {'are missing' if off > 0 else 'too many'}"
             pair = f"checkpoints {one.epoch} and {other.epoch}"
-            return f"{what}, by a law that {pair} keep: {_said(receiver, law, mine, names, first.rest)}"
+            return f"{difference}, by a law that {pair} keep: {_equation(receiver, law, mine, names, first.rest)}"
     return None
 
 
@@ -167,6 +181,7 @@ def _laws(receiver: str, inflow: Inflow, tally: Tally) -> Iterator[tuple[Law, Nu
     in_flight = sum(tally.in_flight.get(edge, 0) for edge in inflow.edges)
     choices = [_emitted(origin, tally) for origin in inflow.origins]
     for counted, total in tally.sums.get(receiver, {}).items():
+        # each choice is another chance of an accident, and of many nothing would be learned
         for chosen in islice(product(*choices), LAWS):
             emitted = sum(number for _, _, number, _ in chosen)
             starts = {sum(part) for part in product(*(starts for _, _, _, starts in chosen))}
@@ -182,7 +197,7 @@ def _emitted(origin: str, tally: Tally) -> list[tuple[str, str | None, int, tupl
     return [(origin, name, total, (0,)) for name, total in tally.sums.get(origin, {}).items()]
 
 
-def _said(receiver: str, law: Law, numbers: Numbers, names: Names, rest: int | None = None) -> str:
+def _equation(receiver: str, law: Law, numbers: Numbers, names: Names, rest: int | None = None) -> str:
     emitted = numbers.emitted - (numbers.rest if rest is None else rest)
     senders = dict.fromkeys(
         f"{names.get(origin, origin)}{'' if name is None else f' ({_column(name)})'}" for origin, name in law.emitted

@@ -20,7 +20,12 @@ from formats.job.file import MAX_BYTES
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """One operator of the new job. uid: None where it is not known; hash: its id; name: what people call it."""
+    """One operator of the new job.
+
+    uid: None where it is not known.
+    hash: its id.
+    name: what people call it.
+    """
 
     uid: str | None = None
     hash: str | None = None
@@ -33,8 +38,12 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Owned(msgspec.Struct, frozen=True):
-    """State of one operator in the snapshot. owner: who would get it, None: nobody; by: `uid`, `id` or `name`; reason:
-    why nobody."""
+    """State of one operator in the snapshot.
+
+    owner: who would get it, None: nobody.
+    by: `uid`, `id` or `name`.
+    reason: why nobody.
+    """
 
     operator: str
     name: str | None
@@ -45,8 +54,12 @@ class Owned(msgspec.Struct, frozen=True):
 
 
 class Owners(msgspec.Struct, frozen=True):
-    """owned, orphans: operators of the snapshot with state; new: operators of the job that it does not know; empty:
-    those that it knows without state."""
+    """Which operator of a new job would get which state.
+
+    owned, orphans: operators of the snapshot with state.
+    new: operators of the job that the snapshot does not know.
+    empty: those that it knows without state.
+    """
 
     owned: tuple[Owned, ...]
     orphans: tuple[Owned, ...]

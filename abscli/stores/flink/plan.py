@@ -15,7 +15,7 @@ from abscli.stores.reasons import reasons
 from formats.errors import NoRecovery
 from formats.flink.evidence import EpochEvidence, StreamCheck, gather
 from formats.flink.facts import file_handles, kind
-from formats.flink.files.layout import Kind, trimmed
+from formats.flink.files.layout import SiteKind, trimmed
 from formats.flink.files.resolve import FileLike, How, Place, directory_of
 from formats.flink.metadata.file import FILE
 from formats.flink.metadata.handles import FileHandle, Metadata, RelativeHandle, changelogs, streams
@@ -49,6 +49,7 @@ def plan_flink(
     Raises NoRecovery, NotFound.
     """
     numbers = [epoch] if epoch is not None else sorted(store.epoch_numbers(), reverse=True)
+    # one that is not there is another error than one that cannot be restored
     if epoch is not None:
         store.home(epoch)
     skipped: list[tuple[int, str]] = []
@@ -91,6 +92,7 @@ def _sealed(
     metadata = evidence.metadata
     assert metadata is not None  # beyond_repair says so of those without
     closed = closed_folders(evidence)
+    # what lies outside of the named directories cannot be copied; without repairs it need not be, `not_read` names it
     runs = to_copy(store, evidence.epoch, whole=not closed)
     repairs = tuple(_repairs(evidence))
     root = absolute(store.storage.root)
@@ -117,7 +119,7 @@ def _sealed(
 
 def _pinned(store: FlinkStore, home: str) -> PinnedFile:
     """The `_metadata`, by its path from the store that the plan names: a `chk-N` in a job's directory, too."""
-    named_alone = store.kind is Kind.CHECKPOINT and store.epoch is not None
+    named_alone = store.kind is SiteKind.CHECKPOINT and store.epoch is not None
     return pin(open_storage(trimmed(store.path)), FILE if named_alone or not home else f"{home}/{FILE}")
 
 
@@ -138,6 +140,7 @@ def _repairs(evidence: EpochEvidence) -> Iterator[str]:
     ):
         files = {file.written: file.path for file in evidence.files if file.how is how}
         if files:
+            # one of them, as an example, and the same one every time
             written, place = min(files.items())
             yield f"{len(files)} files {problem}: {written} is {place}"
     relative = of_changelog(metadata, RelativeHandle) if metadata is not None else set()

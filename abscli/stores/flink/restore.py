@@ -29,7 +29,10 @@ CLAIMED = (
 
 
 class FlinkRestored(msgspec.Struct, frozen=True):
-    """What `restore` wrote. command: the line that starts a job from it."""
+    """What `restore` wrote.
+
+    command: the line that starts a job from it.
+    """
 
     epoch: int
     directory: str

@@ -45,18 +45,18 @@ PARTS = {
 def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
     """The checkpoints of a job."""
     raw = page.raw or {}
-    known = {said["epoch"]: said for said in raw.get("checkpoints", ())}
-    what = f"Flink checkpoints {page.path}"
-    lines = wrapped(f"{what}, job {page.job}" if page.job else what, width)
+    summaries = {summary["epoch"]: summary for summary in raw.get("checkpoints", ())}
+    title = f"Flink checkpoints {page.path}"
+    lines = wrapped(f"{title}, job {page.job}" if page.job else title, width)
     if not page.epochs:
         return "\n".join([*lines, "", "No checkpoints yet."]) + "\n"
     rows = [
         (
             str(epoch.epoch),
             marked(epoch.status, ascii),
-            _kind(known.get(epoch.epoch)),
-            *(size(known[epoch.epoch][what]) if epoch.epoch in known else UNKNOWN for what in SIZES),
-            moment(known.get(epoch.epoch, {}).get("modified")),
+            _kind(summaries.get(epoch.epoch)),
+            *(size(summaries[epoch.epoch][title]) if epoch.epoch in summaries else UNKNOWN for title in SIZES),
+            moment(summaries.get(epoch.epoch, {}).get("modified")),
         )
         for epoch in page.epochs
     ]
@@ -68,8 +68,8 @@ def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
         if epoch.reason:
             lines += wrapped(epoch.reason, width, " " * 16, "       because: ")
     lines += not_shown(header, rows, width, SPARE)
-    for name, found in raw.get("directories", {}).items():
-        lines += ["", *wrapped(f"{number(found['files'])} files, {size(found['bytes'])}", width, "  ", f"{name}/: ")]
+    for name, folder in raw.get("directories", {}).items():
+        lines += ["", *wrapped(f"{number(folder['files'])} files, {size(folder['bytes'])}", width, "  ", f"{name}/: ")]
     newest = "none" if page.latest_complete is None else str(page.latest_complete)
     return "\n".join([*lines, "", f"Latest complete: {newest}"]) + "\n"
 
@@ -118,30 +118,30 @@ def _labels(operators: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     }
 
 
-def _kind(said: Mapping[str, Any] | None) -> str:
+def _kind(summary: Mapping[str, Any] | None) -> str:
     """`checkpoint (rocksdb)`, `savepoint, native (heap), stop: suspend`."""
-    if said is None:
+    if summary is None:
         return UNKNOWN
-    text = said["kind"] + (f", {said['layout']}" if said["layout"] else "")
-    backends = [name for name in said["backends"] if name != said["layout"]]
+    text = summary["kind"] + (f", {summary['layout']}" if summary["layout"] else "")
+    backends = [name for name in summary["backends"] if name != summary["layout"]]
     text += f" ({'+'.join(backends)})" if backends else ""
-    text += ", unaligned" if said["unaligned"] else ""
-    text += f", stop: {said['stop']}" if said["stop"] else ""
-    return text if said["kind_known"] else f"{text}?"
+    text += ", unaligned" if summary["unaligned"] else ""
+    text += f", stop: {summary['stop']}" if summary["stop"] else ""
+    return text if summary["kind_known"] else f"{text}?"
 
 
 def _status(page: EpochPage, raw: Mapping[str, Any], width: int, ascii: bool) -> list[str]:
     facts = page.detail.facts
     lines = wrapped(f"Checkpoint {facts.epoch} of {page.store.path}, job {page.store.job or UNKNOWN}", width)
-    said = []
+    words = []
     if raw:
-        said = [
+        words = [
             _kind(raw) + ("" if raw["kind_known"] else " (a guess: its properties are lost or not there)"),
             f"metadata version {raw['metadata_version']}, written by {raw['written_by']}",
             f"checkpoint-id {raw['checkpoint-id']}",
             f"written here {moment(raw['modified'])} UTC",
         ]
-    lines += wrapped(", ".join(said), width, "  ", f"{marked(facts.status, ascii)}: ")
+    lines += wrapped(", ".join(words), width, "  ", f"{marked(facts.status, ascii)}: ")
     if facts.reason:
         lines += wrapped(facts.reason, width, "  ", "  because: ")
     return lines
@@ -151,8 +151,8 @@ def _sizes(raw: Mapping[str, Any], width: int) -> list[str]:
     """Both sizes of Flink with what they mean, and what lies on disk."""
     files = f"{number(raw['files'])} files, {size(raw['file_bytes'])}, each counted once"
     lines = wrapped(f"{size(raw['state_size'])}, all that its handles refer to", width, "    ", "  state size: ")
-    said = f"{size(raw['checkpointed_size'])}, what this checkpoint itself wrote, as far as its handles tell"
-    lines += wrapped(said, width, "    ", "  checkpointed size: ")
+    wrote = f"{size(raw['checkpointed_size'])}, what this checkpoint itself wrote, as far as its handles tell"
+    lines += wrapped(wrote, width, "    ", "  checkpointed size: ")
     inline = f"; {size(raw['inline_bytes'])} within _metadata" if raw["inline_bytes"] else ""
     shared = f"; {size(raw['shared_bytes'])} in files that other checkpoints use too" if raw["shared_bytes"] else ""
     return lines + wrapped(f"{files}{inline}{shared}", width, "    ", "  on disk: ")
@@ -169,9 +169,9 @@ def _operators(operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
         return ["Operators: columns of savepoint_metadata, each without its `operator-`", *table]
     lines = ["Operators, by the columns of savepoint_metadata"]
     for row in rows:
-        said = [f"{column} {cell}" for column, cell in zip(COLUMNS[1:], row[1:], strict=True)]
+        cells = [f"{column} {cell}" for column, cell in zip(COLUMNS[1:], row[1:], strict=True)]
         lines += wrapped(row[0], width, "    ", "  operator-name ")
-        lines += wrapped(", ".join(said), width, "    ", "    ")
+        lines += wrapped(", ".join(cells), width, "    ", "    ")
     return lines
 
 
@@ -181,8 +181,8 @@ def _largest_first(operator: Mapping[str, Any]) -> int:
 
 def _is_bare(operator: Mapping[str, Any]) -> bool:
     """Whether it runs and holds nothing, as most operators of a SQL job do."""
-    held = ("state-size", "states", "fully-finished", "finished-subtasks")
-    return not any(operator[what] for what in held)
+    fields = ("state-size", "states", "fully-finished", "finished-subtasks")
+    return not any(operator[field] for field in fields)
 
 
 def _bare(operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
@@ -203,10 +203,10 @@ def _shown(operator: Mapping[str, Any], column: str) -> str:
 
 def _states(operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
     called = _labels(operators)
-    found = [(called[operator["operator-uid-hash"]], state) for operator in operators for state in operator["states"]]
-    if not found:
+    states = [(called[operator["operator-uid-hash"]], state) for operator in operators for state in operator["states"]]
+    if not states:
         return []
-    counted = any(state["bytes"] is not None or (state["rows"] is not None) for _, state in found)
+    counted = any(state["bytes"] is not None or (state["rows"] is not None) for _, state in states)
     numbers = ("ROWS", "BYTES") if counted else ()
     rows = [
         (
@@ -216,7 +216,7 @@ def _states(operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
             *((number(state["rows"]), size(state["bytes"])) if counted else ()),
             _cut(serializers(state["serializers"])),
         )
-        for owner, state in found
+        for owner, state in states
     ]
     header, align = ("OPERATOR", "STATE", "KIND", *numbers, "SERIALIZERS"), "lll" + "r" * len(numbers) + "l"
     lines = columns(header, rows, align, width)
@@ -225,7 +225,7 @@ def _states(operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
         lines = [head]
         for line, row in zip(body, rows, strict=True):
             lines += [line, *wrapped(row[-1], width, "    ")]
-    for owner, state in found:
+    for owner, state in states:
         if state["opaque"]:
             lines += wrapped(state["opaque"], width, "    ", f"  {owner} {state['name'] or '-'}: ")
     return lines
@@ -264,12 +264,12 @@ def _cut(text: str) -> str:
 
 
 def _finished(operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
-    said = [
+    finished = [
         f"{name_of(op)} whole" if op["fully-finished"] else f"{name_of(op)} {op['finished-subtasks']} subtasks"
         for op in operators
         if op["fully-finished"] or op["finished-subtasks"]
     ]
-    return wrapped(", ".join(said), width, "  ", "Finished: ") if said else []
+    return wrapped(", ".join(finished), width, "  ", "Finished: ") if finished else []
 
 
 def _subtasks(page: EpochPage, operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
@@ -279,7 +279,7 @@ def _subtasks(page: EpochPage, operators: Sequence[Mapping[str, Any]], width: in
         for subtask in operator["subtasks"]:
             if (name := task_name(name_of(operator), subtask["subtask"])) in asked:
                 groups = subtask["key_groups"]
-                parts = [f"{PARTS[what]}: {part['bytes']} B, {part['type']}" for what, part in subtask["parts"].items()]
+                parts = [f"{PARTS[key]}: {part['bytes']} B, {part['type']}" for key, part in subtask["parts"].items()]
                 rows.append(
                     (
                         name,
@@ -317,8 +317,8 @@ def _channels(page: EpochPage, width: int) -> list[str]:
         return []
     lines = columns(("IN FLIGHT", "CHANNELS", "RECORDS"), rows[:ROWS], "lrr", width)
     if any(UNKNOWN in edge for edge in edges):
-        said = "the metadata does not say which operator feeds which, and the data fits no pair"
-        lines += wrapped(said, width, "  ", f"{UNKNOWN}: ")
+        reason = "the metadata does not say which operator feeds which, and the data fits no pair"
+        lines += wrapped(reason, width, "  ", f"{UNKNOWN}: ")
     return lines + _left_out(len(rows))
 
 
@@ -337,8 +337,8 @@ def _splits(page: EpochPage, operators: Sequence[Mapping[str, Any]], width: int)
         for op in operators
         if op["operator-coordinator-state-size-in-bytes"]
     ]
-    said = wrapped(", ".join(coordinators), width, "  ", "Coordinator state: ") if coordinators else []
-    return [*lines, *_left_out(len(rows)), *said]
+    coordinator_lines = wrapped(", ".join(coordinators), width, "  ", "Coordinator state: ") if coordinators else []
+    return [*lines, *_left_out(len(rows)), *coordinator_lines]
 
 
 def _masters(raw: Mapping[str, Any], width: int) -> list[str]:

@@ -15,8 +15,10 @@ VERSION = "1.0"
 
 @dataclass(frozen=True, slots=True)
 class OwnersPage:
-    """Who would own the state of a checkpoint, as `abscli.stores.base.Owners`. uids: the file that names the job's
-    operators."""
+    """Who would own the state of a checkpoint, as `abscli.stores.base.Owners`.
+
+    uids: the file that names the job's operators.
+    """
 
     owners: Owners
     store: str

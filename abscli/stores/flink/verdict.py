@@ -45,8 +45,12 @@ NAMED = 8
 
 
 class FlinkReport(msgspec.Struct, frozen=True):
-    """report: as of any store; why: epoch -> code -> why it is unchecked; notes: epoch -> what Flink would trip over
-    though nothing is lost, and which laws of conservation hold."""
+    """What the check says of a store of Flink's.
+
+    report: as of any store.
+    why: epoch -> code -> why it is unchecked.
+    notes: epoch -> what Flink would trip over though nothing is lost, and which laws of conservation hold.
+    """
 
     report: StoreReport
     why: dict[int, dict[Code, str]]
@@ -62,14 +66,14 @@ def check_epoch(
         return *_without(evidence, why), ()
     if not evidence.read:
         why.update(NOT_READ)
-    why.update({Code(code): said for code, said in evidence.unchecked.items()})
+    why.update({Code(code): reason for code, reason in evidence.unchecked.items()})
     read = [Finding(Code(p.code), p.task, p.channel, p.path, p.message) for p in evidence.problems]
-    told = {finding.task for finding in read if finding.code is Code.MISPLACED_KEY}
+    misplaced = {finding.task for finding in read if finding.code is Code.MISPLACED_KEY}
     findings = [
         *_properties(evidence),
         *_files(evidence),
         *read,
-        *(finding for finding in _key_groups(evidence) if finding.task not in told),
+        *(finding for finding in _key_groups(evidence) if finding.task not in misplaced),
     ]
     verdict = Status.DAMAGED if any(f.code not in HARMLESS for f in findings) else Status.COMPLETE
     why[Code.UNREFERENCED_FILE] = "asked of the whole store"
@@ -99,27 +103,27 @@ def check_store(
     reports: dict[int, EpochReport] = {}
     why: dict[int, dict[Code, str]] = {}
     notes: dict[int, tuple[str, ...]] = {}
-    known: set[str] = set()
+    referenced: set[str] = set()
     unknown: set[int] = set()
     open_homes: list[str] = []
     sure = True
     for evidence in epochs:
         reports[evidence.epoch], why[evidence.epoch], holds = check_epoch(evidence, tallies)
-        notes[evidence.epoch] = (*_notes(evidence), *(f"conservation holds: {said}" for said in holds))
+        notes[evidence.epoch] = (*_notes(evidence), *(f"conservation holds: {equation}" for equation in holds))
         if _not_known(evidence) is not None:
             unknown.add(evidence.epoch)
-        known.add(evidence.path)
-        known.update(file.path for file in evidence.files)
+        referenced.add(evidence.path)
+        referenced.update(file.path for file in evidence.files)
         if evidence.status in (Status.IN_PROGRESS, Status.INCOMPLETE):
             open_homes.append(evidence.home + "/")
         elif evidence.metadata is None:
             sure = False
     findings: list[Finding] = []
     if files is not None and sure:
-        said = "no checkpoint that is here refers to it" + (", one that is open may" if open_homes else "")
+        message = "no checkpoint that is here refers to it" + (", one that is open may" if open_homes else "")
         for path in sorted(files):
-            if path not in known and not path.startswith(tuple(open_homes)):
-                findings.append(Finding(Code.UNREFERENCED_FILE, None, None, path, said))
+            if path not in referenced and not path.startswith(tuple(open_homes)):
+                findings.append(Finding(Code.UNREFERENCED_FILE, None, None, path, message))
         for epoch, report in reports.items():
             rest = tuple(code for code in report.unchecked if code is not Code.UNREFERENCED_FILE)
             reports[epoch] = msgspec.structs.replace(report, unchecked=rest)
@@ -187,8 +191,8 @@ def _not_known(evidence: EpochEvidence) -> str | None:
 def _properties(evidence: EpochEvidence) -> Iterator[Finding]:
     metadata = evidence.metadata
     if metadata is not None and metadata.problem is not None:
-        said = f"{metadata.problem}; all operators are whole, `abs restore` writes the properties anew"
-        yield Finding(Code.MANIFEST_UNREADABLE, None, None, evidence.path, said)
+        message = f"{metadata.problem}; all operators are whole, `abs restore` writes the properties anew"
+        yield Finding(Code.MANIFEST_UNREADABLE, None, None, evidence.path, message)
 
 
 def _files(evidence: EpochEvidence) -> Iterator[Finding]:
@@ -202,20 +206,21 @@ def _files(evidence: EpochEvidence) -> Iterator[Finding]:
 
 
 def _file(file: FileEvidence) -> Finding | None:
-    what = FIELDS[file.field]
+    content = FIELDS[file.field]
     if file.states:
         more = len(file.states) - NAMED
-        what += f" ({', '.join(file.states[:NAMED])}{f' and {more} more' if more > 0 else ''})"
+        content += f" ({', '.join(file.states[:NAMED])}{f' and {more} more' if more > 0 else ''})"
     if not file.looked:
         return None
-    if file.found is None:
-        return Finding(Code.MISSING_FILE, file.task, None, file.path, f"is not there; it holds {what}; {file.hint}")
+    if file.size is None:
+        return Finding(Code.MISSING_FILE, file.task, None, file.path, f"is not there; it holds {content}; {file.hint}")
     if not file.fits:
-        said = f"has {file.found} bytes, {file.wanted} were written; it holds {what}"
-        return Finding(Code.SIZE_MISMATCH, file.task, None, file.path, said)
+        message = f"has {file.size} bytes, {file.wanted} were written; it holds {content}"
+        return Finding(Code.SIZE_MISMATCH, file.task, None, file.path, message)
     if file.how is How.FOUND:
-        said = f"holds {what} and is not where Flink looks, which is {file.written}; `abs restore` makes a copy that is"
-        return Finding(Code.MISSING_FILE, file.task, None, file.path, said)
+        remedy = "`abs restore` makes a copy that is"
+        message = f"holds {content} and is not where Flink looks, which is {file.written}; {remedy}"
+        return Finding(Code.MISSING_FILE, file.task, None, file.path, message)
     return None
 
 
@@ -230,10 +235,10 @@ def _key_groups(evidence: EpochEvidence) -> Iterator[Finding]:
             for handle in (subtask.managed_keyed, subtask.raw_keyed):
                 if handle is None or key_groups(handle) == own:
                     continue
-                found = key_groups(handle)
+                groups = key_groups(handle)
                 task = task_name(evidence.names[operator.id], subtask.index)
-                said = f"holds key groups {_shown(found)}, the task's are {_shown(own)}"
-                yield Finding(Code.MISPLACED_KEY, task, None, evidence.path, said)
+                message = f"holds key groups {_shown(groups)}, the task's are {_shown(own)}"
+                yield Finding(Code.MISPLACED_KEY, task, None, evidence.path, message)
 
 
 def _shown(groups: range) -> str:
@@ -242,11 +247,11 @@ def _shown(groups: range) -> str:
 
 def _notes(evidence: EpochEvidence) -> Iterator[str]:
     metadata = evidence.metadata
-    for how, said in ((How.MOVED, "were moved with their job"), (How.MAPPED, "are at --path-map's place")):
+    for how, clause in ((How.MOVED, "were moved with their job"), (How.MAPPED, "are at --path-map's place")):
         files = {file.written for file in evidence.files if file.how is how}
         if files:
             yield (
-                f"{len(files)} files {said}: Flink looks for {min(files)} and will not find it;"
+                f"{len(files)} files {clause}: Flink looks for {min(files)} and will not find it;"
                 " `abs restore` makes a copy that it can read"
             )
     if metadata is not None and (lost := {file.task for file in evidence.files if file.lost}):

@@ -28,9 +28,10 @@ def check(storage: Storage, epoch: int | str | None, *, quick: bool, progress: P
     prober = Prober(storage, quick=quick, progress=more)
     if number is None:
         report, at_rest = check_all(store, problems, prober), store.running_attempt() is None
-        return Checked(with_output(store, report, prober, at_rest=at_rest), store.job or None, None)
-    report = check_one(store, problems, number, prober)
-    return Checked(with_output(store, report, prober, at_rest=False), store.job or None, number)
+    else:
+        report, at_rest = check_one(store, problems, number, prober), False
+    report, why = with_output(store, report, prober, at_rest=at_rest)
+    return Checked(report, store.job or None, number, why)
 
 
 def _bytes(store: NativeStore, epoch: int | None) -> int | None:

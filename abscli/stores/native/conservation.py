@@ -40,15 +40,15 @@ def _counts(edge: Edge, by_task: dict[str, PartFacts], width: dict[str, int]) ->
     for i in range(width[edge.source]):
         part = by_task.get(task_name(edge.source, i))
         channels = len(neighbours(edge, i, width[edge.target]))
-        if part is not None and (found := len(part.sent.get(edge.target, ()))) != channels:
-            said = f"{found} counters of what was sent to {edge.target}, which it has {channels} channels to"
-            yield Finding(Code.CONSERVATION, part.task, None, None, said)
+        if part is not None and (count := len(part.sent.get(edge.target, ()))) != channels:
+            message = f"{count} counters of what was sent to {edge.target}, which it has {channels} channels to"
+            yield Finding(Code.CONSERVATION, part.task, None, None, message)
     for j in range(width[edge.target]):
         part = by_task.get(task_name(edge.target, j))
         channels = len(neighbours(edge, j, width[edge.source]))
-        if part is not None and (found := len(part.received.get(edge.source, ()))) != channels:
-            said = f"{found} counters of what was received from {edge.source}, which it has {channels} channels from"
-            yield Finding(Code.CONSERVATION, part.task, None, None, said)
+        if part is not None and (count := len(part.received.get(edge.source, ()))) != channels:
+            message = f"{count} counters of what was received from {edge.source}, which it has {channels} channels from"
+            yield Finding(Code.CONSERVATION, part.task, None, None, message)
 
 
 def _edge(
@@ -82,8 +82,8 @@ def _edge(
             if flying == log or (may_repeat and flying <= 0):
                 continue
             law = "at most 0" if may_repeat else f"{log}, what is logged"
-            said = f"sent {sent[place]} - received {received[position]} = {flying}"
-            yield _finding(edge, i, receiver, f"{said}, not {law}")
+            equation = f"sent {sent[place]} - received {received[position]} = {flying}"
+            yield _finding(edge, i, receiver, f"{equation}, not {law}")
 
 
 def _finding(edge: Edge, sender: int, receiver: PartFacts, message: str) -> Finding:

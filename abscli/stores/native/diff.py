@@ -113,12 +113,12 @@ def shared_files(left: Sequence[FileFacts], right: Sequence[FileFacts]) -> int:
 
 def _whole(piece: Piece, groups: range, *, rows: bool) -> Compared:
     """Everything on both sides."""
-    known = [one[1] for one in (piece.left, piece.right) if one]
-    names = [name for name in known[0].schema.names if name not in HIDDEN]
-    empty = known[0].schema.empty_table().select(names)
+    present = [one[1] for one in (piece.left, piece.right) if one]
+    names = [name for name in present[0].schema.names if name not in HIDDEN]
+    empty = present[0].schema.empty_table().select(names)
     tables = [one[1].read(groups, _columns(one[1])) if one else None for one in (piece.left, piece.right)]
     left, right = (empty if table is None else table for table in tables)
-    return compare(left, right, known[0].key, rows=rows)
+    return compare(left, right, present[0].key, rows=rows)
 
 
 def _columns(task: TaskRows) -> list[str]:

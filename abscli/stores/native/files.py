@@ -27,12 +27,12 @@ def check_files(evidence: EpochEvidence) -> Iterator[Finding]:
             if log.file is not None:
                 yield from _file(log.file, evidence.probes[log.file.path], part.task, log.channel)
                 if log.file.rows != log.records:
-                    said = f"{log.records} records are logged, the file is said to have {log.file.rows}"
-                    yield Finding(Code.ROW_MISMATCH, part.task, log.channel, log.file.path, said)
-        held = sum(file.rows or 0 for file in part.state)
-        if part.rows > held:
-            said = f"{part.rows} live keys, and the state files have {held} rows together"
-            yield Finding(Code.ROW_MISMATCH, part.task, None, part.state[0].path if part.state else None, said)
+                    message = f"{log.records} records are logged, the file is said to have {log.file.rows}"
+                    yield Finding(Code.ROW_MISMATCH, part.task, log.channel, log.file.path, message)
+        rows = sum(file.rows or 0 for file in part.state)
+        if part.rows > rows:
+            message = f"{part.rows} live keys, and the state files have {rows} rows together"
+            yield Finding(Code.ROW_MISMATCH, part.task, None, part.state[0].path if part.state else None, message)
 
 
 def _file(file: FileFacts, probe: FileProbe, task: str | None, channel: str | None) -> Iterator[Finding]:
@@ -43,8 +43,8 @@ def _file(file: FileFacts, probe: FileProbe, task: str | None, channel: str | No
         yield finding(Code.UNREADABLE, probe.error)
     elif probe.size is None:
         graph = file.path.startswith("topologies/")
-        what = "the job graph that the epoch was taken of is not there" if graph else "is not there"
-        yield finding(Code.TOPOLOGY_MISSING if graph else Code.MISSING_FILE, what)
+        message = "the job graph that the epoch was taken of is not there" if graph else "is not there"
+        yield finding(Code.TOPOLOGY_MISSING if graph else Code.MISSING_FILE, message)
     elif file.bytes is not None and probe.size != file.bytes:
         yield finding(Code.SIZE_MISMATCH, f"has {probe.size} bytes, {file.bytes} were written")
     elif probe.sha256 is not None and probe.sha256 != file.sha256:
@@ -57,14 +57,14 @@ def _file(file: FileFacts, probe: FileProbe, task: str | None, channel: str | No
 def _keys(task: str, own: range | None, probe: FileProbe) -> Iterator[Finding]:
     """Key groups lie in the task's slice, and keys in the group of their hash."""
     if probe.strays:
-        said = f"{probe.strays} of the {min(probe.rows or 0, KEYS)} keys that were hashed stand in another key group"
-        yield Finding(Code.MISPLACED_KEY, task, None, probe.path, said)
+        message = f"{probe.strays} of the {min(probe.rows or 0, KEYS)} keys that were hashed stand in another key group"
+        yield Finding(Code.MISPLACED_KEY, task, None, probe.path, message)
     if own is None or probe.key_groups is None:
         return
     low, high = probe.key_groups
     if low not in own or high not in own:
-        said = f"holds key groups {low} to {high}, the task's are {own.start} to {own.stop - 1}"
-        yield Finding(Code.MISPLACED_KEY, task, None, probe.path, said)
+        message = f"holds key groups {low} to {high}, the task's are {own.start} to {own.stop - 1}"
+        yield Finding(Code.MISPLACED_KEY, task, None, probe.path, message)
 
 
 def _slices(topology: Topology) -> dict[str, range]:

@@ -80,7 +80,7 @@ def plan_removal(
     assert isinstance(store.storage, LocalStorage)
     now = time.time() if now is None else now
     rows = store.epochs()
-    known, blocked = _references(store, rows)
+    references, blocked = _references(store, rows)
     ceiling = max((epoch for epoch in blocked), default=0)
     blocked |= {
         row.epoch: f"epoch {ceiling} cannot be read, so that what it needs of older ones is not known"
@@ -90,7 +90,7 @@ def plan_removal(
     spare = {row.epoch for row in rows if row.epoch <= ceiling or not _older(row, older_than, now)}
     oldest = min([row.epoch for row in rows if row.status is Status.COMPLETE][-keep:], default=0)
     spare |= {row.epoch for row in rows if row.status is Status.DAMAGED and row.epoch > oldest}
-    gone, needed = expired(known, keep, spare=spare)
+    gone, needed = expired(references, keep, spare=spare)
     by_epoch = {row.epoch: row for row in rows}
     everything = stored_files(store.storage)
     going = set(gone)
@@ -100,7 +100,7 @@ def plan_removal(
         OrphanGoes(file.path, file.bytes, age := max(0.0, round(now - file.written, 3)), reason, age >= min_age)
         for file in everything
         if (layout.epoch_of(file.path) not in going or is_unfinished(file.path))
-        and (reason := _why(file, known, going, needed, unreferenced, ceiling)) is not None
+        and (reason := _why(file, references, going, needed, unreferenced, ceiling)) is not None
     )
     kept = tuple(row.epoch for row in rows if row.epoch not in going)
     return Removal(epochs, orphans, kept, {e: why for e, why in blocked.items() if e not in going}, needed)
@@ -117,7 +117,7 @@ def carry_out(storage: LocalStorage, removal: Removal) -> None:
 
 def _references(store: NativeStore, rows: Iterable[EpochFacts]) -> tuple[list[Kept], dict[int, str]]:
     """What refers to what, tasks of epochs that are not complete included; the epochs of which that cannot be read."""
-    known, blocked = [], {}
+    references, blocked = [], {}
     for row in rows:
         files: frozenset[str] = frozenset()
         try:
@@ -126,8 +126,8 @@ def _references(store: NativeStore, rows: Iterable[EpochFacts]) -> tuple[list[Ke
                 files |= {store.manifest(row.epoch).tasks_file.path}
         except FormatError as error:
             blocked[row.epoch] = f"it cannot be read: {error}"
-        known.append(Kept(row.epoch, row.status is Status.COMPLETE, row.parent, files))
-    return known, blocked
+        references.append(Kept(row.epoch, row.status is Status.COMPLETE, row.parent, files))
+    return references, blocked
 
 
 def _older(row: EpochFacts, seconds: float | None, now: float) -> bool:
@@ -142,13 +142,13 @@ def _older(row: EpochFacts, seconds: float | None, now: float) -> bool:
 def _epoch(row: EpochFacts, everything: Iterable[Leftover], needed: frozenset[str], keep: int) -> EpochGoes:
     mine = [f for f in everything if layout.epoch_of(f.path) == row.epoch and not is_unfinished(f.path)]
     goes = [file for file in mine if file.path not in needed]
-    said = {
+    reason = {
         Status.COMPLETE: f"complete, and older than the newest {keep}",
         Status.DAMAGED: "damaged, and older than all that are kept",
         Status.ABORTED: "was given up, and a newer one is complete",
     }.get(row.status, "never became complete, and a newer one is")
     size = sum(file.bytes for file in goes)
-    return EpochGoes(row.epoch, row.status, row.triggered, said, size, len(goes), len(mine) - len(goes))
+    return EpochGoes(row.epoch, row.status, row.triggered, reason, size, len(goes), len(mine) - len(goes))
 
 
 def _unreferenced(store: NativeStore) -> set[str]:
@@ -159,7 +159,7 @@ def _unreferenced(store: NativeStore) -> set[str]:
 
 def _why(
     file: Leftover,
-    known: Iterable[Kept],
+    references: Iterable[Kept],
     going: set[int],
     needed: frozenset[str],
     unreferenced: set[str],
@@ -173,7 +173,7 @@ def _why(
         return None
     if file.path in unreferenced:
         return "nothing refers to it"
-    users = [one.epoch for one in known if file.path in one.files]
+    users = [one.epoch for one in references if file.path in one.files]
     if users and all(one in going for one in users):
         return f"only epochs that go refer to it: {', '.join(map(str, users))}"
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -25,14 +25,19 @@ from formats.native.sink import (
 from formats.native.store import NativeStore
 from formats.view import FileFacts, Status
 
-ELSEWHERE = "the folder of the sink is not there: it is looked for where the job file was when the job ran last"
-TAKEN = "the sink shows the output of another store now"
-UNREAD = "what the sink says of itself cannot be read"
+Reasons = dict[int, dict[str, str]]
+"""Why output is not checked: epoch -> code -> reason, as `abscli.stores.registry.Checked` has them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A part that a complete epoch names."""
+    """A part that a complete epoch names.
+
+    epoch: the epoch that names it.
+    task: the sink's task that wrote it.
+    id: the attempt that wrote it, and its name.
+    file: where it was written, and its size and digest.
+    """
 
     epoch: int
     task: str
@@ -67,18 +72,23 @@ class SinkLook:
         return None
 
 
-def with_output(store: NativeStore, report: StoreReport, prober: Prober, *, at_rest: bool) -> StoreReport:
-    """The report with what is to be said of sinks. Only the line that a sink shows is asked for: what was set aside of
-    others is nobody's promise. at_rest: no job runs, so that nothing is about to be shown."""
-    try:
-        attempts = store.attempts()
-    except FormatError:
-        attempts = []
+def with_output(
+    store: NativeStore, report: StoreReport, prober: Prober, *, at_rest: bool
+) -> tuple[StoreReport, Reasons]:
+    """The report with what is to be said of sinks, and why some are not judged. Only the line that a sink shows is
+    asked for: what was set aside of others is nobody's promise. at_rest: no job runs, so that nothing is about to be
+    shown."""
+    attempts, unknown = _attempts(store)
     by_path = _due(store, report, attempts)
+    if not attempts:
+        reason = f"which attempts made the output is not known: {unknown}"
+        return _unchecked(report, {part.epoch: [reason] for parts in by_path.values() for part in parts})
+    unjudged: dict[int, list[str]] = {}
     for path, due in sorted(by_path.items()):
         look = _look(os.path.join(attempts[-1].directory, path), attempts)
         if isinstance(look, str):
-            report = _unchecked(report, {part.epoch for part in due})
+            for epoch in {part.epoch for part in due}:
+                unjudged.setdefault(epoch, []).append(look)
             continue
         on_line = [part for part in due if maker(look.showing, part.epoch) == part.id.attempt_id]
         report = _accused(
@@ -90,7 +100,7 @@ def with_output(store: NativeStore, report: StoreReport, prober: Prober, *, at_r
             named = {part.id for parts in by_path.values() for part in parts if part.operator in operators}
             strangers = tuple(check_strangers(look, named, _sure_above(store, look.showing, report)))
             report = msgspec.structs.replace(report, findings=(*report.findings, *strangers))
-    return report
+    return _unchecked(report, unjudged)
 
 
 def check_parts_shown(
@@ -125,6 +135,14 @@ def check_strangers(look: SinkLook, named: Collection[PartId], sure_above: int) 
             yield Finding(Code.SINK_PART_UNNAMED, None, None, os.path.join(look.path, name), message)
 
 
+def _attempts(store: NativeStore) -> tuple[list[AttemptFacts], str]:
+    """The lives of the job, ascending; of none, why they are not known."""
+    try:
+        return store.attempts(), "none is recorded"
+    except FormatError as error:
+        return [], str(error)
+
+
 def _due(store: NativeStore, report: StoreReport, attempts: list[AttemptFacts]) -> dict[str, list[Due]]:
     """The parts that complete epochs name, by the path of their sink."""
     ids = {a.attempt: a.id for a in attempts}
@@ -134,7 +152,7 @@ def _due(store: NativeStore, report: StoreReport, attempts: list[AttemptFacts]) 
             parts = store.parts(epoch)
         except FormatError:
             continue
-        for part in parts if attempts else ():
+        for part in parts:
             for file in part.sink:
                 id = PartId(part.attempt_id or ids.get(part.attempt, ""), file.name)
                 due.setdefault(os.path.normpath(file.directory), []).append(Due(epoch, part.task, id, file))
@@ -144,17 +162,17 @@ def _due(store: NativeStore, report: StoreReport, attempts: list[AttemptFacts]) 
 def _look(path: str, attempts: list[AttemptFacts]) -> SinkLook | str:
     """What is in the folder, or why that says nothing about this store."""
     if not os.path.isdir(path):
-        return ELSEWHERE
+        return f"{path} is not there: the sink is looked for where the job file was when the job ran last"
     folder = SinkFolder(path)
     try:
         # In the order in which a part moves: what is shown meanwhile is seen at least once.
         staged, superseded, claim = folder.staged(), folder.superseded(), folder.newest_claim()
         visible = folder.visible()
-    except FormatError:
-        return UNREAD
+    except FormatError as error:
+        return f"what {path} says of itself cannot be read: {error}"
     lives = [Life(a.first_epoch, a.parent, a.id) for a in attempts]
     if claim is not None and claim.attempt_id not in {life.id for life in lives}:
-        return TAKEN
+        return f"{path} shows the output of another store now, {claim.store}"
     return SinkLook(path, visible, staged, superseded, _showing(claim, lives))
 
 
@@ -204,9 +222,13 @@ def _accused(
     return msgspec.structs.replace(report, epochs=epochs, restorable=restorable)
 
 
-def _unchecked(report: StoreReport, epochs: set[int]) -> StoreReport:
+def _unchecked(report: StoreReport, unjudged: Mapping[int, Sequence[str]]) -> tuple[StoreReport, Reasons]:
+    """The report without a word on output of these epochs, and the reasons, of which a sink has one each."""
     rows = tuple(
-        msgspec.structs.replace(row, unchecked=(*row.unchecked, Code.SINK_PART_MISSING)) if row.epoch in epochs else row
+        msgspec.structs.replace(row, unchecked=(*row.unchecked, Code.SINK_PART_MISSING))
+        if row.epoch in unjudged
+        else row
         for row in report.epochs
     )
-    return msgspec.structs.replace(report, epochs=rows)
+    reasons = {epoch: {str(Code.SINK_PART_MISSING): "; ".join(unjudged[epoch])} for epoch in sorted(unjudged)}
+    return msgspec.structs.replace(report, epochs=rows), reasons

@@ -25,16 +25,16 @@ def check_parts(evidence: EpochEvidence) -> Iterator[Finding]:
     counts = Counter(part.task for part in parts)
     unread = {problem.task for problem in evidence.problems}
 
-    def finding(code: Code, task: str, said: str) -> Finding:
+    def finding(code: Code, task: str, message: str) -> Finding:
         home = evidence.home
         path = layout.tasks_file(evidence.epoch, home) if complete else layout.ack(evidence.epoch, task, home)
-        return Finding(code, task, None, path, said)
+        return Finding(code, task, None, path, message)
 
     if evidence.status is not Status.IN_PROGRESS:
-        said = "has no part in the tasks file" if complete else "has not acked"
+        message = "has no part in the tasks file" if complete else "has not acked"
         for task in tasks:
             if task not in counts and task not in unread:
-                yield finding(Code.MISSING_ACK, task, said)
+                yield finding(Code.MISSING_ACK, task, message)
     for task, count in counts.items():
         if task not in tasks:
             yield finding(Code.UNREADABLE, task, "a part of a task that the job graph does not have")
@@ -44,8 +44,8 @@ def check_parts(evidence: EpochEvidence) -> Iterator[Finding]:
         if part.epoch != evidence.epoch:
             yield finding(Code.UNREADABLE, part.task, f"is of epoch {part.epoch}, not of {evidence.epoch}")
     if evidence.manifest is not None and evidence.manifest.tasks != len(parts):
-        said = f"counts {evidence.manifest.tasks} tasks, the tasks file has {len(parts)} parts"
-        yield Finding(Code.UNREADABLE, None, None, evidence.outcome, said)
+        message = f"counts {evidence.manifest.tasks} tasks, the tasks file has {len(parts)} parts"
+        yield Finding(Code.UNREADABLE, None, None, evidence.outcome, message)
 
 
 def check_logs(topology: Topology, parts: tuple[PartFacts, ...]) -> Iterator[Finding]:
@@ -59,11 +59,11 @@ def check_logs(topology: Topology, parts: tuple[PartFacts, ...]) -> Iterator[Fin
             sender, receiver = ends_of(log.channel)
             path = log.file.path if log.file else None
             if receiver != part.task or operator_of(sender) not in inputs.get(operator_of(part.task), ()):
-                said = "logged on a channel that the task does not have"
-                yield Finding(Code.MISSING_LOG, part.task, log.channel, path, said)
+                message = "logged on a channel that the task does not have"
+                yield Finding(Code.MISSING_LOG, part.task, log.channel, path, message)
             elif log.channel in seen:
                 yield Finding(Code.UNREADABLE, part.task, log.channel, path, "two logs of one channel")
             if log.records > 0 and log.file is None:
-                said = f"{log.records} records are logged, and no file is named that holds them"
-                yield Finding(Code.MISSING_LOG, part.task, log.channel, None, said)
+                message = f"{log.records} records are logged, and no file is named that holds them"
+                yield Finding(Code.MISSING_LOG, part.task, log.channel, None, message)
             seen.add(log.channel)

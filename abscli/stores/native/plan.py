@@ -126,9 +126,9 @@ def why_not(store: NativeStore, epoch: int, distrust: Sequence[str] = ()) -> str
         named = ", ".join(missing[:3]) + (" ..." if len(missing) > 3 else "")
         return f"is incomplete: not acked by {len(missing)} of its tasks, {named}"
     try:
-        known = {part.task for part in store.parts(epoch)}
+        tasks = {part.task for part in store.parts(epoch)}
         for task in distrust:
-            if task not in known:
+            if task not in tasks:
                 raise UnknownTask(f"epoch {epoch} has no task {task!r}", path=store.path)
         if distrust:
             return f"holds the part of {', '.join(distrust)}, which is not to be used"

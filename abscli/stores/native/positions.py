@@ -31,12 +31,12 @@ def check_positions(parent: Cut, child: tuple[PartFacts, ...]) -> Iterator[Findi
         for split, before in parent.positions.get(part.task, {}).items():
             after = now.get(split)
             if after is None:
-                said = f"split {split!r} has a position in its parent, epoch {parent.epoch}, and none here"
-                yield Finding(Code.POSITION_REGRESSED, part.task, None, None, said)
+                message = f"split {split!r} has a position in its parent, epoch {parent.epoch}, and none here"
+                yield Finding(Code.POSITION_REGRESSED, part.task, None, None, message)
                 continue
             pairs = (("offset", before.offset, after.offset), ("record", before.records, after.records))
-            for what, then, here in pairs:
+            for unit, then, here in pairs:
                 if then is not None and here is not None and here < then:
-                    said = f"split {split!r} is at {what} {here}, its parent, epoch {parent.epoch}, was at {then}"
-                    yield Finding(Code.POSITION_REGRESSED, part.task, None, None, said)
+                    message = f"split {split!r} is at {unit} {here}, its parent, epoch {parent.epoch}, was at {then}"
+                    yield Finding(Code.POSITION_REGRESSED, part.task, None, None, message)
                     break

@@ -49,7 +49,7 @@ class SetAside(msgspec.Struct, frozen=True):
     why: str
 
 
-class Made(msgspec.Struct, frozen=True):
+class NewFile(msgspec.Struct, frozen=True):
     """A file that is written. source: what its facts are taken from."""
 
     path: str
@@ -70,38 +70,38 @@ class Rebuild(msgspec.Struct, frozen=True):
 
     job: str | None
     set_aside: tuple[SetAside, ...]
-    made: tuple[Made, ...]
+    new_files: tuple[NewFile, ...]
     lacking: tuple[Lacking, ...]
     notes: tuple[str, ...]
 
     @property
     def nothing(self) -> bool:
         """Whether all books are whole."""
-        return not (self.set_aside or self.made or self.lacking)
+        return not (self.set_aside or self.new_files or self.lacking)
 
 
 def decide(books: Books, offer: Offer | None, is_free: Callable[[str], bool], time: str) -> Rebuild:
     """What to set aside, what to write and what is beyond help. is_free: whether a name in `aside/` can be had; time:
     RFC 3339, for what is written without one of its own."""
-    made: list[Made] = []
+    new_files: list[NewFile] = []
     lacking: list[Lacking] = []
     notes: list[str] = []
     job = _job(books, offer, lacking)
     if books.store is None and job is not None:
         facts = StoreFacts(job=job, created=_oldest(books, time), **header(StoreFacts))
         source = "its epochs" if any(isinstance(head, ManifestFacts) for head in books.heads) else "the job file"
-        made.append(Made(layout.STORE, source, seal(facts)))
-    lives = _attempts(books, offer, made, lacking, notes)
-    _graphs(books, lives, offer, made, lacking)
+        new_files.append(NewFile(layout.STORE, source, seal(facts)))
+    lives = _attempts(books, offer, new_files, lacking, notes)
+    _graphs(books, lives, offer, new_files, lacking)
     aside = tuple(SetAside(path, _name(path, is_free), why) for path, why in sorted(books.damaged.items()))
     for path in sorted(books.damaged):
         epoch = layout.epoch_of(path)
         if epoch is not None and path in (layout.outcome(epoch), layout.manifest_1(epoch)):
             # The number must not be had again: an owner that has lost the store could complete it.
             fence = FenceFacts(epoch=epoch, attempt=0, attempt_id=NOBODY, fenced=time, **header(FenceFacts))
-            made.append(Made(layout.outcome(epoch), "its number, which stays taken", seal(fence)))
+            new_files.append(NewFile(layout.outcome(epoch), "its number, which stays taken", seal(fence)))
             notes.append(f"epoch {epoch} is lost, if it was complete: nothing but its manifest said so, and of what")
-    return Rebuild(job, aside, tuple(made), tuple(lacking), tuple(notes))
+    return Rebuild(job, aside, tuple(new_files), tuple(lacking), tuple(notes))
 
 
 def _job(books: Books, offer: Offer | None, lacking: list[Lacking]) -> str | None:
@@ -123,7 +123,7 @@ def _oldest(books: Books, time: str) -> str:
 
 
 def _attempts(
-    books: Books, offer: Offer | None, made: list[Made], lacking: list[Lacking], notes: list[str]
+    books: Books, offer: Offer | None, new_files: list[NewFile], lacking: list[Lacking], notes: list[str]
 ) -> list[AttemptFacts]:
     """All lives, those that are made anew among them, ascending."""
     lives = {life.attempt: life for life in books.attempts}
@@ -142,11 +142,11 @@ def _attempts(
             lacking.append(Lacking(path, "names the directory of the job file", "name the job file with --job"))
         else:
             lives[number] = _life(number, taken[number], begun, directory)
-            made.append(Made(path, _epochs(taken[number]), seal(lives[number])))
+            new_files.append(NewFile(path, _epochs(taken[number]), seal(lives[number])))
     for path in books.damaged:
         if path.startswith(f"{layout.ATTEMPTS}/") and not any(path == layout.attempt(number) for number in taken):
-            what = "took no epoch that is here: the job goes on from the attempts before it"
-            notes.append(f"{path} {what}; where a sink shows what it made, `abs run` needs --take-over")
+            reason = "took no epoch that is here: the job goes on from the attempts before it"
+            notes.append(f"{path} {reason}; where a sink shows what it made, `abs run` needs --take-over")
     return [lives[number] for number in sorted(lives)]
 
 
@@ -195,7 +195,7 @@ def _epochs(heads: Sequence[Head]) -> str:
 
 
 def _graphs(
-    books: Books, lives: Sequence[AttemptFacts], offer: Offer | None, made: list[Made], lacking: list[Lacking]
+    books: Books, lives: Sequence[AttemptFacts], offer: Offer | None, new_files: list[NewFile], lacking: list[Lacking]
 ) -> None:
     """Job graphs that epochs or lives name, and that are not whole."""
     wanted: dict[str, list[str]] = {}
@@ -207,7 +207,7 @@ def _graphs(
     for sha256 in sorted(wanted.keys() - books.graphs):
         path = layout.topology(sha256)
         if offer and digest(data) == sha256:
-            made.append(Made(path, "the job file", data))
+            new_files.append(NewFile(path, "the job file", data))
             continue
         users = ", ".join(wanted[sha256][:3]) + (" ..." if len(wanted[sha256]) > 3 else "")
         why = f"the job graph of {users}"
@@ -230,5 +230,5 @@ def carry_out(storage: LocalStorage, rebuild: Rebuild) -> None:
     makes the directory a store comes last. Doing it again after a crash goes on where it stopped."""
     for aside in rebuild.set_aside:
         storage.move(aside.path, aside.to)
-    for made in sorted(rebuild.made, key=lambda made: made.path == layout.STORE):
-        storage.put(made.path, made.data)
+    for file in sorted(rebuild.new_files, key=lambda file: file.path == layout.STORE):
+        storage.put(file.path, file.data)

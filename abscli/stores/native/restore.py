@@ -144,6 +144,7 @@ def _is_copy_of(plan: Plan[NativePlan], to: str) -> bool:
 def copy_epoch(store: NativeStore, epoch: int, to: str) -> None:
     """Make a new store at `to` that holds one epoch and all files that it refers to, in one step; OtherJob if something
     is there."""
+    to = os.path.realpath(to)  # a link stays one: the copy is where it leads
     if os.path.isdir(to) and os.listdir(to):
         raise OtherJob("is not empty", path=to, hint="give --to a new directory")
     to = check_target(to, [store.storage.root])

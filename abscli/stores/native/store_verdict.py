@@ -17,7 +17,7 @@ from formats.view import Status
 
 
 @dataclasses.dataclass(slots=True)
-class _Known:
+class _Referenced:
     """What the epochs account for. sure: whether all that has been complete could be read."""
 
     paths: set[str]
@@ -64,7 +64,7 @@ def check_store(
     reports: dict[int, EpochReport] = {}
     parents: dict[int, int] = {}
     cuts = {cut.epoch: cut for cut in earlier}
-    known = _Known({layout.STORE, layout.LOCK}, set())
+    referenced = _Referenced({layout.STORE, layout.LOCK}, set())
     attempts = {attempt.attempt: attempt.id for attempt in store.attempts}
     findings = [Finding(Code(p.code), p.task, None, p.path, p.message) for p in store.problems]
     unread = {problem.path for problem in store.problems}
@@ -72,7 +72,7 @@ def check_store(
         head = evidence.head
         report = check_epoch(evidence, cuts.get(head.parent) if head else None)
         reports[evidence.epoch] = report
-        known.add(evidence)
+        referenced.add(evidence)
         if head is not None:
             parents[evidence.epoch] = head.parent
             record = layout.attempt(head.attempt)
@@ -80,23 +80,23 @@ def check_store(
                 cuts[evidence.epoch] = stood
             if head.attempt not in attempts and record not in unread:
                 unread.add(record)
-                said = f"the record of attempt {head.attempt}, which took epoch {evidence.epoch}, is not there"
-                findings.append(Finding(Code.MISSING_FILE, None, None, record, said))
+                message = f"the record of attempt {head.attempt}, which took epoch {evidence.epoch}, is not there"
+                findings.append(Finding(Code.MISSING_FILE, None, None, record, message))
             elif head.attempt_id and attempts.get(head.attempt, head.attempt_id) != head.attempt_id:
                 message = f"says attempt {head.attempt_id[:12]}…, {record} says {attempts[head.attempt][:12]}…"
                 stranger = Finding(Code.MANIFEST_UNREADABLE, None, None, evidence.outcome, message)
                 reports[evidence.epoch] = _with(report, stranger)
     unchecked: tuple[Code, ...] = ()
-    if files is not None and known.sure:
-        known.paths.update(layout.attempt(number) for number in attempts)
-        known.paths.update(layout.topology(attempt.topology_sha256) for attempt in store.attempts)
-        known.paths.update(unread)
-        known.paths.update(store.fences)
-        _orphans([name for name in files if not known.has(name)], reports, findings)
+    if files is not None and referenced.sure:
+        referenced.paths.update(layout.attempt(number) for number in attempts)
+        referenced.paths.update(layout.topology(attempt.topology_sha256) for attempt in store.attempts)
+        referenced.paths.update(unread)
+        referenced.paths.update(store.fences)
+        _orphans([name for name in files if not referenced.has(name)], reports, findings)
     else:
         unchecked = (Code.UNREFERENCED_FILE,)
-    held = _chains(reports, parents) if store.readable else set()
-    restorable = tuple(n for n, report in reports.items() if report.whole and n in held)
+    unbroken = _chains(reports, parents) if store.readable else set()
+    restorable = tuple(n for n, report in reports.items() if report.whole and n in unbroken)
     return StoreReport(tuple(reports.values()), tuple(findings), unchecked, restorable)
 
 
@@ -112,8 +112,8 @@ def _orphans(names: list[str], reports: dict[int, EpochReport], findings: list[F
     for name in names:
         epoch = layout.epoch_of(name)
         ours = epoch is not None and epoch in by_epoch
-        said = "nothing refers to it" if ours or epoch is None else f"nothing refers to it: there is no epoch {epoch}"
-        finding = Finding(Code.UNREFERENCED_FILE, None, None, name, said)
+        why = "nothing refers to it" if ours or epoch is None else f"nothing refers to it: there is no epoch {epoch}"
+        finding = Finding(Code.UNREFERENCED_FILE, None, None, name, why)
         (by_epoch[epoch] if epoch is not None and ours else findings).append(finding)
     for epoch, more in by_epoch.items():
         report = reports[epoch]
@@ -123,10 +123,10 @@ def _orphans(names: list[str], reports: dict[int, EpochReport], findings: list[F
 
 def _chains(reports: dict[int, EpochReport], parents: dict[int, int]) -> set[int]:
     """Epochs on whose way no position went back, as far as their parents are still there."""
-    held: set[int] = set()
+    unbroken: set[int] = set()
     for epoch, report in reports.items():
         parent = parents.get(epoch, 0)
         regressed = any(finding.code is Code.POSITION_REGRESSED for finding in report.findings)
-        if not regressed and (parent in held or parent not in reports):
-            held.add(epoch)
-    return held
+        if not regressed and (parent in unbroken or parent not in reports):
+            unbroken.add(epoch)
+    return unbroken

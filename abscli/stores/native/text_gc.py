@@ -86,8 +86,8 @@ def _orphans(removal: Removal, width: int) -> list[str]:
         ages = sorted((orphan.age for orphan in orphans), reverse=True)
         written = seconds(ages[0]) if ages[0] == ages[-1] else f"{seconds(ages[0])} to {seconds(ages[-1])}"
         stays = "" if goes else f"; {'stays' if len(orphans) == 1 else 'stay'}, written {written} ago"
-        held = size(sum(orphan.bytes for orphan in orphans))
-        count = f"{len(orphans):,} file{'s'[: len(orphans) != 1]}, {held}: {reason}{stays}"
+        amount = size(sum(orphan.bytes for orphan in orphans))
+        count = f"{len(orphans):,} file{'s'[: len(orphans) != 1]}, {amount}: {reason}{stays}"
         lines += wrapped(f"{count} ({some([orphan.path for orphan in orphans], NAMED)})", width, "  ", "orphans: ")
     if any(len(orphans) > NAMED for orphans in alike.values()):
         lines.append("  -o json names each")
@@ -103,8 +103,8 @@ def _sum(removal: Removal, removed: bool, command: str) -> list[str]:
     count = f"{len(removal.epochs)} epoch{'s'[: len(removal.epochs) != 1]}, {files} file{'s'[: files != 1]}"
     if removed:
         return [f"Epochs kept: {kept}", f"Removed: {count}, {size(removal.bytes)}"]
-    said = f"Would go: {count}, {size(removal.bytes)}; nothing was changed"
-    return [f"Epochs kept: {kept}", said, f"Do it: {command}"]
+    outcome = f"Would go: {count}, {size(removal.bytes)}; nothing was changed"
+    return [f"Epochs kept: {kept}", outcome, f"Do it: {command}"]
 
 
 def carry_out_command(store: str, options: list[str]) -> str:

@@ -140,8 +140,8 @@ def _dedup(plan: NativePlan, width: int, rows: int) -> list[str]:
 def _replay(plan: NativePlan, width: int, rows: int) -> list[str]:
     if not plan.replay_logs:
         return []
-    heading = f"Replay first: {_many(len(plan.replay_logs), 'log')}, {_known(plan.cost.log_records, 'record')}"
-    table = [(log.channel, _known(log.records, "record")) for log in plan.replay_logs]
+    heading = f"Replay first: {_many(len(plan.replay_logs), 'log')}, {_amount(plan.cost.log_records, 'record')}"
+    table = [(log.channel, _amount(log.records, "record")) for log in plan.replay_logs]
     return [*_wrapped("", heading, width, indent=2), *_table(table, width, rows)]
 
 
@@ -180,8 +180,8 @@ def _summary(plan: Plan[NativePlan], width: int) -> list[str]:
     cost = plan.body.cost
     parts = [
         "unknown bytes of state" if cost.state_bytes is None else f"{size(cost.state_bytes)} of state",
-        _known(cost.log_records, "log record"),
-        _known(cost.source_records, "source record"),
+        _amount(cost.log_records, "log record"),
+        _amount(cost.source_records, "source record"),
     ]
     lines = [f"Untouched: {_many(plan.body.untouched, 'task')}"]
     if plan.body.parallelism:
@@ -239,7 +239,7 @@ def _offset(value: int | None, unknown: str = "?") -> str:
     return unknown if value is None else f"{value:,}"
 
 
-def _known(number: int | None, noun: str) -> str:
+def _amount(number: int | None, noun: str) -> str:
     return f"unknown {noun}s" if number is None else _many(number, noun)
 
 

@@ -21,7 +21,7 @@ def to_json(rebuild: Rebuild, *, store: str, done: bool) -> dict[str, Any]:
         "job": rebuild.job,
         "done": done,
         "set_aside": [{"path": one.path, "to": one.to, "why": one.why} for one in rebuild.set_aside],
-        "made": [{"path": one.path, "source": one.source, "bytes": len(one.data)} for one in rebuild.made],
+        "made": [{"path": one.path, "source": one.source, "bytes": len(one.data)} for one in rebuild.new_files],
         "lacking": [{"path": one.path, "why": one.why, "do": one.do} for one in rebuild.lacking],
         "notes": list(rebuild.notes),
     }
@@ -45,9 +45,9 @@ def text(rebuild: Rebuild, *, store: str, job_file: str | None, done: bool, widt
         lines = [line for one in rebuild.set_aside for line in _file(one.path, f"{one.why} (now {one.to})" if done
                  else f"{one.why} (it becomes {one.to})", width)]  # fmt: skip
         sections.append([heading, *lines])
-    if rebuild.made:
+    if rebuild.new_files:
         heading = "Made anew" if done else "Would make anew"
-        lines = [line for one in rebuild.made for line in _file(one.path, f"from {one.source}", width)]
+        lines = [line for one in rebuild.new_files for line in _file(one.path, f"from {one.source}", width)]
         sections.append([heading, *lines])
     if rebuild.lacking:
         lines = []
@@ -61,8 +61,8 @@ def text(rebuild: Rebuild, *, store: str, job_file: str | None, done: bool, widt
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
-def _file(path: str, said: str, width: int) -> list[str]:
-    return wrapped(said, width, "    ", f"  {path}: ")
+def _file(path: str, message: str, width: int) -> list[str]:
+    return wrapped(message, width, "    ", f"  {path}: ")
 
 
 def _end(rebuild: Rebuild, store: str, job_file: str | None, done: bool) -> list[str]:
@@ -71,7 +71,7 @@ def _end(rebuild: Rebuild, store: str, job_file: str | None, done: bool) -> list
         return [again] if done else ["Nothing was changed.", again]
     if done:
         return [_next(store)]
-    if not (rebuild.set_aside or rebuild.made):
+    if not (rebuild.set_aside or rebuild.new_files):
         return ["Nothing was changed."]
     option = f" --job {shlex.quote(job_file)}" if job_file else ""
     return ["Nothing was changed.", f"Do it: abs rebuild {shlex.quote(store)}{option} --yes"]

@@ -90,8 +90,8 @@ def _positions(evidence: EpochEvidence, parent: Cut | None, unchecked: set[Code]
     if head is None or parts is None or head.parent == 0:
         return
     if head.parent >= evidence.epoch:
-        said = f"names epoch {head.parent} as its parent, which is not before it"
-        yield Finding(Code.POSITION_REGRESSED, None, None, evidence.outcome, said)
+        message = f"names epoch {head.parent} as its parent, which is not before it"
+        yield Finding(Code.POSITION_REGRESSED, None, None, evidence.outcome, message)
     elif parent is None or parent.epoch != head.parent or parent.generation != head.generation:
         unchecked.add(Code.POSITION_REGRESSED)
     else:

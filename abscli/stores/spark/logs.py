@@ -17,7 +17,7 @@ from formats.spark.gather import BatchEvidence, CheckpointEvidence
 from formats.spark.logs import sources
 from formats.spark.logs.offsets import CONF, PARTITIONS, Offsets
 
-Told = dict[int, dict[str, Finding]]
+Findings = dict[int, dict[str, Finding]]
 """Findings by batch and message."""
 
 _ALWAYS = (
@@ -36,7 +36,7 @@ _BY_INPUT = frozenset({"stateStoreSave", "dedupe", "dedupeWithinWatermark", "sym
 
 def contradictions(evidence: CheckpointEvidence) -> dict[int, list[Finding]]:
     """What contradicts what, by batch: none of these can be gone back to."""
-    told: Told = defaultdict(dict)
+    findings: Findings = defaultdict(dict)
     batches = [batch for batch in evidence.history if batch.offsets is not None]
     for path, message, batch in (
         *_settings(batches, stateful=bool(evidence.partitions)),
@@ -47,13 +47,13 @@ def contradictions(evidence: CheckpointEvidence) -> dict[int, list[Finding]]:
         *_idle(batches, evidence),
         *_ahead(batches),
     ):
-        told[batch].setdefault(message, Finding(Code.LOG_MISMATCH, None, None, path, message))
-    for path, message, batch in _twins(batches, evidence, told):
-        told[batch].setdefault(message, Finding(Code.LOG_MISMATCH, None, None, path, message))
-    return {batch: list(own.values()) for batch, own in told.items()}
+        findings[batch].setdefault(message, Finding(Code.LOG_MISMATCH, None, None, path, message))
+    for path, message, batch in _twins(batches, evidence, findings):
+        findings[batch].setdefault(message, Finding(Code.LOG_MISMATCH, None, None, path, message))
+    return {batch: list(own.values()) for batch, own in findings.items()}
 
 
-Said = tuple[str, str, int]
+Contradiction = tuple[str, str, int]
 """A path, what is wrong with it, and the batch that this is of."""
 
 
@@ -62,7 +62,7 @@ def _offsets(batch: BatchEvidence) -> Offsets:
     return batch.offsets
 
 
-def _settings(batches: list[BatchEvidence], *, stateful: bool) -> Iterator[Said]:
+def _settings(batches: list[BatchEvidence], *, stateful: bool) -> Iterator[Contradiction]:
     """A query keeps its settings for life; an upgrade adds some. The value that most batches have is right."""
     names = {name for batch in batches for name in _offsets(batch).conf}
     for name in sorted(names - ({PARTITIONS} if stateful else set())):
@@ -80,7 +80,7 @@ def _settings(batches: list[BatchEvidence], *, stateful: bool) -> Iterator[Said]
                 yield layout.offsets(batch.batch), message, batch.batch
 
 
-def _partitions(batches: list[BatchEvidence], evidence: CheckpointEvidence) -> Iterator[Said]:
+def _partitions(batches: list[BatchEvidence], evidence: CheckpointEvidence) -> Iterator[Contradiction]:
     """The number of partitions against the state that the batch left, and against the batch before it: only a
     repartition changes it."""
     if not evidence.partitions:
@@ -131,7 +131,7 @@ def _repartitioned(before: BatchEvidence, batch: BatchEvidence, evidence: Checkp
     return all(part.files.whole(version) is not None and part.files.log(version) is None for part in own)
 
 
-def _shapes(batches: list[BatchEvidence]) -> Iterator[Said]:
+def _shapes(batches: list[BatchEvidence]) -> Iterator[Contradiction]:
     """Number and kinds of sources, and what an entry has that another lacks."""
     by_line = [batch for batch in batches if _offsets(batch).version == 1]
     numbers = Counter(len(_offsets(batch).sources) for batch in by_line)
@@ -157,14 +157,14 @@ def _shapes(batches: list[BatchEvidence]) -> Iterator[Said]:
             if usual is not None and offset != "{}" and (kind := sources.kind_of(offset)) != usual:
                 message = f"has an offset of source {name} that is {kind or 'of no known kind'}, others are {usual}"
                 yield layout.offsets(batch.batch), message, batch.batch
-    for what, key in (("watermark", "batchWatermarkMs"), ("timestamp", "batchTimestampMs")):
-        lacking = [batch for batch in batches if getattr(batch.offsets, what) is None]
+    for field, key in (("watermark", "batchWatermarkMs"), ("timestamp", "batchTimestampMs")):
+        lacking = [batch for batch in batches if getattr(batch.offsets, field) is None]
         for batch in lacking if len(lacking) < len(batches) else ():
             message = f"has no {key}, which other batches have: Spark would take 0"
             yield layout.offsets(batch.batch), message, batch.batch
 
 
-def _watermarks(history: list[BatchEvidence]) -> Iterator[Said]:
+def _watermarks(history: list[BatchEvidence]) -> Iterator[Contradiction]:
     """The watermark that a commit leaves is that of the next batch, and never goes back."""
     for batch in history:
         begun = batch.offsets.watermark if batch.offsets else None
@@ -192,7 +192,7 @@ def _watermarks(history: list[BatchEvidence]) -> Iterator[Said]:
             yield layout.commits(before.batch), message, before.batch
 
 
-def _commits(evidence: CheckpointEvidence) -> Iterator[Said]:
+def _commits(evidence: CheckpointEvidence) -> Iterator[Contradiction]:
     """The unique ids of state: of every operator and partition, each given once, in every commit after the first."""
     owners: dict[str, int] = {}
     earlier = False
@@ -221,7 +221,7 @@ def _commits(evidence: CheckpointEvidence) -> Iterator[Said]:
         owners.update(dict.fromkeys(own, batch.batch))
 
 
-def _idle(batches: list[BatchEvidence], evidence: CheckpointEvidence) -> Iterator[Said]:
+def _idle(batches: list[BatchEvidence], evidence: CheckpointEvidence) -> Iterator[Contradiction]:
     """A batch that read nothing by its offsets leaves state as it is, where the watermark does not move either."""
     operators = {part.operator for part in evidence.partitions}
     if len(operators) != 1 or evidence.names.keys() != operators or evidence.names[min(operators)] not in _BY_INPUT:
@@ -241,7 +241,7 @@ def _idle(batches: list[BatchEvidence], evidence: CheckpointEvidence) -> Iterato
                 break
 
 
-def _ahead(batches: list[BatchEvidence]) -> Iterator[Said]:
+def _ahead(batches: list[BatchEvidence]) -> Iterator[Contradiction]:
     """Of a batch that went back behind the one before it, the one before may be the wrong one: where leaving it out
     makes positions grow."""
     for number in range(1, len(batches)):
@@ -265,7 +265,7 @@ def _behind(old: str | None, new: str | None) -> str | None:
     return None
 
 
-def _twins(batches: list[BatchEvidence], evidence: CheckpointEvidence, told: Told) -> Iterator[Said]:
+def _twins(batches: list[BatchEvidence], evidence: CheckpointEvidence, findings: Findings) -> Iterator[Contradiction]:
     """Batches of one and the same time: one is a copy of the other. The one that its commits deny, if there is one."""
     by_time: dict[int, list[BatchEvidence]] = defaultdict(list)
     for batch in batches:
@@ -279,7 +279,7 @@ def _twins(batches: list[BatchEvidence], evidence: CheckpointEvidence, told: Tol
     for alike in by_time.values():
         if len(alike) < 2:
             continue
-        denied = [batch for batch in alike if told.get(batch.batch)]
+        denied = [batch for batch in alike if findings.get(batch.batch)]
         for batch in denied if 0 < len(denied) < len(alike) else alike:
             other = next(one for one in alike if one is not batch)
             message = f"has the time of batch {other.batch} to the millisecond: one of them is a copy"

@@ -82,15 +82,15 @@ def _chosen(store: SparkStore, report: StoreReport, batch: int | None) -> int:
     if batch is None:
         if newest is not None:
             return newest
-        said = "; ".join(f"batch {one.epoch}: {why_not(one, report)}" for one in list(reversed(report.epochs))[:3])
+        reasons = "; ".join(f"batch {one.epoch}: {why_not(one, report)}" for one in list(reversed(report.epochs))[:3])
         raise NoRecovery(
-            f"no batch gives exact results ({said or 'none was begun'})",
+            f"no batch gives exact results ({reasons or 'none was begun'})",
             path=store.path,
             hint=f"`abs validate {shlex.quote(store.path)}` names every file; the query can start again with a new "
             "checkpointLocation",
         )
-    found = next((one for one in report.epochs if one.epoch == batch), None)
-    if found is None:
+    asked = next((one for one in report.epochs if one.epoch == batch), None)
+    if asked is None:
         raise store.no_epoch(batch)
     if batch in report.restorable:
         return batch
@@ -98,7 +98,7 @@ def _chosen(store: SparkStore, report: StoreReport, batch: int | None) -> int:
     if newest is not None:
         name = shlex.quote(f"{store.path}@{newest}")
         hint = f"batch {newest} is the newest that gives exact results: abs plan-recovery {name}"
-    raise NoRecovery(f"batch {batch} does not give exact results: {why_not(found, report)}", path=store.path, hint=hint)
+    raise NoRecovery(f"batch {batch} does not give exact results: {why_not(asked, report)}", path=store.path, hint=hint)
 
 
 def why_not(one: EpochReport, report: StoreReport) -> str:

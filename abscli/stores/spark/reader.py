@@ -85,15 +85,15 @@ def _apart(frame: Any) -> Any:
 
     def named_apart(of: Any) -> Any:
         if isinstance(of, StructType):
-            made, taken = StructType(), set[str]()
+            renamed, taken = StructType(), set[str]()
             for field in of.fields:
                 name, n = field.name, 1
                 while name in taken:
                     n += 1
                     name = f"{field.name}_{n}"
                 taken.add(name)
-                made.add(name, named_apart(field.dataType), field.nullable)
-            return made
+                renamed.add(name, named_apart(field.dataType), field.nullable)
+            return renamed
         if isinstance(of, ArrayType):
             return ArrayType(named_apart(of.elementType), of.containsNull)
         if isinstance(of, MapType):

@@ -32,7 +32,7 @@ def input_uri(path: str) -> str:
         path = re.sub(r"^file:/+", "file:///", path)
         return path.rstrip("/")
     plain = posixpath.normpath("/" + path.lstrip("/"))
-    return "file://" + _ESCAPED.sub(lambda found: quote(found[0]), plain)
+    return "file://" + _ESCAPED.sub(lambda match: quote(match[0]), plain)
 
 
 def renewed(path: str, data: bytes, *, to: str, moves: Sequence[Moved]) -> bytes:
@@ -48,18 +48,18 @@ def move_metadata(data: bytes, path: str, to: str) -> bytes | None:
     """An operator's metadata with the paths of its schemas at the copy; None if it names none."""
     try:
         _, rest = logs.lines(data, path, 2)
-        said = logs.parse("\n".join(rest), path)
+        metadata = logs.parse("\n".join(rest), path)
     except FormatError:
         return None
     changed = False
-    for store in said.get("stateStoreInfo") or ():
+    for store in metadata.get("stateStoreInfo") or ():
         for i, absolute in enumerate(store.get("stateSchemaFilePaths") or ()):
             here = schema_here(absolute)
             if here is not None:
                 store["stateSchemaFilePaths"][i] = f"{uri(to)}/{here}"
                 changed = True
     head = data.split(b"\n", 1)[0]
-    return head + b"\n" + json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode() if changed else None
+    return head + b"\n" + json.dumps(metadata, separators=(",", ":"), ensure_ascii=False).encode() if changed else None
 
 
 def move_source_log(data: bytes, path: str, old: str, new: str) -> tuple[bytes, int]:
@@ -68,10 +68,10 @@ def move_source_log(data: bytes, path: str, old: str, new: str) -> tuple[bytes, 
     out, changed = [f"v{version}"], 0
     before, after = old.rstrip("/") + "/", new.rstrip("/") + "/"
     for line in rest:
-        said = logs.parse(line, path)
-        if str(said.get("path", "")).startswith(before):
-            said["path"] = after + said["path"][len(before) :]
+        entry = logs.parse(line, path)
+        if str(entry.get("path", "")).startswith(before):
+            entry["path"] = after + entry["path"][len(before) :]
             changed += 1
-            line = json.dumps(said, separators=(",", ":"), ensure_ascii=False)
+            line = json.dumps(entry, separators=(",", ":"), ensure_ascii=False)
         out.append(line)
     return "\n".join(out).encode(), changed

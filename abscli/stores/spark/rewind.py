@@ -73,17 +73,19 @@ def rewind(
     batch after it runs with the offsets that it had. NoRecovery if the batch's own files do not allow it; whether its
     state is exact is `check_spark`'s to say.
     """
-    known = {found.batch: found for found in evidence.history}
-    at = known.get(batch)
+    by_number = {one.batch: one for one in evidence.history}
+    at = by_number.get(batch)
     if at is None or at.offsets is None:
         raise NoRecovery(f"the offsets of batch {batch} cannot be read", path=layout.offsets(batch))
     before = evidence.before(batch)
     if batch > 0 and (before is None or before.offsets is None):
-        said = f"the offsets of batch {batch - 1} cannot be read, and Spark does not start from batch {batch} without"
-        raise NoRecovery(said, path=layout.offsets(batch - 1), hint="go back further")
+        raise NoRecovery(
+            f"the offsets of batch {batch - 1} cannot be read, and Spark does not start from batch {batch} without",
+            path=layout.offsets(batch - 1), hint="go back further",
+        )  # fmt: skip
     if not evidence.ended(at):
         raise NoRecovery(f"batch {batch} was never committed", path=layout.commits(batch))
-    last = known.get(batch + 1) if next_as_before else at
+    last = by_number.get(batch + 1) if next_as_before else at
     if last is None or last.offsets is None:
         raise NoRecovery(
             f"the offsets of batch {batch + 1} cannot be read, so that it cannot run with them again",
@@ -92,7 +94,7 @@ def rewind(
     upto = {name: sources.is_file_source(offset) for name, offset in last.offsets.sources.items()}
     needed, first = _state(checkpoint, evidence, at, before)
     first = min(first, before.batch if before is not None else batch - 1)
-    write = {made.path: made for made in _logs(checkpoint, evidence, known, first, batch, query_id)}
+    write = {file.path: file for file in _logs(checkpoint, evidence, by_number, first, batch, query_id)}
     for name, position in upto.items():
         if position is not None and name in evidence.sources:
             write.update(_entries(checkpoint, evidence.sources[name], position, moves))
@@ -101,7 +103,7 @@ def rewind(
         write.update(_settled(checkpoint, before, at))
         doubted -= {before.batch}
     nameless = any(_OPERATOR.fullmatch(problem.path) for problem in evidence.problems)
-    keep = _Keep(known, range(first, batch + 1), last.batch, upto, needed, nameless, doubted)
+    keep = _Keep(by_number, range(first, batch + 1), last.batch, upto, needed, nameless, doubted)
     kept, dropped = [], []
     for path in files:
         if _main(path) in write:
@@ -109,11 +111,11 @@ def rewind(
         why = keep.why_not(path)
         if why is not None:
             dropped.append((path, why))
-        elif (made := _renewed(checkpoint, path, moves)) is not None:
-            write[path] = made
+        elif (renewed := _renewed(checkpoint, path, moves)) is not None:
+            write[path] = renewed
         elif _main(path) == path or _renewed(checkpoint, _main(path), moves) is None:
             kept.append(path)
-    later = [(n, known[n].committed) for n in sorted(known) if n > batch]
+    later = [(n, by_number[n].committed) for n in sorted(by_number) if n > batch]
     return Rewind(batch, tuple(kept), tuple(write[path] for path in sorted(write)), tuple(dropped), tuple(later))
 
 
@@ -124,7 +126,7 @@ class _Keep:
 
     def __init__(
         self,
-        known: dict[int, BatchEvidence],
+        by_number: dict[int, BatchEvidence],
         batches: range,
         begun: int,
         upto: dict[str, int | None],
@@ -132,7 +134,7 @@ class _Keep:
         nameless: bool,
         doubted: Set[int],
     ) -> None:
-        self.known, self.batches, self.begun, self.upto, self.needed = known, batches, begun, upto, needed
+        self.by_number, self.batches, self.begun, self.upto, self.needed = by_number, batches, begun, upto, needed
         self.nameless, self.doubted = nameless, doubted
 
     def why_not(self, path: str) -> str | None:
@@ -161,12 +163,12 @@ class _Keep:
             return "of later batches"
         if number < self.batches[0]:
             return "of earlier batches, whose state is not copied"
-        found = self.known.get(number)
-        if found is not None and found.offsets is None:
+        entry = self.by_number.get(number)
+        if entry is not None and entry.offsets is None:
             return "of a batch whose offsets cannot be read"
         if number in self.doubted and number <= self.batches[-1]:
             return "of a batch that contradicts others"
-        if folder == layout.COMMITS and found is not None and found.commit is None:
+        if folder == layout.COMMITS and entry is not None and entry.commit is None:
             return "cannot be read, and can be done without"
         return None
 
@@ -174,15 +176,15 @@ class _Keep:
 def _logs(
     checkpoint: Checkpoint,
     evidence: CheckpointEvidence,
-    known: dict[int, BatchEvidence],
+    by_number: dict[int, BatchEvidence],
     first: int,
     batch: int,
     query_id: str | None,
 ) -> Iterator[Write]:
     """Commits and the query's id where they are lost: what can be told from elsewhere."""
-    for number in sorted(known):
-        found = known[number]
-        if not first <= number <= batch or found.offsets is None or found.commit is not None:
+    for number in sorted(by_number):
+        entry = by_number[number]
+        if not first <= number <= batch or entry.offsets is None or entry.commit is not None:
             continue
         try:
             yield Write(layout.commits(number), "the commit was lost or cannot be read", commit_of(evidence, number))
@@ -244,19 +246,19 @@ def _chains(evidence: CheckpointEvidence, batch: BatchEvidence, *, clean: bool =
 
     clean: nothing at all may be wrong with them.
     """
-    found: dict[str, Chain] = {}
+    chains: dict[str, Chain] = {}
     tasks = set(evidence.tasks(batch))
     for part in evidence.partitions:
         if (part.operator, part.partition) not in tasks:
             continue
         skip = frozenset(name for name, one in part.evidence.items() if one.file.whole and one.loud)
         try:
-            chain = found[part.folder] = part.files.chain(batch.batch + 1, skip=skip)
+            chain = chains[part.folder] = part.files.chain(batch.batch + 1, skip=skip)
         except NotFound as error:
             raise NoRecovery(error.message, path=part.folder, hint="abs validate names the batches to go to") from None
         if clean and any(part.evidence[file.name].problems for file in chain.files):
             raise NoRecovery(f"batch {batch.batch} is damaged", path=part.folder)
-    return found
+    return chains
 
 
 def _state(
@@ -269,7 +271,7 @@ def _state(
         with contextlib.suppress(NoRecovery):
             chains.insert(0, _chains(evidence, before, clean=True))
     bases = (chain.base.version - 1 if chain.base is not None else 0 for chain in chains[0].values())
-    needed = {path for found in chains for path in _needed(checkpoint, found)}
+    needed = {path for own in chains for path in _needed(checkpoint, own)}
     return needed, max(bases, default=0)
 
 
@@ -303,7 +305,7 @@ def _entries(
     by_batch: dict[int, list[str]] = {}
     for line in rest:
         by_batch.setdefault(logs.number(logs.parse(line, path), "batchId", path) or 0, []).append(line)
-    base = max((found for found in source.bases if found <= upto), default=-1)
+    base = max((number for number in source.bases if number <= upto), default=-1)
     for number in range(base + 1, upto + 1):
         if number not in source.there:
             data = "\n".join([f"v{version}", *by_batch.get(number, ())]).encode()

@@ -26,8 +26,8 @@ def _batch(raw: Mapping[str, Any], width: int) -> list[str]:
     """The facts of `SparkStore.raw`."""
     lines: list[str] = []
     form = raw["checkpoint_format"]
-    said = f"{raw['provider'] or UNKNOWN}, codec {raw['codec'] or UNKNOWN}, checkpoint format {form or UNKNOWN}"
-    lines += wrapped(said, width, "    ", "  state store: ")
+    summary = f"{raw['provider'] or UNKNOWN}, codec {raw['codec'] or UNKNOWN}, checkpoint format {form or UNKNOWN}"
+    lines += wrapped(summary, width, "    ", "  state store: ")
     mark = raw["watermark"]
     lines += wrapped(f"{_time(mark['batch'])} in the batch, {_time(mark['next'])} after it", width, "    ",
                      "  watermark: ")  # fmt: skip
@@ -35,8 +35,8 @@ def _batch(raw: Mapping[str, Any], width: int) -> list[str]:
     flight = "nothing" if raw["in_flight"] is None else f"batch {raw['in_flight']}"
     lines += wrapped(f"{readable}; in flight: {flight}", width, "    ", "  state that is there: ")
     for source in raw["sources"]:
-        said = f"from {source['start'] or 'the start'} to {source['offset'] or UNKNOWN}"
-        lines += wrapped(said, width, "    ", f"  source {source['source']} ({source['kind'] or 'connector'}): ")
+        span = f"from {source['start'] or 'the start'} to {source['offset'] or UNKNOWN}"
+        lines += wrapped(span, width, "    ", f"  source {source['source']} ({source['kind'] or 'connector'}): ")
     for operator in raw["operators"]:
         lines += _operator(operator, width)
     return [*lines, *_settings(raw["conf"], width)]
@@ -81,14 +81,14 @@ def ddl(schema: str) -> str:
 _NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
 
-def _type(said: Any) -> str:
-    if isinstance(said, str):
-        return _NAMES.get(said, said)
-    kind = said["type"]
+def _type(schema: Any) -> str:
+    if isinstance(schema, str):
+        return _NAMES.get(schema, schema)
+    kind = schema["type"]
     if kind == "struct":
-        return "(" + ", ".join(f"{field['name']} {_type(field['type'])}" for field in said["fields"]) + ")"
+        return "(" + ", ".join(f"{field['name']} {_type(field['type'])}" for field in schema["fields"]) + ")"
     if kind == "array":
-        return f"array<{_type(said['elementType'])}>"
+        return f"array<{_type(schema['elementType'])}>"
     if kind == "map":
-        return f"map<{_type(said['keyType'])}, {_type(said['valueType'])}>"
+        return f"map<{_type(schema['keyType'])}, {_type(schema['valueType'])}>"
     return str(kind)

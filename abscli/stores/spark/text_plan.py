@@ -51,26 +51,26 @@ def sink(plan: Plan[SparkPlan]) -> list[str]:
         return [f"Nothing: batch {plan.body.batch} is the newest, and none was in flight."]
     done = [one.batch for one in plan.body.again if one.committed]
     flight = [one.batch for one in plan.body.again if not one.committed]
-    said = []
+    sentences = []
     if done:
-        said.append(f"{_batches(done)} ran to the end: the sink has them, and gets the same input again.")
+        sentences.append(f"{_batches(done)} ran to the end: the sink has them, and gets the same input again.")
     if flight:
         were = "was" if len(flight) == 1 else "were"
-        said.append(f"{_batches(flight)} {were} in flight: the sink may have all, a part or nothing of it, and gets it "
-                    "again.")  # fmt: skip
+        sentences.append(f"{_batches(flight)} {were} in flight: the sink may have all, a part or nothing of it, and "
+                         "gets it again.")  # fmt: skip
     if plan.body.next_as_before:
         rest = " Later ones may be cut differently." if len(plan.body.again) > 1 else ""
-        said.append(f"Batch {plan.body.batch + 1} runs with exactly the input that it had.{rest}")
+        sentences.append(f"Batch {plan.body.batch + 1} runs with exactly the input that it had.{rest}")
     else:
-        said.append("Batches have the same numbers but may be cut differently: more or less input in each.")
+        sentences.append("Batches have the same numbers but may be cut differently: more or less input in each.")
     risky = len(plan.body.again) - plan.body.next_as_before
     if risky:
-        said.append(
+        sentences.append(
             f"A sink that skips batch numbers it has seen (Spark's file sink by _spark_metadata, Delta) has to forget "
             f"those above {plan.body.batch + plan.body.next_as_before} first, or it loses rows; one that overwrites by "
             "key comes out right; one that appends has rows twice."
         )
-    return said
+    return sentences
 
 
 def _batches(numbers: list[int]) -> str:
@@ -82,7 +82,8 @@ def _batches(numbers: list[int]) -> str:
 
 
 def _sink_section(plan: Plan[SparkPlan], width: int) -> list[str]:
-    return ["What the sink sees again", *(line for said in sink(plan) for line in wrapped(said, width, "    ", "  "))]
+    lines = (line for sentence in sink(plan) for line in wrapped(sentence, width, "    ", "  "))
+    return ["What the sink sees again", *lines]
 
 
 def _files(plan: Plan[SparkPlan], width: int) -> list[str]:
@@ -109,8 +110,8 @@ def _inputs(plan: Plan[SparkPlan], width: int) -> list[str]:
     for place in plan.body.inputs:
         covered = any(f"{place.folder}/".startswith(f"{move.old}/") for move in plan.body.moved)
         if place.here is False and not covered:
-            said = f"source {place.source} has read {place.files} files there: if they have moved, --path-map OLD=NEW"
-            lines += wrapped(said, width, "    ", f"  not there: {place.folder}: ")
+            doubt = f"source {place.source} has read {place.files} files there: if they have moved, --path-map OLD=NEW"
+            lines += wrapped(doubt, width, "    ", f"  not there: {place.folder}: ")
     return ["Inputs", *lines] if lines else []
 
 

@@ -74,8 +74,8 @@ def judge(evidence: CheckpointEvidence) -> SparkVerdict:
         findings += regressed
         unchecked = {**_NOT_SPARKS, **dict(_unchecked(evidence, state, batch))}
         if not compared:
-            said = "some source's offsets are of a kind that is not known, or those of the batch before are not there"
-            unchecked[Code.POSITION_REGRESSED] = said
+            reason = "some source's offsets are of a kind that is not known, or those of the batch before are not there"
+            unchecked[Code.POSITION_REGRESSED] = reason
         why[batch.batch] = {str(code): unchecked[code] for code in Code if code in unchecked}
         verdict = _verdict(batch, findings)
         if _exact(batch, evidence, findings, state) and not state.purged and _follows(before, batch):
@@ -133,15 +133,15 @@ def _logs(batch: BatchEvidence, evidence: CheckpointEvidence) -> Iterator[Findin
     """Offsets and commit."""
     yield from (_finding(problem, None) for problem in batch.problems)
     if not batch.begun:
-        said = "is not there, and the batch was committed"
-        yield Finding(Code.MISSING_FILE, None, None, layout.offsets(batch.batch), said)
+        message = "is not there, and the batch was committed"
+        yield Finding(Code.MISSING_FILE, None, None, layout.offsets(batch.batch), message)
     if not batch.committed and evidence.ended(batch) and not evidence.stateless:
         later = "committed" if batch.batch < evidence.newest_commit else "begun"
-        said = f"is not there, and later batches were {later}"
-        yield Finding(Code.MISSING_FILE, None, None, layout.commits(batch.batch), said)
+        message = f"is not there, and later batches were {later}"
+        yield Finding(Code.MISSING_FILE, None, None, layout.commits(batch.batch), message)
     if batch.batch == evidence.newest_begun > 0 and not evidence.sparse and evidence.before(batch.batch) is None:
-        said = f"is not there, and Spark does not start from batch {batch.batch} without"
-        yield Finding(Code.MISSING_FILE, None, None, layout.offsets(batch.batch - 1), said)
+        message = f"is not there, and Spark does not start from batch {batch.batch} without"
+        yield Finding(Code.MISSING_FILE, None, None, layout.offsets(batch.batch - 1), message)
 
 
 def _source_logs(batch: BatchEvidence, evidence: CheckpointEvidence) -> Iterator[Finding]:
@@ -160,7 +160,7 @@ def _shared(name: str, offset: str | None, batch: BatchEvidence, evidence: Check
     """Whether a source has no log because it is another one read twice, as in the join of a stream with itself."""
     if evidence.sources[name].any or batch.offsets is None:
         return False
-    others = [other for other, found in evidence.sources.items() if found.any]
+    others = [other for other, log in evidence.sources.items() if log.any]
     return any(batch.offsets.sources.get(other) == offset for other in others)
 
 
@@ -182,7 +182,7 @@ def _state(
     own = [
         (part, versions[part.operator, part.partition, part.store]) for task in tasks for part in by_task.get(task, ())
     ]
-    state.purged = bool(own) and all(_purged(part, found, version) for part, found in own)
+    state.purged = bool(own) and all(_purged(part, standings, version) for part, standings in own)
     if state.purged:
         return
     for task in tasks:
@@ -191,15 +191,15 @@ def _state(
             folder = f"{layout.STATE}/{name}"
             yield Finding(Code.MISSING_FILE, name, None, folder, "the partition's folder is not there")
         for part in by_task.get(task, ()):
-            found = versions[part.operator, part.partition, part.store][version]
-            state.vouched &= found.vouched
+            standing = versions[part.operator, part.partition, part.store][version]
+            state.vouched &= standing.vouched
             state.shapes &= part.shapes
             state.places &= part.places
             state.unread = state.unread or part.unread
-            yield from (_finding(problem, name) for problem in found.blame)
-            for problem in found.named:
+            yield from (_finding(problem, name) for problem in standing.blame)
+            for problem in standing.named:
                 spared = _finding(problem, name)
-                if not found.blame:
+                if not standing.blame:
                     state.spared.add(spared)
                 yield spared
 
@@ -224,8 +224,8 @@ def _versions(part: PartitionEvidence, last: int) -> list[_Version]:
             named = tuple(at_whole.problems) if at_whole is not None else ()
             blame = (*before.blame, *_blamed(at_log))
             if not blame and (wanted := part.unreached(version)) is not None:
-                said = f"cannot be used, and Spark finds no way to version {version} without it in checkpoint format 2"
-                blame = (Problem("missing-file", wanted, said, True),)
+                why = f"cannot be used, and Spark finds no way to version {version} without it in checkpoint format 2"
+                blame = (Problem("missing-file", wanted, why, True),)
             out.append(_Version(blame, named, before.there, before.vouched and at_log.vouched))
         elif at_whole is not None:
             out.append(_Version(tuple(at_whole.problems), (), before.there, False))
@@ -240,15 +240,15 @@ def _versions(part: PartitionEvidence, last: int) -> list[_Version]:
     return out
 
 
-def _blamed(found: FileEvidence) -> tuple[Problem, ...]:
-    if found.problems:
-        return tuple(found.problems)
-    return (Problem("row-mismatch", found.path, found.doubted, False),) if found.doubted is not None else ()
+def _blamed(evidence: FileEvidence) -> tuple[Problem, ...]:
+    if evidence.problems:
+        return tuple(evidence.problems)
+    return (Problem("row-mismatch", evidence.path, evidence.doubted, False),) if evidence.doubted is not None else ()
 
 
 def _name(part: PartitionEvidence, version: int) -> str:
     """What the log of a version would be called."""
-    kinds = {found.file.kind for found in part.evidence.values()}
+    kinds = {evidence.file.kind for evidence in part.evidence.values()}
     kind = next((kind for kind in ("delta", "changelog", "snapshot", "zip") if kind in kinds), "delta")
     uuid = part.files.id_of(version)
     return f"{version}.{kind}" if uuid is None else f"{version}_{uuid}.{kind}"
@@ -269,7 +269,7 @@ def _positions(before: BatchEvidence | None, batch: BatchEvidence) -> tuple[list
         return [], False
     if before is None or before.offsets is None:
         return [], batch.batch == 0
-    found, compared = [], True
+    regressed, compared = [], True
     for name, offset in batch.offsets.sources.items():
         old, new = sources.positions(before.offsets.sources.get(name)), sources.positions(offset)
         if new is None:
@@ -279,23 +279,23 @@ def _positions(before: BatchEvidence | None, batch: BatchEvidence) -> tuple[list
         for position in new:
             was = stood.get(position.split)
             if was is not None and position.offset is not None and position.offset < was:
-                said = f"source {name} went back in {position.split}, from {was} to {position.offset}"
+                message = f"source {name} went back in {position.split}, from {was} to {position.offset}"
                 path = layout.offsets(batch.batch)
-                found.append(Finding(Code.POSITION_REGRESSED, f"source-{name}/0", None, path, said))
-    return found, compared
+                regressed.append(Finding(Code.POSITION_REGRESSED, f"source-{name}/0", None, path, message))
+    return regressed, compared
 
 
 def _unchecked(evidence: CheckpointEvidence, state: _State, batch: BatchEvidence) -> Iterator[tuple[Code, str]]:
     """What could not be checked of a batch, and why."""
     if evidence.quick or not state.vouched or not batch.vouched:
-        said = "some files have no checksum of any kind, or one that could not be made use of"
-        yield Code.DIGEST_MISMATCH, _QUICK if evidence.quick else said
+        reason = "some files have no checksum of any kind, or one that could not be made use of"
+        yield Code.DIGEST_MISMATCH, _QUICK if evidence.quick else reason
     unread = f"{state.unread or 'the columns of some state are not known'}; {_ASK}"
     if evidence.quick or not state.shapes:
         yield Code.ROW_MISMATCH, _QUICK if evidence.quick else unread
     if evidence.quick or not state.places:
-        said = unread if not state.shapes else "which columns some state is partitioned by is not known"
-        yield Code.MISPLACED_KEY, _QUICK if evidence.quick else said
+        reason = unread if not state.shapes else "which columns some state is partitioned by is not known"
+        yield Code.MISPLACED_KEY, _QUICK if evidence.quick else reason
     if not evidence.ended(batch):
         for code in (Code.MISSING_ACK, Code.MISSING_FILE):
             yield code, "the batch was not committed: what is not there may not have been written yet"

@@ -31,8 +31,10 @@ from formats.storage import LocalStorage, Storage
 
 
 class Folder:
-    """One directory. only: the names at its root that belong to it (None: all), so that a job's directory does not
-    bring its neighbours in."""
+    """One directory.
+
+    only: names at its root that belong to it (None: all), so that a job's directory does not bring its neighbours in.
+    """
 
     def __init__(self, storage: Storage, only: Sequence[str] | None = None) -> None:
         self.storage = storage
@@ -48,15 +50,15 @@ class Folder:
 
     def names(self, path: str) -> dict[str, int | None]:
         """What is in a directory: name -> bytes, None for a directory. What leads out of the root is left out."""
-        found = self._listed.get(path)
-        if found is None:
+        sizes = self._listed.get(path)
+        if sizes is None:
             try:
                 entries = self.storage.list(path)
             except UnsafePath:
                 entries = []
-            found = {e.name: e.size for e in entries if path or self.only is None or e.name in self.only}
-            self._listed[path] = found
-        return found
+            sizes = {e.name: e.size for e in entries if path or self.only is None or e.name in self.only}
+            self._listed[path] = sizes
+        return sizes
 
     def size(self, path: str) -> int | None:
         folder, _, name = path.rpartition("/")
@@ -76,7 +78,7 @@ class Folder:
 
     def walk(self, path: str = "") -> dict[str, int]:
         """Every file at or below a directory: path from the root -> bytes."""
-        found: dict[str, int] = {}
+        files: dict[str, int] = {}
         stack = [path]
         while stack:
             at = stack.pop()
@@ -85,8 +87,8 @@ class Folder:
                 if size is None:
                     stack.append(full)
                 else:
-                    found[full] = size
-        return found
+                    files[full] = size
+        return files
 
     def named(self, name: str) -> Sequence[tuple[str, int]]:
         if self._names is None:
@@ -101,7 +103,10 @@ class NotLookedAt(NotFound):
 
 
 class FolderStreams:
-    """The streams of one snapshot (`files.streams.Streams`). home: directory of its `_metadata` in folder 0."""
+    """The streams of one snapshot (`files.streams.Streams`).
+
+    home: directory of its `_metadata` in folder 0.
+    """
 
     def __init__(self, home: str, folders: Sequence[Folder], maps: Sequence[PathMap] = (), kryo: int = 5) -> None:
         self.home = home
@@ -160,8 +165,8 @@ class FolderStreams:
             looked, there_is = self.outside(handle)
             if looked and there_is is None:
                 raise Damaged("is not there", path=self.name(handle), hint=self.hint(handle))
-            said = "was not opened: it lies outside of the directories that were named"
-            raise NotLookedAt(said, path=self.name(handle), hint=self.hint(handle))
+            message = "was not opened: it lies outside of the directories that were named"
+            raise NotLookedAt(message, path=self.name(handle), hint=self.hint(handle))
         start = handle.start if isinstance(handle, SegmentHandle) else 0
         whole = place.bytes if of_changes(handle) else handle.size
         there = min(place.bytes - start, whole) - offset  # what a file has grown by was not written by Flink

@@ -17,7 +17,7 @@ JOB_ID = re.compile(r"[0-9a-f]{32}")
 OF_A_JOB = ("shared", "taskowned", "dstl")
 
 
-class Kind(StrEnum):
+class SiteKind(StrEnum):
     """What was named."""
 
     JOB = "job"
@@ -26,29 +26,33 @@ class Kind(StrEnum):
 
 
 class Site(NamedTuple):
-    """Where to read. storage: at the root of what belongs together; epoch: the one that was named, None for all."""
+    """Where to read.
 
-    kind: Kind
+    storage: at the root of what belongs together.
+    epoch: the one that was named, None for all.
+    """
+
+    kind: SiteKind
     storage: Storage
     epoch: int | None
 
 
 def number(name: str) -> int | None:
     """The checkpoint number of a directory `chk-N`."""
-    found = CHECKPOINT.fullmatch(name)
-    return int(found[1]) if found else None
+    match = CHECKPOINT.fullmatch(name)
+    return int(match[1]) if match else None
 
 
-def kind_of(names: dict[str, int | None], name: str) -> Kind | None:
+def kind_of(names: dict[str, int | None], name: str) -> SiteKind | None:
     """What a directory is, by what is in it (name -> bytes, None for a directory) and what it is called."""
     if names.get(FILE) is not None:
-        return Kind.SNAPSHOT if number(name) is None else Kind.CHECKPOINT
+        return SiteKind.SNAPSHOT if number(name) is None else SiteKind.CHECKPOINT
     if any(size is None and number(entry) is not None for entry, size in names.items()):
-        return Kind.JOB
+        return SiteKind.JOB
     if number(name) is not None:
-        return Kind.CHECKPOINT
+        return SiteKind.CHECKPOINT
     if JOB_ID.fullmatch(name) and all(size is None and entry in OF_A_JOB for entry, size in names.items()) and names:
-        return Kind.JOB
+        return SiteKind.JOB
     return None
 
 
@@ -79,7 +83,7 @@ def find(path: str) -> Site:
     if kind is None:
         raise NotFound("no checkpoint of Flink here", path=path, hint=_instead(storage, where))
     epoch = number(name)
-    if kind is not Kind.CHECKPOINT or epoch is None:
+    if kind is not SiteKind.CHECKPOINT or epoch is None:
         return Site(kind, storage, None)
     parent = _parent(storage)
     if parent is not None:
@@ -87,7 +91,7 @@ def find(path: str) -> Site:
         names = _names(above)
         if JOB_ID.fullmatch(_name(above)) or any(entry in names and names[entry] is None for entry in OF_A_JOB):
             return Site(kind, above, epoch)
-    return Site(Kind.SNAPSHOT, storage, epoch)
+    return Site(SiteKind.SNAPSHOT, storage, epoch)
 
 
 def _names(storage: Storage) -> dict[str, int | None]:

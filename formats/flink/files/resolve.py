@@ -51,7 +51,13 @@ class How(StrEnum):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a file lies. folder: which of the listings; path: from its root; bytes: really there."""
+    """Where a file lies.
+
+    folder: which of the listings.
+    path: from its root.
+    bytes: that it really has.
+    how: how it was found.
+    """
 
     folder: int
     path: str
@@ -146,9 +152,9 @@ def resolve(
         path = plain(handle.path)
         for mapping in maps:
             if path.startswith(mapping.old + "/"):
-                found = _written(mapping.new + path[len(mapping.old) :], folders)
-                if found is not None:
-                    return msgspec.structs.replace(found, how=How.MAPPED)
+                mapped = _written(mapping.new + path[len(mapping.old) :], folders)
+                if mapped is not None:
+                    return msgspec.structs.replace(mapped, how=How.MAPPED)
         moved = _moved(path, handle, folders)
         if moved is not None:
             return moved
@@ -213,6 +219,7 @@ def _moved(path: str, handle: FileLike, folders: Sequence[Listing]) -> Place | N
             place = _at(i, tail, folders, How.MOVED)
             if place is not None and fits(handle, place.bytes):
                 return place
+            # with another size it is the same file, damaged, but only if a directory before its name agrees, too
             if place is not None and other is None and start < len(parts) - 1:
                 other = place
     return other

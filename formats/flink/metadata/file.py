@@ -77,13 +77,14 @@ def parse(data: bytes, path: str | None = None) -> Metadata:
         if r.left:
             raise r.error(f"{r.left} bytes after the last operator", "end of the file")
         return Metadata(version, checkpoint, masters, tuple(operators))
+    # kept as it stands, so that a copy writes what Flink wrote, whether it can be understood or not
     tail = data[r.pos :]
     problem = None
     try:
-        found = properties.parse(r)
+        parsed = properties.parse(r)
     except Damaged as error:
-        found, problem = None, error.message
-    return Metadata(version, checkpoint, masters, tuple(operators), found, tail, problem)
+        parsed, problem = None, error.message
+    return Metadata(version, checkpoint, masters, tuple(operators), parsed, tail, problem)
 
 
 def encode(metadata: Metadata) -> bytes:
@@ -111,8 +112,8 @@ def _header(r: Reader) -> int:
         raise r.error("is empty", "magic number")
     magic = r.i32("magic number")
     if magic != MAGIC:
-        said = f"begins with 0x{magic & 0xFFFFFFFF:08x}, not with 0x{MAGIC:08x}: no metadata of Flink, or damaged"
-        raise r.error(said, "magic number", 0)
+        message = f"begins with 0x{magic & 0xFFFFFFFF:08x}, not with 0x{MAGIC:08x}: no metadata of Flink, or damaged"
+        raise r.error(message, "magic number", 0)
     version = r.i32("version")
     if OLDEST <= version <= NEWEST:
         return version

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from formats.errors import FormatError
 from formats.flink.bytes import Reader, Writer
 from formats.flink.metadata.handles import (
-    Change,
     ChangelogHandle,
     ChangeStream,
     ChannelHandle,
@@ -23,6 +22,7 @@ from formats.flink.metadata.handles import (
     FileHandle,
     IncrementalHandle,
     InlineHandle,
+    InMemoryChange,
     InMemoryChangelogHandle,
     KeyedHandle,
     KeyGroupsHandle,
@@ -147,7 +147,7 @@ def read_keyed(r: Reader, field: str, depth: int = 0) -> KeyedHandle | None:
     if tag == 9:
         first, count = _groups(r, field)
         start, end = r.i64(field), r.i64(field)
-        inline = tuple(Change(r.i32(field), r.take(r.i32(field), field)) for _ in range(r.count(8, field)))
+        inline = tuple(InMemoryChange(r.i32(field), r.take(r.i32(field), field)) for _ in range(r.count(8, field)))
         return InMemoryChangelogHandle(first, count, start, end, inline, r.utf(field))
     if tag in (13, 10):
         first, count = _groups(r, field)
@@ -188,14 +188,14 @@ def write_keyed(w: Writer, handle: KeyedHandle | None) -> None:
             w.i64s(handle.offsets)
             write_stream(w, handle.stream)
             if handle.tag == 12:
-                w.utf(_known(handle.id))
+                w.utf(_required(handle.id))
         case IncrementalHandle():
             w.u8(handle.tag)
             w.i64(handle.checkpoint_id)
             w.utf(handle.backend)
             _write_groups(w, handle.first, handle.count)
             if handle.tag == 11:
-                w.i64(_known(handle.checkpointed_size))
+                w.i64(_required(handle.checkpointed_size))
             write_stream(w, handle.meta)
             for files in (handle.shared, handle.private):
                 w.i32(len(files))
@@ -203,7 +203,7 @@ def write_keyed(w: Writer, handle: KeyedHandle | None) -> None:
                     w.utf(file.name)
                     write_stream(w, file.stream)
             if handle.tag == 11:
-                w.utf(_known(handle.id))
+                w.utf(_required(handle.id))
         case ChangelogHandle():
             w.u8(handle.tag)
             _write_groups(w, handle.first, handle.count)
@@ -214,7 +214,7 @@ def write_keyed(w: Writer, handle: KeyedHandle | None) -> None:
                     write_keyed(w, part)
             w.i64(handle.materialization_id)
             if handle.tag == 14:
-                w.i64(_known(handle.checkpoint_id))
+                w.i64(_required(handle.checkpoint_id))
             w.utf(handle.id)
         case InMemoryChangelogHandle():
             w.u8(9)
@@ -238,7 +238,7 @@ def write_keyed(w: Writer, handle: KeyedHandle | None) -> None:
             w.i64(handle.checkpointed_size)
             w.utf(handle.id)
             if handle.tag == 13:
-                w.utf(_known(handle.storage))
+                w.utf(_required(handle.storage))
 
 
 # -- operator state ---------------------------------------------------------------------------------------
@@ -290,22 +290,22 @@ def write_operator(w: Writer, handle: OperatorStateHandle | None) -> None:
 def read_channels(r: Reader, field: str, *, typed: bool, output: bool) -> tuple[ChannelHandle, ...]:
     """The channel state of one subtask and direction. typed: whether a type byte stands first (version 6 and later)."""
     plain, merged = (2, 4) if output else (1, 3)
-    found = []
+    channels = []
     for _ in range(r.count(1, field)):
         at = r.pos
         tag = r.u8(field) if typed else plain
         if tag == plain:
             subtask = r.i32(field)
             part, stream = _read_channel(r, field)
-            found.append(ChannelHandle(subtask, part.size, stream, (part,)))
+            channels.append(ChannelHandle(subtask, part.size, stream, (part,)))
         elif tag == merged:
             subtask, size = r.i32(field), r.size(field)
             stream = read_stream(r, field, 1)
             packed = r.take(r.i32(field), field)
-            found.append(ChannelHandle(subtask, size, stream, _unpack(r, packed, field), packed))
+            channels.append(ChannelHandle(subtask, size, stream, _unpack(r, packed, field), packed))
         else:
             raise r.error(f"a channel state handle of unknown type {tag}", field, at)
-    return tuple(found)
+    return tuple(channels)
 
 
 def _read_channel(r: Reader, field: str) -> tuple[ChannelPart, StreamHandle | None]:
@@ -379,7 +379,7 @@ def _deep(r: Reader, field: str, depth: int) -> None:
         raise r.error(f"handles more than {DEPTH} deep", field)
 
 
-def _known(value: T | None) -> T:
+def _required(value: T | None) -> T:
     if value is None:
         raise Unwritable("a handle lacks a field that its type must have")
     return value

@@ -25,7 +25,10 @@ class _Value(msgspec.Struct, frozen=True, gc=False):
 
 
 class InlineHandle(_Value, frozen=True, gc=False):
-    """Tag 1: the bytes themselves. name: what Flink called the stream; often a path, but no such file exists."""
+    """Tag 1: the bytes themselves.
+
+    name: what Flink called the stream; often a path, but no such file exists.
+    """
 
     name: str
     data: bytes
@@ -36,8 +39,9 @@ class InlineHandle(_Value, frozen=True, gc=False):
 
 
 class FileHandle(_Value, frozen=True, gc=False):
-    """Tag 2: a whole file. path: an absolute URI (`file:/...`, `s3://...`), as Flink wrote it.
+    """Tag 2: a whole file.
 
+    path: an absolute URI (`file:/...`, `s3://...`), as Flink wrote it.
     changes: it is a file of changes, whose `size` counts neither its first byte nor what compression saves.
     """
 
@@ -47,7 +51,11 @@ class FileHandle(_Value, frozen=True, gc=False):
 
 
 class RelativeHandle(_Value, frozen=True, gc=False):
-    """Tag 6: a whole file. path: relative to the directory of `_metadata`; changes: as for a FileHandle."""
+    """Tag 6: a whole file.
+
+    path: relative to the directory of `_metadata`.
+    changes: as for a FileHandle.
+    """
 
     path: str
     size: int
@@ -55,7 +63,11 @@ class RelativeHandle(_Value, frozen=True, gc=False):
 
 
 class SegmentHandle(_Value, frozen=True, gc=False):
-    """Tag 15: `size` bytes from `start` of a merged file. path: absolute URI; scope: 0 exclusive, 1 shared."""
+    """Tag 15: `size` bytes from `start` of a merged file.
+
+    path: absolute URI.
+    scope: 0 exclusive, 1 shared.
+    """
 
     path: str
     start: int
@@ -75,8 +87,10 @@ class EmptySegmentHandle(_Value, frozen=True, gc=False):
 class KeyGroupsHandle(_Value, frozen=True, gc=False):
     """Tags 3, 7, 12: keyed state by key group, in one stream.
 
-    tag: 12 (2.x and late 1.x) or 3 (older): heap state, or a full snapshot; 7: a canonical savepoint. offsets[i]: where
-    key group first + i begins in the stream; 0 in a canonical savepoint means that the group is empty. id: tag 12 only.
+    tag: 12 (2.x and late 1.x) or 3 (older): heap state, or a full snapshot; 7: a canonical savepoint.
+    offsets: [i] is where key group first + i begins in the stream; 0 in a canonical savepoint: the group is empty.
+    id: tag 12 only.
+
     As a *stream* handle (tag 3 again) it stands for its own stream.
     """
 
@@ -105,7 +119,10 @@ StreamHandle: TypeAlias = (
 
 
 class LocalFile(_Value, frozen=True, gc=False):
-    """One file of a RocksDB instance. name: what it is called there (`000028.sst`, `CURRENT`, `OPTIONS-000012`)."""
+    """One file of a RocksDB instance.
+
+    name: what it is called there (`000028.sst`, `CURRENT`, `OPTIONS-000012`).
+    """
 
     name: str
     stream: StreamHandle | None
@@ -114,8 +131,10 @@ class LocalFile(_Value, frozen=True, gc=False):
 class IncrementalHandle(_Value, frozen=True, gc=False):
     """Tags 5, 11: the files of one RocksDB instance, and a stream with the serializers (`meta`).
 
-    checkpoint_id: of the checkpoint that made it; backend: a UUID, which stays from checkpoint to checkpoint;
-    checkpointed_size, id: tag 11 only; shared: files that other checkpoints may refer to, too.
+    checkpoint_id: of the checkpoint that made it.
+    backend: a UUID, which stays from checkpoint to checkpoint.
+    checkpointed_size, id: tag 11 only.
+    shared: files that other checkpoints may refer to, too.
     """
 
     tag: int
@@ -133,7 +152,8 @@ class IncrementalHandle(_Value, frozen=True, gc=False):
 class ChangelogHandle(_Value, frozen=True, gc=False):
     """Tags 8, 14: state of the changelog backend: what was materialised, then the changes since.
 
-    checkpoint_id: tag 14 only. None among the handles: a null handle, which Flink passes over.
+    materialized, changes: None among them is a null handle, which Flink passes over.
+    checkpoint_id: tag 14 only.
     """
 
     tag: int
@@ -147,8 +167,11 @@ class ChangelogHandle(_Value, frozen=True, gc=False):
     id: str
 
 
-class Change(_Value, frozen=True, gc=False):
-    """One change of an in-memory changelog. key_group: -1 for a change of the metadata."""
+class InMemoryChange(_Value, frozen=True, gc=False):
+    """One change of an in-memory changelog.
+
+    key_group: -1 for a change of the metadata.
+    """
 
     key_group: int
     data: bytes
@@ -161,7 +184,7 @@ class InMemoryChangelogHandle(_Value, frozen=True, gc=False):
     count: int
     start: int
     end: int
-    changes: tuple[Change, ...]
+    changes: tuple[InMemoryChange, ...]
     id: str
 
 
@@ -174,7 +197,11 @@ class ChangeStream(_Value, frozen=True, gc=False):
 
 
 class FileChangelogHandle(_Value, frozen=True, gc=False):
-    """Tags 10, 13: changes in streams. size: of all; storage: the changelog storage's name, tag 13 only."""
+    """Tags 10, 13: changes in streams.
+
+    size: of all of them.
+    storage: the changelog storage's name, tag 13 only.
+    """
 
     tag: int
     first: int
@@ -203,7 +230,10 @@ class Mode(IntEnum):
 
 
 class OperatorPart(_Value, frozen=True, gc=False):
-    """One named operator state. offsets: where its elements begin in the stream (one for a broadcast state)."""
+    """One named operator state.
+
+    offsets: where its elements begin in the stream (one for a broadcast state).
+    """
 
     name: str
     mode: Mode
@@ -211,7 +241,11 @@ class OperatorPart(_Value, frozen=True, gc=False):
 
 
 class MergedFolders(_Value, frozen=True, gc=False):
-    """What tag 17 adds: the directories that its task merges files into, as absolute URIs; empty: nothing to open."""
+    """What tag 17 adds.
+
+    task_owned, shared: directories that its task merges files into, as absolute URIs.
+    empty: nothing to open.
+    """
 
     task_owned: str
     shared: str
@@ -219,7 +253,10 @@ class MergedFolders(_Value, frozen=True, gc=False):
 
 
 class OperatorStateHandle(_Value, frozen=True, gc=False):
-    """Tags 4, 17: operator state of one subtask, all names in one stream. folders: tag 17 only."""
+    """Tags 4, 17: operator state of one subtask, all names in one stream.
+
+    folders: tag 17 only.
+    """
 
     states: tuple[OperatorPart, ...]
     stream: StreamHandle | None
@@ -230,8 +267,13 @@ class OperatorStateHandle(_Value, frozen=True, gc=False):
 
 
 class ChannelPart(_Value, frozen=True, gc=False):
-    """In-flight data of one channel. gate: index of the input gate, or of the result partition; channel: of the input
-    channel, or of the subpartition; offsets: of its network buffers in the stream; size: theirs together."""
+    """In-flight data of one channel.
+
+    gate: index of the input gate, or of the result partition.
+    channel: index of the input channel, or of the subpartition.
+    size: bytes of its network buffers together.
+    offsets: of the buffers in the stream.
+    """
 
     gate: int
     channel: int
@@ -242,8 +284,8 @@ class ChannelPart(_Value, frozen=True, gc=False):
 class ChannelHandle(_Value, frozen=True, gc=False):
     """In-flight data of one subtask in one stream.
 
-    merged: None: one channel (types 1, 2); else the bytes of the packed list that `parts` was read from (types 3, 4).
     size: what the handle says, which is what Flink counts.
+    merged: None: one channel (types 1, 2); else the bytes of the packed list that `parts` was read from (types 3, 4).
     """
 
     subtask: int
@@ -267,8 +309,9 @@ class MasterState(_Value, frozen=True, gc=False):
 class Subtask(_Value, frozen=True, gc=False):
     """The state of one subtask of an operator.
 
-    finished: it had ended, and has no state. ref_checkpoint: version 7 only, the checkpoint that this state was taken
-    over from (regional checkpoints). legacy: version 2 only, the 8 bytes of a field that nothing reads.
+    finished: it had ended, and has no state.
+    ref_checkpoint: version 7 only, the checkpoint that this state was taken over from (regional checkpoints).
+    legacy: version 2 only, the 8 bytes of a field that nothing reads.
     """
 
     index: int
@@ -284,8 +327,13 @@ class Subtask(_Value, frozen=True, gc=False):
 
 
 class OperatorState(_Value, frozen=True, gc=False):
-    """One operator. id: 32 hex digits as Flink prints them; name, uid: None where the version (below 5) does not store
-    them or they are empty; finished: all of its subtasks had ended. chain_length: version 2 only, read by nobody."""
+    """One operator.
+
+    id: 32 hex digits as Flink prints them.
+    name, uid: None where the version (below 5) does not store them, or they are empty.
+    finished: all of its subtasks had ended.
+    chain_length: version 2 only, read by nobody.
+    """
 
     id: str
     name: str | None
@@ -301,8 +349,10 @@ class OperatorState(_Value, frozen=True, gc=False):
 class Properties(_Value, frozen=True, gc=False):
     """The Java-serialised tail (version 4 and later): what was asked for when the snapshot was taken.
 
-    kind: `CheckpointType` or `SavepointType`; sharing: the sharing strategy of a checkpoint; after, layout: the
-    post-checkpoint action and format type of a savepoint (`NONE`, `SUSPEND`, `TERMINATE`; `CANONICAL`, `NATIVE`).
+    kind: `CheckpointType` or `SavepointType`.
+    sharing: the sharing strategy of a checkpoint.
+    after: post-checkpoint action of a savepoint: `NONE`, `SUSPEND`, `TERMINATE`.
+    layout: format type of a savepoint: `CANONICAL`, `NATIVE`.
     """
 
     kind: str
@@ -322,8 +372,9 @@ class Properties(_Value, frozen=True, gc=False):
 class Metadata(_Value, frozen=True, gc=False):
     """A whole `_metadata` file.
 
-    tail: the bytes of the properties as they were written; None where the version (below 4) has none. properties: None
-    also where the tail cannot be understood; problem: why.
+    properties: None where the version (below 4) has none, and where they cannot be understood.
+    tail: the bytes of the properties as they were written; None where the version has none.
+    problem: why the tail cannot be understood.
     """
 
     version: int

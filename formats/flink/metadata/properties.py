@@ -29,13 +29,13 @@ def parse(r: Reader) -> Properties:
     at = r.pos
     if not r.left:
         raise r.error("ends before its properties", "properties")
-    found = read_value(r)
+    root = read_value(r)
     if r.left:
         raise r.error(f"{r.left} bytes after the properties", "properties")
-    if not isinstance(found, JavaObject) or found.class_name != _CLASS:
+    if not isinstance(root, JavaObject) or root.class_name != _CLASS:
         raise r.error(f"not an object of class {_CLASS}", "properties", at)
-    kind = found.fields.get("checkpointType")
-    flags = {field: found.fields.get(name) for name, field in _FLAGS.items()}
+    kind = root.fields.get("checkpointType")
+    flags = {field: root.fields.get(name) for name, field in _FLAGS.items()}
     if not isinstance(kind, JavaObject) or any(not isinstance(value, bool) for value in flags.values()):
         raise r.error("properties without the fields that Flink gives them", "properties", at)
     name = kind.fields.get("name")

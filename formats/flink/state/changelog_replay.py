@@ -19,9 +19,8 @@ from formats.flink.state.changes import (
     read_operand,
     timers,
 )
-from formats.flink.state.keyed_tables import Block, Hidden, Table, unknown_table
-from formats.flink.types.values import BROKEN, Opaque
-from formats.flink.types.values import Hidden as HiddenValue
+from formats.flink.state.keyed_tables import HiddenRows, RowBlock, Table, unknown_table
+from formats.flink.types.values import BROKEN, HiddenValue, Opaque
 
 
 def freeze(value: Any) -> Any:
@@ -45,15 +44,15 @@ class Replay:
         self.rows: dict[str, dict[tuple[int, Any, Any], _Entry]] = {}
         self.merged: set[str] = set()
 
-    def run(self, blocks: Iterator[Block], found: list[Change], lost: str | None) -> Iterator[Block]:
-        hidden: dict[str, Hidden] = {}
+    def run(self, blocks: Iterator[RowBlock], changes: list[Change], lost: str | None) -> Iterator[RowBlock]:
+        hidden: dict[str, HiddenRows] = {}
         for block in blocks:
             if block.problem is not None:
                 yield block
             if block.hidden is not None:
                 hidden[block.table.name] = block.hidden
             self._start(block)
-        for change in found:
+        for change in changes:
             if change.group < 0:
                 continue
             problem = self._apply(change, hidden)
@@ -67,19 +66,21 @@ class Replay:
         self.tables.setdefault(table.name, table)
         return self.rows.setdefault(table.name, {})
 
-    def _start(self, block: Block) -> None:
+    def _start(self, block: RowBlock) -> None:
         rows = self._rows(block.table)
         for i, (key, namespace, value) in enumerate(zip(block.keys, block.namespaces, block.values, strict=True)):
             at = (block.group, freeze(key), freeze(namespace))
+            # a key may have several timers in a namespace: only with the timestamp is it one of them
             if block.table.timers:
                 rows[(block.group, (freeze(key), value), freeze(namespace))] = _Entry(key, namespace, value)
+            # map state is kept by user key, so that a change of one entry leaves the others as they are
             elif block.user_keys is not None:
                 entry = rows.setdefault(at, _Entry(key, namespace, {}))
                 entry.value[freeze(block.user_keys[i])] = (block.user_keys[i], value)
             else:
                 rows[at] = _Entry(key, namespace, value)
 
-    def _apply(self, change: Change, hidden: dict[str, Hidden]) -> Block | None:
+    def _apply(self, change: Change, hidden: dict[str, HiddenRows]) -> RowBlock | None:
         data = change.data
         name = "?"
         try:
@@ -97,14 +98,15 @@ class Replay:
             key, pos = table.key.read(data, 3)
             namespace, operand = read_operand(table, data[0], data, pos)
             self._change(table, rows, data[0], (change.group, freeze(key), freeze(namespace)), key, namespace, operand)
-        except HiddenValue as found:
+        except HiddenValue as met:
+            # the row stays as it was before this change; `hidden` says that it may be out of date
             before = hidden.get(name)
             entries = (before.entries or 0) + 1 if before is not None else 1
-            hidden[name] = Hidden(found.name, entries, len(data) + (before.bytes if before is not None else 0))
+            hidden[name] = HiddenRows(met.name, entries, len(data) + (before.bytes if before is not None else 0))
         except (KeyError, *BROKEN) as error:
-            block = Block(next(iter(self.by_number.values()), unknown_table()), change.group)
-            said = f"state {name!r}, key group {change.group}: a change that cannot be read: {error}"
-            block.problem = Damaged(said, path=change.path)
+            block = RowBlock(next(iter(self.by_number.values()), unknown_table()), change.group)
+            message = f"state {name!r}, key group {change.group}: a change that cannot be read: {error}"
+            block.problem = Damaged(message, path=change.path)
             return block
         return None
 
@@ -123,15 +125,16 @@ class Replay:
         elif operation == MERGE:
             self._merge(table, rows, at, key, operand)
         elif table.is_map:
+            # to set a map replaces all of it; a map that has become empty is no row, as in Flink
             entry = rows.get(at) if operation not in (SET, SET_INTERNAL) else None
-            held: dict[Any, Any] = entry.value if entry is not None else {}
+            entries: dict[Any, Any] = entry.value if entry is not None else {}
             if operation == REMOVE:
-                held.pop(freeze(operand), None)
+                entries.pop(freeze(operand), None)
             else:
                 pairs = operand if operation in (SET, SET_INTERNAL, ADD) else [operand]
-                held.update((freeze(user_key), (user_key, value)) for user_key, value in pairs)
-            if held:
-                rows[at] = _Entry(key, namespace, held)
+                entries.update((freeze(user_key), (user_key, value)) for user_key, value in pairs)
+            if entries:
+                rows[at] = _Entry(key, namespace, entries)
             else:
                 rows.pop(at, None)
         elif table.is_list and operation in (ADD, ADD_ELEMENT):
@@ -145,6 +148,8 @@ class Replay:
         self, table: Table, rows: dict[tuple[int, Any, Any], _Entry], at: tuple[int, Any, Any], key: Any, operand: Any
     ) -> None:
         target, sources = operand
+        # windows that merged: the sources are gone in any case. Lists are joined and one value alone moves; what two
+        # values make together only the job's own function can say
         taken = [rows.pop((at[0], at[1], freeze(source)), None) for source in sources]
         place = (at[0], at[1], freeze(target))
         values = [entry.value for entry in (rows.get(place), *taken) if entry is not None]
@@ -158,10 +163,11 @@ class Replay:
             self.merged.add(table.name)
             rows[place] = _Entry(key, target, Opaque("merged by the job's own function", 0, b""))
 
-    def _blocks(self, name: str, table: Table, hidden: Hidden | None) -> Iterator[Block]:
+    def _blocks(self, name: str, table: Table, hidden: HiddenRows | None) -> Iterator[RowBlock]:
         if name in self.merged and table.value.hides is None:
+            # the schema follows from the codec: this gives it a column for what is opaque
             table.value.hides = "the job's own function"
-        by_group: dict[int, Block] = {}
+        by_group: dict[int, RowBlock] = {}
         for (group, _, _), entry in self.rows[name].items():
             block = by_group.setdefault(group, table.block(group))
             items = entry.value.values() if table.is_map else [(None, entry.value)]
@@ -174,6 +180,7 @@ class Replay:
         for group in sorted(by_group):
             yield by_group[group]
         if hidden is not None:
+            # a block of no rows, for a page that counts: what is hidden belongs to the state, not to one key group
             lost = table.block(min(by_group, default=0))
             lost.hidden = hidden
             yield lost

@@ -35,7 +35,11 @@ _I32: Final = struct.Struct(">i").unpack_from
 
 
 class Change(NamedTuple):
-    """One change; path: the stream that it stands in."""
+    """One change.
+
+    group: its key group, -1 for a change of the metadata.
+    path: the stream that it stands in.
+    """
 
     group: int
     data: bytes
@@ -61,6 +65,7 @@ def changes(handle: KeyedHandle | None, streams: Streams) -> Iterator[Change]:
 
 def _set_of(stream: StreamHandle, offset: int, streams: Streams) -> Iterator[Change]:
     path = streams.name(stream)
+    # all of it: offsets are of plain bytes, and a snappy stream cannot be entered in its middle
     data = streams.read(stream, 0, None)
     if not data or data[0] > 1:
         raise Damaged("no file of changes: it begins with neither 0 nor 1", path=path)
@@ -73,6 +78,7 @@ def _set_of(stream: StreamHandle, offset: int, streams: Streams) -> Iterator[Cha
     r = Reader(rest, path, max(offset, 0))
     for _ in range(r.count(8, "key groups of changes")):
         n, group = r.i32("changes"), r.i32("key group")
+        # a count too large needs no check: the first change that is not there raises
         for _ in range(n):
             yield Change(group, r.take(r.i32("change"), "change"), path)
 
@@ -89,6 +95,7 @@ def read_operand(table: Table, operation: int, data: bytes, pos: int) -> tuple[A
     operand: Any = None
     if operation in (SET, SET_INTERNAL, ADD):
         operand, pos = table.value.read(data, pos)
+    # one number for two things: an element for a list, an entry for a map
     elif operation == ADD_ELEMENT and not table.is_map:
         operand, pos = table.item.read(data, pos)
     elif operation in (ADD_ELEMENT, PUT_ELEMENT) and table.user_key is not None:

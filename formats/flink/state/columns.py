@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from formats.errors import FormatError
-from formats.flink.state.keyed_tables import Block, Table
+from formats.flink.state.keyed_tables import RowBlock, Table
 from formats.flink.state.operator import OperatorRows
 from formats.flink.types.values import Codec, Opaque, Shape
 
@@ -61,7 +61,11 @@ def arrow_type(shape: Shape) -> pa.DataType:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. take: from the row's own value to the column's; None: the value itself."""
+    """One column.
+
+    source: the list of a block's that it is taken from (`keys`, `values`, ...).
+    take: from the row's own value to the column's; None: the value itself.
+    """
 
     name: str
     shape: Shape
@@ -96,12 +100,12 @@ def _whole(name: str, codec: Codec, source: str) -> list[Column]:
 def _key(codec: Codec) -> list[Column]:
     if codec.kind == "opaque" or isinstance(codec.shape, str) or codec.shape[0] != "struct":
         return _whole("key", codec, "keys")
-    found = [
+    columns = [
         Column(f"key.{name}", shape, "keys", _item(i))
         for i, (name, shape) in enumerate(codec.shape[1])
         if name != "row_kind"
     ]
-    return found if codec.hides is None else [*found, Column("key.opaque", "opaque", "keys", _opaque_only)]
+    return columns if codec.hides is None else [*columns, Column("key.opaque", "opaque", "keys", _opaque_only)]
 
 
 def _namespace(codec: Codec) -> list[Column]:
@@ -115,22 +119,22 @@ def _namespace(codec: Codec) -> list[Column]:
 def _value(codec: Codec) -> list[Column]:
     if codec.kind != "ttl":
         return _whole("value", codec, "values")
-    found = [Column("value", codec.parts[1].shape, "values", _item(1))]
+    columns = [Column("value", codec.parts[1].shape, "values", _item(1))]
     if codec.parts[1].kind == "opaque":
-        found = [Column("value", "opaque", "values", _opaque_only)]
+        columns = [Column("value", "opaque", "values", _opaque_only)]
     elif codec.hides is not None:
-        found.append(Column("value.opaque", "opaque", "values", _opaque_only))
-    return [*found, Column("ttl_last_access", "int64", "values", _item(0))]
+        columns.append(Column("value.opaque", "opaque", "values", _opaque_only))
+    return [*columns, Column("ttl_last_access", "int64", "values", _item(0))]
 
 
 def keyed_columns(table: Table) -> list[Column]:
     """The columns of keyed state, the key's first."""
-    found = [*_key(table.key), *_namespace(table.namespace)]
+    columns = [*_key(table.key), *_namespace(table.namespace)]
     if table.timers:
-        return [*found, Column("timestamp", "int64", "values")]
+        return [*columns, Column("timestamp", "int64", "values")]
     if table.user_key is not None:
-        return [*found, *_whole("map_key", table.user_key, "user_keys"), *_value(table.item)]
-    return [*found, *_value(table.value if table.is_list else table.item)]
+        return [*columns, *_whole("map_key", table.user_key, "user_keys"), *_value(table.item)]
+    return [*columns, *_value(table.value if table.is_list else table.item)]
 
 
 def operator_columns(rows: OperatorRows) -> list[Column]:
@@ -139,7 +143,7 @@ def operator_columns(rows: OperatorRows) -> list[Column]:
     return [Column("subtask", "int32", "subtasks"), *key, *_value(rows.value)]
 
 
-def batch(columns: list[Column], sources: dict[str, list[Any]], what: str) -> pa.RecordBatch:
+def batch(columns: list[Column], sources: dict[str, list[Any]], subject: str) -> pa.RecordBatch:
     """A batch of columns taken from lists of equal length. what: the state, for messages."""
     import pyarrow as pa
 
@@ -152,7 +156,7 @@ def batch(columns: list[Column], sources: dict[str, list[Any]], what: str) -> pa
         try:
             arrays.append(_array(values, kind))
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            raise FormatError(f"{what}: column {column.name} cannot be shown as {kind}: {error}") from None
+            raise FormatError(f"{subject}: column {column.name} cannot be shown as {kind}: {error}") from None
         fields.append(pa.field(column.name, kind))
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
@@ -174,24 +178,24 @@ def _escaped(value: Any) -> Any:
     return value
 
 
-def keyed_batches(blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
+def keyed_batches(blocks: Iterable[RowBlock]) -> Iterator[pa.RecordBatch]:
     """Batches of the blocks of one state. A problem is raised when the rows before it have been given."""
-    held: list[Block] = []
+    pending: list[RowBlock] = []
     rows = 0
     for block in blocks:
         if block.keys:
-            held.append(block)
+            pending.append(block)
             rows += len(block.keys)
-        if held and (rows >= BATCH or block.problem is not None):
-            yield _of_blocks(held)
-            held, rows = [], 0
+        if pending and (rows >= BATCH or block.problem is not None):
+            yield _of_blocks(pending)
+            pending, rows = [], 0
         if block.problem is not None:
             raise block.problem
-    if held:
-        yield _of_blocks(held)
+    if pending:
+        yield _of_blocks(pending)
 
 
-def _of_blocks(blocks: list[Block]) -> pa.RecordBatch:
+def _of_blocks(blocks: list[RowBlock]) -> pa.RecordBatch:
     table = blocks[0].table
     sources = {
         "keys": [key for block in blocks for key in block.keys],

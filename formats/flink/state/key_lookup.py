@@ -24,13 +24,13 @@ _INEXACT: Final = frozenset({"double", "float"})
 
 def groups_of(keys: Sequence[Mapping[str, str]], codec: Codec, max_parallelism: int) -> list[int] | None:
     """The key groups of these keys, ascending. keys: text by column name (`key`, or `key.f0`, ...)."""
-    found = set()
+    groups = set()
     for key in keys:
         code = _hash(key, codec)
         if code is None:
             return None
-        found.add(key_group(code, max_parallelism))
-    return sorted(found)
+        groups.add(key_group(code, max_parallelism))
+    return sorted(groups)
 
 
 def _hash(key: Mapping[str, str], codec: Codec) -> int | None:
@@ -38,6 +38,7 @@ def _hash(key: Mapping[str, str], codec: Codec) -> int | None:
         members = [("key", codec.shape)]
     else:
         members = [(f"key.{name}", shape) for name, shape in codec.shape[1] if name != "row_kind"]
+    # a condition on some of the columns alone names no key, and equal doubles may hash apart
     if set(key) != {name for name, _ in members} or any(part.kind in _INEXACT for part in (codec, *codec.parts)):
         return None
     try:

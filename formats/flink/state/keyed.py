@@ -21,7 +21,7 @@ from formats.flink.metadata.handles import (
 )
 from formats.flink.state import changelog, keyed_canonical, keyed_heap, rocksdb
 from formats.flink.state.changes import changes
-from formats.flink.state.keyed_tables import Block, KeyedState, Types
+from formats.flink.state.keyed_tables import KeyedState, RowBlock, Types
 from formats.flink.state.meta import KeyedMeta, read_keyed_meta
 from formats.flink.types.codecs import codec
 from formats.flink.types.values import Codec, opaque
@@ -64,7 +64,7 @@ def read_blocks(
     groups: range | None = None,
     types: Types | None = None,
     key: Callable[[Codec], Codec] | None = None,
-) -> Iterator[Block]:
+) -> Iterator[RowBlock]:
     """The rows of a keyed handle.
 
     states, groups: only these; types: see KeyedState; key: put around the key's codec (to check keys). A problem of
@@ -74,7 +74,7 @@ def read_blocks(
         if states is None or block.table.name in states:
             yield block
         elif block.problem is not None and block.ends:  # it may have cost rows of the states that are asked for
-            yield Block(block.table, block.group, problem=block.problem, ends=True)
+            yield RowBlock(block.table, block.group, problem=block.problem, ends=True)
 
 
 def _blocks(
@@ -85,7 +85,7 @@ def _blocks(
     groups: range | None,
     types: Types | None,
     key: Callable[[Codec], Codec] | None,
-) -> Iterator[Block]:
+) -> Iterator[RowBlock]:
     match handle:
         case KeyGroupsHandle():
             meta, path = _described(handle.stream, streams, _first_offset(handle))
@@ -97,9 +97,9 @@ def _blocks(
             state = _state(meta, path, max_parallelism, types, key)
             yield from rocksdb.read(handle, streams, state, states, groups)
         case _:
-            found = list(changes(handle, streams))
+            since = list(changes(handle, streams))
             base = [part for part in handle.materialized if part] if isinstance(handle, ChangelogHandle) else []
-            metas = [said for part in base if (said := keyed_meta(part, streams)) is not None]
+            metas = [described for part in base if (described := keyed_meta(part, streams)) is not None]
             blocks = (
                 block
                 for part in base
@@ -107,7 +107,7 @@ def _blocks(
                     part, streams, max_parallelism, states=states, groups=groups, types=types, key=key
                 )
             )
-            yield from changelog.read(blocks, metas, found, max_parallelism, states, groups, types, key, streams.kryo)
+            yield from changelog.read(blocks, metas, since, max_parallelism, states, groups, types, key, streams.kryo)
 
 
 def _state(

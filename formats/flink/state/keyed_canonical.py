@@ -17,7 +17,7 @@ from formats.errors import FormatError
 from formats.flink.files.streams import Streams, read_stream
 from formats.flink.metadata.handles import KeyGroupsHandle
 from formats.flink.state.keyed_heap import spans
-from formats.flink.state.keyed_tables import Block, KeyedState
+from formats.flink.state.keyed_tables import KeyedState, RowBlock
 from formats.flink.state.meta import KeyedMeta
 from formats.flink.state.pairs import PairReader
 
@@ -76,7 +76,7 @@ def read(
     state: KeyedState,
     states: Collection[str] | None,
     groups: range | None,
-) -> Iterator[Block]:
+) -> Iterator[RowBlock]:
     """Blocks of every key group, state by state in the order of the file."""
     readers = [PairReader(table, state) for table in state.tables]
     for group, begin, end in spans(handle):
@@ -87,23 +87,23 @@ def read(
             if state.meta.compressed:
                 data = b"".join(plain for _, plain in snappy.streams(data, state.path, begin))
         except FormatError as error:
-            yield Block(readers[0].table if readers else state.tables[0], group, problem=error, ends=True)
+            yield RowBlock(readers[0].table if readers else state.tables[0], group, problem=error, ends=True)
             continue
         for block in _group(data, group, begin, state, readers):
             if states is None or block.table.name in states or block.problem is not None:
                 yield block
 
 
-def _group(data: bytes, group: int, begin: int, state: KeyedState, readers: list[PairReader]) -> Iterator[Block]:
+def _group(data: bytes, group: int, begin: int, state: KeyedState, readers: list[PairReader]) -> Iterator[RowBlock]:
     end, pos = len(data), 0
-    block: Block | None = None
+    block: RowBlock | None = None
     index = _U16(data, 0)[0] if end >= 2 else _END
     pos = 2
     while True:
         if index >= len(readers):
-            said = f"key group {group}: state {index} of {len(readers)}"
-            lost = block or Block(state.tables[0], group)
-            lost.problem, lost.ends = state.damaged(said, begin + pos - 2), True
+            message = f"key group {group}: state {index} of {len(readers)}"
+            lost = block or RowBlock(state.tables[0], group)
+            lost.problem, lost.ends = state.damaged(message, begin + pos - 2), True
             yield lost
             return
         reader = readers[index]
@@ -122,14 +122,15 @@ def _group(data: bytes, group: int, begin: int, state: KeyedState, readers: list
                     raise ValueError(f"a value of {m} bytes, {end - pos - 4} are left")
                 value = data[pos + 4 : pos + 4 + m]
                 pos += 4 + m
+                # free for this mark: key groups are below 128 in one byte, below 2**15 in two
                 last = key[0] & 0x80 != 0
                 if last:
                     key = bytes([key[0] & 0x7F]) + key[1:]
                     index = _U16(data, pos)[0]
                     pos += 2
             except (struct.error, ValueError) as error:
-                said = f"key group {group}, state {reader.table.name!r}, entry {len(block.keys) + 1}: {error}"
-                block.problem, block.ends = state.damaged(said, begin + start), True
+                message = f"key group {group}, state {reader.table.name!r}, entry {len(block.keys) + 1}: {error}"
+                block.problem, block.ends = state.damaged(message, begin + start), True
                 yield block
                 return
             problem = reader.add(block, key, value)
@@ -138,7 +139,7 @@ def _group(data: bytes, group: int, begin: int, state: KeyedState, readers: list
         yield block
         if index == _END:
             if pos != end:
-                block = Block(reader.table, group)
+                block = RowBlock(reader.table, group)
                 block.problem = state.damaged(f"key group {group}: {end - pos} bytes after its end", begin + pos)
                 yield block
             return

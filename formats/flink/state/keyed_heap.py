@@ -8,29 +8,25 @@ the end of the state).
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Collection, Iterator
-from itertools import accumulate
 from typing import Any, Final
 
 from formats.codec import snappy
 from formats.errors import FormatError
 from formats.flink.files.streams import Streams, read_stream
 from formats.flink.metadata.handles import KeyGroupsHandle
-from formats.flink.state.keyed_tables import Block, Hidden, KeyedState, Table
-from formats.flink.types.values import BROKEN, Codec
-from formats.flink.types.values import Hidden as HiddenValue
+from formats.flink.state.heap_search import Search
+from formats.flink.state.keyed_tables import HiddenRows, KeyedState, RowBlock, Table
+from formats.flink.types.values import BROKEN, Codec, HiddenValue
 
 _I16: Final = struct.Struct(">h").unpack_from
 _I32: Final = struct.Struct(">i").unpack_from
 _PATIENCE: Final = 1 << 11
-"""Bytes that may be tried in a key group to find states again behind hidden ones, and three times its own; a look at a
-place counts as 8."""
+"""Work that may be spent in a key group to find states again behind hidden ones, besides three for each of its bytes
+(`heap_search`)."""
 _MOST: Final = 1 << 26
-"""Bytes that may be tried so in all key groups of a handle, some ten seconds' work."""
-_OPEN_ENDED: Final = 3
-"""Keys of the right key group that are due where the last state is hidden again, and no last byte can prove it."""
+"""Work that may be spent so in all key groups of a handle, some ten seconds of it."""
 
 
 def spans(handle: KeyGroupsHandle) -> list[tuple[int, int, int]]:
@@ -47,19 +43,20 @@ def read(
     state: KeyedState,
     states: Collection[str] | None,
     groups: range | None,
-) -> Iterator[Block]:
+) -> Iterator[RowBlock]:
     """Blocks of every key group, each state in the order of the file."""
+    # of the handle, not of each key group: a hostile file has as many of those as it likes
     state.patience = _MOST
     for group, begin, end in spans(handle):
         if groups is not None and group not in groups:
             continue
         try:
             data = read_stream(streams, handle.stream, begin, end - begin)
-            found = _group(data, group, begin, state)
+            blocks = _group(data, group, begin, state)
         except FormatError as error:
-            yield Block(_nowhere(state), group, problem=error, ends=True)
+            yield RowBlock(_nowhere(state), group, problem=error, ends=True)
             continue
-        for block in found:
+        for block in blocks:
             if states is None or block.table.name in states or block.problem is not None:
                 yield block
 
@@ -71,81 +68,82 @@ def _nowhere(state: KeyedState) -> Table:
     return state.tables[0]
 
 
-def _group(data: bytes, group: int, begin: int, state: KeyedState) -> list[Block]:
+def _group(data: bytes, group: int, begin: int, state: KeyedState) -> list[RowBlock]:
     if len(data) < 4:
         state.fail(f"key group {group}: {len(data)} bytes", begin)
-    said = _I32(data, 0)[0]
-    if said != group:
-        state.fail(f"key group {said} where {group} is due", begin)
+    stored = _I32(data, 0)[0]
+    if stored != group:
+        state.fail(f"key group {stored} where {group} is due", begin)
     if not state.meta.compressed:
         return _uncompressed(data, begin, group, state)
-    found: list[Block] = []
+    all_blocks: list[RowBlock] = []
     todo = {table.index for table in state.tables}
     for at, plain in snappy.streams(data[4:], state.path, begin + 4):
         blocks = run(plain, 0, begin + 4 + at, group, state, todo)
-        found += blocks
+        all_blocks += blocks
         if len(blocks) != 1:
-            said = f"key group {group}: a snappy stream of {len(blocks)} states, each has its own"
-            _add(found, state, group).problem = state.damaged(said, begin + 4 + at)
-    if todo and not any(block.problem is not None for block in found):
-        _without(found, state, group, todo, begin + len(data))
-    return found
+            message = f"key group {group}: a snappy stream of {len(blocks)} states, each has its own"
+            _add(all_blocks, state, group).problem = state.damaged(message, begin + 4 + at)
+    if todo and not any(block.problem is not None for block in all_blocks):
+        _without(all_blocks, state, group, todo, begin + len(data))
+    return all_blocks
 
 
-def _uncompressed(data: bytes, begin: int, group: int, state: KeyedState) -> list[Block]:
+def _uncompressed(data: bytes, begin: int, group: int, state: KeyedState) -> list[RowBlock]:
     """The states of a key group, with so much patience as its size and what is left of the handle's allow."""
-    verifier = state.verifier()
-    verifier.group, verifier.found_again = group, {}
-    given = verifier.patience = min(_PATIENCE + 3 * len(data), state.patience)
-    found = _states(data, 4, begin, group, state)
-    state.patience -= given - verifier.patience
-    return found
+    given = min(_PATIENCE + 3 * len(data), state.patience)
+    search = None if state.key.kind == "opaque" else Search(data, state.keys_of(group), given)
+    blocks = run(data, 4, begin, group, state, {table.index for table in state.tables}, search)
+    # what this key group did not spend is left for those to come
+    state.patience -= 0 if search is None else given - search.patience
+    return blocks
 
 
-def _states(data: bytes, pos: int, begin: int, group: int, state: KeyedState) -> list[Block]:
-    """The states of a key group, up to the last byte, or to the first value that cannot be read."""
-    return run(data, pos, begin, group, state, {table.index for table in state.tables})
-
-
-def _without(found: list[Block], state: KeyedState, group: int, todo: set[int], at: int) -> None:
+def _without(blocks: list[RowBlock], state: KeyedState, group: int, todo: set[int], at: int) -> None:
     """Say that states of a key group are missing: Flink writes all of them, be they empty."""
     lost = ", ".join(repr(state.tables[i].name) for i in sorted(todo))
-    _add(found, state, group).problem = state.damaged(f"key group {group} ends without {lost}", at)
+    _add(blocks, state, group).problem = state.damaged(f"key group {group} ends without {lost}", at)
 
 
-def run(data: bytes, pos: int, begin: int, group: int, state: KeyedState, todo: set[int]) -> list[Block]:
+def run(
+    data: bytes, pos: int, begin: int, group: int, state: KeyedState, todo: set[int], search: Search | None = None
+) -> list[RowBlock]:
     """`_run`, saying that a problem costs the rest of the key group."""
-    found = _run(data, pos, begin, group, state, todo)
-    if found and found[-1].problem is not None:
-        found[-1].ends = True
-    return found
+    blocks = _run(data, pos, begin, group, state, todo, search)
+    if blocks and blocks[-1].problem is not None:
+        blocks[-1].ends = True
+    return blocks
 
 
-def _run(data: bytes, pos: int, begin: int, group: int, state: KeyedState, todo: set[int]) -> list[Block]:
+def _run(
+    data: bytes, pos: int, begin: int, group: int, state: KeyedState, todo: set[int], search: Search | None
+) -> list[RowBlock]:
     """States from `pos` on, each of `todo` at most once, which they are taken from. The last block says what stopped
     it: hidden, problem, or neither at the last byte. begin: offset of `data` in the stream."""
-    found: list[Block] = []
+    blocks: list[RowBlock] = []
     while pos < len(data):
         start = pos
         if pos + 6 > len(data):
-            _add(found, state, group).problem = state.damaged(f"key group {group}: ends within a state", begin + pos)
-            return found
+            _add(blocks, state, group).problem = state.damaged(f"key group {group}: ends within a state", begin + pos)
+            return blocks
         index = _I16(data, pos)[0]
         if index not in todo:
-            said = f"key group {group}: state {index} of {len(state.tables)}, or for the second time"
-            _add(found, state, group).problem = state.damaged(said, begin + pos)
-            return found
+            message = f"key group {group}: state {index} of {len(state.tables)}, or for the second time"
+            _add(blocks, state, group).problem = state.damaged(message, begin + pos)
+            return blocks
         todo.discard(index)
         table = state.tables[index]
         n = _I32(data, pos + 2)[0]
         pos += 6
         block = table.block(group)
-        found.append(block)
+        blocks.append(block)
         least = table.value.least if table.timers else table.key.least + table.namespace.least + table.value.least
+        # held against what is left before anything is read: a damaged count promises billions
         if n < 0 or n * max(least, 1) > len(data) - pos:
-            said = f"key group {group}, state {table.name!r}: {n} entries in {len(data) - pos} bytes"
-            block.problem = state.damaged(said, begin + start)
-            return found
+            message = f"key group {group}, state {table.name!r}: {n} entries in {len(data) - pos} bytes"
+            block.problem = state.damaged(message, begin + start)
+            return blocks
+        # the readers write into it as they go: what they would return is lost when a value cannot be read
         cursor = [0, pos]
         try:
             if table.timers:
@@ -154,34 +152,37 @@ def _run(data: bytes, pos: int, begin: int, group: int, state: KeyedState, todo:
                 pos = _entries(table, data, pos, n, block, cursor)
             block.bytes = pos - start
         except HiddenValue as hidden:
+            # compressed, each state is a stream of its own: nothing of another one lies behind this value
             behind = () if state.meta.compressed else tuple(state.tables[i].name for i in sorted(todo))
-            block.hidden = Hidden(hidden.name, n - cursor[0], len(data) - cursor[1], behind)
+            block.hidden = HiddenRows(hidden.name, n - cursor[0], len(data) - cursor[1], behind)
             if behind:
-                again = resume(data, cursor[1], begin, group, state, todo)
-                if again is not None:
-                    at, rest = again
-                    block.hidden = Hidden(hidden.name, n - cursor[0], at - cursor[1], (), resumed=True)
-                    found += rest
+                at = None if search is None else search.place(todo, cursor[1])
+                if at is not None:
+                    rest = run(data, at, begin, group, state, set(todo), search)
+                    block.hidden = HiddenRows(hidden.name, n - cursor[0], at - cursor[1], (), resumed=True)
+                    blocks += rest
                     todo.clear()  # all of them came, or the place would not have been believed
-            return found
+            return blocks
         except BROKEN as error:
-            said = f"key group {group}, state {table.name!r}, entry {cursor[0] + 1} of {n}: {error or 'ends too early'}"
-            block.problem = state.damaged(said, begin + cursor[1])
-            return found
+            entry = f"state {table.name!r}, entry {cursor[0] + 1} of {n}"
+            message = f"key group {group}, {entry}: {error or 'ends too early'}"
+            block.problem = state.damaged(message, begin + cursor[1])
+            return blocks
+        # a void namespace is stepped over without a look, and values of no bytes do not look either
         if pos > len(data):
             block.problem = state.damaged(f"key group {group}, state {table.name!r}: ends too early", begin + start)
-            return found
+            return blocks
     if todo and not state.meta.compressed:
-        _without(found, state, group, todo, begin + len(data))
-    return found
+        _without(blocks, state, group, todo, begin + len(data))
+    return blocks
 
 
-def _add(found: list[Block], state: KeyedState, group: int) -> Block:
-    found.append(Block(found[-1].table if found else _nowhere(state), group))
-    return found[-1]
+def _add(blocks: list[RowBlock], state: KeyedState, group: int) -> RowBlock:
+    blocks.append(RowBlock(blocks[-1].table if blocks else _nowhere(state), group))
+    return blocks[-1]
 
 
-def _timers(value: Codec, data: bytes, pos: int, n: int, block: Block, cursor: list[int]) -> int:
+def _timers(value: Codec, data: bytes, pos: int, n: int, block: RowBlock, cursor: list[int]) -> int:
     read = value.read
     keys, namespaces, values = block.keys, block.namespaces, block.values
     for i in range(n):
@@ -193,10 +194,11 @@ def _timers(value: Codec, data: bytes, pos: int, n: int, block: Block, cursor: l
     return pos
 
 
-def _entries(table: Table, data: bytes, pos: int, n: int, block: Block, cursor: list[int]) -> int:
+def _entries(table: Table, data: bytes, pos: int, n: int, block: RowBlock, cursor: list[int]) -> int:
     """n x (namespace, key, value). `cursor` keeps where the entry in hand begins, for messages."""
     read_namespace, read_key, read_value = table.namespace.read, table.key.read, table.value.read
     keys, namespaces, values, user_keys = block.keys, block.namespaces, block.values, block.user_keys
+    # the usual namespace: one byte that says nothing, not worth a call for each row
     void = table.namespace.kind == "voidnamespace"
     value: Any
     for i in range(n):
@@ -219,97 +221,3 @@ def _entries(table: Table, data: bytes, pos: int, n: int, block: Block, cursor: 
                 user_keys.append(user_key)
                 values.append(item)
     return pos
-
-
-# -- behind what is hidden --------------------------------------------------------------------------------
-
-
-def resume(
-    data: bytes, start: int, begin: int, group: int, state: KeyedState, todo: set[int]
-) -> tuple[int, list[Block]] | None:
-    """Find the states of `todo` again behind a value of unknown length.
-
-    A place is believed if from there every state that is still due comes once, the last one ends with the last byte (or
-    is hidden again), every key lies in this key group by its hash, and no other place is as good. Otherwise None: then
-    all stays hidden.
-    """
-    if state.key.kind == "opaque":
-        return None
-    place = _place(data, start, begin, group, state.verifier() if state.group < 0 else state, todo)
-    return None if place is None else (place, run(data, place, begin, group, state, set(todo)))
-
-
-def _place(data: bytes, start: int, begin: int, group: int, verifier: KeyedState, todo: set[int]) -> int | None:
-    """Where the states of `todo` begin, at `start` or behind it.
-
-    The search is linear: what was found for the same states from further ahead is kept (each of the places that are
-    tried looks for the states behind the next hidden value), and the work is paid for by `patience`.
-    """
-    wanted = frozenset(todo)
-    before = verifier.found_again.get(wanted)
-    if before is not None and before[0] <= start and (before[1] is None or start <= before[1]):
-        return before[1]
-    found: int | None = None
-    proof = -1
-    headers: set[int] = set()
-    for match in _pattern(verifier, wanted).finditer(data, start):
-        at = match.start()
-        if at in headers:
-            continue  # a state of the place that was found: those before it do not come again
-        if verifier.patience <= 0:
-            return None  # not kept: it says nothing of other places
-        verifier.patience -= 8
-        if not _begins(data, at, verifier, todo):
-            continue
-        blocks = run(data, at, begin, group, verifier, left := set(todo))
-        verifier.patience -= sum(block.bytes or 16 * len(block.keys) for block in blocks)
-        keys = sum(key is not None for block in blocks for key in block.keys)
-        if left or keys < proof or not _believable(blocks, keys):
-            continue
-        # a place within a hidden value may pass for an empty or a hidden state: the most keys in their group decide
-        found = at if keys > proof else None
-        proof = keys
-        headers = set(accumulate((block.bytes for block in blocks), initial=at))
-    verifier.found_again[wanted] = (start, found)
-    return found
-
-
-def _pattern(verifier: KeyedState, wanted: frozenset[int]) -> re.Pattern[bytes]:
-    """Places that look like `i16 state | i32 n` with less than 2**24 entries, and the first one's namespace if that is
-    the void one; or like one without entries and the beginning of the next, or the end."""
-    follow = b"(?:" + b"|".join(re.escape(index.to_bytes(2, "big") + b"\0") for index in sorted(wanted)) + rb"|\Z)"
-    places = []
-    for index in sorted(wanted):
-        table = verifier.tables[index]
-        void = not table.timers and table.namespace.kind == "voidnamespace"
-        first = rb"\0" if void else b"."
-        mark = re.escape(index.to_bytes(2, "big") + b"\0")
-        places.append(mark + rb"(?:\0\0\0" + follow + rb"|(?!\0\0\0)..." + first + b")")
-    return re.compile(b"(?=" + b"|".join(places) + b")", re.DOTALL)
-
-
-def _begins(data: bytes, at: int, verifier: KeyedState, todo: set[int]) -> bool:
-    """Whether a state may begin here: its first entry has a key of this group, or it is empty and another follows."""
-    if at + 6 > len(data):
-        return False
-    n = _I32(data, at + 2)[0]
-    if n == 0:
-        return at + 6 == len(data) or (at + 8 <= len(data) and _I16(data, at + 6)[0] in todo)
-    table = verifier.tables[_I16(data, at)[0]]
-    if n > len(data) - at:
-        return False
-    try:
-        if table.timers:
-            table.value.read(data, at + 6)
-        else:
-            table.key.read(data, table.namespace.read(data, at + 6)[1])
-    except (HiddenValue, *BROKEN):
-        return False
-    return True
-
-
-def _believable(blocks: list[Block], keys: int) -> bool:
-    """Whether nothing stopped blocks of a verifier, with so many keys of its group, but what they hide again."""
-    if any(block.problem is not None for block in blocks):
-        return False
-    return keys >= _OPEN_ENDED or not any(block.hidden and not block.hidden.resumed for block in blocks)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from formats.errors import Damaged, FormatError
 from formats.flink.state.keys import GroupOf
-from formats.flink.state.meta import KeyedMeta, Kind, StateInfo
+from formats.flink.state.meta import KeyedMeta, StateInfo, StateKind
 from formats.flink.types.codecs import codec
 from formats.flink.types.composites import timer_codec
 from formats.flink.types.values import Codec, opaque
@@ -23,10 +23,15 @@ Types = Mapping[str, Callable[[Codec], Codec]]
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
-    """What a value of a class of its own hides. name: of the class; entries: of this state that are not shown, None if
-    not even their number is known; bytes: that were passed over; states: other states that lie behind it, too; resumed:
-    the states behind it were found again (`keyed_heap.resume`)."""
+class HiddenRows:
+    """What a value of a class of its own hides.
+
+    name: of the class.
+    entries: of this state that are not shown, None if not even their number is known.
+    bytes: that were passed over.
+    states: other states that lie behind it, too.
+    resumed: the states behind it were found again (`heap_search`).
+    """
 
     name: str
     entries: int | None
@@ -36,10 +41,14 @@ class Hidden:
 
 
 @dataclass(slots=True)
-class Block:
-    """Rows of one state in one key group. user_keys: None unless it is map state. Values of timers are
-    their timestamps. ends: what follows in the key group is lost to the problem. bytes: that the rows take in the
-    file, uncompressed."""
+class RowBlock:
+    """Rows of one state in one key group.
+
+    user_keys: None unless it is map state.
+    values: of timers, their timestamps.
+    ends: what follows in the key group is lost to the problem.
+    bytes: that the rows take in the file, uncompressed.
+    """
 
     table: Table
     group: int
@@ -47,16 +56,17 @@ class Block:
     namespaces: list[Any] = field(default_factory=list)
     user_keys: list[Any] | None = None
     values: list[Any] = field(default_factory=list)
-    hidden: Hidden | None = None
+    hidden: HiddenRows | None = None
     problem: FormatError | None = None
     ends: bool = False
     bytes: int = 0
 
 
 class Table:
-    """One keyed state with its codecs compiled. index: among the infos of its stream.
+    """One keyed state with its codecs compiled.
 
-    key_group_check wraps the key's codec in a check; see `key_checks`.
+    index: among the infos of its stream.
+    item: codec of a map's values, a list's elements, else of the value.
     """
 
     __slots__ = ("index", "info", "is_list", "is_map", "item", "key", "namespace", "timers", "user_key", "value")
@@ -64,18 +74,18 @@ class Table:
     def __init__(self, index: int, info: StateInfo, key: Codec, value: Codec | None = None) -> None:
         self.index = index
         self.info = info
-        self.timers = info.kind is Kind.PRIORITY_QUEUE
+        self.timers = info.kind is StateKind.PRIORITY_QUEUE
         self.key = key
-        found = codec(info.value) if info.value is not None else opaque(info.unknown or "?")
+        stored = codec(info.value) if info.value is not None else opaque(info.unknown or "?")
         if self.timers:
-            self.value = found
-            if found.kind == "timer":
-                self.key, self.namespace = found.parts
+            self.value = stored
+            if stored.kind == "timer":
+                self.key, self.namespace = stored.parts
             else:
                 self.namespace = opaque(info.unknown or "?")
         else:
             self.namespace = codec(info.namespace) if info.namespace is not None else opaque(info.unknown or "?")
-            self.value = value or found
+            self.value = value or stored
         self.is_map = info.type == "MAP" and self.value.kind == "map"
         self.is_list = info.type == "LIST" and self.value.kind == "list"
         self.user_key: Codec | None = self.value.parts[0] if self.is_map else None
@@ -85,24 +95,23 @@ class Table:
     def name(self) -> str:
         return self.info.name
 
-    def block(self, group: int) -> Block:
+    def block(self, group: int) -> RowBlock:
         """An empty one."""
-        return Block(self, group, user_keys=[] if self.is_map else None)
+        return RowBlock(self, group, user_keys=[] if self.is_map else None)
 
 
 def unknown_table() -> Table:
     """What stands for a state that is not known."""
-    return Table(0, StateInfo("?", Kind.KEY_VALUE), opaque("?"))
+    return Table(0, StateInfo("?", StateKind.KEY_VALUE), opaque("?"))
 
 
 class KeyedState:
     """A handle's prefix, read: its tables, and what the layouts need.
 
-    max_parallelism: of the operator, which decides how wide the key group stands in RocksDB's keys. types: codecs that
-    the user named for states whose values Flink does not describe. path: what messages call the stream.
-
-    patience, group, found_again: of the search for states behind hidden ones (`keyed_heap.resume`): the work that may
-    still be spent, the key group that a verifier reads, and what was found in it.
+    max_parallelism: of the operator, which decides how wide the key group stands in RocksDB's keys.
+    types: codecs that the user named for states whose values Flink does not describe.
+    path: what messages call the stream.
+    patience: work that may still be spent on the search for states behind hidden ones (`heap_search`).
     """
 
     def __init__(
@@ -118,9 +127,8 @@ class KeyedState:
         self.prefix = 1 if max_parallelism <= 128 else 2
         self.max_parallelism = max_parallelism
         self.patience = 0
-        self.group = -1
-        self.found_again: dict[frozenset[int], tuple[int, int | None]] = {}
-        self._verifier: KeyedState | None = None
+        self._checked_group = -1
+        self._checked: list[Table] | None = None
         own = codec(meta.key) if meta.key is not None else opaque(meta.unknown_key or "?")
         self.key = key or own
         self.tables = [Table(i, info, self.key) for i, info in enumerate(meta.states)]
@@ -135,25 +143,27 @@ class KeyedState:
         table.key = key
         table.value = timer_codec(key, table.namespace)
 
-    def verifier(self) -> KeyedState:
-        """The same state, reading key groups where keys are; a key of another group than `group` is broken."""
-        if self._verifier is None:
+    def keys_of(self, group: int) -> list[Table]:
+        """The same tables, reading key groups where keys are, until this is called again; a key of another group than
+        this one is broken."""
+        self._checked_group = group
+        if self._checked is None:
             own = codec(self.meta.key) if self.meta.key is not None else opaque(self.meta.unknown_key or "?")
             check = GroupOf(self.max_parallelism)(own)
             inner = check.read
 
             def read(buf: bytes, pos: int) -> tuple[Any, int]:
-                group, end = inner(buf, pos)
-                if group is not None and group != verifier.group:
-                    raise ValueError(f"a key of key group {group}")
-                return group, end
+                own_group, end = inner(buf, pos)
+                if own_group is not None and own_group != self._checked_group:
+                    raise ValueError(f"a key of key group {own_group}")
+                return own_group, end
 
             check.read = read
-            verifier = self._verifier = KeyedState(self.meta, self.path, self.max_parallelism, None, check)
-        return self._verifier
+            self._checked = KeyedState(self.meta, self.path, self.max_parallelism, None, check).tables
+        return self._checked
 
-    def fail(self, said: str, at: int | None = None) -> NoReturn:
-        raise self.damaged(said, at)
+    def fail(self, message: str, at: int | None = None) -> NoReturn:
+        raise self.damaged(message, at)
 
-    def damaged(self, said: str, at: int | None = None) -> Damaged:
-        return Damaged(said if at is None else f"{said} (offset {at})", path=self.path)
+    def damaged(self, message: str, at: int | None = None) -> Damaged:
+        return Damaged(message if at is None else f"{message} (offset {at})", path=self.path)

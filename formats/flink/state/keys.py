@@ -29,6 +29,7 @@ def key_group(hash_code: int, max_parallelism: int) -> int:
     code = (code << 13 | code >> 19) & _M32
     code = (code * 5 + 0xE6546B64 & _M32) ^ 4
     code = _mix(code)
+    # Java's `int` is signed: its absolute value is taken, and the lowest number, which has none, is 0
     if code & 0x80000000:
         code = 0 if code == 0x80000000 else (-code) & _M32
     return code % max_parallelism
@@ -118,8 +119,8 @@ def bytes_hash(value: bytes) -> int:
 
 
 def _fields(codec: Codec) -> list[Callable[[Any], int]] | None:
-    found = [value_hash(part) for part in codec.parts]
-    return None if any(one is None for one in found) else [one for one in found if one is not None]
+    hashes = [value_hash(part) for part in codec.parts]
+    return None if any(one is None for one in hashes) else [one for one in hashes if one is not None]
 
 
 def value_hash(codec: Codec) -> Callable[[Any], int] | None:
@@ -143,9 +144,9 @@ def value_hash(codec: Codec) -> Callable[[Any], int] | None:
 
         return tuple_hash
     if codec.kind == "row":
-        found = [bytes_hash if part.kind == "bytes" else value_hash(part) for part in codec.parts]
-        parts = [one for one in found if one is not None]
-        if len(parts) != len(found):
+        hashes = [bytes_hash if part.kind == "bytes" else value_hash(part) for part in codec.parts]
+        parts = [one for one in hashes if one is not None]
+        if len(parts) != len(hashes):
             return None
         kinds = {"+I": 0, "-U": 1, "+U": 2, "-D": 3}
         has_kind = len(codec.shape[1]) > len(parts)
@@ -200,14 +201,15 @@ def hash_of(codec: Codec) -> Hash | None:
     """How keys of a codec hash; None if that is not known."""
     if codec.kind == "rowdata":  # the bytes of the row, behind their length
         return lambda buf, begin, end, value: words_hash(buf[begin + 4 : end])
-    found = value_hash(codec)
-    return None if found is None else _of_value(found)
+    hash_value = value_hash(codec)
+    return None if hash_value is None else _of_value(hash_value)
 
 
 class GroupOf:
-    """Puts the key group that a key's hash gives in the place of the key, and counts.
+    """Puts the key group that a key's hash gives in the place of the key, and counts. Equal bytes are worked out once.
 
-    checked: keys whose hash is known, unchecked: others (their place is None). Equal bytes are worked out once.
+    checked: keys whose hash is known.
+    unchecked: the others; None stands in their place.
     """
 
     def __init__(self, max_parallelism: int) -> None:
@@ -218,7 +220,7 @@ class GroupOf:
     def __call__(self, codec: Codec) -> Codec:
         """The codec, reading key groups."""
         hash_key, inner = hash_of(codec), codec.read
-        known: dict[bytes, int] = {}
+        groups: dict[bytes, int] = {}
 
         def skip(buf: bytes, pos: int) -> tuple[Any, int]:
             _, end = inner(buf, pos)
@@ -229,12 +231,13 @@ class GroupOf:
             value, end = inner(buf, pos)
             self.checked += 1
             data = buf[pos:end]
-            group = known.get(data)
+            group = groups.get(data)
             if group is None:
                 assert hash_key is not None
                 group = key_group(hash_key(buf, pos, end, value), self.max_parallelism)
-                if len(known) < 100_000:
-                    known[data] = group
+                # bounded: keys that never come again would only fill the memory
+                if len(groups) < 100_000:
+                    groups[data] = group
             return group, end
 
         chosen: Read = skip if hash_key is None else read

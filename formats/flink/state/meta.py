@@ -25,7 +25,7 @@ VERSION: Final = 6
 _ROLES: Final = frozenset({"VALUE_SERIALIZER", "NAMESPACE_SERIALIZER", "KEY_SERIALIZER"})
 
 
-class Kind(IntEnum):
+class StateKind(IntEnum):
     """What sort of state an info describes."""
 
     KEY_VALUE = 0
@@ -35,11 +35,17 @@ class Kind(IntEnum):
 
 
 class StateInfo(msgspec.Struct, frozen=True):
-    """One state. type: `VALUE`, `LIST`, `MAP`, `REDUCING`, `AGGREGATING` of keyed state; mode: of operator state;
-    value, namespace, key: serializers (key: of broadcast state); unknown: a snapshot class that could not be read."""
+    """One state.
+
+    type: `VALUE`, `LIST`, `MAP`, `REDUCING`, `AGGREGATING` of keyed state.
+    mode: of operator state.
+    value, namespace: serializers.
+    key: serializer of a broadcast state's keys.
+    unknown: a snapshot class that could not be read.
+    """
 
     name: str
-    kind: Kind
+    kind: StateKind
     type: str | None = None
     mode: str | None = None
     value: Snapshot | None = None
@@ -50,18 +56,21 @@ class StateInfo(msgspec.Struct, frozen=True):
     @property
     def word(self) -> str:
         """The kind in one word: `value`, `list`, `map`, ..., `timers`, `union`, `broadcast`."""
-        if self.kind is Kind.PRIORITY_QUEUE:
+        if self.kind is StateKind.PRIORITY_QUEUE:
             return "timers"
-        if self.kind is Kind.BROADCAST:
+        if self.kind is StateKind.BROADCAST:
             return "broadcast"
-        if self.kind is Kind.OPERATOR:
+        if self.kind is StateKind.OPERATOR:
             return "union" if self.mode == "UNION" else "list"
         return (self.type or "value").lower()
 
 
 class KeyedMeta(msgspec.Struct, frozen=True):
-    """The prefix of keyed state. key: its serializer, None if it is not known (`unknown_key`); size: bytes of the
-    prefix, None where an unknown serializer stands last and hides the end."""
+    """The prefix of keyed state.
+
+    key: its serializer, None if it is not known (`unknown_key`).
+    size: bytes of the prefix, None where an unknown serializer stands last and hides the end.
+    """
 
     compressed: bool
     key: Snapshot | None
@@ -79,19 +88,19 @@ class OperatorMeta(msgspec.Struct, frozen=True):
     size: int | None
 
 
-def _version(reader: Reader, what: str) -> None:
+def _version(reader: Reader, subject: str) -> None:
     at = reader.pos
-    version = reader.i32(f"{what} version")
+    version = reader.i32(f"{subject} version")
     if 1 <= version < VERSION:
         raise UnsupportedVersion(
-            f"{what} of version {version} (Flink before 1.7), this program reads {VERSION}",
+            f"{subject} of version {version} (Flink before 1.7), this program reads {VERSION}",
             path=reader.path,
             hint="restore it with Flink 1.7 to 1.16 and take a new savepoint",
         )
     if version != VERSION:
         if 0 < version < 100:
-            raise UnsupportedVersion(f"{what} of version {version}, this program reads {VERSION}", path=reader.path)
-        reader.fail(f"{what}: version {version}, expected {VERSION}", "version", at)
+            raise UnsupportedVersion(f"{subject} of version {version}, this program reads {VERSION}", path=reader.path)
+        reader.fail(f"{subject}: version {version}, expected {VERSION}", "version", at)
 
 
 def read_keyed_meta(reader: Reader) -> KeyedMeta:
@@ -106,6 +115,7 @@ def read_keyed_meta(reader: Reader) -> KeyedMeta:
         at = _next_info(reader, error.pos)
         if at is None:
             return KeyedMeta(compressed, None, (), None, unknown)
+        # the number of states stands before the first one's name
         reader.pos = at - 2
     states, size = _infos(reader, "states")
     return KeyedMeta(compressed, key, states, size, unknown)
@@ -122,24 +132,24 @@ def read_operator_meta(reader: Reader) -> OperatorMeta:
     return OperatorMeta(compressed, states, broadcast, size)
 
 
-def _infos(reader: Reader, what: str) -> tuple[tuple[StateInfo, ...], int | None]:
+def _infos(reader: Reader, title: str) -> tuple[tuple[StateInfo, ...], int | None]:
     """`i16 n | n x info`, and where they end; None for the end if the last ones are lost behind an unknown class."""
     at = reader.pos
-    n = reader.u16(what)
+    n = reader.u16(title)
     if n * 10 > reader.left:
-        reader.fail(f"{n} {what} in {reader.left} bytes", what, at)
-    found: list[StateInfo] = []
+        reader.fail(f"{n} {title} in {reader.left} bytes", title, at)
+    infos: list[StateInfo] = []
     for i in range(n):
         reader.place.append(f"state {i + 1} of {n}")
         info, lost = read_info(reader)
         reader.place.pop()
-        found.append(info)
+        infos.append(info)
         if lost is not None:
             following = _next_info(reader, lost)
             if i + 1 == n or following is None:
-                return tuple(found), None
+                return tuple(infos), None
             reader.pos = following
-    return tuple(found), reader.pos
+    return tuple(infos), reader.pos
 
 
 def read_info(reader: Reader) -> tuple[StateInfo, int | None]:
@@ -162,12 +172,13 @@ def read_info(reader: Reader) -> tuple[StateInfo, int | None]:
             serializers[role] = read_snapshot(reader)
         except Unknown as error:
             unknown, lost = error.name, error.pos
+            # a serializer that follows in the same state still has a name before it, by which it can be found
             if not _next_role(reader, serializers, role, lost):
                 break
             lost = None
     info = StateInfo(
         name,
-        Kind(number),
+        StateKind(number),
         options.get("KEYED_STATE_TYPE"),
         options.get("OPERATOR_STATE_DISTRIBUTION_MODE"),
         serializers.get("VALUE_SERIALIZER"),
@@ -178,10 +189,10 @@ def read_info(reader: Reader) -> tuple[StateInfo, int | None]:
     return info, lost
 
 
-def _next_role(reader: Reader, known: dict[str, Snapshot], role: str, start: int) -> bool:
+def _next_role(reader: Reader, serializers: dict[str, Snapshot], role: str, start: int) -> bool:
     """Go on with the next serializer of the same state, if one with a role and a snapshot is found before the next."""
     end = _next_info(reader, start)
-    for other in _ROLES - known.keys() - {role}:
+    for other in _ROLES - serializers.keys() - {role}:
         text = other.encode()
         mark = len(text).to_bytes(2, "big") + text + (2).to_bytes(4, "big")
         at = reader.data.find(mark, start, reader.end if end is None else end)
@@ -193,16 +204,16 @@ def _next_role(reader: Reader, known: dict[str, Snapshot], role: str, start: int
 
 def _next_info(reader: Reader, start: int) -> int | None:
     """Where the next state's info begins: its name must have the length that stands before it."""
-    found = []
+    places = []
     for mark, before in _MARKS:
         at = reader.data.find(mark, start, reader.end)
         while at >= 0:
             begin = _name_before(reader.data, start, at)
             if begin is not None:
-                found.append(begin)
+                places.append(begin)
                 break
             at = reader.data.find(mark, at + before, reader.end)
-    return min(found, default=None)
+    return min(places, default=None)
 
 
 def _utf(text: str) -> bytes:

@@ -21,14 +21,18 @@ from formats.flink.metadata.handles import Mode, OperatorPart, OperatorStateHand
 from formats.flink.state.meta import OperatorMeta, StateInfo, read_operator_meta
 from formats.flink.types.codecs import codec
 from formats.flink.types.kryo.values import MAY_HIDE
-from formats.flink.types.values import BROKEN, Codec, Hidden, Opaque, opaque
+from formats.flink.types.values import BROKEN, Codec, HiddenValue, Opaque, opaque
 
 _I32: Final = struct.Struct(">i").unpack_from
 
 
 @dataclass(slots=True)
 class OperatorRows:
-    """One operator state of one subtask. keys: None unless it is a broadcast state; problem: why rows are missing."""
+    """One operator state of one subtask.
+
+    keys: None unless it is a broadcast state.
+    problem: why rows are missing.
+    """
 
     name: str
     mode: Mode
@@ -129,7 +133,7 @@ def _add(rows: OperatorRows, data: bytes, where: str, path: str) -> None:
                 try:
                     key, pos = rows.key.read(data, pos)
                     value, pos = rows.value.read(data, pos)
-                except Hidden as hidden:  # the rest of the map has no boundaries that could be found
+                except HiddenValue as hidden:  # the rest of the map has no boundaries that could be found
                     key, value = None, Opaque(hidden.name, len(data) - begin, data[begin:])
                     pos = len(data)
                     rows.keys.append(key)
@@ -137,7 +141,7 @@ def _add(rows: OperatorRows, data: bytes, where: str, path: str) -> None:
                     return
                 rows.keys.append(key)
                 rows.values.append(value)
-    except Hidden as hidden:
+    except HiddenValue as hidden:
         rows.values.append(Opaque(hidden.name, len(data), data))
         return
     except BROKEN as error:

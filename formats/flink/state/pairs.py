@@ -7,8 +7,8 @@ Values: list state has its elements with a `,` between, map state a byte that sa
 
 from __future__ import annotations
 
-from formats.flink.state.keyed_tables import Block, KeyedState, Table
-from formats.flink.types.values import BROKEN, Hidden, Opaque
+from formats.flink.state.keyed_tables import KeyedState, RowBlock, Table
+from formats.flink.types.values import BROKEN, HiddenValue, Opaque
 
 _DELIMITER = 0x2C
 
@@ -26,13 +26,13 @@ class PairReader:
         """The key group that a key says it is in."""
         return int.from_bytes(key[: self.prefix], "big")
 
-    def add(self, block: Block, key: bytes, value: bytes) -> str | None:
+    def add(self, block: RowBlock, key: bytes, value: bytes) -> str | None:
         """Append a pair to a block; what is wrong with it, in words, if it cannot be."""
         table = self.table
         block.bytes += len(key) + len(value)
-        found = self.group(key)
-        if found != block.group or len(key) < self.prefix:
-            return f"state {table.name!r}: a key of key group {found} in group {block.group}"
+        group = self.group(key)
+        if group != block.group or len(key) < self.prefix:
+            return f"state {table.name!r}: a key of key group {group} in group {block.group}"
         try:
             if table.timers:
                 (at, timer_key, namespace), pos = table.value.read(key, self.prefix)
@@ -44,6 +44,7 @@ class PairReader:
                 return None
             user_key = None
             row_key, pos = table.key.read(key, self.prefix)
+            # both of variable length: only the lengths behind them keep (`a`, `bc`) and (`ab`, `c`) apart
             if self.framed:
                 pos = _length(key, self.prefix, pos)
             begin = pos
@@ -57,17 +58,18 @@ class PairReader:
             if table.user_key is not None:
                 try:
                     user_key, pos = table.user_key.read(key, pos)
-                except Hidden as hidden:
+                # the user key stands last, so that one which cannot be read hides nothing but itself
+                except HiddenValue as hidden:
                     user_key, pos = Opaque(hidden.name, len(key) - pos, key[pos:]), len(key)
             if pos != len(key):
                 return f"state {table.name!r}: a key of {len(key)} bytes that ends after {pos}"
-        except Hidden as hidden:
+        except HiddenValue as hidden:
             row_key, namespace, user_key = Opaque(hidden.name, len(key), key), None, None
         except BROKEN as error:
             return f"state {table.name!r}: a key that cannot be read: {error}"
         try:
             item = self.value(value)
-        except Hidden as hidden:
+        except HiddenValue as hidden:
             item = Opaque(hidden.name, len(value), value)
         except BROKEN as error:
             return f"state {table.name!r}: a value that cannot be read: {error}"
@@ -111,7 +113,7 @@ def _length(key: bytes, begin: int, end: int) -> int:
     """Pass over the length of what lies between begin and end; ValueError if it says another."""
     n = end - begin
     width = max(1, (n.bit_length() + 7) // 8)
-    said = int.from_bytes(key[end : end + width], "little")
-    if said != n:
-        raise ValueError(f"{n} bytes, the length after them says {said}")
+    stored = int.from_bytes(key[end : end + width], "little")
+    if stored != n:
+        raise ValueError(f"{n} bytes, the length after them says {stored}")
     return end + width

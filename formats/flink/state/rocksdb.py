@@ -18,7 +18,7 @@ from formats.errors import Damaged, FormatError, NotFound, UnsafePath
 from formats.flink.files.streams import Streams
 from formats.flink.metadata.handles import IncrementalHandle, StreamHandle
 from formats.flink.state import rocksdb_options
-from formats.flink.state.keyed_tables import Block, KeyedState, Table
+from formats.flink.state.keyed_tables import KeyedState, RowBlock, Table
 from formats.flink.state.pairs import PairReader
 from formats.scratch import scratch
 
@@ -32,7 +32,7 @@ class NotOpened(FormatError):
     """RocksDB does not open an instance for a reason that is no damage: it says nothing of the bytes."""
 
 
-class Missing(NotOpened):
+class NotInstalled(NotOpened):
     """The package that reads RocksDB is not installed."""
 
 
@@ -42,7 +42,7 @@ def read(
     state: KeyedState,
     states: Collection[str] | None,
     groups: range | None,
-) -> Iterator[Block]:
+) -> Iterator[RowBlock]:
     """Blocks state by state, each in the order of its keys: a new block at each key group and every 16384 rows."""
     own = range(handle.first, handle.first + handle.count)
     wanted = own if groups is None else range(max(own.start, groups.start), min(own.stop, groups.stop))
@@ -60,9 +60,9 @@ def read(
                     yield from _family(families[table.name], table, state, wanted)
 
 
-def _lost(table: Table, groups: range, state: KeyedState, said: str) -> Block:
+def _lost(table: Table, groups: range, state: KeyedState, reason: str) -> RowBlock:
     block = table.block(groups.start)
-    block.problem = state.damaged(f"state {table.name!r}: {said}")
+    block.problem = state.damaged(f"state {table.name!r}: {reason}")
     return block
 
 
@@ -104,8 +104,8 @@ def _pieces(stream: StreamHandle, streams: Streams, name: str) -> Iterator[bytes
     while at < size:
         piece = streams.read(stream, at, min(_PIECE, size - at))
         if not piece:
-            said = f"{name} ends too early: {size} bytes are needed, {at} are there"
-            raise Damaged(said, path=streams.name(stream))
+            message = f"{name} ends too early: {size} bytes are needed, {at} are there"
+            raise Damaged(message, path=streams.name(stream))
         yield piece
         at += len(piece)
 
@@ -116,19 +116,20 @@ def _opened(folder: str, path: str) -> Iterator[dict[str, Any]]:
     try:
         from rocksdict import AccessType, Options, Rdict
     except ImportError:
-        raise Missing("state of RocksDB needs the package rocksdict", path=path, hint=HINT) from None
+        raise NotInstalled("state of RocksDB needs the package rocksdict", path=path, hint=HINT) from None
     try:
         options, families = Options.load_latest(folder)
         database = Rdict(folder, options, column_families=families, access_type=AccessType.read_only())
     except Exception as error:
-        raise _refused(_said(error, folder), path) from None
+        raise _refused(_message(error, folder), path) from None
     opened: dict[str, Any] = {}
     try:
         live = {str(file["name"]).lstrip("/") for file in database.live_files()}
         there = {name for name in os.listdir(folder) if name.endswith(".sst")}
+        # RocksDB reads what its MANIFEST names: with an older one it would open an older state, silently
         if live != there:
-            said = ", ".join(sorted(live ^ there)[:5])
-            raise Damaged(f"RocksDB's MANIFEST does not name the files that the handle has: {said}", path=path)
+            differing = ", ".join(sorted(live ^ there)[:5])
+            raise Damaged(f"RocksDB's MANIFEST does not name the files that the handle has: {differing}", path=path)
         for name in families:
             opened[name] = database if name == "default" else database.get_column_family(name)
         yield opened
@@ -149,18 +150,18 @@ def _refused(message: str, path: str) -> FormatError:
     return NotOpened(f"RocksDB does not open it, which need not be damage: {message}", path=path, hint=hint)
 
 
-def _said(error: Exception, folder: str) -> str:
+def _message(error: Exception, folder: str) -> str:
     """An error of RocksDB without the path of the copy."""
     return str(error).replace(folder + os.sep, "").replace(folder, "")
 
 
-def _family(family: Any, table: Table, state: KeyedState, groups: range) -> Iterator[Block]:
+def _family(family: Any, table: Table, state: KeyedState, groups: range) -> Iterator[RowBlock]:
     reader = PairReader(table, state)
     rows = family.iter()
     if not groups:
         return
     rows.seek(groups.start.to_bytes(reader.prefix, "big"))
-    block: Block | None = None
+    block: RowBlock | None = None
     while rows.valid():
         key, value = rows.key(), rows.value()
         if not isinstance(key, bytes) or not isinstance(value, bytes):

@@ -24,12 +24,12 @@ _MOST: Final = 64 << 20
 
 def families(text: str) -> dict[str, dict[str, str]]:
     """Column family (as its section quotes it) -> its comparator and merge operator, as they stand there."""
-    found: dict[str, dict[str, str]] = {}
+    by_family: dict[str, dict[str, str]] = {}
     for section in _SECTION.finditer(text):
         after = _NEXT.search(text, section.end())
         body = text[section.end() : after.start() if after is not None else len(text)]
-        found[section[1]] = dict(_OPTION.findall(body))
-    return found
+        by_family[section[1]] = dict(_OPTION.findall(body))
+    return by_family
 
 
 def cut_down(text: str) -> str:

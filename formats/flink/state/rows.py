@@ -16,7 +16,7 @@ from formats.flink.files.streams import Streams
 from formats.flink.metadata.handles import ChangelogHandle, KeyedHandle, Mode, OperatorState, key_groups, state_size
 from formats.flink.state.columns import keyed_batches, keyed_columns, operator_batch
 from formats.flink.state.keyed import keyed_meta, read_blocks
-from formats.flink.state.keyed_tables import Hidden, KeyedState, Table, Types
+from formats.flink.state.keyed_tables import HiddenRows, KeyedState, Table, Types
 from formats.flink.state.meta import KeyedMeta, StateInfo
 from formats.flink.state.operator import OperatorRows, operator_meta, read_operator_state
 from formats.flink.types.kryo.values import MAY_HIDE
@@ -34,11 +34,16 @@ WHOLE: Final = "keyed state"
 class StateSummary:
     """One state of an operator over all of its subtasks.
 
-    name: None for what cannot be told apart. kind: `value`, `list`, `map`, `reducing`, `aggregating`, `timers`; of
-    operator state `list`, `union`, `broadcast`. keyed: whether it is keyed state. key: its key columns; identity: those
-    that tell its rows apart, none where only whole rows do. rows, bytes
-    (uncompressed, as the layout has them): None unless they were counted and all are known. opaque: what cannot be
-    read of it and why, in words. problem: why rows are missing. serializers: as plain values.
+    name: None for what cannot be told apart.
+    kind: `value`, `list`, `map`, `reducing`, `aggregating`, `timers`; of operator state `list`, `union`, `broadcast`.
+    keyed: whether it is keyed state.
+    key: its key columns.
+    identity: the columns that tell its rows apart, none where only whole rows do.
+    rows: None unless they were counted and all are known.
+    bytes: uncompressed, as the layout has them; None as for rows.
+    opaque: what cannot be read of it and why, in words.
+    problem: why rows are missing.
+    serializers: as plain values.
     """
 
     name: str | None
@@ -61,31 +66,31 @@ def summaries(
     count: read all rows, to know how many there are, their bytes, and how much is hidden; else only what stands before
     the rows is read. Never raises for damaged state: `problem` says it.
     """
-    found: dict[tuple[bool, str | None], StateSummary] = {}
-    hidden: dict[str, list[Hidden]] = {}
+    by_name: dict[tuple[bool, str | None], StateSummary] = {}
+    hidden: dict[str, list[HiddenRows]] = {}
     for subtask in operator.subtasks:
         if subtask.managed_keyed is not None:
-            _keyed(found, hidden, operator, subtask.managed_keyed, streams, count, types)
+            _keyed(by_name, hidden, operator, subtask.managed_keyed, streams, count, types)
         if subtask.raw_keyed is not None:
-            _raw(found, subtask.raw_keyed)
+            _raw(by_name, subtask.raw_keyed)
     for name, lost in hidden.items():
-        row = found.get((True, name))
+        row = by_name.get((True, name))
         if row is not None:
             row.opaque = _words(lost)
             behind = {other for part in lost for other in part.states}
             for other in behind:
-                if (True, other) in found and other not in hidden:
-                    found[True, other].opaque = f"some lies behind values of {lost[0].name}, which have no length"
-                    found[True, other].rows = None
+                if (True, other) in by_name and other not in hidden:
+                    by_name[True, other].opaque = f"some lies behind values of {lost[0].name}, which have no length"
+                    by_name[True, other].rows = None
     for subtask in operator.subtasks:
         if subtask.managed_operator is not None:
-            _operator(found, subtask.managed_operator, streams, count, types)
-    return list(found.values())
+            _operator(by_name, subtask.managed_operator, streams, count, types)
+    return list(by_name.values())
 
 
 def _keyed(
-    found: dict[tuple[bool, str | None], StateSummary],
-    hidden: dict[str, list[Hidden]],
+    by_name: dict[tuple[bool, str | None], StateSummary],
+    hidden: dict[str, list[HiddenRows]],
     operator: OperatorState,
     handle: KeyedHandle,
     streams: Streams,
@@ -97,25 +102,25 @@ def _keyed(
         if meta is not None:
             state = KeyedState(meta, "", operator.max_parallelism, types)
             for table in state.tables:
-                _table(found, table, meta)
+                _table(by_name, table, meta)
         if count or isinstance(handle, ChangelogHandle):
-            _counted(found, hidden, operator, handle, streams, count, types)
+            _counted(by_name, hidden, operator, handle, streams, count, types)
     except FormatError as error:
-        row = found.setdefault((True, None), StateSummary(None, "keyed", True, opaque=error.message))
+        row = by_name.setdefault((True, None), StateSummary(None, "keyed", True, opaque=error.message))
         row.problem = row.problem or error
         row.bytes = (row.bytes or 0) + state_size(handle)
 
 
-def _table(found: dict[tuple[bool, str | None], StateSummary], table: Table, meta: KeyedMeta | None) -> StateSummary:
+def _table(by_name: dict[tuple[bool, str | None], StateSummary], table: Table, meta: KeyedMeta | None) -> StateSummary:
     info = table.info
-    row = found.get((True, info.name))
+    row = by_name.get((True, info.name))
     if row is None:
         columns = keyed_columns(table)
         key = tuple(column.name for column in columns if column.source == "keys")
         own = tuple(column.name for column in columns if table.timers or column.source != "values")
         row = StateSummary(info.name, info.word, True, key, own, opaque=_static(table))
         row.serializers = serializers(info, meta.key if meta is not None else None)
-        found[True, info.name] = row
+        by_name[True, info.name] = row
     return row
 
 
@@ -140,8 +145,8 @@ def _static(table: Table) -> str | None:
 
 
 def _counted(
-    found: dict[tuple[bool, str | None], StateSummary],
-    hidden: dict[str, list[Hidden]],
+    by_name: dict[tuple[bool, str | None], StateSummary],
+    hidden: dict[str, list[HiddenRows]],
     operator: OperatorState,
     handle: KeyedHandle,
     streams: Streams,
@@ -149,7 +154,7 @@ def _counted(
     types: Types | None,
 ) -> None:
     for block in read_blocks(handle, streams, operator.max_parallelism, types=types):
-        row = _table(found, block.table, None)
+        row = _table(by_name, block.table, None)
         if block.problem is not None:
             row.problem = row.problem or block.problem
         if not count:
@@ -161,35 +166,35 @@ def _counted(
             if not block.table.is_map:  # whose entries have several rows
                 row.rows += block.hidden.entries or 0
     if count:
-        for row in found.values():
+        for row in by_name.values():
             if row.keyed and row.name is not None and row.rows is None and row.problem is None:
                 row.rows, row.bytes = 0, 0
 
 
-def _words(lost: list[Hidden]) -> str:
+def _words(lost: list[HiddenRows]) -> str:
     entries = [part.entries for part in lost]
-    known = None not in entries
-    number = f"{sum(part or 0 for part in entries)} entries" if known else "an unknown number of entries"
+    all_counted = None not in entries
+    number = f"{sum(part or 0 for part in entries)} entries" if all_counted else "an unknown number of entries"
     size = sum(part.bytes for part in lost)
-    said = f"{number} of {lost[0].name} in {size} bytes cannot be read"
-    return said + ("; the states behind them were found again" if any(part.resumed for part in lost) else "")
+    text = f"{number} of {lost[0].name} in {size} bytes cannot be read"
+    return text + ("; the states behind them were found again" if any(part.resumed for part in lost) else "")
 
 
-def _raw(found: dict[tuple[bool, str | None], StateSummary], handle: KeyedHandle) -> None:
-    row = found.setdefault((True, None), StateSummary(None, "raw keyed", True))
+def _raw(by_name: dict[tuple[bool, str | None], StateSummary], handle: KeyedHandle) -> None:
+    row = by_name.setdefault((True, None), StateSummary(None, "raw keyed", True))
     row.opaque = "raw keyed state has a format of its operator's own"
     row.bytes = (row.bytes or 0) + state_size(handle)
 
 
 def _operator(
-    found: dict[tuple[bool, str | None], StateSummary],
+    by_name: dict[tuple[bool, str | None], StateSummary],
     handle: Any,
     streams: Streams,
     count: bool,
     types: Types | None,
 ) -> None:
     for part in handle.states:
-        row = found.setdefault((False, part.name), StateSummary(part.name, OPERATOR_WORDS[part.mode], False))
+        row = by_name.setdefault((False, part.name), StateSummary(part.name, OPERATOR_WORDS[part.mode], False))
         if part.mode is Mode.BROADCAST:
             row.identity = ("subtask", "map_key")
         else:
@@ -197,14 +202,14 @@ def _operator(
     try:
         meta = operator_meta(handle, streams)
         for info in (*meta.states, *meta.broadcast) if meta is not None else ():
-            if (False, info.name) in found:
-                row = found[False, info.name]
+            if (False, info.name) in by_name:
+                row = by_name[False, info.name]
                 row.serializers = row.serializers or serializers(info, None)
                 if info.unknown is not None:
                     row.opaque = f"serializer {info.unknown} is not known"
         if count:
             for rows in read_operator_state(handle, streams, types=types):
-                row = found[False, rows.name]
+                row = by_name[False, rows.name]
                 row.problem = row.problem or rows.problem
                 if rows.keys is not None:
                     row.rows = (row.rows or 0) + len(rows.keys)
@@ -212,7 +217,7 @@ def _operator(
                     row.opaque = f"values are of {rows.hidden}, which only its class can read"
     except FormatError as error:
         for part in handle.states:
-            row = found[False, part.name]
+            row = by_name[False, part.name]
             row.problem = row.problem or error
 
 
@@ -233,7 +238,7 @@ def batches(
     name: may be left out where the operator has just one state. groups: of keyed state only these key groups. Rows that
     can be read are given before a problem is raised: NotFound (no such state), Damaged, UnsupportedVersion.
     """
-    chosen = _known(operator, streams, name)
+    chosen = _keyed_state(operator, streams, name)
     if chosen is None:
         all_rows = summaries(operator, streams, types=types)
         unread = next((row.problem for row in all_rows if row.name is None and row.problem is not None), None)
@@ -273,12 +278,12 @@ def tables(operator: OperatorState, streams: Streams, types: Types | None = None
                 yield from KeyedState(meta, "", operator.max_parallelism, types).tables
 
 
-def _known(operator: OperatorState, streams: Streams, name: str | None) -> StateSummary | None:
+def _keyed_state(operator: OperatorState, streams: Streams, name: str | None) -> StateSummary | None:
     """A keyed state that the first subtasks know, so that not all need to be asked."""
     if any(part.name == name for s in operator.subtasks if s.managed_operator for part in s.managed_operator.states):
         return None
-    found = next((table for table in tables(operator, streams) if table.name == name), None)
-    return StateSummary(found.name, found.info.word, True) if found is not None else None
+    described = next((table for table in tables(operator, streams) if table.name == name), None)
+    return StateSummary(described.name, described.info.word, True) if described is not None else None
 
 
 def _choose(states: list[StateSummary], name: str | None, operator: OperatorState, path: str | None) -> StateSummary:

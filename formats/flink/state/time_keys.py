@@ -22,11 +22,11 @@ def uuid_hash(text: str) -> int:
 
 def _parts(text: str) -> tuple[int, int, int, int, int]:
     """Year, month, day, second of the day, nanosecond."""
-    found = _INSTANT.fullmatch(text)
-    if found is None:
+    match = _INSTANT.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text!r} is no time")
-    year, month, day, hour, minute, second = map(int, found.groups()[:6])
-    return year, month, day, hour * 3600 + minute * 60 + second, int((found[7] or "").ljust(9, "0"))
+    year, month, day, hour, minute, second = map(int, match.groups()[:6])
+    return year, month, day, hour * 3600 + minute * 60 + second, int((match[7] or "").ljust(9, "0"))
 
 
 def date_hash(text: str) -> int:

@@ -31,23 +31,23 @@ _ARRAYS: Final = {
 
 
 def codec(snapshot: Snapshot) -> Codec:
-    """The reader of a serializer's values; of a class with a format of its own one that raises Hidden."""
-    found = plain(snapshot.kind, snapshot)
-    if found is not None:
-        return found
+    """The reader of a serializer's values; of a class with a format of its own one that raises HiddenValue."""
+    plain_codec = plain(snapshot.kind, snapshot)
+    if plain_codec is not None:
+        return plain_codec
     if snapshot.kind in _ARRAYS:
         form, item = _ARRAYS[snapshot.kind]
         read = read_list(fixed("", form, item))
         return Codec(snapshot.kind, read, ("list", item), least=4, snapshot=snapshot)
     if (make := _KINDS.get(snapshot.kind)) is not None:
-        made = make(snapshot)
+        composed = make(snapshot)
     elif (of_parts := operator_codecs.KINDS.get(snapshot.kind)) is not None:
-        made = of_parts(snapshot, parts_of(snapshot))
+        composed = of_parts(snapshot, parts_of(snapshot))
     else:
         return opaque(_class_name(snapshot), snapshot)
-    if made.snapshot is None:
-        made.snapshot = snapshot
-    return made
+    if composed.snapshot is None:
+        composed.snapshot = snapshot
+    return composed
 
 
 def _class_name(snapshot: Snapshot) -> str:
@@ -164,8 +164,8 @@ def _timer(snapshot: Snapshot) -> Codec:
 # -- table serializers ------------------------------------------------------------------------------------
 
 
-def _framed(snapshot: Snapshot, read: Callable[[bytes], Any], what: Shape) -> Codec:
-    return Codec(snapshot.kind, framed(read), what, least=4, snapshot=snapshot)
+def _framed(snapshot: Snapshot, read: Callable[[bytes], Any], value_shape: Shape) -> Codec:
+    return Codec(snapshot.kind, framed(read), value_shape, least=4, snapshot=snapshot)
 
 
 def _row_data(snapshot: Snapshot) -> Codec:

@@ -47,8 +47,14 @@ _WITH_PRECISION: Final = frozenset({"DECIMAL", "TIME", "TIMESTAMP", "TIMESTAMP_L
 
 
 class LogicalType(msgspec.Struct, frozen=True):
-    """One SQL type. root: `BIGINT`, `ROW`, ...; precision, scale: of decimals and times; names: fields of a ROW or a
-    structured type; children: their types, or those of an ARRAY (1), MAP (2), MULTISET (1); class_name: of RAW."""
+    """One SQL type.
+
+    root: `BIGINT`, `ROW`, ...
+    precision, scale: of decimals and times.
+    names: fields of a ROW or a structured type.
+    children: their types, or those of an ARRAY (1), MAP (2), MULTISET (1).
+    class_name: of RAW.
+    """
 
     root: str
     nullable: bool = True

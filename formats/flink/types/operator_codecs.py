@@ -26,9 +26,9 @@ def buffer_entry(snapshot: Snapshot, parts: list[Codec]) -> Codec:
 
 def two_phase(snapshot: Snapshot, parts: list[Codec]) -> Codec:
     transaction, context = parts
-    held = struct_codec("", ("transaction", "start"), [transaction, fixed("long", "q", "int64")])
+    pending = struct_codec("", ("transaction", "start"), [transaction, fixed("long", "q", "int64")])
     null = snapshot.number
-    read_transaction, read_rest = transaction.read, read_list(held)
+    read_transaction, read_rest = transaction.read, read_list(pending)
     read_context = maybe(context, present=1)
 
     def read(buf: bytes, pos: int) -> tuple[Any, int]:
@@ -42,7 +42,7 @@ def two_phase(snapshot: Snapshot, parts: list[Codec]) -> Codec:
         user, pos = read_context(buf, pos)
         return ((value, start), rest, user), pos
 
-    shapes = (("pending", held.shape), ("to_commit", ("list", held.shape)), ("context", context.shape))
+    shapes = (("pending", pending.shape), ("to_commit", ("list", pending.shape)), ("context", context.shape))
     return Codec("twophase", read, ("struct", shapes), least=13, parts=(transaction, context))
 
 

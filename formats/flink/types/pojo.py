@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from formats.flink.types.serializers import Snapshot
-from formats.flink.types.values import Codec, Hidden, Shape
+from formats.flink.types.values import Codec, HiddenValue, Shape
 
 _NULL: Final = 1
 _SAME: Final = 2
@@ -51,7 +51,7 @@ def pojo(snapshot: Snapshot, codec: Callable[[Snapshot], Codec]) -> Codec:
         if value is None:
             return None
         if name not in places:
-            raise Hidden(name)
+            raise HiddenValue(name)
         out: list[Any] = [None] * width
         out[len(own)] = name
         for i, part in zip(places[name], value, strict=True):
@@ -96,7 +96,7 @@ def pojo(snapshot: Snapshot, codec: Callable[[Snapshot], Codec]) -> Codec:
         else:
             raise ValueError(f"Pojo flags {flags}")
         if sub is None:
-            raise Hidden(f"{name} (subclass of {about})")
+            raise HiddenValue(f"{name} (subclass of {about})")
         value, pos = sub.read(buf, pos)
         return spread(name, value), pos
 

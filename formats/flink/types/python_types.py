@@ -61,11 +61,11 @@ def read_type(text: str) -> Codec:
     tokens: list[str] = []
     at = 0
     while at < len(text.rstrip()):
-        found = _TOKEN.match(text, at)
-        if found is None:
+        token = _TOKEN.match(text, at)
+        if token is None:
             raise ValueError(f"type {text!r}: {text[at:].strip()[:10]!r} is neither a name nor a sign")
-        tokens.append({"<": "(", ">": ")"}.get(found[1], found[1]))
-        at = found.end()
+        tokens.append({"<": "(", ">": ")"}.get(token[1], token[1]))
+        at = token.end()
     parser = _Parser(tokens, text)
     codec = parser.type(0)
     if parser.tokens:
@@ -84,9 +84,9 @@ class _Parser:
         return self.tokens.pop(0)
 
     def _take(self, sign: str) -> None:
-        found = self._next()
-        if found != sign:
-            raise ValueError(f"type {self.text!r}: {found!r} where {sign!r} is due")
+        token = self._next()
+        if token != sign:
+            raise ValueError(f"type {self.text!r}: {token!r} where {sign!r} is due")
 
     def type(self, depth: int) -> Codec:
         if depth > _DEEP:
@@ -94,9 +94,9 @@ class _Parser:
         name = self._next().lower()
         kind = _PLAIN.get(name)
         if kind is not None:
-            found = plain(kind)
-            assert found is not None
-            return found
+            plain_codec = plain(kind)
+            assert plain_codec is not None
+            return plain_codec
         match name:
             case "timestamp" | "sql_timestamp":
                 return Codec("timestampdata", timestamp_data(3), "timestamp_ms", length=8, least=8)
@@ -117,12 +117,12 @@ class _Parser:
 
     def _arguments(self, n: int, depth: int) -> list[Codec]:
         self._take("(")
-        found = [self.type(depth + 1)]
-        while len(found) < n:
+        arguments = [self.type(depth + 1)]
+        while len(arguments) < n:
             self._take(",")
-            found.append(self.type(depth + 1))
+            arguments.append(self.type(depth + 1))
         self._take(")")
-        return found
+        return arguments
 
     def _struct(self, name: str, depth: int) -> Codec:
         self._take("(")

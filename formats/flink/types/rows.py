@@ -87,6 +87,7 @@ def _fine(precision: int, zone: str) -> str:
 def _part(buf: bytes, base: int, at: int) -> tuple[int, int]:
     """Start and end of what a field points to; IndexError if that is not in the section's bytes."""
     word = _I64(buf, at)[0]
+    # checked from below, too: Python takes a negative position for one from the end
     start, end = base + (word >> 32), base + (word >> 32) + (word & 0xFFFFFFFF)
     if not base <= start <= end <= len(buf):
         raise IndexError(f"a value at {start} to {end} of {len(buf)} bytes")
@@ -94,6 +95,7 @@ def _part(buf: bytes, base: int, at: int) -> tuple[int, int]:
 
 
 def _bytes(buf: bytes, base: int, at: int) -> bytes:
+    # little-endian: the last byte of the field is its highest, and no offset reaches its top bit
     mark = buf[at + 7]
     if mark & 0x80:
         n = mark & 0x7F
@@ -113,6 +115,7 @@ def _boolean(buf: bytes, base: int, at: int) -> bool:
 
 
 def _decimal(precision: int, scale: int) -> Field:
+    # so many digits fit into 64 bits, that is into the field itself
     if precision <= 18:
         return lambda buf, base, at: Decimal(_I64(buf, at)[0]).scaleb(-scale, _EXACT)
 
@@ -211,6 +214,7 @@ def _field(kind: LogicalType) -> Field:
 def binary_row(kinds: tuple[LogicalType, ...]) -> Callable[[bytes], tuple[Any, ...]]:
     """Reads a row that fills its buffer: (row kind, fields...)."""
     n = len(kinds)
+    # 8 bits of the row kind and one for each field, in whole words of 64
     header = (n + 71) // 64 * 8
     width = header + 8 * n
     fields = [(1 << (i + 8), _field(kind), header + 8 * i) for i, kind in enumerate(kinds)]
@@ -224,9 +228,11 @@ def binary_row(kinds: tuple[LogicalType, ...]) -> Callable[[bytes], tuple[Any, .
         if len(buf) < width:
             raise IndexError(f"a row of {n} fields needs {width} bytes, not {len(buf)}")
         bits = int.from_bytes(buf[:header], "little")
+        # nothing but a row kind: no field is null
         if bits <= 3:
             values = list(numbers(buf, header))
             for i, field, at in others:
+                # ascending, so that by now each index is that of the whole row
                 values.insert(i, field(buf, 0, at))
             return (ROW_KINDS[bits], *values)
         if bits & 0xFF > 3:
@@ -286,6 +292,7 @@ def framed(read: Callable[[bytes], Any]) -> Read:
 
 def decimal_data(precision: int, scale: int) -> Read:
     """`DecimalDataSerializer`: an i64, or beyond 18 digits a frame."""
+    # on its own a value is written big-endian, as Java does; only within a row is it little-endian
     big = struct.Struct(">q").unpack_from
 
     def read(buf: bytes, pos: int) -> tuple[Decimal, int]:

@@ -37,11 +37,18 @@ _DEPTH: Final = 48
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """One serializer. kind: this program's word for it (`string`, `tuple`, `pojo`, ...), or `opaque`.
+    """One serializer.
 
-    name: the class of the snapshot; about: the class of the values, where the snapshot says it; nested: of parts;
-    names: field names (Pojo) or constants (enum); types: SQL types (table serializers); number: a scale, a padding, a
-    flag, as the kind needs it; subclasses: of a Pojo, registered ones in the order of their tags, then others.
+    kind: this program's word for it (`string`, `tuple`, `pojo`, ...), or `opaque`.
+    name: the class of the snapshot.
+    about: the class of the values, where the snapshot says it.
+    nested: serializers of the parts.
+    names: of fields (Pojo) or constants (enum).
+    types: SQL types (table serializers).
+    number, number2: a scale, a padding, a flag, as the kind needs it.
+    registered: subclasses of a Pojo that were registered, in the order of their tags.
+    others: its further subclasses.
+    text: a schema (Avro).
     """
 
     kind: str
@@ -73,7 +80,11 @@ def short_name(name: str) -> str:
 
 
 class Unknown(Exception):
-    """A snapshot class whose body this program cannot read. pos: where the body begins; name: of the class."""
+    """A snapshot class whose body this program cannot read.
+
+    name: of the class.
+    pos: where the body begins.
+    """
 
     def __init__(self, name: str, pos: int) -> None:
         super().__init__(name)
@@ -86,10 +97,10 @@ def read_snapshot(reader: Reader) -> Snapshot:
     at = reader.pos
     version = reader.i32("snapshot format")
     if version != 2:
-        said = f"serializer snapshot format {version}, expected 2"
+        message = f"serializer snapshot format {version}, expected 2"
         if version == 1:
-            said += " (format 1 is Java-serialised, of Flink before 1.7)"
-        reader.fail(said, "snapshot format", at)
+            message += " (format 1 is Java-serialised, of Flink before 1.7)"
+        reader.fail(message, "snapshot format", at)
     return read_versioned(reader)
 
 
@@ -239,17 +250,17 @@ def _enum(reader: Reader, name: str, version: int, depth: int) -> Snapshot:
     return Snapshot("enum", name, version, about, names=tuple(reader.utf("enum constant") for _ in range(n)))
 
 
-def _optional_map(reader: Reader, what: str) -> list[tuple[str, bytes | None]]:
+def _optional_map(reader: Reader, title: str) -> list[tuple[str, bytes | None]]:
     """`LinkedOptionalMap`: names, and bytes where Flink could write the key and the value."""
-    reader.i64(f"{what}: magic")
-    found = []
-    for _ in range(reader.count(4, what)):
-        name = reader.utf(f"{what}: name")
-        if reader.flag(f"{what}: has a key"):
-            reader.take(reader.i32(what), what)
-        value = reader.take(reader.i32(what), what) if reader.flag(f"{what}: has a value") else None
-        found.append((name, value))
-    return found
+    reader.i64(f"{title}: magic")
+    entries = []
+    for _ in range(reader.count(4, title)):
+        name = reader.utf(f"{title}: name")
+        if reader.flag(f"{title}: has a key"):
+            reader.take(reader.i32(title), title)
+        value = reader.take(reader.i32(title), title) if reader.flag(f"{title}: has a value") else None
+        entries.append((name, value))
+    return entries
 
 
 def _inner(reader: Reader, data: bytes | None, depth: int) -> Snapshot | None:
@@ -260,10 +271,10 @@ def _inner(reader: Reader, data: bytes | None, depth: int) -> Snapshot | None:
     inside.kryo = reader.kryo
     inside.place = [*reader.place, "in a frame"]
     try:
-        found = read_versioned(inside, depth + 1)
+        snapshot = read_versioned(inside, depth + 1)
     except Unknown as unknown:
         return Snapshot("opaque", unknown.name, 0)
-    return found if inside.left == 0 else Snapshot("opaque", found.name, found.version, found.about)
+    return snapshot if inside.left == 0 else Snapshot("opaque", snapshot.name, snapshot.version, snapshot.about)
 
 
 def _pojo(reader: Reader, name: str, version: int, depth: int) -> Snapshot:
@@ -290,8 +301,8 @@ def _kryo(reader: Reader, name: str, version: int, depth: int) -> Snapshot:
     about = reader.utf("class of the values")
     registered = _optional_map(reader, "Kryo registrations")
     custom = [cls for cls, value in registered if value is None or not _plainly(value, reader)]
-    for what in ("default Kryo serializers", "default Kryo serializer classes"):
-        custom += [cls for cls, _ in _optional_map(reader, what)]
+    for section in ("default Kryo serializers", "default Kryo serializer classes"):
+        custom += [cls for cls, _ in _optional_map(reader, section)]
     return Snapshot(
         "kryo",
         name,

@@ -2,7 +2,7 @@
 
 A `Codec` reads with `read(buffer, position) -> (value, position after it)`. Readers are closures put together once per
 state; they check the bounds of what they copy and leave the rest to `struct`, so a buffer that ends too early raises
-one of `BROKEN`. A value of a class with a format of its own raises `Hidden`. Values are what Arrow takes for the
+one of `BROKEN`. A value of a class with a format of its own raises `HiddenValue`. Values are what Arrow takes for the
 codec's `shape`: numbers, text, bytes, lists, tuples for structs, lists of pairs for maps.
 
 Sources: the `serialize` methods of Flink 2.3.0's serializers; checked on bytes that they wrote.
@@ -38,8 +38,11 @@ _INT: Final = 5
 """Bytes of a variable-length int at the most."""
 
 
-class Hidden(Exception):
-    """A value that only its own class can read. name: of that class or its serializer."""
+class HiddenValue(Exception):
+    """A value that only its own class can read.
+
+    name: of that class or its serializer.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -47,7 +50,10 @@ class Hidden(Exception):
 
 
 class Opaque(NamedTuple):
-    """A value that is shown as its bytes. name: of the class that can read it."""
+    """A value that is shown as its bytes.
+
+    name: of the class that can read it.
+    """
 
     name: str
     length: int
@@ -57,9 +63,11 @@ class Opaque(NamedTuple):
 class Codec:
     """How one serializer's values are read.
 
-    form: a `struct` letter where the value is just that; length: what Flink's `getLength` says (-1: variable);
-    least: bytes that a value has at least; hides: a class that may be met inside and cannot be read; parts: codecs of
-    the fields (structs), the element (lists), key and value (maps).
+    form: a `struct` letter where the value is just that.
+    length: what Flink's `getLength` says (-1: variable).
+    least: bytes that a value has at least.
+    hides: a class that may be met inside and cannot be read.
+    parts: codecs of the fields (structs), the element (lists), key and value (maps).
     """
 
     __slots__ = ("form", "hides", "kind", "least", "length", "parts", "read", "shape", "snapshot")
@@ -346,23 +354,23 @@ def plain(kind: str, snapshot: Snapshot | None = None) -> Codec | None:
     if kind == "value:string":
         return Codec(kind, read_string_value, "string", snapshot=snapshot)
     if kind.startswith("value:"):
-        found = plain(kind.removeprefix("value:"), snapshot)
-        if found is not None:
-            found.kind = kind  # a hash code of its own
-        return found
+        inner = plain(kind.removeprefix("value:"), snapshot)
+        if inner is not None:
+            inner.kind = kind  # a hash code of its own
+        return inner
     if kind in _FIXED:
         form, shape = _FIXED[kind]
         return fixed(kind, form, shape, snapshot)
     if kind in _PLAIN:
-        read, what, length, least = _PLAIN[kind]
-        return Codec(kind, read, what, length=length, least=least, snapshot=snapshot)
+        read, value_shape, length, least = _PLAIN[kind]
+        return Codec(kind, read, value_shape, length=length, least=least, snapshot=snapshot)
     return None
 
 
 def opaque(name: str, snapshot: Snapshot | None = None) -> Codec:
-    """A class with a format of its own: reading it raises Hidden."""
+    """A class with a format of its own: reading it raises HiddenValue."""
 
     def read(buf: bytes, pos: int) -> tuple[Any, int]:
-        raise Hidden(name)
+        raise HiddenValue(name)
 
     return Codec("opaque", read, "opaque", least=0, hides=name, snapshot=snapshot)

@@ -39,22 +39,22 @@ def lines(data: bytes, path: str, newest: int) -> tuple[int, list[str]]:
 def parse(text: str, path: str) -> dict[str, Any]:
     """A JSON object; Damaged."""
     try:
-        said = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
         raise Damaged("its JSON is cut short or damaged", path=path) from None
-    if not isinstance(said, dict):
+    if not isinstance(parsed, dict):
         raise Damaged("its JSON is no object", path=path)
-    return said
+    return parsed
 
 
-def number(said: dict[str, Any], key: str, path: str) -> int | None:
+def number(fields: dict[str, Any], key: str, path: str) -> int | None:
     """An integer of a JSON object, None if it is not there; Damaged if it is something else."""
-    found = said.get(key)
-    if found is None:
+    value = fields.get(key)
+    if value is None:
         return None
-    if not isinstance(found, int) or isinstance(found, bool):
-        raise Damaged(f"{key} is {str(found)[:40]!r}, not a number", path=path)
-    return found
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise Damaged(f"{key} is {str(value)[:40]!r}, not a number", path=path)
+    return value
 
 
 def entries(names: dict[str, int]) -> tuple[dict[int, str], dict[int, str]]:
@@ -62,7 +62,7 @@ def entries(names: dict[str, int]) -> tuple[dict[int, str], dict[int, str]]:
     single: dict[int, str] = {}
     compact: dict[int, str] = {}
     for name in names:
-        found = layout.log_entry(name)
-        if found is not None:
-            (compact if found[1] else single)[found[0]] = name
+        entry = layout.log_entry(name)
+        if entry is not None:
+            (compact if entry[1] else single)[entry[0]] = name
     return dict(sorted(single.items())), dict(sorted(compact.items()))

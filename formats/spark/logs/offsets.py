@@ -40,8 +40,8 @@ class Offsets(msgspec.Struct, frozen=True):
     @property
     def unread(self) -> str | None:
         """Why state is not read here: it is kept by a provider that is not one of Spark's two."""
-        known = self.provider in (None, "hdfs", "rocksdb")
-        return None if known else f"state is kept by {self.provider}, which is not read here"
+        readable = self.provider in (None, "hdfs", "rocksdb")
+        return None if readable else f"state is kept by {self.provider}, which is not read here"
 
     @property
     def codec(self) -> str | None:
@@ -87,9 +87,10 @@ def parse_offsets(data: bytes, path: str) -> Offsets:
     conf: dict[str, str] = {}
     watermark = timestamp = None
     if head := rest[0].strip():
-        said = logs.parse(head, path)
-        watermark, timestamp = logs.number(said, "batchWatermarkMs", path), logs.number(said, "batchTimestampMs", path)
-        conf = _texts(said.get("conf", {}), path)
+        metadata = logs.parse(head, path)
+        watermark = logs.number(metadata, "batchWatermarkMs", path)
+        timestamp = logs.number(metadata, "batchTimestampMs", path)
+        conf = _texts(metadata.get("conf", {}), path)
     if len(rest) < 2:
         raise Damaged("has no offset of any source", path=path, hint="it was cut short")
     sources: dict[str, str | None] = {}
@@ -103,10 +104,10 @@ def parse_offsets(data: bytes, path: str) -> Offsets:
             raise Damaged(f"line {i + 3} has no offset", path=path, hint="it was cut short")
         if offset[0] in "{[":
             try:
-                said = msgspec.json.decode(offset)
+                parsed = msgspec.json.decode(offset)
             except (msgspec.DecodeError, RecursionError):
                 raise Damaged(f"the offset of source {name} is cut short or damaged", path=path) from None
-            if isinstance(said, dict) and "logOffset" in said and type(said["logOffset"]) is not int:
+            if isinstance(parsed, dict) and "logOffset" in parsed and type(parsed["logOffset"]) is not int:
                 raise Damaged(f"the offset of source {name} has no number for its log: {offset[:60]}", path=path)
         sources[name] = None if offset == "-" else offset
     return Offsets(version, watermark, timestamp, conf, sources)
@@ -120,19 +121,19 @@ def parse_commit(data: bytes, path: str) -> Commit:
         if version == 1 and len(rest) == 1:  # Spark before 2.4.2 wrote nothing more
             return Commit(version, None, None)
         raise Damaged("ends after its version", path=path, hint="it was cut short")
-    said = logs.parse(text, path)
+    fields = logs.parse(text, path)
     ids = None
-    if said.get("stateUniqueIds") is not None:
-        ids = _ids(said["stateUniqueIds"], path)
-    return Commit(version, logs.number(said, "nextBatchWatermarkMs", path), ids)
+    if fields.get("stateUniqueIds") is not None:
+        ids = _ids(fields["stateUniqueIds"], path)
+    return Commit(version, logs.number(fields, "nextBatchWatermarkMs", path), ids)
 
 
-def _ids(said: Any, path: str) -> dict[int, tuple[tuple[str, ...], ...]]:
+def _ids(by_operator: Any, path: str) -> dict[int, tuple[tuple[str, ...], ...]]:
     wrong = Damaged("its unique ids of state are not lists by operator, partition and store", path=path)
-    if not isinstance(said, dict) or not all(key.isascii() and key.isdigit() for key in said):
+    if not isinstance(by_operator, dict) or not all(key.isascii() and key.isdigit() for key in by_operator):
         raise wrong
     out: dict[int, tuple[tuple[str, ...], ...]] = {}
-    for operator, partitions in said.items():
+    for operator, partitions in by_operator.items():
         if not isinstance(partitions, list) or not all(isinstance(stores, list) for stores in partitions):
             raise wrong
         if not all(isinstance(uuid, str) for stores in partitions for uuid in stores):
@@ -141,7 +142,7 @@ def _ids(said: Any, path: str) -> dict[int, tuple[tuple[str, ...], ...]]:
     return out
 
 
-def _texts(said: Any, path: str) -> dict[str, str]:
-    if not isinstance(said, dict) or not all(isinstance(value, str) for value in said.values()):
+def _texts(conf: Any, path: str) -> dict[str, str]:
+    if not isinstance(conf, dict) or not all(isinstance(value, str) for value in conf.values()):
         raise Damaged("its conf is not an object of texts", path=path)
-    return dict(said)
+    return dict(conf)

@@ -49,14 +49,14 @@ def metadata_v2_dir(operator: int) -> str:
 def parse_operator(data: bytes, path: str, operator: int) -> OperatorInfo:
     """The bytes of an operator's metadata; EmptyLog, Damaged, UnsupportedVersion."""
     _, rest = logs.lines(data, path, NEWEST)
-    said = logs.parse("\n".join(rest), path)
-    info = said.get("operatorInfo")
+    fields = logs.parse("\n".join(rest), path)
+    info = fields.get("operatorInfo")
     if not isinstance(info, dict) or info.get("operatorId") != operator:
         raise Damaged(f"is not of operator {operator}", path=path)
-    stores = said.get("stateStoreInfo")
+    stores = fields.get("stateStoreInfo")
     if not isinstance(stores, list) or not stores:
         raise Damaged("names no state store", path=path)
-    name, properties = info.get("operatorName"), said.get("operatorPropertiesJson")
+    name, properties = info.get("operatorName"), fields.get("operatorPropertiesJson")
     return OperatorInfo(
         operator,
         name if isinstance(name, str) else None,
@@ -66,16 +66,16 @@ def parse_operator(data: bytes, path: str, operator: int) -> OperatorInfo:
     )
 
 
-def _store(said: Any, path: str) -> StoreInfo:
-    if not isinstance(said, dict) or not isinstance(said.get("storeName"), str):
+def _store(fields: Any, path: str) -> StoreInfo:
+    if not isinstance(fields, dict) or not isinstance(fields.get("storeName"), str):
         raise Damaged("has a state store without a name", path=path)
-    name = said["storeName"]
+    name = fields["storeName"]
     if "/" in name or name in ("", ".", ".."):
         raise Damaged(f"names a state store {name!r}", path=path)
-    partitions, prefix = logs.number(said, "numPartitions", path), logs.number(said, "numColsPrefixKey", path)
+    partitions, prefix = logs.number(fields, "numPartitions", path), logs.number(fields, "numColsPrefixKey", path)
     if partitions is None or not 0 < partitions < 1 << 20:
         raise Damaged(f"gives store {name} {partitions} partitions", path=path)
-    schemas = said.get("stateSchemaFilePaths", [])
+    schemas = fields.get("stateSchemaFilePaths", [])
     if not isinstance(schemas, list) or not all(isinstance(schema, str) for schema in schemas):
         raise Damaged(f"names schema files of store {name} that are no texts", path=path)
     return StoreInfo(name, prefix or 0, partitions, tuple(schemas))
@@ -85,5 +85,5 @@ def schema_here(absolute: str) -> str | None:
     """Where in the checkpoint a schema file lies that metadata names by its absolute path; None if it has no place."""
     marker = f"/{layout.STATE}/"
     at = absolute.rfind(marker)
-    found = absolute[at + 1 :]
-    return found if at >= 0 and not any(part in ("", ".", "..") for part in found.split("/")) else None
+    relative = absolute[at + 1 :]
+    return relative if at >= 0 and not any(part in ("", ".", "..") for part in relative.split("/")) else None

@@ -33,16 +33,16 @@ class SinkFile(msgspec.Struct, frozen=True):
 def parse_source(data: bytes, path: str) -> list[SourceFile]:
     """The bytes of `sources/I/N` of a file source; EmptyLog, Damaged, UnsupportedVersion."""
     return [
-        SourceFile(_path(said, path), logs.number(said, "timestamp", path), logs.number(said, "batchId", path))
-        for said in _objects(data, path)
+        SourceFile(_path(entry, path), logs.number(entry, "timestamp", path), logs.number(entry, "batchId", path))
+        for entry in _objects(data, path)
     ]
 
 
 def parse_sink(data: bytes, path: str) -> list[SinkFile]:
     """The bytes of `_spark_metadata/N`; EmptyLog, Damaged, UnsupportedVersion."""
     return [
-        SinkFile(_path(said, path), logs.number(said, "size", path), str(said.get("action", "add")))
-        for said in _objects(data, path)
+        SinkFile(_path(entry, path), logs.number(entry, "size", path), str(entry.get("action", "add")))
+        for entry in _objects(data, path)
     ]
 
 
@@ -51,25 +51,25 @@ def _objects(data: bytes, path: str) -> list[dict[str, Any]]:
     return [logs.parse(line, path) for line in rest if line.strip()]
 
 
-def _path(said: dict[str, Any], path: str) -> str:
-    found = said.get("path")
-    if not isinstance(found, str) or not found:
+def _path(entry: dict[str, Any], path: str) -> str:
+    name = entry.get("path")
+    if not isinstance(name, str) or not name:
         raise Damaged("an entry names no file", path=path)
-    return found
+    return name
 
 
 def is_file_source(offset: str | None) -> int | None:
     """The number in the source's log that an offset stands for; None if it is not a file source's."""
     try:
-        said = json.loads(offset) if offset else None
+        parsed = json.loads(offset) if offset else None
     except (ValueError, RecursionError):
         return None
-    found = said.get("logOffset") if isinstance(said, dict) else None
-    return found if _is_number(found) else None
+    number = parsed.get("logOffset") if isinstance(parsed, dict) else None
+    return number if _is_number(number) else None
 
 
-def _is_number(said: object) -> TypeGuard[int]:
-    return isinstance(said, int) and not isinstance(said, bool)
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def kind_of(offset: str | None) -> str | None:
@@ -77,18 +77,18 @@ def kind_of(offset: str | None) -> str | None:
     if offset is None:
         return None
     try:
-        said = json.loads(offset)
+        parsed = json.loads(offset)
     except (ValueError, RecursionError):
         return None
-    if _is_number(said):
+    if _is_number(parsed):
         return "rate"
-    if not isinstance(said, dict) or not said:
+    if not isinstance(parsed, dict) or not parsed:
         return None
-    if set(said) == {"logOffset"} and _is_number(said["logOffset"]):
+    if set(parsed) == {"logOffset"} and _is_number(parsed["logOffset"]):
         return "file"
-    if set(said) == {"offset", "timestamp"} and _is_number(said["offset"]):
+    if set(parsed) == {"offset", "timestamp"} and _is_number(parsed["offset"]):
         return "rate-micro-batch"
-    if all(isinstance(p, dict) and all(k.isdecimal() and _is_number(n) for k, n in p.items()) for p in said.values()):
+    if all(isinstance(p, dict) and all(k.isdecimal() and _is_number(n) for k, n in p.items()) for p in parsed.values()):
         return "kafka"
     return None
 
@@ -101,15 +101,15 @@ def positions(offset: str | None) -> tuple[Position, ...] | None:
     kind = kind_of(offset)
     if kind is None or offset is None:
         return None
-    said = json.loads(offset)
+    parsed = json.loads(offset)
     if kind == "rate":
-        return (Position("seconds", said, None),)
+        return (Position("seconds", parsed, None),)
     if kind == "file":
-        return (Position("log", said["logOffset"], None),)
+        return (Position("log", parsed["logOffset"], None),)
     if kind == "rate-micro-batch":
-        return (Position("rows", said["offset"], said["offset"]),)
+        return (Position("rows", parsed["offset"], parsed["offset"]),)
     return tuple(
         Position(f"{topic}-{partition}", at, None)
-        for topic, partitions in sorted(said.items())
+        for topic, partitions in sorted(parsed.items())
         for partition, at in sorted(partitions.items(), key=lambda item: int(item[0]))
     )

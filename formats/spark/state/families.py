@@ -64,9 +64,9 @@ def without_checksums(records: Records, rocks: bool, path: str) -> Records:
             value = b",".join(parts)
         keys.append(key)
         values.append(value)
-    for got, said in zip(crc32cs(summed), sums, strict=True):
-        if got != said:
-            raise ChecksumMismatch(f"a row has CRC32C {got:08x}, {said:08x} was written with it", path=path)
+    for got, written in zip(crc32cs(summed), sums, strict=True):
+        if got != written:
+            raise ChecksumMismatch(f"a row has CRC32C {got:08x}, {written:08x} was written with it", path=path)
     return records._replace(keys=keys, values=values)
 
 

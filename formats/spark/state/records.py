@@ -140,11 +140,11 @@ def _text(data: bytes, at: int, path: str) -> tuple[str, int]:
 
 
 def _lineage(text: str, path: str) -> tuple[tuple[int, str], ...]:
-    said = logs.parse('{"lineage":' + text + "}", path)["lineage"]
-    if not isinstance(said, list):
+    lineage = logs.parse('{"lineage":' + text + "}", path)["lineage"]
+    if not isinstance(lineage, list):
         raise Damaged("its lineage is no list", path=path)
     out = []
-    for item in said:
+    for item in lineage:
         if not isinstance(item, dict) or not isinstance(item.get("checkpointUniqueId"), str):
             raise Damaged("its lineage has an entry without an id", path=path)
         out.append((logs.number(item, "version", path) or 0, item["checkpointUniqueId"]))

@@ -55,27 +55,27 @@ def parse_zip(data: bytes, path: str) -> RocksSnapshot:
             raise Damaged(f"has no {needed.rstrip('-')} in it", path=path)
     version_path = f"{path}!metadata"
     _, rest = logs.lines(files["metadata"], version_path, NEWEST)
-    said = logs.parse("\n".join(rest), version_path)
+    metadata = logs.parse("\n".join(rest), version_path)
     ssts = []
     for key in ("sstFiles", "logFiles"):
-        for item in said.get(key) or ():
+        for item in metadata.get(key) or ():
             ssts.append(_sst(item, version_path))
-    families = said.get("columnFamilyMapping") or {}
+    families = metadata.get("columnFamilyMapping") or {}
     if not isinstance(families, dict) or not all(isinstance(number, int) for number in families.values()):
         raise Damaged("its column families have no numbers", path=version_path)
     return RocksSnapshot(
         tuple(ssts),
-        _count(said, "numKeys", version_path),
-        _count(said, "numInternalKeys", version_path),
+        _count(metadata, "numKeys", version_path),
+        _count(metadata, "numInternalKeys", version_path),
         families,
         tuple(files),
         any(name.endswith(".log") and data for name, data in files.items()),
     )
 
 
-def _count(said: dict[str, Any], key: str, path: str) -> int | None:
-    found = logs.number(said, key, path)
-    return None if found is None or found < 0 else found
+def _count(fields: dict[str, Any], key: str, path: str) -> int | None:
+    count = logs.number(fields, key, path)
+    return None if count is None or count < 0 else count
 
 
 def read_zip(data: bytes, path: str) -> dict[str, bytes]:
@@ -94,13 +94,13 @@ def read_zip(data: bytes, path: str) -> dict[str, bytes]:
         raise Damaged(f"is no whole zip file: {str(error)[:100]}", path=path) from None
 
 
-def _sst(said: object, path: str) -> Sst:
-    if not isinstance(said, dict):
+def _sst(fields: object, path: str) -> Sst:
+    if not isinstance(fields, dict):
         raise Damaged("names a file that is no object", path=path)
     local, name, size = (
-        said.get("localFileName"),
-        said.get("dfsSstFileName") or said.get("dfsLogFileName"),
-        said.get("sizeBytes"),
+        fields.get("localFileName"),
+        fields.get("dfsSstFileName") or fields.get("dfsLogFileName"),
+        fields.get("sizeBytes"),
     )
     if not isinstance(local, str) or not isinstance(name, str) or not isinstance(size, int):
         raise Damaged("names a file without name or size", path=path)

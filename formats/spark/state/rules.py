@@ -34,7 +34,7 @@ _JOIN = {"keyToNumValues": 0, "keyWithIndexToValue": 1, "keyWithTsToValues": 1, 
 
 def partition_rule(operator: str | None, store: str, schema: StateSchema) -> Rule | None:
     """The rule for an operator's store or column family; None where it is not known, or there is no key to go by."""
-    if not schema.key.fields or not schema.known:
+    if not schema.key.fields or not schema.decodable:
         return None
     if operator in _WHOLE:
         return Rule()

@@ -23,9 +23,15 @@ _ENCODERS = {"NoPrefixKeyStateEncoderSpec", "PrefixKeyScanStateEncoderSpec", "Ra
 class StateSchema:
     """Columns of one column family. name: `default` where a store has only one.
 
-    prefix: key columns that RocksDB stores as a row of their own, in front; ordered: ordinals of key columns that are
-    stored in front so that bytes sort as values do; time: where the last column, a time, is stored on its own, `front`
-    or `behind`; known: whether the encoding of its keys is one of these.
+    name: of the column family, or `default` where a store has but one.
+    key: the struct of its keys.
+    value: the struct of its values.
+    key_json: the text that `key` was parsed from.
+    value_json: the text that `value` was parsed from.
+    prefix: how many key columns RocksDB stores as a row of their own, in front.
+    ordered: ordinals of key columns that are stored in front so that bytes sort as values do.
+    decodable: whether the encoding of its keys is one that this program reads.
+    time: where the last column, a time, is stored on its own: `front` or `behind`.
     """
 
     name: str
@@ -35,7 +41,7 @@ class StateSchema:
     value_json: str
     prefix: int = 0
     ordered: tuple[int, ...] = ()
-    known: bool = True
+    decodable: bool = True
     time: str | None = None
 
 
@@ -82,12 +88,12 @@ def parse_schema(data: bytes, path: str, prefix: int = 0) -> tuple[StateSchema, 
         read = source.text if version == "v1" else source.chunks
         key, value = read(), read()
         source.end()
-        found = StateSchema(layout.DEFAULT_STORE, struct_of(key, path), struct_of(value, path), key, value, prefix)
-        return (_checked(found, path),)
+        schema = StateSchema(layout.DEFAULT_STORE, struct_of(key, path), struct_of(value, path), key, value, prefix)
+        return (_checked(schema, path),)
     if version != "v3":
-        known = version[:1] == "v" and version[1:].isdigit()
-        said = f"is of version {version[:20]!r}; this program reads up to v{NEWEST}"
-        raise (UnsupportedVersion if known else Damaged)(said, path=path)
+        is_version = version[:1] == "v" and version[1:].isdigit()
+        message = f"is of version {version[:20]!r}; this program reads up to v{NEWEST}"
+        raise (UnsupportedVersion if is_version else Damaged)(message, path=path)
     count = source.number(4)
     if count > len(data):
         raise Damaged(f"has {count} column families", path=path)
@@ -111,12 +117,12 @@ def _family(source: _Input, path: str) -> StateSchema:
         raise Damaged(f"column family {name}: its ordering ordinals are no numbers", path=path)
     ordered = tuple(ordinals)
     time = _TIMES.get(kind) if isinstance(kind, str) else None
-    found = StateSchema(
+    schema = StateSchema(
         name, struct_of(key, path), struct_of(value, path), key, value, prefix, ordered, kind in _ENCODERS, time
     )
-    if time is not None and (not found.key.fields or found.key.fields[-1].type.width != 8):
+    if time is not None and (not schema.key.fields or schema.key.fields[-1].type.width != 8):
         raise Damaged(f"column family {name}: the last column of its key is no time", path=path)
-    return _checked(found, path)
+    return _checked(schema, path)
 
 
 def _checked(schema: StateSchema, path: str) -> StateSchema:

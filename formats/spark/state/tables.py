@@ -58,9 +58,9 @@ def _batch(keys: list[bytes], values: list[bytes], coding: Coding, partition: in
     key_rows, rows = Keys(keys, coding), value_rows(values, coding)
     columns = key_rows.arrays()
     columns += list(zip(coding.schema.value.fields, rows.arrays(), strict=True))
-    for what, faults in (("key", key_rows.faults), ("value", rows.faults)):
+    for side, faults in (("key", key_rows.faults), ("value", rows.faults)):
         if faults.first is not None:
-            raise Damaged(f"the {what} of a row is not what Spark writes: {faults.first[1]}", path=path)
+            raise Damaged(f"the {side} of a row is not what Spark writes: {faults.first[1]}", path=path)
     fields = unique([field.name for field, _ in columns])
     arrays = [array for _, array in columns] + [pa.array([partition] * len(keys), pa.int32())]
     return pa.RecordBatch.from_arrays(arrays, names=[*fields, PARTITION])

@@ -61,10 +61,10 @@ def struct_of(text: str, path: str) -> Type:
         parsed = json.loads(text)
     except (ValueError, RecursionError):
         raise Damaged("its schema is no JSON", path=path) from None
-    found = _type(parsed, path, 0)
-    if found.kind != "struct":
-        raise Damaged(f"its schema is of type {found.kind}, not struct", path=path)
-    return found
+    top = _type(parsed, path, 0)
+    if top.kind != "struct":
+        raise Damaged(f"its schema is of type {top.kind}, not struct", path=path)
+    return top
 
 
 _NAMED = re.compile(
@@ -73,37 +73,37 @@ _NAMED = re.compile(
 )
 
 
-def _type(said: Any, path: str, depth: int) -> Type:
+def _type(schema: Any, path: str, depth: int) -> Type:
     if depth > DEEPEST:
         raise Damaged(f"its schema nests types deeper than {DEEPEST}", path=path)
-    if isinstance(said, str):
-        return _atomic(said, path)
-    if not isinstance(said, dict):
+    if isinstance(schema, str):
+        return _atomic(schema, path)
+    if not isinstance(schema, dict):
         raise Damaged("its schema has a type that is neither name nor object", path=path)
-    kind = said.get("type")
+    kind = schema.get("type")
     if kind == "struct":
-        return struct(*(_field(field, path, depth) for field in _list(said.get("fields"), path)))
+        return struct(*(_field(field, path, depth) for field in _list(schema.get("fields"), path)))
     if kind == "array":
-        return Type("array", (Field("element", _type(said.get("elementType"), path, depth + 1)),))
+        return Type("array", (Field("element", _type(schema.get("elementType"), path, depth + 1)),))
     if kind == "map":
-        key, value = (_type(said.get(part), path, depth + 1) for part in ("keyType", "valueType"))
+        key, value = (_type(schema.get(part), path, depth + 1) for part in ("keyType", "valueType"))
         return Type("map", (Field("key", key), Field("value", value)))
     if kind == "udt":
-        return _type(said.get("sqlType"), path, depth + 1)
+        return _type(schema.get("sqlType"), path, depth + 1)
     raise UnsupportedVersion(f"a column has type {kind!r}, which is not known here", path=path)
 
 
-def _field(said: Any, path: str, depth: int) -> Field:
-    name = said.get("name") if isinstance(said, dict) else None
+def _field(schema: Any, path: str, depth: int) -> Field:
+    name = schema.get("name") if isinstance(schema, dict) else None
     if not isinstance(name, str):
         raise Damaged("its schema has a column without a name", path=path)
-    return Field(name, _type(said.get("type"), path, depth + 1))
+    return Field(name, _type(schema.get("type"), path, depth + 1))
 
 
-def _list(said: Any, path: str) -> list[Any]:
-    if not isinstance(said, list):
+def _list(fields: Any, path: str) -> list[Any]:
+    if not isinstance(fields, list):
         raise Damaged("its schema has a struct without columns", path=path)
-    return said
+    return fields
 
 
 def _atomic(name: str, path: str) -> Type:
@@ -111,19 +111,19 @@ def _atomic(name: str, path: str) -> Type:
         return Type(name)
     if name in ("null", "calendarinterval"):
         return Type("void" if name == "null" else "interval")
-    found = _NAMED.fullmatch(name)
-    if found is None:
+    match = _NAMED.fullmatch(name)
+    if match is None:
         if name == "decimal":
             return Type("decimal", precision=10)
         raise UnsupportedVersion(f"a column has type {name!r}, which is not known here", path=path)
-    if found[1] is not None:
-        precision, scale = int(found[1]), int(found[2])
+    if match[1] is not None:
+        precision, scale = int(match[1]), int(match[2])
         if not 1 <= precision <= 38 or not -38 <= scale <= 38:
             raise Damaged(f"a column has type {name}", path=path)
         return Type("decimal", precision=precision, scale=scale)
-    if found[3] is not None:
-        return Type("time" if found[3] == "time" else "string")
-    return Type("year-month" if found[4] in ("year", "month") else "day-time")
+    if match[3] is not None:
+        return Type("time" if match[3] == "time" else "string")
+    return Type("year-month" if match[4] in ("year", "month") else "day-time")
 
 
 def arrow_type(of: Type) -> pa.DataType:

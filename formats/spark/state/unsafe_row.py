@@ -43,8 +43,8 @@ class Rows(Places):
         dtype = np.dtype(_DTYPES.get(values.type.kind, np.int64))
         if not len(values.start):
             return np.zeros(0, dtype)
-        found: NDArray[Any] = self.data.view(dtype)[values.start // dtype.itemsize]
-        return found
+        column: NDArray[Any] = self.data.view(dtype)[values.start // dtype.itemsize]
+        return column
 
     def _arrow(self, values: Values) -> pa.Array:
         import pyarrow as pa
@@ -105,16 +105,16 @@ class Rows(Places):
 
         data, ends = self._gather(values)
         bits = None if not values.null.any() else _bits(~values.null)
-        made = pa.Array.from_buffers(to, len(values.null), [bits, pa.py_buffer(ends), pa.py_buffer(data)])
+        array = pa.Array.from_buffers(to, len(values.null), [bits, pa.py_buffer(ends), pa.py_buffer(data)])
         if values.type.kind == "string":
             try:
-                made.validate(full=True)
+                array.validate(full=True)
             except pa.ArrowInvalid:
                 raw = data.tobytes()
                 wrong = np.array([not _is_text(raw[a:b]) for a, b in itertools.pairwise(ends)])
                 self.faults.mark(values.owner, wrong, "a text is not UTF-8")
                 return pa.nulls(len(values.null), to)
-        return made
+        return array
 
     def _wide_decimals(self, values: Values, to: pa.DataType) -> pa.Array:
         """Big-endian two's complement of 1 to 16 bytes, made little-endian of 16."""

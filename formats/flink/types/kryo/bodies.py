@@ -19,7 +19,7 @@ from formats.flink.types.kryo.input import NEW, OLD
 from formats.flink.types.kryo.names import BOXES, COLLECTIONS, ENUMS, MAPS, PRIMITIVES
 from formats.flink.types.kryo.reading import Body, Reading
 from formats.flink.types.times import date_text, instant_text, time_text
-from formats.flink.types.values import Hidden, int_text
+from formats.flink.types.values import HiddenValue, int_text
 
 # -- primitives and text ----------------------------------------------------------------------------------
 
@@ -129,6 +129,7 @@ def _collection(r: Reading, header: bool = False, may_be_null: bool = True) -> l
         if header:
             r.any()  # the comparator
         return [r.any() for _ in range(r.count())]
+    # the flag: all elements are of one class, which then stands once, before them
     same, length = r.flagged()
     if length == 0:
         return None
@@ -142,12 +143,14 @@ def _collection(r: Reading, header: bool = False, may_be_null: bool = True) -> l
         return [r.any() for _ in range(length)]
     name = r.class_name()  # all elements are of this class, or null
     if name is None:
+        # nulls take no bytes, so that what is left of the data bounds nothing
         if length > 1 << 24:
             raise ValueError(f"{length} nulls")
         return [None] * length
     nullable = may_be_null and r.boolean()
     if name not in _EMPTY:
         r.check(length)
+    # nor do these
     elif length > 1 << 24:
         raise ValueError(f"{length} empty values")
     return [r.object(name, nullable=nullable) for _ in range(length)]
@@ -215,7 +218,7 @@ def _serialised_locale(r: Reading) -> str:
     """By Java's own serialisation; of a second one in the same value the stream goes on, which is not followed."""
     reader = Reader(r.data, None, r.pos)
     if r.data[r.pos : r.pos + 4] != b"\xac\xed\0\5":
-        raise Hidden("java.util.Locale, for the second time in a value (KryoSerializer)")
+        raise HiddenValue("java.util.Locale, for the second time in a value (KryoSerializer)")
     try:
         value = read_value(reader)
     except Damaged as error:
@@ -343,6 +346,7 @@ def _new_date_time(r: Reading) -> str:
 
 
 def _new_offset(r: Reading) -> str:
+    # quarters of an hour, as nearly all offsets are; 127 says that seconds follow
     quarters = r.signed_byte()
     return offset_text(r.fixed("i") if quarters == 127 else quarters * 900)
 
@@ -441,6 +445,7 @@ BODIES: Final[dict[int, dict[str, Body]]] = {
         "java.util.Arrays$ArrayList": _collection,
         **{name: _without_nulls for name in COLLECTIONS if "ImmutableCollections" in name},
         "java.util.concurrent.ConcurrentSkipListMap": _sorted_map,
+        # its flags follow
         "java.util.regex.Pattern": lambda r: (r.words(), r.positive())[0],
         "java.util.UUID": lambda r: uuid_text(r.fixed("q"), r.fixed("q")),
         "java.util.Locale": lambda r: _locale(r.words(), r.words(), r.words()),
@@ -514,6 +519,7 @@ def _part(r: Reading, name: str) -> str:
 
 
 def _old_date(r: Reading) -> str:
+    # in the order of the fields' names, as everything below
     day, month, year = r.fixed("h"), r.fixed("h"), r.integer()
     return _day(year, month, day)
 

@@ -89,6 +89,7 @@ class KryoInput:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
+        # the ninth byte has no bit that says whether more follow
         return value | self.byte() << 56
 
     def positive_long(self) -> int:
@@ -114,6 +115,7 @@ class KryoInput:
     def flagged(self) -> tuple[bool, int]:
         """A flag in the highest bit of a varint, and the number (Kryo 5)."""
         byte = self.byte()
+        # the flag takes one bit of the first byte, so 6 are left, and bit 6 says whether more follow
         value = byte & 0x3F
         if byte & 0x40:
             value |= self.unsigned() << 6
@@ -123,6 +125,7 @@ class KryoInput:
 
     def text(self) -> str | None:
         """ASCII whose last byte has its highest bit set; or a length + 1 (0: null) and UTF-16 units in UTF-8."""
+        # short ASCII has no length: a set bit ends it. All else begins with a byte whose highest bit is set
         if self.data[self.pos] < 0x80:
             return self._ascii()
         _, length = self.flagged()
@@ -131,6 +134,7 @@ class KryoInput:
         self.check(length - 1)
         pos = self.pos
         chunk = self.data[pos : pos + length - 1]
+        # the length counts UTF-16 units: only where all are ASCII are bytes and units as many
         if chunk.isascii():
             self.pos = pos + length - 1
             return chunk.decode("ascii")
@@ -151,6 +155,7 @@ class KryoInput:
             else:
                 raise ValueError(f"0x{byte:02x} begins no character")
         self.pos = pos
+        # two surrogates, written one by one, become one character; half a pair, which Java allows, stays
         return units.tobytes().decode(_UTF16, "surrogatepass")
 
     def words(self) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from formats.flink.types.kryo.input import NEW, KryoInput
 from formats.flink.types.kryo.names import BOXES, ENUMS, FINAL
-from formats.flink.types.values import Hidden
+from formats.flink.types.values import HiddenValue
 
 Body: TypeAlias = "Callable[[Reading], Any]"
 """Reads the body of an object."""
@@ -60,8 +60,9 @@ class _Pending:
 class Classes:
     """What the numbers of classes mean in one serializer.
 
-    bodies: what reads the body of a class, by its name; registered: by the job, in order; custom: classes with a
-    serializer of the job's own.
+    bodies: what reads the body of a class, by its name.
+    registered: classes that the job registered, in order.
+    custom: classes with a serializer of the job's own.
     """
 
     def __init__(
@@ -72,23 +73,24 @@ class Classes:
         self.custom = custom
         # a serializer of the job's own for an interface of the JDK would be used for all that implement it
         self.foreign = any(name.startswith("java.") and name not in bodies for name in custom)
+        # the newer Kryo has no number for Void
         self.names: dict[int, str] = dict(enumerate(_PRIMITIVES if version < NEW else _PRIMITIVES[:-1]))
         self.names.update(enumerate(_CHILL, 73))
-        known = set(self.names.values())
+        numbered = set(self.names.values())
         number = _FIRST
         for name in registered:
-            if name not in known or name in custom:
+            if name not in numbered or name in custom:
                 self.names[number] = name
-                known.add(name)
+                numbered.add(name)
                 number += 1
 
     def body(self, name: str) -> Body:
-        """What reads the body of a class; Hidden if only the job can."""
+        """What reads the body of a class; HiddenValue if only the job can."""
         if self.foreign or name in self.custom:
-            raise Hidden(f"{name} (KryoSerializer)")
+            raise HiddenValue(f"{name} (KryoSerializer)")
         body = self.bodies.get(name)
         if body is None:
-            raise Hidden(f"{name} (KryoSerializer)")
+            raise HiddenValue(f"{name} (KryoSerializer)")
         return body
 
 
@@ -114,7 +116,7 @@ class Reading(KryoInput):
             if name is None and number - 2 > max(self.classes.names):
                 raise ValueError(f"class {number - 2}, the last that is registered is {max(self.classes.names)}")
             if name is None:  # with Scala on its class path Flink 1.x registers some from 10 to 72
-                raise Hidden(f"the class that is registered as {number - 2} (KryoSerializer)")
+                raise HiddenValue(f"the class that is registered as {number - 2} (KryoSerializer)")
             return name
         number = self.unsigned()
         if number < len(self.named):
@@ -131,6 +133,7 @@ class Reading(KryoInput):
 
     def object(self, name: str, *, nullable: bool = False) -> Any:
         """An object of a class that is known. nullable: whether null may stand here."""
+        # never referred back to: only a mark of null stands before them, and that only where null may be
         if name in BOXES or (self.version >= NEW and name in ENUMS):
             if nullable:
                 mark = self.unsigned()
@@ -149,6 +152,7 @@ class Reading(KryoInput):
                 raise ValueError(f"object {mark - 2}, there are {len(self.objects)}")
             value = self.objects[mark - 2]
             return "(itself)" if value is _Pending else value
+        # numbered before its body is read, for parts of it may refer to it
         slot = len(self.objects)
         self.objects.append(_Pending)
         value = self.objects[slot] = self._body(name)
@@ -174,6 +178,7 @@ class Reading(KryoInput):
         if length < 0:
             return None
         self.check(length)
+        # nothing extends these, so no class stands before an element, only its mark
         if item.startswith("[") or item in FINAL:
             return [self.object(item, nullable=True) for _ in range(length)]
         return [self.any() for _ in range(length)]

@@ -15,7 +15,7 @@ from typing import Any, Final
 from formats.flink.types.kryo.bodies import BODIES, TEXTS
 from formats.flink.types.kryo.reading import Classes, Reading
 from formats.flink.types.serializers import Snapshot
-from formats.flink.types.values import Codec, Hidden, opaque
+from formats.flink.types.values import Codec, HiddenValue, opaque
 
 MAY_HIDE: Final = "classes of the job's own (KryoSerializer)"
 """What a value may hold that only the job can read, where its class does not rule it out."""
@@ -55,7 +55,7 @@ class _Plain:
     def of(self, value: Any) -> Any:
         self.left -= 1
         if self.left < 0:
-            raise Hidden(f"{self.name} of more than {_PARTS} parts (KryoSerializer)")
+            raise HiddenValue(f"{self.name} of more than {_PARTS} parts (KryoSerializer)")
         if isinstance(value, list | tuple):
             return [self.of(part) for part in value]
         if isinstance(value, bytes):
