@@ -16,7 +16,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from abscli.graph.backedges import back_edges
-from formats.ids import TaskId, channel_name, operator_of, task_name
+from formats.ids import TaskId, channel_name, task_name
 from formats.job.expand import neighbours, task_names
 from formats.job.model import Edge, Kind, Operator, Partition, Topology, canonical
 
@@ -104,6 +104,11 @@ class Model:
         return channels
 
     @cached_property
+    def ids(self) -> dict[str, TaskId]:
+        """Of each task, by its name."""
+        return {task: TaskId.parse(task) for task in self.tasks}
+
+    @cached_property
     def inputs(self) -> dict[str, tuple[Channel, ...]]:
         """Of each task."""
         return {task: tuple(c for c in self.channels.values() if c.receiver == task) for task in self.tasks}
@@ -132,11 +137,11 @@ class Model:
 
     def operator_of(self, task: str) -> Operator:
         """The operator that a task is part of."""
-        return self.operators[operator_of(task)]
+        return self.operators[self.ids[task].operator]
 
     def splits_of(self, task: str) -> tuple[int, ...]:
         """The splits that a source task reads, in order."""
-        id = TaskId.parse(task)
+        id = self.ids[task]
         return tuple(range(id.subtask, len(self.rows[id.operator]), self.operators[id.operator].parallelism))
 
     def keeps_until_flush(self, task: str) -> bool:

@@ -48,7 +48,7 @@ def rescaled(old: Model, new: Model, snapshot: Snapshot) -> Snapshot | None:
     for task in new.tasks:
         positions: dict[int, int] = {}
         counts: dict[int, int] = {}
-        id = TaskId.parse(task)
+        id = new.ids[task]
         width = new.operators[id.operator].parallelism
         before = [part for name, part in snapshot.parts.items() if operator_of(name) == id.operator]
         for part in before:

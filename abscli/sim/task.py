@@ -31,7 +31,7 @@ from abscli.protocol.events import (
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
 from abscli.sim.model import Model, Record
-from formats.ids import TaskId, channel_name, operator_of, task_name
+from formats.ids import channel_name, task_name
 from formats.job.model import Partition
 
 
@@ -202,7 +202,7 @@ class SimulatedTask:
 
     def read(self, count: int) -> list[Effect]:
         """A source's next rows, at most `count` and of one split; the end of its input when there are none."""
-        operator = operator_of(self.name)
+        operator = self.model.ids[self.name].operator
         for split in self.model.splits_of(self.name):
             rows, at = self.model.rows[operator][split], self.positions.get(split, 0)
             if at < len(rows):
@@ -226,7 +226,7 @@ class SimulatedTask:
 
     def _emit(self, rows: Iterable[Record]) -> list[Effect]:
         effects: list[Effect] = []
-        own = TaskId.parse(self.name)
+        own = self.model.ids[self.name]
         for row in rows:
             for at, edge in enumerate(self.model.topology.edges):
                 if edge.source != own.operator or (self.model.is_back(edge) and not row.rounds):

@@ -12,7 +12,7 @@ import msgspec
 from abscli.planner.lineage import Life, by_number, is_on, maker
 from abscli.report.findings import Code, Finding, StoreReport
 from formats.errors import FormatError
-from formats.ids import operator_of
+from formats.ids import TaskId
 from formats.native.facts import AttemptFacts, SinkFile
 from formats.native.probe import FileProbe, Prober
 from formats.native.sink import (
@@ -40,13 +40,9 @@ class Due:
     """
 
     epoch: int
-    task: str
+    task: TaskId
     id: PartId
     file: SinkFile
-
-    @property
-    def operator(self) -> str:
-        return operator_of(self.task)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +92,8 @@ def with_output(
         )
         if at_rest and len(report.epochs) > 1:
             # The folder may have had another name when an older epoch named a part: it is the operator that counts.
-            operators = {part.operator for part in due}
-            named = {part.id for parts in by_path.values() for part in parts if part.operator in operators}
+            operators = {part.task.operator for part in due}
+            named = {part.id for parts in by_path.values() for part in parts if part.task.operator in operators}
             strangers = tuple(check_strangers(look, named, _sure_above(store, look.showing, report)))
             report = msgspec.structs.replace(report, findings=(*report.findings, *strangers))
     return _unchecked(report, unjudged)
@@ -122,7 +118,7 @@ def check_parts_shown(
             message = f"an output part has SHA-256 {probe.sha256[:12]}…, {part.file.sha256[:12]}… was written"
         else:
             continue
-        yield part.epoch, Finding(Code.SINK_PART_MISSING, part.task, None, where, message)
+        yield part.epoch, Finding(Code.SINK_PART_MISSING, str(part.task), None, where, message)
 
 
 def check_strangers(look: SinkLook, named: Collection[PartId], sure_above: int) -> Iterable[Finding]:
@@ -152,10 +148,11 @@ def _due(store: NativeStore, report: StoreReport, attempts: list[AttemptFacts]) 
             parts = store.parts(epoch)
         except FormatError:
             continue
-        for part in parts:
+        for part in (part for part in parts if part.sink):
+            task = TaskId.parse(part.task)
             for file in part.sink:
                 id = PartId(part.attempt_id or ids.get(part.attempt, ""), file.name)
-                due.setdefault(os.path.normpath(file.directory), []).append(Due(epoch, part.task, id, file))
+                due.setdefault(os.path.normpath(file.directory), []).append(Due(epoch, task, id, file))
     return due
 
 
