@@ -17,7 +17,13 @@ from formats.native.sink import UNNAMED, PartId, Stretch, epoch_of_part
 
 @dataclass(frozen=True, slots=True)
 class SinkFacts:
-    """What lies in a sink's folder, sizes in bytes; showing: the line that what is visible was made on."""
+    """What lies in a sink's folder, with sizes in bytes.
+
+    visible: parts that readers see, by name.
+    staged: parts that wait to be shown.
+    superseded: parts that were shown and are no longer.
+    showing: the line of attempts that what is visible was made on.
+    """
 
     visible: Mapping[str, int]
     staged: Mapping[PartId, int]
@@ -49,7 +55,10 @@ class Wanted:
 
 
 class Missing(NamedTuple):
-    """A part that is due and is nowhere, or is not what was written. size: in bytes, None if it is nowhere."""
+    """A part that is due and is nowhere, or is not what was written.
+
+    size: in bytes, None if it is nowhere.
+    """
 
     id: PartId
     file: SinkFile

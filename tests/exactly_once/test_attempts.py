@@ -18,11 +18,11 @@ from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.io.sinks import JsonLinesSink
 from abscli.engine.journal import Journal
 from abscli.report.findings import Code, StoreReport
+from abscli.stores.base import Checked
 from abscli.stores.native.check import check, check_all
 from abscli.stores.native.outputs import with_output
 from abscli.stores.native.plan import plan_recovery
 from abscli.stores.native.restore import copy_epoch, restore
-from abscli.stores.registry import Checked
 from formats.errors import Damaged, StoreInUse
 from formats.native import layout
 from formats.native.evidence import open_for_validation
