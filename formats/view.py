@@ -20,6 +20,7 @@ import msgspec
 import msgspec.structs
 
 from formats.errors import NotFound
+from formats.ids import edge_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,8 +101,7 @@ class ChannelFacts(msgspec.Struct, frozen=True):
     @property
     def edge(self) -> tuple[str, str]:
         """The operators at its ends."""
-        sender, _, receiver = self.channel.partition("->")
-        return sender.rpartition("/")[0], receiver.rpartition("/")[0]
+        return edge_of(self.channel)
 
 
 class Repeat(msgspec.Struct, frozen=True):

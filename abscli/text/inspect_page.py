@@ -13,6 +13,7 @@ import msgspec.structs
 
 from abscli.planner.repeats import may_repeat
 from formats.errors import NotFound, UnknownTask
+from formats.ids import ends_of, operator_of, subtask_names
 from formats.view import ChannelFacts, ChannelTable, CheckpointStore, EpochDetail, EpochFacts, OperatorFacts, Status
 
 VERSION = "1.0"
@@ -78,7 +79,7 @@ class EpochPage:
 def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> EpochDetail:
     """What concerns one operator, or one task: itself and its channels."""
     operators = {op.id: op for op in detail.operators}
-    wanted = task.rpartition("/")[0] if task else operator
+    wanted = operator_of(task) if task else operator
     if wanted is None:
         return detail
     if wanted not in operators or (operator and operator != wanted):
@@ -89,14 +90,16 @@ def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> Epo
         )
     op = operators[wanted]
     if task:
-        index = task.rpartition("/")[2]
-        if not index.isdecimal() or int(index) >= op.parallelism:
+        if task not in subtask_names(wanted, op.parallelism):
             hint = f"{wanted} has the tasks {wanted}/0 to {wanted}/{op.parallelism - 1}"
             raise UnknownTask(f"no task {task!r}", hint=hint)
         op = msgspec.structs.replace(op, tasks=tuple(part for part in op.tasks if part.task == task))
 
     def concerns(channel: ChannelFacts) -> bool:
-        return task in channel.channel.split("->") if task else wanted in channel.edge
+        name = channel.channel
+        if task:
+            return task in name and task in ends_of(name)  # a million of them: most are told by the first
+        return wanted in channel.edge
 
     return msgspec.structs.replace(detail, operators=(op,), channels=ChannelTable(filter(concerns, detail.channels)))
 
