@@ -60,6 +60,11 @@ class Body(msgspec.Struct, frozen=True):
         """Whether the plan means nothing without a store."""
         return True
 
+    @property
+    def goes_back_to(self) -> int | None:
+        """The epoch that is whole when the plan has been carried out; None if it names none."""
+        return None
+
 
 B = TypeVar("B", bound=Body)
 

@@ -14,7 +14,10 @@ class BadReference(FormatError):
 
 
 class Reference(NamedTuple):
-    """`PATH@7`, `PATH@latest` or `PATH`. epoch: a number, `latest`, or None for the path alone."""
+    """`PATH@7`, `PATH@latest` or `PATH`.
+
+    epoch: a number, `latest`, or None for the path alone.
+    """
 
     path: str
     epoch: int | str | None

@@ -20,6 +20,7 @@ import msgspec
 import msgspec.structs
 
 from formats.errors import NotFound
+from formats.ids import edge_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +70,12 @@ class TaskFacts(msgspec.Struct, frozen=True):
 
 
 class OperatorFacts(msgspec.Struct, frozen=True):
-    """One operator of an epoch. name: what people call it; bytes, rows: of the state that the epoch refers to."""
+    """One operator of an epoch.
+
+    name: what people call it.
+    bytes: of the state that the epoch refers to.
+    rows: of the state that the epoch refers to.
+    """
 
     id: str
     name: str | None
@@ -81,8 +87,10 @@ class OperatorFacts(msgspec.Struct, frozen=True):
 
 
 class ChannelFacts(msgspec.Struct, frozen=True):
-    """Counters of a channel at the cut: records sent, received, and logged as its state. back: whether its edge closes
-    a cycle; None where that is not known, or was not asked for."""
+    """Counters of a channel at the cut: records sent, received, and logged as its state.
+
+    back: whether its edge closes a cycle; None where that is not known, or was not asked for.
+    """
 
     channel: str
     sent: int | None
@@ -93,8 +101,7 @@ class ChannelFacts(msgspec.Struct, frozen=True):
     @property
     def edge(self) -> tuple[str, str]:
         """The operators at its ends."""
-        sender, _, receiver = self.channel.partition("->")
-        return sender.rpartition("/")[0], receiver.rpartition("/")[0]
+        return edge_of(self.channel)
 
 
 class Repeat(msgspec.Struct, frozen=True):
@@ -106,8 +113,14 @@ class Repeat(msgspec.Struct, frozen=True):
 
 
 class EpochFacts(msgspec.Struct, frozen=True):
-    """One epoch as the store's list shows it. duration: seconds; bytes: of what the epoch wrote anew; state_bytes,
-    state_rows, log_records: of all that it refers to."""
+    """One epoch as the store's list shows it.
+
+    duration: seconds.
+    bytes: of what the epoch wrote anew.
+    state_bytes: of all state that it refers to.
+    state_rows: of all state that it refers to.
+    log_records: of all logs that it refers to.
+    """
 
     epoch: int
     status: Status
@@ -128,9 +141,13 @@ class EpochFacts(msgspec.Struct, frozen=True):
 
 
 class StateFacts(msgspec.Struct, frozen=True):
-    """One named state of an operator. name: None where an operator has just one and it is not named; kind: the format's
-    own word (`keyed`, `list`, `union`, `broadcast`, `timers`, ...); key: its key columns; opaque: how much of it cannot
-    be decoded, and why, in words; None if all can be."""
+    """One named state of an operator.
+
+    name: None where an operator has just one and it is not named.
+    kind: the format's own word (`keyed`, `list`, `union`, `broadcast`, `timers`, ...).
+    key: its key columns.
+    opaque: how much of it cannot be decoded, and why, in words; None if all can be.
+    """
 
     operator: str
     name: str | None

@@ -1,4 +1,4 @@
-"""Options of commands that read a store: which format it is of, and what is known beside its path.
+"""The option of commands that read a store which says of which format it is.
 
 Apart from the options that all commands share, for here the table of systems is imported.
 """
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.stores.registry import SYSTEMS
-from formats.reference import ReadOptions
 
 if TYPE_CHECKING:
     StoreFormat = str
@@ -23,14 +22,3 @@ FormatChoice = Annotated[
     StoreFormat | None,
     typer.Option("--format", help="Format of the store, in place of what is recognised from its files."),
 ]
-
-
-def read_options(
-    *,
-    search: list[str] | None = None,
-    path_map: list[str] | None = None,
-    uid: list[str] | None = None,
-    type: list[str] | None = None,
-) -> ReadOptions:
-    """These options together."""
-    return ReadOptions(*(tuple(value or ()) for value in (search, path_map, uid, type)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,14 +9,12 @@ import typer
 from abscli.cli import exits
 from abscli.cli.options import OutputForm, PathMap, Quiet, Search, Uid, Verbose
 from abscli.cli.output import Output, emit_json, emit_line, emit_ndjson, emit_text, progress, warn, width
-from abscli.cli.reading import FormatChoice, read_options
+from abscli.cli.reading import FormatChoice
 
 if TYPE_CHECKING:
+    from abscli.api import Store
     from abscli.cli.reading import StoreFormat
     from abscli.diff.state import Side
-    from abscli.text.diff import DiffPage, End
-    from formats.reference import ReadOptions
-    from formats.view import CheckpointStore
 
 EXAMPLES = (
     ("abs diff snapshots@7 snapshots@8", "What epoch 8 changed: keys of every operator, positions, logs."),
@@ -76,42 +73,26 @@ def diff(
     With --uids, before a deployment on Flink: which state of the snapshot no operator of the job would own, and which
     operators would begin without state.
     """
-    from abscli.stores.registry import open_store
     from abscli.text import diff as render
-    from formats.errors import UnknownTask
-    from formats.reference import parse_reference
 
-    options = read_options(search=search, path_map=path_map, uid=uid)
     if uids is not None:
         if after is not None or operator or rows or out:
             raise typer.BadParameter("one REF is compared with the job's operators", param_hint="'--uids'")
-        _owners(before, uids, options, format, output, exit_code)
+        _owners(_opened(before, format, search, path_map, uid), uids, output, exit_code)
         return
     if after is None:
         raise typer.BadParameter("missing argument: a second epoch, or --uids", param_hint="'REF'")
     _check_out(out)
-    ends: list[End] = []
-    stores: list[CheckpointStore] = []
-    for ref in (before, after):
-        path, named = parse_reference(ref)
-        store = open_store(path, format, options)
-        stores.append(store)
-        ends.append(render.End(path, store.format, store.job, store.resolve(named)))
-    if operator is not None:
-        for store, end in zip(stores, ends, strict=True):
-            with contextlib.suppress(UnknownTask):
-                operator = store.operator_id(end.epoch, operator)
+    left, right = (_opened(ref, format, search, path_map, uid) for ref in (before, after))
+    comparison = left.comparison(right, operator=operator)
     import pyarrow as pa
 
-    from abscli.diff.state import Side
-
     pa.set_memory_pool(pa.system_memory_pool())  # tables of one size come and go: a fifth less time, half the memory
-    sides = (Side(stores[0], ends[0].epoch), Side(stores[1], ends[1].epoch))
-    changes = _Changes(sides, operator, output, out, wanted=rows)
+    changes = _Changes(comparison.sides, comparison.operator, output, out, wanted=rows)
     if output is Output.NDJSON:
-        emit_ndjson(render.header(*ends))
+        emit_ndjson(render.header(*comparison.ends))
     with changes, progress() as show:
-        page = _page(sides, ends, operator, changes, lambda done: show(f"compared {done:,} keys"))
+        page = comparison.page(changes if changes.wanted else None, lambda done: show(f"compared {done:,} keys"))
     if output is Output.TABLE:
         emit_text(render.text(page, changes.kept, width=width()))
     elif output is Output.JSON:
@@ -123,6 +104,18 @@ def diff(
         warn("not everything could be compared, so that they may differ")
     if exit_code and not page.identical:
         raise typer.Exit(exits.FINDING)
+
+
+def _opened(
+    ref: str,
+    format: StoreFormat | None,
+    search: list[str] | None,
+    path_map: list[str] | None,
+    uid: list[str] | None,
+) -> Store:
+    from abscli.api import open_store
+
+    return open_store(ref, format=format, search=search or (), path_map=path_map or (), uid=uid or ())
 
 
 def _check_out(out: str | None) -> None:
@@ -186,58 +179,9 @@ class _Changes:
             self._writer.__exit__(kind, error, trace)
 
 
-def _page(
-    sides: tuple[Side, Side], ends: list[End], operator: str | None, changes: _Changes, show: Any
-) -> DiffPage:
-    from abscli.diff.epochs import Besides, diff_logs, diff_positions, diff_topology
-    from abscli.diff.state import diff_operators
-    from abscli.stores.registry import system_of
-    from abscli.text.diff import DiffPage
-    from formats.errors import UnknownTask
-
-    left, right = sides
-    systems = [system_of(side.store) for side in sides]
-    system = systems[0] if systems[0] is systems[1] else None
-    details = tuple(side.store.detail(side.epoch) for side in sides)
-    graphs = [side.store.topology(side.epoch) for side in sides]
-    ids = tuple([op.id for op in detail.operators] for detail in details)
-    if operator is not None and operator not in (*ids[0], *ids[1]):
-        operators_of_both = ", ".join(dict.fromkeys([*ids[0], *ids[1]]))
-        raise UnknownTask(f"neither epoch has an operator {operator!r}", hint=f"there are {operators_of_both}")
-    operators = diff_operators(
-        left,
-        right,
-        (ids[0], ids[1]),
-        only=operator,
-        sink=changes if changes.wanted else None,
-        progress=show,
-        quicker=system.compare_rows if system else None,
-    )
-    besides = system.compare(left, right) if system else Besides()
-    return DiffPage(
-        ends[0],
-        ends[1],
-        operators,
-        list(diff_positions(details[0], details[1])),
-        list(diff_logs(details[0], details[1], tuple(side.store.log_digests(side.epoch) for side in sides))),
-        [*diff_topology(graphs[0], graphs[1], (details[0], details[1])), *besides.changes],
-        besides.files,
-        system.words.graph if system else "Job graph",
-    )
-
-
-def _owners(
-    ref: str, file: str, options: ReadOptions, format: StoreFormat | None, output: Output, exit_code: bool
-) -> None:
+def _owners(before: Store, file: str, output: Output, exit_code: bool) -> None:
     """A snapshot against the operators of a job."""
-    from abscli.stores.registry import check_options, open_store, system_of
-    from formats.reference import parse_reference
-
-    path, named = parse_reference(ref)
-    store = open_store(path, format, options)
-    system = system_of(store)
-    check_options(system, {"uids": file}, path)
-    owners = system.owners(store, store.resolve(named), file)
+    owners = before.owners(file)
     if output is Output.TABLE:
         emit_text(owners.text(width()))
     elif output is Output.JSON:

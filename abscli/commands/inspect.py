@@ -8,18 +8,14 @@ import os
 import select
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from abscli.cli import exits
 from abscli.cli.options import OutputForm, PathMap, Quiet, Ref, Search, Uid, Verbose
 from abscli.cli.output import Output
-from abscli.cli.reading import FormatChoice, read_options
-
-if TYPE_CHECKING:
-    from abscli.text.inspect_page import EpochPage, StorePage
-    from formats.view import ChannelFacts, CheckpointStore, EpochDetail
+from abscli.cli.reading import FormatChoice
 
 REFRESH = 1.0
 """Seconds between two looks of --watch."""
@@ -66,22 +62,20 @@ def inspect(
     and tasks with their files, channels with their counters, logs, source positions and durations. Only facts are
     read, not the state itself; what a format does not tell is shown as unknown.
     """
+    from abscli.api import open_store
     from abscli.cli.output import emit_json, emit_marked, emit_ndjson, note, plain_ascii, width
-    from abscli.stores.registry import open_store, system_of
-    from abscli.text.inspect_page import StorePage, epoch_json, items, store_json
-    from formats.reference import parse_reference
+    from abscli.text.inspect_page import EpochPage, epoch_json, items, store_json
 
-    path, number = parse_reference(ref)
-    options = read_options(search=search, path_map=path_map, uid=uid)
     shown, before = "", _stdout()
     if not watch:
         gc.disable()  # facts are made once and shown: looking through them for cycles takes longer than making them
     while True:
-        store = open_store(path, format, options)
-        system = system_of(store)
-        number = store.only if number is None else number
-        page = StorePage.of(store)
-        one = _epoch_page(store, page, number, operator, task) if number is not None or operator or task else None
+        store = open_store(ref, format=format, search=search or (), path_map=path_map or (), uid=uid or ())
+        number = store.view.only if store.named is None else store.named
+        page, system = store.page(), store.system
+        one = None
+        if number is not None or operator or task:
+            one = EpochPage.of(store.view, page, number, operator=operator, task=task)
         if output is Output.TABLE:
             columns, ascii = width(), plain_ascii()
             text = (
@@ -104,55 +98,6 @@ def inspect(
     if output is Output.TABLE and sys.stdout.isatty():
         for command in system.next_commands(page, one.detail.facts.epoch if one else None):
             note(f"next: {command}")
-
-
-def _epoch_page(
-    store: CheckpointStore, page: StorePage, number: int | str | None, operator: str | None, task: str | None
-) -> EpochPage:
-    """The page of an epoch, narrowed; the newest complete one if none is named. UnknownTask for what it has not."""
-    from abscli.graph.backedges import back_edges
-    from abscli.text.inspect_page import EpochPage
-    from formats.errors import NotFound
-
-    epoch = store.resolve(number)
-    operator = store.operator_id(epoch, operator) if operator is not None else None
-    detail = narrowed(store.detail(epoch), operator, task)
-    graph = store.topology(epoch)
-    raw = None
-    with contextlib.suppress(NotFound):  # as of an epoch that was never completed
-        raw = store.raw(epoch, detail.operators[0].id if operator or task else None)
-    return EpochPage(page, detail, back_edges(graph) if graph else None, bool(operator or task), raw)
-
-
-def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> EpochDetail:
-    """What concerns one operator, or one task: itself and its channels."""
-    from msgspec.structs import replace
-
-    from formats.errors import UnknownTask
-    from formats.view import ChannelTable
-
-    operators = {op.id: op for op in detail.operators}
-    wanted = task.rpartition("/")[0] if task else operator
-    if wanted is None:
-        return detail
-    if wanted not in operators or (operator and operator != wanted):
-        raise UnknownTask(
-            f"epoch {detail.facts.epoch} has no {f'task {task!r}' if task else f'operator {operator!r}'}"
-            + (f" of operator {operator!r}" if task and operator else ""),
-            hint=f"it has the operators {', '.join(list(operators)[:20])}",
-        )
-    op = operators[wanted]
-    if task:
-        index = task.rpartition("/")[2]
-        if not index.isdecimal() or int(index) >= op.parallelism:
-            hint = f"{wanted} has the tasks {wanted}/0 to {wanted}/{op.parallelism - 1}"
-            raise UnknownTask(f"no task {task!r}", hint=hint)
-        op = replace(op, tasks=tuple(part for part in op.tasks if part.task == task))
-
-    def concerns(channel: ChannelFacts) -> bool:
-        return task in channel.channel.split("->") if task else wanted in channel.edge
-
-    return replace(detail, operators=(op,), channels=ChannelTable(filter(concerns, detail.channels)))
 
 
 def _leave_to_the_end(*shown: object) -> None:

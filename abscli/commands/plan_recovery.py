@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from abscli.cli import exits
 from abscli.cli.options import Failed, OutputForm, PathMap, Quiet, Search, Verbose, at_least
-from abscli.cli.output import Output, width
-from abscli.cli.reading import FormatChoice, read_options
+from abscli.cli.output import Output, note, width
+from abscli.cli.reading import FormatChoice
 
 if TYPE_CHECKING:
-    from formats.plan import Plan
+    from abscli.api import RecoveryPlan
 
 EXAMPLES = (
     ("abs plan-recovery snapshots --out plan.json", "The job is down: a plan back to the newest whole epoch."),
@@ -99,11 +99,9 @@ def plan_recovery(
     Nothing is changed. A plan lists every file and digest that it relies on; 'abs restore' refuses it when they have
     changed.
     """
-    from abscli.cli.plans import option_errors, refuse_others
+    from abscli.api import open_store, plan_graph
+    from abscli.cli.plans import option_errors
     from abscli.cli.running import watching
-    from abscli.stores.plans import plan_graph
-    from abscli.stores.recovery import PlanRequest, lasting
-    from abscli.stores.registry import recognise, storage_at
     from formats.reference import parse_reference
 
     if topology is not None:
@@ -119,41 +117,28 @@ def plan_recovery(
     path, named = parse_reference(ref)
     if epoch is not None and isinstance(named, int) and epoch != named:
         raise typer.BadParameter(f"REF names epoch {named}, --epoch {epoch}", param_hint="'--epoch'")
-    storage = storage_at(path)
-    system = recognise(storage, format)
-    recovery = system.recovery()
-    given = {
-        "--failed": failed, "--strategy": strategy is Strategy.REPAIR, "--distrust": distrust,
-        "--parallelism": parallelism, "--query-id": query_id, "--keep-in-flight": keep_in_flight, "--search": search,
-        "--path-map": path_map,
-    }  # fmt: skip
-    refuse_others(given, recovery.plan_options, recovery.words)
-    options = read_options(
-        search=search if "search" in system.options else None,
-        path_map=path_map if "path_map" in system.options else None,
-    )
-    request = PlanRequest(
-        epoch=epoch if epoch is not None else named if isinstance(named, int) else None,
-        failed=tuple(failed or ()),
-        repair=strategy is Strategy.REPAIR,
-        distrust=tuple(distrust or ()),
-        parallelism=tuple(parallelism or ()),
-        query_id=query_id,
-        keep_in_flight=keep_in_flight,
-        path_map=tuple(path_map or ()),
-        read=lasting(options),
-    )
+    store = open_store(path, format=format)
     with option_errors(), watching() as watch:
-        plan = recovery.plan(system.open(storage, options), request, watch)
+        plan = store.plan(
+            epoch if epoch is not None else named if isinstance(named, int) else None,
+            failed=failed or (),
+            repair=strategy is Strategy.REPAIR,
+            distrust=distrust or (),
+            parallelism=parallelism or (),
+            query_id=query_id,
+            keep_in_flight=keep_in_flight,
+            search=search or (),
+            path_map=path_map or (),
+            watch=watch,
+        )
     _show(plan, output, out)
 
 
-def _show(plan: Plan[Any], output: Output, out: str | None) -> None:
-    from abscli.cli.plans import write_plan
-    from abscli.stores.plans import recovery_of
-    from formats.plan import encode
+def _show(plan: RecoveryPlan, output: Output, out: str | None) -> None:
+    from abscli.cli.plans import show_plan
 
-    recovery = recovery_of(plan.system)
-    write_plan(
-        encode(plan), output, out, lambda: recovery.text(plan, width=width(), plan_file=out, job=None), recovery
-    )
+    if out is not None:
+        plan.save(out)
+    show_plan(plan.encoded(), output, lambda: plan.text(width=width(), plan_file=out), plan.recovery)
+    if out is not None and output is Output.TABLE:
+        note(f"plan written to {out}")

@@ -80,58 +80,41 @@ def restore(
     Of a plan for Flink a self-contained copy of the checkpoint is written to --to, with a new _metadata that refers to
     the copied files, and the 'flink run -s' line that starts a job from it is printed. The checkpoint is only read.
     """
-    import os
-
-    from abscli.cli.plans import option_errors, refuse_others, show_plan
+    from abscli.api import read_plan
+    from abscli.cli.plans import option_errors, show_plan
     from abscli.cli.running import check_directory, emit_result, watching
-    from abscli.stores.plans import open_planned, read_plan, recovery_of
-    from abscli.stores.recovery import JobFile, RestoreRequest
-    from formats.bounds import bound_memory, read_user_file
-    from formats.job.file import parse_topology
+    from formats.bounds import bound_memory
 
-    data = read_user_file(plan)
-    planned = read_plan(data, plan)
-    recovery = recovery_of(planned.system)
-    given = {"--job": job, "--until": until is Until.END, "--policy": policy,
-             "--accept-missing-parts": accept_missing_parts}  # fmt: skip
-    refuse_others(given, recovery.restore_options, f"a plan of {recovery.words}")
-    if planned.store is None:
-        raise typer.BadParameter("the plan is from a graph alone, without a store: there is nothing to restore from",
-                                 param_hint="'PLAN'")  # fmt: skip
-    if not recovery.runs_job:
+    planned = read_plan(plan)
+    if not planned.recovery.runs_job:
         bound_memory()  # what follows only reads; a job's state may be of any size
     elif to is not None:
         check_directory(to, "--to")
-    request = RestoreRequest(
-        to=to,
-        job=None if job is None else JobFile(job, os.path.dirname(os.path.abspath(job)), parse_topology(job)),
-        engine=engine,
-        master=master,
-        policy=policy,
-        until=until,
-        accept_missing=accept_missing_parts,
-    )
+    with option_errors():
+        prepared = planned.prepare(
+            to,
+            job=job,
+            engine=engine,
+            master=master,
+            policy=policy,
+            until=until,
+            accept_missing=accept_missing_parts,
+            dry_run=dry_run,
+        )
 
     def text() -> str:
-        return recovery.text(planned, width=width(), plan_file=plan, job=job)
+        return planned.text(width=width(), job=job)
 
-    store = open_planned(planned)
-    with option_errors():
-        recovery.check_request(planned, store, request, dry_run=dry_run)
-    recovery.check_plan(planned, store)
     if dry_run:
-        show_plan(data, output, text, recovery)
+        show_plan(planned.encoded(), output, text, planned.recovery)
         note("the plan holds; nothing was changed (--dry-run)")
         return
-    if recovery.runs_job and not yes:
-        _ask(text(), f"Restore epoch {planned.body.epoch} in {planned.store}?")
+    if planned.recovery.runs_job and not yes:
+        _ask(text(), f"Restore epoch {planned.epoch} in {planned.plan.store}?")
     with watching() as watch:
-        restored = recovery.restore(planned, store, request, watch)
-    emit_result(
-        recovery.restored_json(planned, restored),
-        recovery.restored_text(planned, restored, request, width=width()), output,
-    )  # fmt: skip
-    for line in recovery.restored_notes(restored, request):
+        restored = prepared.carry_out(watch)
+    emit_result(restored.to_json(), restored.text(width=width()), output)
+    for line in restored.notes:
         note(line)
 
 

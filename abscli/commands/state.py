@@ -12,15 +12,13 @@ import typer
 from abscli.cli import exits
 from abscli.cli.options import Engine, Master, OutputForm, PathMap, Quiet, Ref, Search, Uid, Verbose, at_least
 from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, note, progress, width
-from abscli.cli.reading import FormatChoice, read_options
+from abscli.cli.reading import FormatChoice
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from abscli.api import Rows
     from formats.errors import FormatError
-    from formats.query.predicate import Predicate
-    from formats.query.select import Selection
-    from formats.view import CheckpointStore, StateFacts
 
 SHOWN = 40
 """Rows of a table unless --limit says otherwise."""
@@ -106,75 +104,51 @@ def state(
     is another value; a condition can ask for them. What only a class of the job's own can read is shown as class,
     length and bytes; no class is loaded and nothing is unpickled.
     """
-    from msgspec.structs import replace
-
-    from abscli.stores.registry import check_options, open_store, system_of
+    from abscli.api import open_store
     from abscli.text import state as render
     from formats.query.select import find_state
-    from formats.reference import parse_reference
 
     if out is not None:
         from formats.query.export import check_ending
 
         check_ending(out)
-    path, number = parse_reference(ref)
-    store = open_store(path, format, read_options(search=search, path_map=path_map, uid=uid, type=types))
-    system = system_of(store)
-    check_options(system, {"engine": engine is not Engine.INLINE}, path)
-    epoch = store.resolve(number)
+    store = open_store(
+        ref, format=format, search=search or (), path_map=path_map or (), uid=uid or (), type=types or ()
+    )
+    store.check_options(engine=engine is not Engine.INLINE)
+    epoch = store.resolve()
     if operator is not None:
-        operator = store.operator_id(epoch, operator)
-    states = store.counted_states(epoch, operator)
+        operator = store.view.operator_id(epoch, operator)
+    states = store.states(operator, epoch=epoch)
     if operator is None and name is not None and len(named := [one for one in states if one.name == name]) == 1:
         operator = named[0].operator
-    head = render.header(path, store.format, epoch, states)
+    head = render.header(store.path, store.system.name, epoch, states)
     if operator is None and len(states) != 1:
         if key or where or columns or name or out:
             owners = ", ".join(dict.fromkeys(one.operator for one in states)) or "none"
             raise typer.BadParameter(f"name one of {owners}", param_hint="'OPERATOR'")
-        _show_states(head, render.states_text(path, epoch, states, width()), output)
+        _show_states(head, render.states_text(store.path, epoch, states, width()), output)
         return
     wanted = find_state(states, operator or states[0].operator, name)
-    selection = _selection(wanted, key or [], where or [], columns)
     head |= {"operator": wanted.operator, "state": wanted.name}
     if limit is None and output is Output.TABLE and out is None:
         limit = SHOWN
-    if engine is Engine.INLINE:
-        _show_rows(store, epoch, wanted, selection, limit, out, output, head)
-        return
+    names = None if columns is None else [column.strip() for column in columns.split(",")]
     with contextlib.ExitStack() as running:
-        with progress() as show:
-            reader = running.enter_context(system.own_reader(master, show))
-        _show_rows(reader.asked(store), epoch, replace(wanted, opaque=None), selection, limit, out, output, head)
-
-
-def _selection(wanted: StateFacts, keys: list[str], conditions: list[str], columns: str | None) -> Selection:
-    from formats.query.predicate import And, parse_predicate
-    from formats.query.select import Selection, key_predicate
-
-    terms: list[Predicate] = [parse_predicate(text) for text in conditions]
-    if (of_key := key_predicate(keys, wanted.key)) is not None:
-        terms.append(of_key)
-    where = And(tuple(terms)) if len(terms) > 1 else terms[0] if terms else None
-    names = tuple(name.strip() for name in columns.split(",")) if columns is not None else None
-    return Selection(names, where)
+        reader = None
+        if engine is not Engine.INLINE:
+            with progress() as show:
+                reader = running.enter_context(store.own_reader(master, show))
+        rows = store.rows(wanted, key=key or (), where=where or (), columns=names, epoch=epoch, reader=reader)
+        _show_rows(rows, limit, out, output, head)
 
 
 def _show_rows(
-    store: CheckpointStore,
-    epoch: int,
-    wanted: StateFacts,
-    selection: Selection,
-    limit: int | None,
-    out: str | None,
-    output: Output,
-    head: dict[str, object],
+    rows: Rows, limit: int | None, out: str | None, output: Output, head: dict[str, object]
 ) -> None:
     from abscli.text import state as render
-    from formats.query.select import rows, schema_of
 
-    schema = schema_of(store, epoch, wanted, selection)
-    batches = rows(store, epoch, wanted, selection)
+    wanted, schema, batches = rows.state, rows.schema, iter(rows)
     head["columns"] = render.described(schema)
     if out is not None:
         from formats.query.export import write_rows

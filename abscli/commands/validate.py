@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from abscli.cli import exits
 from abscli.cli.options import Master, OutputForm, PathMap, Quiet, Ref, Search, Uid, Verbose, at_least, duration
 from abscli.cli.output import Output
-from abscli.cli.reading import FormatChoice, read_options
+from abscli.cli.reading import FormatChoice
 
 EXAMPLES = (
     ("abs validate snapshots", "Checks every epoch of a store."),
@@ -66,18 +66,13 @@ def validate(
     that were written; conservation says that the cut is consistent. A check that the format does not allow is listed
     as unchecked; it does not pass.
     """
+    from abscli.api import open_store
     from abscli.cli.output import emit_json, emit_marked, emit_ndjson, plain_ascii, progress, width
-    from abscli.report.demands import unmet
-    from abscli.stores.registry import check_options, recognise, storage_at
-    from abscli.text import validate as render
     from abscli.text.columns import bar
-    from formats.reference import parse_reference
+    from abscli.text.validate import items
 
-    path, number = parse_reference(ref)
-    storage = storage_at(path)
-    system = recognise(storage, format)
-    options = read_options(search=search, path_map=path_map, uid=uid)
-    check_options(system, {**options.given(), "deep": deep}, path)
+    store = open_store(ref, format=format, search=search or (), path_map=path_map or (), uid=uid or ())
+    store.check_options(deep=deep)
 
     with progress() as show:
         begun = time.monotonic()
@@ -85,21 +80,17 @@ def validate(
         def more(read: int, total: int | None) -> None:
             show(f"checked {bar(read, total, time.monotonic() - begun)}")
 
-        checked = system.check(storage, number, quick=quick, progress=more, options=options)
-    report, job, epoch = checked.report, checked.job, checked.epoch
+        report = store.validate(quick=quick, progress=more)
     if deep:
         with contextlib.ExitStack() as running:
             with progress() as show:
-                reader = running.enter_context(system.own_reader(master, show))
-            report = reader.confirmed(storage, report)
-    failed = unmet(report, epoch=epoch, strict=strict, max_age=max_age, min_epochs=min_epochs)
-    remarks: dict[str, Any] = {"why": checked.why, "notes": checked.notes}
+                reader = running.enter_context(store.own_reader(master, show))
+            report = report.confirmed(reader)
+    unmet = report.unmet(strict=strict, max_age=max_age, min_epochs=min_epochs)
     if output is Output.TABLE:
-        leftovers = system.leftovers(storage, path, report)
-        emit_marked(render.text(report, store=path, job=job, unmet=failed, advice=system.advice(), width=width(),
-                                ascii=plain_ascii(), leftovers=leftovers, **remarks))  # fmt: skip
+        emit_marked(report.text(unmet=unmet, width=width(), ascii=plain_ascii()))
     else:
-        result = render.to_json(report, store=path, format=system.name, job=job, quick=quick, unmet=failed, **remarks)
-        emit_json(result) if output is Output.JSON else emit_ndjson(*render.items(result))
-    if failed:
+        result = report.to_json(unmet)
+        emit_json(result) if output is Output.JSON else emit_ndjson(*items(result))
+    if unmet:
         raise typer.Exit(exits.FINDING)

@@ -15,7 +15,10 @@ from formats.view import EpochDetail, OperatorFacts, Position
 
 
 class StateDiff(msgspec.Struct, frozen=True):
-    """Keys of one named state. None: not compared; note: why not, or what was not."""
+    """Keys of one named state, counted by what became of them; None where they were not compared.
+
+    note: why they were not, or which were not.
+    """
 
     state: str | None
     kind: str
@@ -35,7 +38,10 @@ class StateDiff(msgspec.Struct, frozen=True):
 
 
 class OperatorDiff(msgspec.Struct, frozen=True):
-    """One operator. change: `added`, `removed`, `changed` (its state), `unchanged`, or `unknown`."""
+    """One operator.
+
+    change: `added`, `removed`, `changed` (its state), `unchanged`, or `unknown`.
+    """
 
     id: str
     change: str
@@ -47,7 +53,10 @@ class OperatorDiff(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Where a source stood. offset: in the connector's unit."""
+    """Where a source stood.
+
+    offset: in the connector's unit.
+    """
 
     offset: int | None
     records: int | None
@@ -64,7 +73,10 @@ class PositionDiff(msgspec.Struct, frozen=True):
 
 
 class LogDiff(msgspec.Struct, frozen=True):
-    """Records logged on one channel. same: whether they are the same records, by digest; None if that is not known."""
+    """Records logged on one channel.
+
+    same: whether they are the same records, by digest; None if that is not known.
+    """
 
     channel: str
     before: int | None = msgspec.field(name="from")

@@ -44,6 +44,8 @@ def compare(left: pa.Table, right: pa.Table, key: Sequence[str], *, rows: bool) 
     place = matches(key_arrays(left, key), key_arrays(right, key))
     matched = place >= 0
     both = int(np.count_nonzero(matched))
+    # Epochs that follow each other mostly have the same keys in the same order: then columns are compared as they are,
+    # without a copy of the rows that match.
     aligned = both == len(place) == left.num_rows and _counts_up(place)
     differs = _differs(left, right, key, place, matched, aligned=aligned)
     changed = int(np.count_nonzero(differs))
@@ -111,19 +113,23 @@ def _unequal(a: pa.Array, b: pa.Array, at: tuple[Rows, Rows] | None) -> Mask:
             x, y = x[at[0]], y[at[1]]
         unequal = x != y
         if pa.types.is_floating(kind):
+            # NaN is not equal to itself, and a value that stayed NaN has not changed.
             unequal &= ~(np.isnan(x) & np.isnan(y))
         return cast(Mask, unequal)
     if at is not None:
         a, b = a.take(pa.array(at[0])), b.take(pa.array(at[1]))
+    # The usual column has not changed at all, which is cheaper to see than row by row.
     elif a.equals(b):
         return np.zeros(len(a), dtype=bool)
     if pa.types.is_null(kind):
         return np.zeros(len(a), dtype=bool)
     if pa.types.is_nested(kind) or pa.types.is_dictionary(kind) or isinstance(kind, pa.BaseExtensionType):
+        # Arrow does not compare nested values; as texts NaN equals NaN in them, too.
         pairs = zip(a.to_pylist(), b.to_pylist(), strict=True)
         return np.fromiter((repr(x) != repr(y) for x, y in pairs), dtype=bool, count=len(a))
     import pyarrow.compute as pc
 
+    # Null against anything is null here: not equal, but for two nulls, which come next.
     equal = pc.fill_null(pc.equal(a, b), False)
     if a.null_count and b.null_count:
         equal = pc.or_(equal, pc.and_(a.is_null(), b.is_null()))
@@ -147,6 +153,7 @@ def _text(value: Any) -> str | None:
 
 def _rows(left: pa.Table, right: pa.Table, key: Sequence[str], place: Rows, matched: Mask, differs: Mask) -> pa.Table:
     here = np.flatnonzero(differs | ~matched)
+    # Whatever no row on the right matches is gone.
     gone = np.ones(left.num_rows, dtype=bool)
     gone[place[matched]] = False
     lost = np.flatnonzero(gone)

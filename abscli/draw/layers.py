@@ -104,9 +104,11 @@ def layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
                 order.append(target)
     if len(order) < count:
         raise ValueError("the graph has a cycle")
+    # From the sinks up, so that what a node is moved next to stands where it stays.
     for node in reversed(order):
         if len(targets[node]) > inputs[node]:
             layer[node] = min(layer[target] for target in targets[node]) - 1
+    # Moves may have left layers empty.
     number = {old: new for new, old in enumerate(sorted(set(layer)))}
     return [number[old] for old in layer]
 
@@ -116,6 +118,8 @@ def crossings(rows: Sequence[Sequence[int]], below: Sequence[Sequence[int]], at:
     total = 0
     for nodes in rows:
         seen: list[int] = []
+        # Two edges cross if the one that starts further left ends further right: for each node, how many ends of
+        # those before it lie to the right of its own.
         for node in nodes:
             ends = sorted([at[lower] for lower in below[node]])
             for end in ends:
@@ -156,6 +160,7 @@ def _fewest_crossings(start: Rows, outer: frozenset[int]) -> tuple[tuple[int, ..
     best, least = start.rows, _cost(rows, below, at, outer, start.count)
     last_gain = 0
     for sweep in range(min(SWEEPS, max(2, WORK // (1 + len(start.row))))):
+        # A sweep may make it worse before the next makes it better, so a few are borne with.
         if not least or sweep - last_gain > PATIENCE:
             break
         down = sweep % 2 == 0

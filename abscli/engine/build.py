@@ -16,8 +16,9 @@ from abscli.engine.task import RunningTask
 from abscli.graph.backedges import back_edges
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
+from formats.ids import task_name
 from formats.job.expand import channels_in
-from formats.job.model import Kind, Operator, task_name
+from formats.job.model import Kind, Operator
 from formats.native.counters import Counters
 from formats.native.facts import PartFacts
 from formats.native.store import NativeStore

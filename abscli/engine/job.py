@@ -24,6 +24,7 @@ from abscli.engine.runnable import check_runnable
 from abscli.protocol.coordinator import Coordinator, Until
 from abscli.protocol.policy import Policy
 from formats.errors import StoreInUse
+from formats.ids import operator_of
 from formats.job.expand import task_names
 from formats.job.model import Kind, Topology
 from formats.native import lock
@@ -213,7 +214,7 @@ def _attempt(
     finished_sources = {part.task for part in start.parts if part.finished}
     names = task_names(topology)
     kinds = {op.id: op.kind for op in topology.operators}
-    sources = [name for name in names if kinds[name.rpartition("/")[0]] is Kind.SOURCE]
+    sources = [name for name in names if kinds[operator_of(name)] is Kind.SOURCE]
     coordinator = Coordinator(
         names,
         sources,

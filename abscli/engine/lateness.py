@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from abscli.engine.channels.wire import Lag, Lagging
 from abscli.engine.news import Late
+from formats.ids import ends_of
 
 IN_A_ROW = 3
 """Epochs that are given up before it is told; then again when it has been twice as many."""
@@ -68,7 +69,7 @@ def _causes(lags: list[Lag]) -> Iterable[str]:
     """Who is slow by itself, and not for want of a barrier from one that is."""
     before = {lag.task for lag in lags if lag.doing in ("begin", "align")}
     for lag in sorted(lags, key=lambda lag: -lag.seconds):
-        blocking = [channel for channel in lag.awaits if channel.partition("->")[0] in before - {lag.task}]
+        blocking = [channel for channel in lag.awaits if ends_of(channel)[0] in before - {lag.task}]
         if not blocking:
             yield f"{lag.task} {_doing(lag)}"
 

@@ -47,6 +47,7 @@ from abscli.engine.channels.wire import (
 from abscli.engine.errors import MEND, EngineError, EngineStopped
 from abscli.engine.task import RunningTask
 from formats.errors import FormatError
+from formats.ids import TaskId, ends_of
 from formats.native.counters import Counters
 from formats.native.facts import PartFacts
 
@@ -191,7 +192,7 @@ class Worker:
         )
         for task in self._tasks:
             self._inboxes.update(task.inboxes)
-        senders = {channel: channel.partition("->")[0] for channel in self._inboxes}
+        senders = {channel: ends_of(channel)[0] for channel in self._inboxes}
         self._awaited = {channel for channel, sender in senders.items() if self._worker_of(sender) != self.number}
         self._door.open()
         for task in self._tasks:
@@ -250,10 +251,10 @@ class Worker:
         connection.send(Frame.RECORDS, item.first, memoryview(item.rows.serialize()))
 
     def _worker_of(self, task: str) -> int:
-        return worker_of(int(task.rpartition("/")[2]), self.spec.workers)
+        return worker_of(TaskId.parse(task).subtask, self.spec.workers)
 
     def _dial(self, channel: str, addresses: tuple[tuple[str, int], ...]) -> Connection:
-        peer = self._worker_of(channel.partition("->")[2])
+        peer = self._worker_of(ends_of(channel)[1])
         sock = self._connected(addresses[peer], ChannelHello(channel, self.spec.attempt))
 
         def lost() -> None:

@@ -15,9 +15,12 @@ from formats.job.model import Edge, Operator, Topology
 class JobGraph:
     """Made once by `JobGraph.of`, then only read.
 
-    operators: by id, in declared order; inputs: by operator, in the order of its `from`; outputs: by operator, in the
-    order in which the consumers are declared; back: (from, to) of the back edges; order: operator ids in topological
-    order over the other edges, the declared order deciding between equals; loops: operator ids by loop.
+    operators: by id, in declared order.
+    inputs: by operator, in the order of its `from`.
+    outputs: by operator, in the order in which the consumers are declared.
+    back: (from, to) of the back edges.
+    order: operator ids in topological order over the other edges, the declared order deciding between equals.
+    loops: operator ids by loop.
     """
 
     topology: Topology

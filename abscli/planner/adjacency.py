@@ -11,7 +11,14 @@ from formats.job.model import Edge, Operator, Partition, Topology
 
 @dataclass(frozen=True, slots=True)
 class Adjacency:
-    """By operator id, in declared order; edges in the topology's order. subtasks: all that an operator has."""
+    """A graph as planning asks of it; all but `edges` by operator id, in declared order.
+
+    operators: as they are declared.
+    subtasks: all that an operator has.
+    edges: in the topology's order.
+    inputs: edges into an operator.
+    outputs: edges out of an operator.
+    """
 
     operators: dict[str, Operator]
     subtasks: dict[str, Ranges]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from formats.ids import EpochId
 from formats.native.sink import Stretch
 
 
@@ -41,6 +42,11 @@ def by_number(lives: Sequence[Life], last: int | None = None) -> tuple[Stretch, 
 def maker(line: Sequence[Stretch], epoch: int) -> str | None:
     """The id of the attempt that made an epoch of a line; None if the number is not on it."""
     return next((stretch.id for stretch in line if stretch.has(epoch)), None)
+
+
+def is_on(line: Sequence[Stretch], epoch: EpochId) -> bool:
+    """Whether the attempt that began an epoch is the one that has this number on the line."""
+    return maker(line, epoch.number) == epoch.attempt_id
 
 
 def line(lives: Sequence[Life], epochs: Collection[int]) -> list[int]:

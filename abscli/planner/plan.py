@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from abscli.planner.adjacency import Adjacency
@@ -12,12 +11,11 @@ from abscli.planner.ranges import EMPTY, Ranges
 from abscli.planner.recovery_set import Restart, recovery_set
 from abscli.planner.repeats import may_repeat
 from formats.errors import NoRecovery, UnknownTask
-from formats.job.model import Topology, canonical, task_name
+from formats.ids import TaskId, ends_of, operator_of, task_name
+from formats.job.model import Topology, canonical
 from formats.native.plan import Cost, DedupRow, NativePlan, PlanKind, ReplayLog, RestartRow, Rewind
 from formats.plan import Skipped
 from formats.view import EpochDetail, Position, Repeat, Status
-
-_TASK = re.compile(r"(.+)/(0|[1-9][0-9]{0,17})", re.DOTALL)
 
 Positions = tuple[Position, ...]
 
@@ -105,11 +103,11 @@ def failed_subtasks(graph: Adjacency, failed: Sequence[str]) -> dict[str, Ranges
     indices: dict[str, list[int]] = {}
     wrong: list[str] = []
     for name in failed:
-        match = _TASK.fullmatch(name)
-        if match and match[1] in graph.operators and int(match[2]) < graph.operators[match[1]].parallelism:
-            indices.setdefault(match[1], []).append(int(match[2]))
-        else:
+        task = _task(graph, name)
+        if task is None:
             wrong.append(_what_is_wrong(graph, name))
+        else:
+            indices.setdefault(task.operator, []).append(task.subtask)
     if wrong:
         raise UnknownTask("; ".join(wrong), hint="a task is an operator and a subtask, such as counts/1")
     if not indices:
@@ -117,8 +115,18 @@ def failed_subtasks(graph: Adjacency, failed: Sequence[str]) -> dict[str, Ranges
     return {id: Ranges.of(indices[id]) for id in graph.operators if id in indices}
 
 
+def _task(graph: Adjacency, name: str) -> TaskId | None:
+    """The task of the job with this name, if it has one."""
+    try:
+        task = TaskId.parse(name)
+    except ValueError:
+        return None
+    operator = graph.operators.get(task.operator)
+    return task if operator is not None and task.subtask < operator.parallelism else None
+
+
 def _what_is_wrong(graph: Adjacency, name: str) -> str:
-    operator = name if name in graph.operators else name.rpartition("/")[0]
+    operator = name if name in graph.operators else operator_of(name)
     if operator in graph.operators:
         last = graph.operators[operator].parallelism - 1
         tasks = task_name(operator, 0) + (f" to {task_name(operator, last)}" if last else "")
@@ -147,17 +155,18 @@ def _row(restart: Restart) -> RestartRow:
     return RestartRow(restart.operator, str(restart.subtasks), restart.why)
 
 
-def _holds(restarted: Mapping[str, Ranges], task: str) -> bool:
-    operator, _, index = task.rpartition("/")
-    return operator in restarted and index.isdecimal() and int(index) in restarted[operator]
+def _names(restarted: Mapping[str, Ranges]) -> frozenset[str]:
+    """Of the tasks: an epoch may have a million channels, of which each is looked up by its receiver's name."""
+    return frozenset(task_name(id, index) for id, subtasks in restarted.items() for index in subtasks)
 
 
 def _replay_logs(detail: EpochDetail, restarted: Mapping[str, Ranges]) -> tuple[ReplayLog, ...]:
     """The logs that are not empty of the channels into restarted tasks: a task that goes on has read its own."""
+    tasks = _names(restarted)
     return tuple(
         ReplayLog(channel.channel, channel.logged)
         for channel in detail.channels
-        if channel.logged and _holds(restarted, channel.channel.rpartition("->")[2])
+        if channel.logged and ends_of(channel.channel)[1] in tasks
     )
 
 
@@ -166,7 +175,8 @@ def _repeats(detail: EpochDetail, restarted: Mapping[str, Ranges]) -> tuple[Repe
     repeats = may_repeat(detail.policy, detail.channels)
     if repeats is None:
         return None
-    return tuple(repeat for repeat in repeats if _holds(restarted, repeat.channel.rpartition("->")[2]))
+    tasks = _names(restarted)
+    return tuple(repeat for repeat in repeats if ends_of(repeat.channel)[1] in tasks)
 
 
 def _positions(detail: EpochDetail | None) -> dict[str, Positions | None]:
@@ -236,12 +246,13 @@ def _state_bytes(detail: EpochDetail, restarted: Mapping[str, Ranges]) -> int | 
     """Bytes of state of what restarts; of an operator that restarts in part, the files of those tasks, each once."""
     sizes: list[int | None] = []
     files: dict[str, int | None] = {}
+    names = _names(restarted)
     for operator in detail.operators:
         subtasks = restarted.get(operator.id, EMPTY)
         if subtasks.count == operator.parallelism:
             sizes.append(operator.bytes)
         else:
-            chosen = [task for task in operator.tasks if _holds(restarted, task.task)]
+            chosen = [task for task in operator.tasks if task.task in names]
             if len(chosen) < subtasks.count:
                 return None
             files.update((file.path, file.bytes) for task in chosen for file in task.files)
@@ -250,14 +261,15 @@ def _state_bytes(detail: EpochDetail, restarted: Mapping[str, Ranges]) -> int | 
 
 def _log_records(detail: EpochDetail, restarted: Mapping[str, Ranges]) -> int | None:
     """Records logged on channels into restarted tasks; by task where the format does not list channels."""
+    tasks = _names(restarted)
     if detail.channels:
         return _sum(
             channel.logged
             for channel in detail.channels
-            if _holds(restarted, channel.channel.rpartition("->")[2])
+            if ends_of(channel.channel)[1] in tasks
         )
     return _sum(
-        task.log_records for operator in detail.operators for task in operator.tasks if _holds(restarted, task.task)
+        task.log_records for operator in detail.operators for task in operator.tasks if task.task in tasks
     )
 
 

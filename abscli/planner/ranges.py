@@ -60,6 +60,7 @@ class Ranges:
             last = int(match[2]) if match[2] else first
             if last < first:
                 raise BadRange(f"the range {part} in {_short(text)} ends at {last}, before its start {first}")
+            # `0-3,4` may touch, and is joined below; overlaps are refused.
             if spans and first < spans[-1][1]:
                 raise BadRange(f"{part} in {_short(text)} comes after {spans[-1][1] - 1}: ranges must ascend")
             spans.append((first, last + 1))
@@ -90,6 +91,7 @@ class Ranges:
     def __contains__(self, index: object) -> bool:
         if not isinstance(index, int):
             return False
+        # The first span that ends behind the index has it, or none has.
         low, high = 0, len(self.spans)
         while low < high:
             middle = (low + high) // 2
@@ -116,6 +118,7 @@ class Ranges:
             start, stop = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
             if start < stop:
                 common.append((start, stop))
+            # Of the two, the span that ends first can meet nothing further on the other side.
             if a[i][1] <= b[j][1]:
                 i += 1
             else:
@@ -131,6 +134,8 @@ class Ranges:
         j = 0
         b = other.spans
         for start, stop in self.spans:
+            # What ends before this span begins is done with. What reaches into it may reach into the next as well:
+            # that is walked through with an index of its own.
             while j < len(b) and b[j][1] <= start:
                 j += 1
             k = j

@@ -21,7 +21,12 @@ from abscli.planner.ranges import EMPTY, Ranges
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Subtasks of an operator that restart for one and the same reason."""
+    """Subtasks of an operator that restart for one and the same reason.
+
+    operator: its id.
+    subtasks: which of them.
+    why: the reason, as it is shown.
+    """
 
     operator: str
     subtasks: Ranges
@@ -30,7 +35,13 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class Dedup:
-    """Every channel of the edge between these senders (which restart) and receivers (which drop what they know)."""
+    """Every channel of an edge between these senders and receivers.
+
+    source: the operator that sends.
+    target: the operator that receives.
+    senders: subtasks that restart.
+    receivers: subtasks that stay, and drop what they have already seen.
+    """
 
     source: str
     target: str
@@ -42,7 +53,7 @@ class Dedup:
 class RecoverySet:
     """What restarts and which channels de-duplicate.
 
-    restart: by operator in declared order, then by first subtask; the rows of an operator are disjoint;
+    restart: by operator in declared order, then by first subtask; the rows of an operator are disjoint.
     dedup: in the order of the topology's edges.
     """
 
@@ -99,6 +110,7 @@ class _Closure:
         reasons = self._reasons.setdefault(id, {})
         reasons[why] = reasons.get(why, EMPTY) | subtasks
         self.chosen[id] = self.chosen.get(id, EMPTY) | subtasks
+        # An operator waits once: what comes to it meanwhile is looked at together.
         if id not in self._news:
             self._queue.append(id)
         self._news[id] = self._news.get(id, EMPTY) | subtasks
@@ -108,12 +120,15 @@ class _Closure:
         while self._queue:
             id = self._queue.popleft()
             news = self._news.pop(id)
+            # Rule 1: what the news need is sent again.
             for edge in self.graph.inputs[id]:
                 if not edge.replayable:
                     senders = self.graph.senders(edge, news) - self.chosen.get(edge.source, EMPTY)
                     if senders:
+                        # Over a `forward` edge only some of the news need these senders: the reason names those.
                         because = news & self.graph.receivers(edge, senders)
                         self.add(edge.source, senders, f"sends to {id}/{because.brief()}, which restarts")
+            # Rule 2. Behind deterministic output nobody restarts: `_dedup` names the channels.
             if id in self.deterministic:
                 continue
             for edge in self.graph.outputs[id]:

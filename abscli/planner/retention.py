@@ -7,7 +7,10 @@ from typing import NamedTuple
 
 
 class Kept(NamedTuple):
-    """An epoch that is still there. files: what it refers to; older epochs' files among them."""
+    """An epoch that is still there.
+
+    files: what it refers to; older epochs' files among them.
+    """
 
     epoch: int
     complete: bool

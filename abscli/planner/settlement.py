@@ -10,24 +10,30 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from abscli.planner.lineage import maker
+from abscli.planner.lineage import is_on, maker
 from formats.native.facts import SinkFile
-from formats.native.sink import UNNAMED, Identity, Stretch, epoch_of_part
+from formats.native.sink import UNNAMED, PartId, Stretch, epoch_of_part
 
 
 @dataclass(frozen=True, slots=True)
 class SinkFacts:
-    """What lies in a sink's folder, sizes in bytes; showing: the line that what is visible was made on."""
+    """What lies in a sink's folder, with sizes in bytes.
+
+    visible: parts that readers see, by name.
+    staged: parts that wait to be shown.
+    superseded: parts that were shown and are no longer.
+    showing: the line of attempts that what is visible was made on.
+    """
 
     visible: Mapping[str, int]
-    staged: Mapping[Identity, int]
-    superseded: Mapping[Identity, int]
+    staged: Mapping[PartId, int]
+    superseded: Mapping[PartId, int]
     showing: Sequence[Stretch]
 
-    def identities(self) -> set[Identity]:
+    def parts(self) -> set[PartId]:
         """All parts that are there, wherever they lie."""
-        shown = {(maker(self.showing, epoch_of_part(name)) or "", name) for name in self.visible}
-        return shown | self.staged.keys() | self.superseded.keys()
+        visible = {PartId(maker(self.showing, epoch_of_part(name)) or "", name) for name in self.visible}
+        return visible | self.staged.keys() | self.superseded.keys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +48,19 @@ class Wanted:
     """
 
     line: Sequence[Stretch]
-    due: Mapping[Identity, SinkFile]
+    due: Mapping[PartId, SinkFile]
     named_above: int
-    named: Collection[Identity]
+    named: Collection[PartId]
     attempts: Collection[str]
 
 
 class Missing(NamedTuple):
-    """A part that is due and is nowhere, or is not what was written. size: in bytes, None if it is nowhere."""
+    """A part that is due and is nowhere, or is not what was written.
 
-    id: str
+    size: in bytes, None if it is nowhere.
+    """
+
+    id: PartId
     file: SinkFile
     size: int | None
 
@@ -69,62 +78,58 @@ class Settlement:
     doubled: parts that are visible and still wait, since a process ended in the middle of revealing them.
     """
 
-    away: tuple[Identity, ...]
-    back: tuple[Identity, ...]
-    reveal: tuple[Identity, ...]
-    aside: tuple[Identity, ...]
-    doubled: tuple[Identity, ...]
+    away: tuple[PartId, ...]
+    back: tuple[PartId, ...]
+    reveal: tuple[PartId, ...]
+    aside: tuple[PartId, ...]
+    doubled: tuple[PartId, ...]
     missing: tuple[Missing, ...]
 
 
 def settle(sink: SinkFacts, wanted: Wanted) -> Settlement:
     """How the folder comes to show exactly what belongs to the line."""
-    stays, away = set[Identity](), []
+    stays, away = set[PartId](), []
     for name in sorted(sink.visible):
-        made_by = maker(sink.showing, epoch_of_part(name))
-        if made_by is not None and _belongs((made_by, name), wanted):
-            stays.add((made_by, name))
+        part = PartId(maker(sink.showing, epoch_of_part(name)) or "", name)
+        if part.attempt_id and _belongs(part, wanted):
+            stays.add(part)
         else:
-            away.append((UNNAMED if _is_strange(made_by, name, wanted) else made_by or "", name))
+            away.append(part._replace(attempt_id=UNNAMED) if _is_strange(part, wanted) else part)
     back, reveal, missing = [], [], []
-    for identity, file in sorted(wanted.due.items()):
-        id, name = identity
-        if identity in stays:
-            size: int | None = sink.visible[name]
-        elif identity in sink.staged:
-            size = sink.staged[identity]
-            reveal.append(identity)
+    for part, file in sorted(wanted.due.items()):
+        if part in stays:
+            size: int | None = sink.visible[part.name]
+        elif part in sink.staged:
+            size = sink.staged[part]
+            reveal.append(part)
         else:
-            size = sink.superseded.get(identity)
-            back.append(identity)
+            size = sink.superseded.get(part)
+            back.append(part)
         if size != file.bytes:
-            missing.append(Missing(id, file, size))
+            missing.append(Missing(part, file, size))
     # What belongs to epochs whose manifests are gone. It waits where the sink is older than the store, as a backup is.
     settled = stays | wanted.due.keys()
-    reveal += [one for one in sorted(sink.staged.keys() - settled) if _belongs(one, wanted)]
+    reveal += [part for part in sorted(sink.staged.keys() - settled) if _belongs(part, wanted)]
     settled |= set(reveal)
-    back += [one for one in sorted(sink.superseded.keys() - settled) if _belongs(one, wanted)]
+    back += [part for part in sorted(sink.superseded.keys() - settled) if _belongs(part, wanted)]
     aside = [
-        identity
-        for identity in sorted(sink.staged)
-        if identity not in wanted.named and identity not in settled and identity[0] in wanted.attempts
+        part
+        for part in sorted(sink.staged)
+        if part not in wanted.named and part not in settled and part.attempt_id in wanted.attempts
     ]
     doubled = tuple(sorted(stays & sink.staged.keys()))
     return Settlement(tuple(away), tuple(back), tuple(reveal), tuple(aside), doubled, tuple(missing))
 
 
-def _is_strange(made_by: str | None, name: str, wanted: Wanted) -> bool:
+def _is_strange(part: PartId, wanted: Wanted) -> bool:
     """Whether a part that does not belong can never have: all manifests of its attempt that could name it are there.
     When they have been removed that cannot be known any more, and it would be taken for one of theirs."""
-    if made_by is None or (made_by, name) in wanted.named:
-        return False
-    return maker(wanted.line, epoch_of_part(name)) == made_by
+    return part.attempt_id != "" and part not in wanted.named and is_on(wanted.line, part.epoch)
 
 
-def _belongs(identity: Identity, wanted: Wanted) -> bool:
+def _belongs(part: PartId, wanted: Wanted) -> bool:
     """Whether a part is of the line, and named where that can be known."""
-    id, name = identity
-    epoch = epoch_of_part(name)
-    if identity in wanted.due:
+    if part in wanted.due:
         return True
-    return epoch <= wanted.named_above and maker(wanted.line, epoch) == id
+    epoch = part.epoch
+    return epoch.number <= wanted.named_above and is_on(wanted.line, epoch)

@@ -50,6 +50,7 @@ from abscli.protocol.events import (
     Trigger,
     TriggerDue,
 )
+from formats.ids import ends_of
 
 Until = Literal["end", "drained"]
 
@@ -247,7 +248,7 @@ class Coordinator:
         self._lost |= tasks
         self._unstopped = None  # who had stopped for the loss before has to stop for both
         # Caught up is fenced by the attempt in which the sender restarted last: by this one where it is lost again.
-        ends = {channel: channel.split("->") for channel in self._behind.keys() | replayed}
+        ends = {channel: ends_of(channel) for channel in self._behind.keys() | replayed}
         self._behind = {
             channel: self.attempt if sender in self._lost else self._behind[channel]
             for channel, (sender, receiver) in ends.items()

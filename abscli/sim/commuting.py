@@ -17,6 +17,7 @@ from abscli.protocol.events import Completed
 from abscli.sim.interned import InternedWorld
 from abscli.sim.task import Barrier
 from abscli.sim.world import Limits, Step
+from formats.ids import operator_of
 
 
 def hurry(world: InternedWorld, steps: list[Step]) -> list[Step]:
@@ -162,7 +163,7 @@ class _Others:
     def _at_end(self) -> bool:
         """Whether the source has nothing more to read: what it says then is heard by the coordinator."""
         world = self.world
-        task, rows = world.simulated(self.task), world.model.rows[self.task.rpartition("/")[0]]
+        task, rows = world.simulated(self.task), world.model.rows[operator_of(self.task)]
         return all(task.positions.get(split, 0) >= len(rows[split]) for split in world.model.splits_of(self.task))
 
     def _is_not_last(self) -> bool:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from abscli.sim.model import Record, operator_id
+from abscli.sim.model import Record
 from abscli.sim.task import Part
+from formats.ids import ends_of, operator_of
 
 GAP = 10
 
@@ -32,12 +33,12 @@ class Snapshot:
 
     def received(self, channel: str, task: str) -> int:
         """What a restored receiver has of a channel: the sender's count less the log, which comes (again) first."""
-        sender = channel.partition("->")[0]
+        sender = ends_of(channel)[0]
         return dict(self.parts[sender].sent)[channel] - len(self.log(channel, task))
 
     def sent(self, channel: str) -> int:
         """What its sender had put on a channel."""
-        return dict(self.parts[channel.partition("->")[0]].sent)[channel]
+        return dict(self.parts[ends_of(channel)[0]].sent)[channel]
 
     def log(self, channel: str, task: str) -> tuple[Record, ...]:
         """The state of a channel at the cut."""
@@ -47,7 +48,7 @@ class Snapshot:
         """What each operator had counted."""
         seen: dict[str, Counter[int]] = {}
         for task, counts in self.seen.items():
-            seen.setdefault(operator_id(task), Counter()).update(counts)
+            seen.setdefault(operator_of(task), Counter()).update(counts)
         return seen
 
 

@@ -10,7 +10,8 @@ from abscli.planner.adjacency import Adjacency
 from abscli.planner.ranges import Ranges
 from abscli.planner.recovery_set import recovery_set
 from abscli.sim.model import Model
-from formats.job.model import Topology, task_name
+from formats.ids import TaskId, task_name
+from formats.job.model import Topology
 
 
 def recovery_of(model: Model, task: str) -> tuple[frozenset[str], frozenset[str]]:
@@ -26,8 +27,8 @@ def _recovery_of(topology: bytes, task: str) -> tuple[frozenset[str], frozenset[
     graph = msgspec.json.decode(topology, type=Topology)
     plain = tuple(msgspec.structs.replace(op, ordered_output=False) for op in graph.operators)
     graph = msgspec.structs.replace(graph, operators=plain)
-    operator, _, index = task.rpartition("/")
-    restarting = recovery_set(Adjacency.of(graph), {operator: Ranges.of([int(index)])})
+    failed = TaskId.parse(task)
+    restarting = recovery_set(Adjacency.of(graph), {failed.operator: Ranges.of([failed.subtask])})
     lost = frozenset(
         task_name(id, i) for id, subtasks in restarting.subtasks.items() for start, stop in subtasks.spans
         for i in range(start, stop)

@@ -16,8 +16,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from abscli.graph.backedges import back_edges
+from formats.ids import TaskId, channel_name, task_name
 from formats.job.expand import neighbours, task_names
-from formats.job.model import Edge, Kind, Operator, Partition, Topology, canonical, channel_name, task_name
+from formats.job.model import Edge, Kind, Operator, Partition, Topology, canonical
 
 ROUNDS = 2
 """How often a row goes over back edges."""
@@ -103,6 +104,11 @@ class Model:
         return channels
 
     @cached_property
+    def ids(self) -> dict[str, TaskId]:
+        """Of each task, by its name."""
+        return {task: TaskId.parse(task) for task in self.tasks}
+
+    @cached_property
     def inputs(self) -> dict[str, tuple[Channel, ...]]:
         """Of each task."""
         return {task: tuple(c for c in self.channels.values() if c.receiver == task) for task in self.tasks}
@@ -131,12 +137,12 @@ class Model:
 
     def operator_of(self, task: str) -> Operator:
         """The operator that a task is part of."""
-        return self.operators[operator_id(task)]
+        return self.operators[self.ids[task].operator]
 
     def splits_of(self, task: str) -> tuple[int, ...]:
         """The splits that a source task reads, in order."""
-        operator, _, index = task.rpartition("/")
-        return tuple(range(int(index), len(self.rows[operator]), self.operators[operator].parallelism))
+        id = self.ids[task]
+        return tuple(range(id.subtask, len(self.rows[id.operator]), self.operators[id.operator].parallelism))
 
     def keeps_until_flush(self, task: str) -> bool:
         """Whether the task's operator emits once an epoch."""
@@ -163,8 +169,3 @@ def narrowed(topology: Topology, width: int) -> Topology:
     """The job with at most `width` subtasks an operator: what can go wrong with many goes wrong with two or three."""
     operators = tuple(replace(op, parallelism=min(op.parallelism, width)) for op in topology.operators)
     return replace(topology, operators=operators)
-
-
-def operator_id(task: str) -> str:
-    """`counts` of `counts/1`."""
-    return task.rpartition("/")[0]

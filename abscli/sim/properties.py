@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from abscli.protocol.policy import Policy
-from abscli.sim.model import Channel, Model, Record, operator_id
+from abscli.sim.model import Channel, Model, Record
 from abscli.sim.task import Part
+from formats.ids import operator_of
 
 
 class Violation(AssertionError):
@@ -89,9 +90,9 @@ def check_seen(model: Model, policy: Policy, seen: Mapping[str, Counter[int]], *
 
 def check_output(model: Model, policy: Policy, visible: Mapping[str, tuple[Record, ...]], *, repeats: bool) -> None:
     """The visible output is that of a run without failures. visible: by sink task."""
-    shown: dict[str, Counter[int]] = {operator_id(task): Counter() for task in model.sinks}
+    shown: dict[str, Counter[int]] = {operator_of(task): Counter() for task in model.sinks}
     for task, rows in visible.items():
-        shown.setdefault(operator_id(task), Counter()).update(row.value for row in rows)
+        shown.setdefault(operator_of(task), Counter()).update(row.value for row in rows)
     expected = model.expected()
     for id, values in shown.items():
         _check_counts(f"the output of {id}", policy, values, expected[id], repeats=repeats)

@@ -12,6 +12,7 @@ from abscli.sim.model import Model
 from abscli.sim.replay import play
 from abscli.sim.task import Barrier, Effect, Item
 from abscli.sim.world import Limits, Step, World
+from formats.ids import ends_of
 
 
 def diagram(title: str, model: Model, policy: Policy, limits: Limits, steps: Sequence[Step]) -> Diagram:
@@ -41,7 +42,7 @@ class Recorder(World):
             self._lose(name)
         messages = []
         for (name, sent, received, label), count in self._arrived.items():
-            sender, _, receiver = name.partition("->")
+            sender, receiver = ends_of(name)
             barrier = label != "record"
             text = label if barrier or count == 1 else f"{count} records"
             messages.append(Message(sender, receiver, sent, received, text, barrier))
@@ -125,9 +126,9 @@ class Recorder(World):
         if machine.copied > copied and machine.copied in self.simulated(task).drafts:
             self._note(task, f"copy {machine.copied}", "copy")
         for name in sorted(machine.blocked - blocked):
-            self._note(task, f"block {name.partition('->')[0]}", "block")
+            self._note(task, f"block {ends_of(name)[0]}", "block")
         for name in sorted(blocked - machine.blocked):
-            self._note(task, f"unblock {name.partition('->')[0]}", "unblock")
+            self._note(task, f"unblock {ends_of(name)[0]}", "unblock")
         if (more := self._logged(task) - logged) > 0:
             self._note(task, f"log {more}", "log")
         return effects

@@ -12,9 +12,10 @@ from itertools import count
 import msgspec
 
 from abscli.sim.disk import Snapshot
-from abscli.sim.model import Model, Record, operator_id
+from abscli.sim.model import Model, Record
 from abscli.sim.task import Part
-from formats.job.model import Edge, Partition, channel_name, task_name
+from formats.ids import TaskId, channel_name, operator_of, task_name
+from formats.job.model import Edge, Partition
 
 
 def may_rescale(model: Model, operator: str) -> bool:
@@ -47,13 +48,13 @@ def rescaled(old: Model, new: Model, snapshot: Snapshot) -> Snapshot | None:
     for task in new.tasks:
         positions: dict[int, int] = {}
         counts: dict[int, int] = {}
-        id, _, index = task.rpartition("/")
-        width = new.operators[id].parallelism
-        before = [part for name, part in snapshot.parts.items() if operator_id(name) == id]
+        id = new.ids[task]
+        width = new.operators[id.operator].parallelism
+        before = [part for name, part in snapshot.parts.items() if operator_of(name) == id.operator]
         for part in before:
-            positions |= {k: at for k, at in part.positions if k % width == int(index)}
+            positions |= {k: at for k, at in part.positions if k % width == id.subtask}
             for value, times in snapshot.seen[part.task].items():
-                if value % width == int(index):
+                if value % width == id.subtask:
                     counts[value] = counts.get(value, 0) + times
         parts[task] = Part(
             task=task,
@@ -96,7 +97,7 @@ def _rerouted(edge: Edge, old: Model, new: Model, snapshot: Snapshot) -> dict[st
                 elif edge.partition is Partition.REBALANCE:
                     target = next(turn) % receivers
                 else:
-                    target = int(channel.receiver.rpartition("/")[2])
+                    target = TaskId.parse(channel.receiver).subtask
                 name = channel_name(heir, task_name(edge.target, target))
                 routed[name] = (*routed.get(name, ()), record)
     return routed

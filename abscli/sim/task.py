@@ -31,7 +31,8 @@ from abscli.protocol.events import (
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
 from abscli.sim.model import Model, Record
-from formats.job.model import Partition, channel_name, task_name
+from formats.ids import channel_name, task_name
+from formats.job.model import Partition
 
 
 class Item(NamedTuple):
@@ -201,7 +202,7 @@ class SimulatedTask:
 
     def read(self, count: int) -> list[Effect]:
         """A source's next rows, at most `count` and of one split; the end of its input when there are none."""
-        operator = self.name.rpartition("/")[0]
+        operator = self.model.ids[self.name].operator
         for split in self.model.splits_of(self.name):
             rows, at = self.model.rows[operator][split], self.positions.get(split, 0)
             if at < len(rows):
@@ -225,14 +226,14 @@ class SimulatedTask:
 
     def _emit(self, rows: Iterable[Record]) -> list[Effect]:
         effects: list[Effect] = []
-        operator, _, index = self.name.rpartition("/")
+        own = self.model.ids[self.name]
         for row in rows:
             for at, edge in enumerate(self.model.topology.edges):
-                if edge.source != operator or (self.model.is_back(edge) and not row.rounds):
+                if edge.source != own.operator or (self.model.is_back(edge) and not row.rounds):
                     continue
                 record = row.over(self.model.is_back(edge))
                 width = self.model.operators[edge.target].parallelism
-                for target in self._targets(at, edge.partition, int(index), record, width):
+                for target in self._targets(at, edge.partition, own.subtask, record, width):
                     channel = channel_name(self.name, task_name(edge.target, target))
                     number = self.machine.sent[channel] + 1
                     self.machine.on(Sent(channel, 1))

@@ -34,6 +34,9 @@ class BadOption(Exception):
         self.option = option
         self.message = message
 
+    def __str__(self) -> str:
+        return f"{self.option}: {self.message}"
+
 
 class JobWatcher(Protocol):
     """Who sees how a job runs."""
@@ -162,6 +165,15 @@ class Recovery(Protocol[S, B, R]):
     def restored_notes(self, restored: R, request: RestoreRequest) -> tuple[str, ...]:
         """What is to be said besides the result."""
         return ()
+
+
+def refuse_others(given: Mapping[str, object], options: frozenset[str], words: str) -> None:
+    """BadOption for an option that was given and means nothing here. options: those that do; words: where."""
+    for name, value in given.items():
+        if value and name not in options:
+            own = [option for option in given if option in options]
+            hint = f"; there {' and '.join(own)} do{'es'[: 2 * (len(own) == 1)]}" if own else ""
+            raise BadOption(name, f"means nothing for {words}{hint}")
 
 
 def lasting(options: ReadOptions) -> ReadOptions:

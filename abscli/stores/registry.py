@@ -68,18 +68,24 @@ def recognise(storage: Storage, wanted: str | None = None) -> System:
     )
 
 
-def open_store(path: str, format: str | None = None, options: ReadOptions = NOTHING) -> CheckpointStore:
-    """The store at a path, of the format that is recognised or named; NotFound if there is none, with those nearby.
-
-    OtherFormat for an option that the system has no use for.
-    """
+def locate(path: str, format: str | None = None) -> tuple[System, LocalStorage | ArrowStorage]:
+    """Whose store lies at a path, of the format that is recognised or named; NotFound if there is none, with those
+    nearby."""
     storage = storage_at(path)
     try:
-        system = recognise(storage, format)
+        return recognise(storage, format), storage
     except NotFound as error:
         if stores := list(itertools.islice(_near(storage), NAMED)):
             raise NotFound(error.message, path=error.path, hint=f"there is one in {' and in '.join(stores)}") from None
         raise
+
+
+def open_store(path: str, format: str | None = None, options: ReadOptions = NOTHING) -> CheckpointStore:
+    """The store at a path, opened; see `locate`.
+
+    OtherFormat for an option that the system has no use for.
+    """
+    system, storage = locate(path, format)
     check_options(system, options.given(), storage.root)
     return system.open(storage, options)
 

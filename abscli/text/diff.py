@@ -33,8 +33,17 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class DiffPage:
-    """A whole comparison. identical: None if something could not be compared and nothing else differs; graph: what
-    `topology` is about; files: where the system tells."""
+    """A whole comparison.
+
+    left: the epoch that is compared.
+    right: the epoch that it is compared with.
+    operators: their state.
+    positions: of sources, split by split.
+    logs: of channels.
+    topology: what differs between the graphs.
+    files: what each refers to, where the system tells.
+    graph: what `topology` is about.
+    """
 
     left: End
     right: End
@@ -47,7 +56,7 @@ class DiffPage:
 
     @property
     def identical(self) -> bool | None:
-        """Whether nothing differs at all."""
+        """Whether nothing differs at all; None if something could not be compared and nothing else differs."""
         differs = (
             bool(self.topology)
             or any(p.before != p.after for p in self.positions)

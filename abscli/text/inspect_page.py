@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
+import msgspec.structs
 
 from abscli.planner.repeats import may_repeat
-from formats.view import ChannelFacts, CheckpointStore, EpochDetail, EpochFacts, OperatorFacts, Status
+from formats.errors import NotFound, UnknownTask
+from formats.ids import ends_of, operator_of, subtask_names
+from formats.view import ChannelFacts, ChannelTable, CheckpointStore, EpochDetail, EpochFacts, OperatorFacts, Status
 
 VERSION = "1.0"
 
 
 @dataclass(frozen=True, slots=True)
 class StorePage:
-    """A store. latest_complete: newest epoch whose files are all there by presence and size; raw: what the format
-    itself says of the whole, None where that is nothing more."""
+    """A store.
+
+    latest_complete: newest epoch whose files are all there by presence and size.
+    raw: what the format itself says of the whole, None where that is nothing more.
+    """
 
     path: str
     format: str
@@ -37,10 +44,11 @@ class StorePage:
 
 @dataclass(frozen=True, slots=True)
 class EpochPage:
-    """One epoch, already narrowed to what was asked for. back: back edges (from, to); None if unknown.
+    """One epoch, already narrowed to what was asked for.
 
-    narrow: whether single tasks and channels are shown, in place of sums over them. raw: what the format itself says
-    of the epoch; None where the page has all of it.
+    back: back edges (from, to); None if unknown.
+    narrow: whether single tasks and channels are shown, in place of sums over them.
+    raw: what the format itself says of the epoch; None where the page has all of it.
     """
 
     store: StorePage
@@ -48,6 +56,52 @@ class EpochPage:
     back: frozenset[tuple[str, str]] | None
     narrow: bool = False
     raw: dict[str, Any] | None = None
+
+    @classmethod
+    def of(
+        cls, store: CheckpointStore, page: StorePage, number: int | str | None, *, operator: str | None = None,
+        task: str | None = None,
+    ) -> EpochPage:  # fmt: skip
+        """The page of an epoch of an open store, the newest complete one if none is named; UnknownTask for what it has
+        not. operator, task: what it is narrowed to."""
+        from abscli.graph.backedges import back_edges
+
+        epoch = store.resolve(number)
+        operator = store.operator_id(epoch, operator) if operator is not None else None
+        detail = narrowed(store.detail(epoch), operator, task)
+        graph = store.topology(epoch)
+        raw = None
+        with contextlib.suppress(NotFound):  # as of an epoch that was never completed
+            raw = store.raw(epoch, detail.operators[0].id if operator or task else None)
+        return cls(page, detail, back_edges(graph) if graph else None, bool(operator or task), raw)
+
+
+def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> EpochDetail:
+    """What concerns one operator, or one task: itself and its channels."""
+    operators = {op.id: op for op in detail.operators}
+    wanted = operator_of(task) if task else operator
+    if wanted is None:
+        return detail
+    if wanted not in operators or (operator and operator != wanted):
+        raise UnknownTask(
+            f"epoch {detail.facts.epoch} has no {f'task {task!r}' if task else f'operator {operator!r}'}"
+            + (f" of operator {operator!r}" if task and operator else ""),
+            hint=f"it has the operators {', '.join(list(operators)[:20])}",
+        )
+    op = operators[wanted]
+    if task:
+        if task not in subtask_names(wanted, op.parallelism):
+            hint = f"{wanted} has the tasks {wanted}/0 to {wanted}/{op.parallelism - 1}"
+            raise UnknownTask(f"no task {task!r}", hint=hint)
+        op = msgspec.structs.replace(op, tasks=tuple(part for part in op.tasks if part.task == task))
+
+    def concerns(channel: ChannelFacts) -> bool:
+        name = channel.channel
+        if task:
+            return task in name and task in ends_of(name)  # a million of them: most are told by the first
+        return wanted in channel.edge
+
+    return msgspec.structs.replace(detail, operators=(op,), channels=ChannelTable(filter(concerns, detail.channels)))
 
 
 def store_json(page: StorePage) -> dict[str, Any]:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. names: short before long; metavar: None for a flag.
+    """One option.
 
+    names: short before long.
+    metavar: None for a flag.
     completes: what a shell offers for the value: `choice`, `file`, `directory` or nothing.
     """
 
@@ -36,7 +38,11 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One command; `abs` itself has the name ``. summary: one sentence; description: paragraphs."""
+    """One command; `abs` itself has the name ``.
+
+    summary: one sentence.
+    description: paragraphs.
+    """
 
     name: str
     summary: str

@@ -65,8 +65,11 @@ def look_at(
 
 
 class Advice(NamedTuple):
-    """What a system says of findings. heading: what its stores are called; meanings: of codes that mean something else
-    there than elsewhere."""
+    """What a system says of findings.
+
+    heading: what its stores are called.
+    meanings: of codes that mean something else there than elsewhere.
+    """
 
     heading: str
     next_command: NextCommand = look_at
@@ -74,8 +77,12 @@ class Advice(NamedTuple):
 
 
 class Leftovers(NamedTuple):
-    """What is known of files that nothing refers to. sizes: by path, as far as they were looked up; next: what to type
-    about them, None where nothing removes them; why_not: why they stay."""
+    """What is known of files that nothing refers to.
+
+    sizes: by path, as far as they were looked up.
+    next: what to type about them, None where nothing removes them.
+    why_not: why they stay.
+    """
 
     sizes: Mapping[str, int]
     next: str | None = None

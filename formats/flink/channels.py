@@ -10,13 +10,14 @@ feeds which is not in the metadata. Record types are not stored: records are cou
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from formats.errors import Damaged, FormatError
 from formats.flink.bytes import Reader
 from formats.flink.files.streams import Streams
 from formats.flink.metadata.handles import ChannelHandle, ChannelPart, Metadata, StreamHandle
+from formats.ids import UNKNOWN, channel_name, task_name
 
 MOST: Final = 256 << 20
 """Bytes of channel state beyond which they are not read to count."""
@@ -54,6 +55,11 @@ class Channel(NamedTuple):
     receiver: tuple[str, int] | None
     bytes: int
     records: int | None
+
+    def name(self, names: Mapping[str, str]) -> str:
+        """`words/0->counts/1`, a `?` for an end that is not known. names: operator hash -> what the view calls it."""
+        ends = (task_name(names[end[0]], end[1]) if end else UNKNOWN for end in (self.sender, self.receiver))
+        return channel_name(*ends)
 
 
 Buffers = dict[Side, dict[tuple[int, int], bytes]]

@@ -15,6 +15,7 @@ from formats.flink.metadata.handles import (
     handles,
     streams,
 )
+from formats.ids import task_name
 from formats.view import (
     ChannelFacts,
     ChannelTable,
@@ -50,7 +51,7 @@ def detail(row: EpochFacts, metadata: Metadata, names: dict[str, str], at: Folde
         )
         for operator in metadata.operators
     )
-    logs = [(channel_name(channel, names), channel.records) for channel in in_flight or ()]
+    logs = [(channel.name(names), channel.records) for channel in in_flight or ()]
     policy = "unaligned" if channels.has_channels(metadata) else None
     return EpochDetail(row, operators, ChannelTable(ChannelFacts(name, None, None, n) for name, n in logs), policy)
 
@@ -68,7 +69,7 @@ def _task(at: FolderStreams, name: str, subtask: Subtask, waiting: int | None) -
     if source_splits is not None:
         position = tuple(Position(split.id or "?", split.next, None) for split in source_splits)
     return TaskFacts(
-        task=f"{name}/{subtask.index}",
+        task=task_name(name, subtask.index),
         files=tuple(FileFacts(path, size, None, None) for path, size in sizes.items()),
         log_records=waiting,
         position=position,
@@ -93,9 +94,3 @@ def _subtasks(operator: OperatorState) -> list[Subtask]:
     if operator.finished:
         return [Subtask(i, True) for i in range(operator.parallelism)]
     return sorted(operator.subtasks, key=lambda subtask: subtask.index)
-
-
-def channel_name(channel: channels.Channel, names: dict[str, str]) -> str:
-    """`words/0->counts/1`, a `?` for an end that is not known."""
-    ends = (f"{names[end[0]]}/{end[1]}" if end else "?" for end in (channel.sender, channel.receiver))
-    return "->".join(ends)

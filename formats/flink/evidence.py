@@ -32,6 +32,7 @@ from formats.flink.metadata.handles import (
     streams,
 )
 from formats.flink.store import FlinkStore
+from formats.ids import task_name
 from formats.view import Status
 
 FIELDS: Final = {
@@ -230,7 +231,7 @@ def every_handle(
     for operator in metadata.operators:
         for subtask in operator.subtasks:
             for field, handle in handles(subtask):
-                yield f"{names[operator.id]}/{subtask.index}", operator, subtask, field, handle
+                yield task_name(names[operator.id], subtask.index), operator, subtask, field, handle
 
 
 def _files(handle: Handle) -> Iterator[FileLike]:
@@ -304,7 +305,7 @@ def _in_flight(
     lone = sum(1 for channel in flows if channel.sender is None or channel.receiver is None)
     for channel in flows:
         if channel.sender is not None and channel.receiver is not None and channel.records is None:
-            name = f"{names[channel.sender[0]]}/{channel.sender[1]}->{names[channel.receiver[0]]}/{channel.receiver[1]}"
+            name = channel.name(names)
             yield StreamProblem("unreadable", None, name, None, "its in-flight data does not end with a whole record")
     if lone:
         unchecked["missing-log"] = f"of {lone} channels with in-flight data, the other end could not be told"

@@ -54,6 +54,10 @@ class FlinkPlan(Body, frozen=True, kw_only=True):
         if self.command != (run_line(self.directory, claim=self.claim) if self.in_place else None):
             raise ValueError("`command` is not the line that starts a job from `directory`")
 
+    @property
+    def goes_back_to(self) -> int:
+        return self.epoch
+
 
 def run_line(directory: str, *, claim: bool) -> str:
     """`flink run -s URI JOB.jar`, quoted. directory: absolute, or a URI.

@@ -22,6 +22,7 @@ from formats.flink.files.resolve import FileLike, How, PathMap, file_size, fits
 from formats.flink.metadata.file import FILE, kryo_of, parse
 from formats.flink.metadata.handles import Metadata, OperatorState
 from formats.flink.uids import proved
+from formats.ids import may_be_operator
 from formats.storage import LocalStorage, Storage, open_storage
 from formats.view import ChannelTable, CheckpointStore, EpochDetail, EpochFacts, StateFacts, Status
 
@@ -191,9 +192,10 @@ class FlinkStore(CheckpointStore):
     # -- names --------------------------------------------------------------------------------------------
 
     def names(self, metadata: Metadata) -> dict[str, str]:
-        """Operator hash -> what it is called here: its uid, else the hash."""
+        """Operator hash -> what it is called here: its uid if channels can be named by it, else the hash."""
         proved_uids = proved(self.uids, (operator.id for operator in metadata.operators))
-        return {o.id: o.uid or proved_uids.get(o.id) or o.id for o in metadata.operators}
+        uids = {operator.id: operator.uid or proved_uids.get(operator.id) or "" for operator in metadata.operators}
+        return {id: uid if may_be_operator(uid) else id for id, uid in uids.items()}
 
     def find_operator(self, epoch: int, name: str) -> OperatorState:
         """An operator by uid, hash or a name that only one has; UnknownTask if there is none."""
@@ -347,12 +349,10 @@ class FlinkStore(CheckpointStore):
         """In-flight elements of a channel, one row each: `element` (record, watermark, other) and its `bytes`."""
         import pyarrow as pa
 
-        from formats.flink import details
-
         metadata = self.metadata(epoch)
         names = self.names(metadata)
-        for name, data in channels.contents(metadata, self.streams(epoch)):
-            if details.channel_name(name, names) == channel:
+        for one, data in channels.contents(metadata, self.streams(epoch)):
+            if one.name(names) == channel:
                 kinds, values = zip(*channels.elements(data), strict=True) if data else ((), ())
                 yield pa.record_batch({"element": pa.array(kinds, pa.string()), "bytes": pa.array(values, pa.binary())})
                 return

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from formats.job.model import Edge, Operator, Partition, Topology, channel_name, task_name
+from formats.ids import channel_name, subtask_names, task_name
+from formats.job.model import Edge, Operator, Partition, Topology
 
 
 def tasks(topology: Topology) -> Iterator[tuple[Operator, int]]:
@@ -16,7 +17,7 @@ def tasks(topology: Topology) -> Iterator[tuple[Operator, int]]:
 
 def task_names(topology: Topology) -> list[str]:
     """The names of all tasks of a job, in the same order."""
-    return [task_name(operator.id, index) for operator, index in tasks(topology)]
+    return [name for operator in topology.operators for name in subtask_names(operator.id, operator.parallelism)]
 
 
 def neighbours(edge: Edge, index: int, parallelism: int) -> range:

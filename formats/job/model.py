@@ -120,16 +120,6 @@ def canonical(topology: Topology) -> bytes:
     return msgspec.json.encode(topology, order="sorted")
 
 
-def task_name(operator: str, index: int) -> str:
-    """`counts/1`: subtask `index` (from 0) of `operator`."""
-    return f"{operator}/{index}"
-
-
-def channel_name(sender: str, receiver: str) -> str:
-    """`words/0->counts/1` from two task names."""
-    return f"{sender}->{receiver}"
-
-
 def key_group_range(index: int, parallelism: int, max_parallelism: int) -> range:
     """The key groups that subtask `index` owns: as even as can be, in one piece, in the subtasks' order."""
     return range(-(-index * max_parallelism // parallelism), -(-(index + 1) * max_parallelism // parallelism))

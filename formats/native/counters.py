@@ -6,7 +6,8 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from typing import NamedTuple
 
-from formats.job.model import Edge, Partition, Topology, channel_name, task_name
+from formats.ids import channel_name, edge_of, ends_of, operator_of, subtask_names
+from formats.job.model import Edge, Partition, Topology
 from formats.native.facts import PartFacts
 from formats.view import ChannelFacts, ChannelTable, EdgeFacts
 
@@ -33,8 +34,7 @@ class Counters(NamedTuple):
 def _folded(counts: dict[str, int], other: Callable[[str, str], str]) -> dict[str, tuple[int, ...]]:
     rows: dict[str, list[int]] = {}
     for channel, count in counts.items():
-        sender, _, receiver = channel.partition("->")
-        rows.setdefault(other(sender, receiver).rpartition("/")[0], []).append(count)
+        rows.setdefault(operator_of(other(*ends_of(channel))), []).append(count)
     return {operator: tuple(row) for operator, row in rows.items()}
 
 
@@ -48,27 +48,16 @@ def by_operator(topology: Topology, parts: Sequence[PartFacts]) -> Parts:
     start, tasks = 0, [part.task for part in parts]
     for op in topology.operators:  # a complete epoch has them in this order
         stop = start + op.parallelism
-        if tasks[start:stop] != _tasks(op.id, op.parallelism):
+        if tasks[start:stop] != subtask_names(op.id, op.parallelism):
             return _sorted_out(topology, parts)
         found[op.id] = parts[start:stop]
         start = stop
     return found
 
 
-def _tasks(operator: str, parallelism: int) -> list[str]:
-    """As `task_name` calls them; there may be a hundred thousand."""
-    prefix = task_name(operator, 0)[:-1]
-    return [prefix + str(i) for i in range(parallelism)]
-
-
 def _sorted_out(topology: Topology, parts: Sequence[PartFacts]) -> Parts:
-    found: dict[str, list[PartFacts | None]] = {op.id: [None] * op.parallelism for op in topology.operators}
-    for part in parts:
-        operator, _, subtask = part.task.rpartition("/")
-        mine = found.get(operator)
-        if mine is not None and subtask.isdecimal() and int(subtask) < len(mine):
-            mine[int(subtask)] = part
-    return found
+    own = {part.task: part for part in parts}
+    return {op.id: [own.get(name) for name in subtask_names(op.id, op.parallelism)] for op in topology.operators}
 
 
 def channel_facts(
@@ -82,7 +71,7 @@ def channel_facts(
 
 def _of_edge(edge: Edge, parts: Parts, back: bool | None = None) -> Iterator[ChannelFacts]:
     senders, receivers = parts[edge.source], parts[edge.target]
-    sources, targets = (_tasks(id, len(parts[id])) for id in (edge.source, edge.target))
+    sources, targets = (subtask_names(id, len(parts[id])) for id in (edge.source, edge.target))
     forward = edge.partition is Partition.FORWARD
     p, q = (1, 1) if forward else (len(senders), len(receivers))
     sent = _rows([part.sent.get(edge.target) if part else None for part in senders], q)
@@ -139,7 +128,7 @@ class Channels(ChannelTable):
         logged: dict[tuple[str, str], int] = {}
         for operator, parts in self._parts.items():
             for log in (log for part in parts if part and part.logs for log in part.logs):
-                ends = (log.channel.partition("->")[0].rpartition("/")[0], operator)
+                ends = (edge_of(log.channel)[0], operator)
                 logged[ends] = logged.get(ends, 0) + log.records
         for edge in self._topology.edges:
             senders, receivers = self._parts[edge.source], self._parts[edge.target]

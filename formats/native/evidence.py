@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
+from formats.ids import operator_of
 from formats.job.expand import task_names
 from formats.job.model import Topology
 from formats.native import layout
@@ -251,7 +252,7 @@ def _widths(topology: Topology | None, parts: tuple[PartFacts, ...] | None) -> d
     return {
         file.path: groups[operator]
         for part in parts or ()
-        if (operator := part.task.rpartition("/")[0]) in groups
+        if (operator := operator_of(part.task)) in groups
         for file in part.state
     }
 

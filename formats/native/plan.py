@@ -105,3 +105,7 @@ class NativePlan(Body, frozen=True, kw_only=True):
     @property
     def needs_store(self) -> bool:
         return self.kind is not PlanKind.PARTIAL
+
+    @property
+    def goes_back_to(self) -> int | None:
+        return self.epoch

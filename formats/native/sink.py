@@ -15,10 +15,12 @@ a folder for their attempt (the id "" below), and a digest of their facts in `.a
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import msgspec
 
 from formats.errors import Damaged, NotFound
+from formats.ids import EpochId
 from formats.native.facts import FORMAT_VERSION, is_id, seal, unseal
 from formats.storage import LocalStorage
 
@@ -65,10 +67,6 @@ class SinkClaim(msgspec.Struct, frozen=True):
     claimed: str
 
 
-Identity = tuple[str, str]
-"""A part: the id of the attempt that made it, and its visible name."""
-
-
 def part_name(index: int, epoch: int) -> str:
     """`part-<task, 5 digits>-<epoch, 10 digits>.jsonl`."""
     return f"part-{index:05d}-{epoch:010d}.jsonl"
@@ -89,9 +87,30 @@ def staged_path(id: str, name: str) -> str:
     return f"{STAGED}/{id}/{name}" if id else f"{STAGED}/{name}"
 
 
-def superseded_path(id: str, name: str) -> str:
-    """Where a part is set aside, relative to the sink's folder."""
-    return f"{SUPERSEDED}/{id}/{name}" if id else f"{SUPERSEDED}/{name}"
+class PartId(NamedTuple):
+    """A part of a sink, wherever it lies. Ordered by attempt, then by name.
+
+    attempt_id: of the attempt that made it, empty where that is not known;
+    name: its visible name.
+    """
+
+    attempt_id: str
+    name: str
+
+    @property
+    def epoch(self) -> EpochId:
+        """The epoch that it was made for; Damaged for a name that no part has."""
+        return EpochId(self.attempt_id, epoch_of_part(self.name))
+
+    @property
+    def staged(self) -> str:
+        """Where it waits, relative to the sink's folder."""
+        return staged_path(self.attempt_id, self.name)
+
+    @property
+    def superseded(self) -> str:
+        """Where it is set aside, relative to the sink's folder."""
+        return f"{SUPERSEDED}/{self.attempt_id}/{self.name}" if self.attempt_id else f"{SUPERSEDED}/{self.name}"
 
 
 class SinkFolder:
@@ -108,11 +127,11 @@ class SinkFolder:
         """The parts that readers see, by name."""
         return {e.name: e.size for e in self.storage.list("") if e.size is not None and PART.fullmatch(e.name)}
 
-    def staged(self) -> dict[Identity, int]:
+    def staged(self) -> dict[PartId, int]:
         """The parts that wait."""
         return self._by_attempt(STAGED)
 
-    def superseded(self) -> dict[Identity, int]:
+    def superseded(self) -> dict[PartId, int]:
         """The parts that were set aside; of one attempt a name stands once."""
         return self._by_attempt(SUPERSEDED)
 
@@ -126,15 +145,15 @@ class SinkFolder:
             if entry.size is not None and OPEN.fullmatch(entry.name)
         ]
 
-    def _by_attempt(self, folder: str) -> dict[Identity, int]:
-        parts = {}
+    def _by_attempt(self, folder: str) -> dict[PartId, int]:
+        parts: dict[PartId, int] = {}
         for entry in self.storage.list(folder):
             if entry.size is not None:
-                parts["", entry.name] = entry.size
+                parts[PartId("", entry.name)] = entry.size
             elif is_id(entry.name):
                 inside = self.storage.list(f"{folder}/{entry.name}")
-                parts.update({(entry.name, part.name): part.size for part in inside if part.size is not None})
-        return {identity: size for identity, size in parts.items() if PART.fullmatch(identity[1])}
+                parts.update({PartId(entry.name, file.name): file.size for file in inside if file.size is not None})
+        return {part: size for part, size in parts.items() if PART.fullmatch(part.name)}
 
     def newest_claim(self) -> SinkClaim | None:
         """Who took the sink over last; None if nobody has. Damaged if that cannot be read."""

@@ -7,7 +7,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
-from formats.job.model import key_group_range, task_name
+from formats.ids import operator_of, task_name
+from formats.job.model import key_group_range
 from formats.native import layout
 from formats.native.counters import Channels, by_operator
 from formats.native.fact_files import FactFiles
@@ -159,7 +160,7 @@ class NativeStore(FactFiles, CheckpointStore):
         parts = self.parts(epoch)
         found = []
         for op in self.topology(epoch).operators:
-            mine = [part for part in parts if part.task.rpartition("/")[0] == op.id and part.state]
+            mine = [part for part in parts if operator_of(part.task) == op.id and part.state]
             if mine:
                 key = StateFile(self.storage, mine[0].state[0]).key
                 files = {file.path: file.bytes or 0 for part in mine for file in part.state}
@@ -197,9 +198,9 @@ class NativeStore(FactFiles, CheckpointStore):
         if name is not None:
             raise NotFound(f"{operator} has no state {name!r}: native state has no names", path=self.path)
         known = {op.id: op for op in self.topology(epoch).operators}
-        parts = [part for part in self.parts(epoch) if part.task.rpartition("/")[0] == operator and part.state]
+        parts = [part for part in self.parts(epoch) if operator_of(part.task) == operator and part.state]
         if operator not in known or not parts:
-            having = dict.fromkeys(part.task.rpartition("/")[0] for part in self.parts(epoch) if part.state)
+            having = dict.fromkeys(operator_of(part.task) for part in self.parts(epoch) if part.state)
             said = f"state of the operators {', '.join(having)}" if having else "no state of any operator"
             raise NotFound(f"epoch {epoch} has no state of {operator!r}", path=self.path, hint=f"it has {said}")
         op = known[operator]

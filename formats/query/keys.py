@@ -65,11 +65,13 @@ def _runs(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Iterator[tuple
     i = j = misses = 0
     block = len(left[0])
     while i < len(left[0]) and j < len(right[0]):
+        # The same row, or one more on either side: what a single new or lost key makes of the order.
         for a, b in _SHIFTS:
             if _one_key(left, right, i + a, j + b):
                 count = _equal_rows(left, right, i + a, j + b, block)
                 yield i + a, j + b, count
                 i, j = i + a + count, j + b + count
+                # While rows stay equal they are compared in ever larger pieces; after a difference in small ones again.
                 block = min(2 * block, len(left[0])) if count == block else _BLOCK
                 misses += a + b > 0
                 break
@@ -78,6 +80,7 @@ def _runs(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Iterator[tuple
             if ahead is None:
                 return
             i, j, misses = i + ahead[0], j + ahead[1], misses + 1
+        # Differences this close make every stretch short: looking up what is left over costs less.
         if misses > 50 and misses * _DENSE > j:
             return
 
@@ -89,6 +92,7 @@ def _next_pair(left: Sequence[pa.Array], right: Sequence[pa.Array], i: int, j: i
     hits = np.flatnonzero(index >= 0)
     if not len(hits):
         return None
+    # Few rows to pass over on both sides together.
     nearest = hits[np.argmin(index[hits] + hits)]
     return int(index[nearest]), int(nearest)
 
@@ -167,6 +171,7 @@ def _codes(columns: Sequence[pa.Array]) -> Rows:
         encoded = plain_column(column).dictionary_encode(null_encoding="encode")
         codes = encoded.indices.to_numpy().astype(np.int64)
         if total is not None:
+            # Dense again after every column: the product of all numbers of values would outgrow 64 bits.
             dense = pa.array(total * len(encoded.dictionary) + codes).dictionary_encode()
             codes = dense.indices.to_numpy().astype(np.int64)
         total = codes

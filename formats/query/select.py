@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats.errors import UnknownTask
-from formats.query.predicate import And, Compare, Or, Predicate, check_columns
+from formats.query.predicate import And, Compare, Or, Predicate, check_columns, parse_predicate
 from formats.view import CheckpointStore, StateFacts
 
 if TYPE_CHECKING:
@@ -17,7 +17,11 @@ HIDDEN = frozenset({"__key_group", "__nth"})
 
 
 class Selection(NamedTuple):
-    """What to read. columns: None for all but the format's own; where: None for every row."""
+    """What to read.
+
+    columns: None for all but the format's own.
+    where: None for every row.
+    """
 
     columns: tuple[str, ...] | None = None
     where: Predicate | None = None
@@ -36,6 +40,26 @@ def find_state(states: Sequence[StateFacts], operator: str, name: str | None) ->
         message = f"{operator!r} has no state {name!r}" if name is not None else f"{operator!r} has several states"
         raise UnknownTask(message, hint=f"--state names one of {names}" if names != "?" else "its state has no name")
     return mine[0]
+
+
+def only_operator(states: Sequence[StateFacts]) -> str:
+    """The one operator that has state; UnknownTask, naming those that have, if none or several do."""
+    owners = list(dict.fromkeys(state.operator for state in states))
+    if len(owners) != 1:
+        raise UnknownTask("several operators have state" if owners else "no operator has state",
+                          hint=f"name one of {', '.join(owners)}" if owners else None)  # fmt: skip
+    return owners[0]
+
+
+def selection_of(
+    state: StateFacts, keys: Sequence[str], conditions: Sequence[str], columns: Sequence[str] | None
+) -> Selection:
+    """What people write, for one state: all conditions hold, and one of the keys. BadPredicate, UnknownTask."""
+    terms: list[Predicate] = [parse_predicate(text) for text in conditions]
+    if (of_key := key_predicate(keys, state.key)) is not None:
+        terms.append(of_key)
+    where = And(tuple(terms)) if len(terms) > 1 else terms[0] if terms else None
+    return Selection(None if columns is None else tuple(columns), where)
 
 
 def rows(store: CheckpointStore, epoch: int, state: StateFacts, selection: Selection) -> Iterator[pa.RecordBatch]:

@@ -29,7 +29,11 @@ def check_hadoop_crc(data: bytes, crc: bytes, path: str) -> None:
 
 
 class SparkChecksum(msgspec.Struct, frozen=True):
-    """What Spark's own checksum file says (Spark 4.1 on). value: signed, of 32 bits; main_file_size: bytes."""
+    """What Spark's own checksum file says (Spark 4.1 on).
+
+    value: signed, of 32 bits.
+    main_file_size: bytes.
+    """
 
     algorithm: str
     value: int

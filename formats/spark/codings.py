@@ -18,9 +18,17 @@ from formats.spark.state.types import Field, Type, struct
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One named state. kind: `keyed`, or of `transformWithState` `value`, `list`, `map`, `timers`, and `internal` for
-    what Spark keeps for itself. rule: which part of the key its partition goes by. opaque: why its rows cannot be
-    decoded here; None if they can."""
+    """One named state.
+
+    operator: the operator that keeps it.
+    store: the store that it lies in.
+    name: None where the operator has no other.
+    kind: `keyed`, or of `transformWithState` `value`, `list`, `map`, `timers`, and `internal` for what Spark keeps for
+        itself.
+    schema: the columns of its keys and values.
+    rule: which part of the key its partition goes by; None where that is not known.
+    opaque: why its rows cannot be decoded here; None if they can.
+    """
 
     operator: OperatorInfo
     store: StoreInfo
@@ -56,15 +64,18 @@ def families(checkpoint: Checkpoint, operator: OperatorInfo, store: StoreInfo, e
     for schema in map(partial(_as_written, operator.name), schemas):
         rule = partition_rule(operator.name, store.name, schema)
         opaque = None
+        # The setting says how `transformWithState` writes rows; other operators' rows are UnsafeRows whatever it says.
         if transform and encoding != "unsaferow":
             opaque = f"its rows are written as {encoding}: ask Spark with --engine spark"
         elif not schema.decodable:
             opaque = "its keys are encoded in a way that is not known here: ask Spark with --engine spark"
+        # A store without column families: one state, that goes by the name of the store if it has one.
         if schema.name == layout.DEFAULT_STORE:
             name = None if store.name == layout.DEFAULT_STORE else store.name
             out.append(Family(operator, store, name, "keyed", schema, rule, opaque))
             continue
         kind = kinds.get(schema.name, "keyed")
+        # Names that begin with $ are Spark's own, of which only those of timers are the user's to see.
         if schema.name.startswith("$"):
             kind = "timers" if "Timers_" in schema.name else "internal"
         if schema.time is not None:
@@ -138,8 +149,10 @@ def expected_partitions(checkpoint: Checkpoint, operator: OperatorInfo, count: i
         own = [f for store in operator.stores for f in families(checkpoint, operator, store, "unsaferow")]
     except (NotFound, *UNREADABLE):
         own = []
+    # Without a key all rows go to partition 0, and no folder of another partition is ever made.
     if own and all(only_first(family) for family in own):
         return [0]
+    # Offsets that do not read name no number: then what the metadata says of the stores has to do.
     return list(range(count or max(store.partitions for store in operator.stores)))
 
 

@@ -17,8 +17,15 @@ Rows = dict[bytes, bytes]
 
 @dataclass(slots=True)
 class Dispute:
-    """A snapshot and the logs before it that do not agree. base: the snapshot that the logs follow, None for the empty
-    state; keys: those in which they differ; snapshot_holds, logs_hold: the next snapshot was made of it, or of them."""
+    """A snapshot and the logs before it that do not agree.
+
+    snapshot: what was read of the snapshot.
+    logs: what was read of the logs between `base` and it.
+    base: the snapshot that the logs follow, None for the empty state.
+    keys: those in which they differ.
+    snapshot_holds: the next snapshot was made of this one.
+    logs_hold: the next snapshot was made of the logs.
+    """
 
     snapshot: FileEvidence
     logs: list[FileEvidence]

@@ -13,7 +13,13 @@ from formats.spark.replay import PartitionFiles
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong with a file. code: a word of `abscli.report.findings.Code`; loud: whether Spark notices it."""
+    """Something wrong with a file.
+
+    code: a word of `abscli.report.findings.Code`.
+    path: of the file, from the root of the checkpoint.
+    message: what is wrong, to stand behind the path.
+    loud: whether Spark notices it.
+    """
 
     code: str
     path: str
@@ -23,10 +29,17 @@ class Problem:
 
 @dataclass(slots=True)
 class FileEvidence:
-    """What was found of one state file. problems: of it, or of an SST file that it needs; vouched: a checksum vouches
-    for all of its bytes; doubted: it and what is before it do not agree, and neither is known to be the wrong one;
-    unread: why what it holds is not read here; since: of a changelog of checkpoint format 2, the oldest version of its
-    lineage; records: of a delta or changelog, how many changes it has, None if that is not known."""
+    """What was found of one state file.
+
+    file: which it is, by its name.
+    path: from the root of the checkpoint.
+    problems: of it, or of an SST file that it needs.
+    vouched: a checksum vouches for all of its bytes.
+    doubted: it and what is before it do not agree, and neither is known to be the wrong one.
+    unread: why what it holds is not read here.
+    since: of a changelog of checkpoint format 2, the oldest version of its lineage.
+    records: of a delta or changelog, how many changes it has, None if that is not known.
+    """
 
     file: StateFile
     path: str
@@ -50,9 +63,19 @@ class FileEvidence:
 
 @dataclass(slots=True)
 class PartitionEvidence:
-    """The state files of one partition of a store. evidence: by name, of those that were read; orphans: paths that no
-    version refers to; shapes, places: whether the shape of all rows and the place of all keys were checked; unread: why
-    not, where that is known."""
+    """The state files of one partition of a store.
+
+    operator: number of the operator.
+    partition: number of the partition.
+    store: name of the store.
+    folder: where the files lie.
+    files: all that are there, by name alone.
+    evidence: by name, of those that were read.
+    orphans: paths that no version refers to.
+    shapes: whether the shape of all rows was checked.
+    places: whether the place of all keys was checked.
+    unread: why not, where that is known.
+    """
 
     operator: int
     partition: int
@@ -132,9 +155,19 @@ def _unpacked(
 
 @dataclass(frozen=True, slots=True)
 class PartitionWork:
-    """What is to be read. families: of the store, None where its schema cannot be read; partitions: how many there
-    are, of a checkpoint that was repartitioned also how many there were; strict: whether they go by all key columns;
-    newest: version of the newest batch that was begun; only: the version that is asked for, None for all."""
+    """What is to be read of one partition of a store.
+
+    operator: number of the operator.
+    partition: number of the partition.
+    store: name of the store.
+    index: of the store among the operator's.
+    families: of the store, None where its schema cannot be read.
+    partitions: how many there are, of a checkpoint that was repartitioned also how many there were.
+    row_checksums: whether each row has one.
+    strict: whether partitions go by all key columns.
+    newest: version of the newest batch that was begun.
+    only: the version that is asked for, None for all.
+    """
 
     operator: int
     partition: int

@@ -22,7 +22,11 @@ _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Listing(NamedTuple):
-    """What is in a folder. files: sizes by name; hidden: files whose names begin with a dot, of unknown size."""
+    """What is in a folder.
+
+    files: sizes by name.
+    hidden: files whose names begin with a dot, of unknown size.
+    """
 
     files: dict[str, int]
     hidden: set[str]

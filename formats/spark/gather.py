@@ -27,7 +27,16 @@ from formats.storage import Storage, common_name
 
 @dataclass(slots=True)
 class BatchEvidence:
-    """The logs of one batch. problems: of its offsets and commit; vouched: a checksum holds for both."""
+    """The logs of one batch.
+
+    batch: its number.
+    offsets: what its inputs had come to; None if that is lost or does not read.
+    commit: that it was done; None if that is lost or does not read.
+    begun: whether there is a file of its offsets.
+    committed: whether there is a file of its commit.
+    problems: of its offsets and commit.
+    vouched: a checksum holds for both.
+    """
 
     batch: int
     offsets: Offsets | None
@@ -40,10 +49,24 @@ class BatchEvidence:
 
 @dataclass(slots=True)
 class CheckpointEvidence:
-    """A checkpoint's facts. batches: those that are asked for; history: the logs of all; problems: of no batch; stale:
-    absolute paths that lead elsewhere; expected: the tasks of each batch by its number of partitions; names: of
-    stateful operators; newest_commit, newest_begun: the newest batch with a commit, with offsets, -1 if there is none;
-    sparse: whether its logs have the gaps that asynchronous progress tracking leaves; unread: why no state is read."""
+    """A checkpoint's facts.
+
+    root: where it lies.
+    batches: those that are asked for.
+    history: the logs of all, ascending.
+    partitions: the state files of each partition of each store.
+    sources: the logs of file sources, by the source's name in the offsets.
+    problems: of no batch.
+    stale: absolute paths that lead elsewhere.
+    orphans: paths that no batch refers to.
+    expected: the tasks of each batch by its number of partitions, as (operator, partition).
+    names: of stateful operators.
+    quick: state files were looked at by presence and size only.
+    newest_commit: the newest batch with a commit, -1 if there is none.
+    newest_begun: the newest batch with offsets, -1 if there is none.
+    sparse: whether its logs have the gaps that asynchronous progress tracking leaves.
+    unread: why no state is read.
+    """
 
     root: str
     batches: list[BatchEvidence]
@@ -96,11 +119,13 @@ def gather(
     workers: int = 1,
     only: int | None = None,
 ) -> CheckpointEvidence:
-    """Read a checkpoint whole, every file once. quick: state files by presence and size only; only: what concerns one
-    batch, with the logs of the batch before it.
+    """Read a checkpoint whole, every file once.
 
-    progress: called with the bytes of the state files that are done; workers: processes that share the partitions out
-    among them (started afresh, so worth it from some thousands of files on).
+    quick: state files by presence and size only.
+    progress: called with the bytes of the state files that are done.
+    workers: processes that share the partitions out among them (started afresh, so worth it from some thousands of
+        files on).
+    only: what concerns one batch, with the logs of the batch before it.
     """
     numbers = _numbers(checkpoint)
     history = [_batch(checkpoint, number) for number in numbers]
@@ -110,6 +135,7 @@ def gather(
     stale: list[Problem] = []
     counts = set(_counts(checkpoint))
     newest = checkpoint.newest_offsets()
+    # Batch N leaves version N + 1: files of a later version are of no batch that was begun.
     last = max(numbers, default=-1) + 1
     unread = newest.unread if newest is not None else None
     work: list[PartitionWork] = []
@@ -124,6 +150,7 @@ def gather(
             if operator.path is not None and own is not None and not fits(operator.name, own):
                 message = f"calls operator {operator.id} {operator.name}, and its state is not of that kind"
                 problems.append(Problem("log-mismatch", operator.path, message, True))
+            # Where no offsets read, the operator's metadata says how many there are.
             partitions = counts or {store.partitions}
             for partition in checkpoint.partitions(operator.id) if unread is None else ():
                 if counts and partition >= max(counts):
@@ -151,6 +178,7 @@ def gather(
         if progress is not None:
             read += sum(one.file.size for one in evidence.evidence.values())
             progress(read)
+    # Batches before and after a repartition have other tasks: the list is made once for each number of partitions.
     expected: dict[int | None, list[tuple[int, int]]] = {}
     for batch in history:
         count = batch.offsets.partitions if batch.offsets else (newest.partitions if newest else None)
@@ -219,6 +247,7 @@ def _probed(
     context = multiprocessing.get_context("spawn")  # numpy and pyarrow have threads: no fork
     started = (checkpoint.storage,)
     with ProcessPoolExecutor(workers, context, initializer=_begin, initargs=started) as pool:
+        # Several chunks a worker: the largest partitions may lie side by side.
         yield from pool.map(partial(_probe_there, quick=quick), work, chunksize=max(1, len(work) // (8 * workers)))
 
 

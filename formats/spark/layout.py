@@ -23,8 +23,12 @@ LOGS = frozenset({"delta", "changelog"})
 
 
 class StateFile(NamedTuple):
-    """One state file by its name. version: the batch that wrote it plus 1; uuid: of checkpoint format 2, else None;
-    kind: `delta`, `snapshot` (HDFS-backed), `changelog`, `zip` (RocksDB)."""
+    """One state file by its name.
+
+    version: the batch that wrote it plus 1.
+    uuid: of checkpoint format 2, else None.
+    kind: `delta`, `snapshot` (HDFS-backed), `changelog`, `zip` (RocksDB).
+    """
 
     version: int
     uuid: str | None

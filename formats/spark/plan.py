@@ -87,3 +87,7 @@ class SparkPlan(Body, frozen=True, kw_only=True):
     state_bytes: Count
     write: tuple[Written, ...]
     left: tuple[Left, ...]
+
+    @property
+    def goes_back_to(self) -> int:
+        return self.batch

@@ -18,8 +18,15 @@ LOOK_INTO_ZIPS = 1000
 
 
 class _Partition:
-    """What one partition of a store has. oldest: version of its oldest file; first: the oldest version that its files
-    lead to; missing: versions from 1 to the last that they do not lead to."""
+    """What one partition of a store has.
+
+    oldest: version of its oldest file.
+    logs: versions of its deltas or changelogs.
+    whole: versions of its snapshots that can be used.
+    zips: snapshots of RocksDB, which can be used only if the files are there that they name.
+    first: the oldest version that its files lead to.
+    missing: versions from 1 to the last that they do not lead to.
+    """
 
     def __init__(self) -> None:
         self.oldest = 0

@@ -31,12 +31,14 @@ def probe(checkpoint: Checkpoint, work: PartitionWork, files: PartitionFiles, *,
     """
     if work.only is None or quick:
         return _Probe(checkpoint, work, files, quick, None).run()
+    # The last snapshot but one and the logs after it say what the last one should hold.
     back = 2
     while True:
         names, bottom = files.around(work.only, back)
         if not names:
             partition = _Probe(checkpoint, work, files, True, None).run()
-            partition.shapes = partition.places = True  # there are no rows to be checked
+            # There are no rows to be checked.
+            partition.shapes = partition.places = True
             return partition
         partition = _Probe(checkpoint, work, files, False, names).run()
         usable = any(
@@ -45,6 +47,7 @@ def probe(checkpoint: Checkpoint, work: PartitionWork, files: PartitionFiles, *,
         )
         if usable or bottom:
             return partition
+        # Twice as far each time: everything is read again, so that rounds cost more than files too many.
         back *= 2
 
 
@@ -136,6 +139,7 @@ class _Probe:
 
         In checkpoint format 2 only files that were committed have a place in that chain.
         """
+        # Rows after version `at`: None from a gap or a log that does not read on, until a snapshot says them again.
         state: dict[bytes, bytes] | None = {}
         rival: dict[bytes, bytes] | None = None
         at = 0
@@ -145,13 +149,14 @@ class _Probe:
             evidence = self.evidence[file.name]
             if file.whole:
                 rows = self._snapshot(file, evidence)
+                # A file of an attempt that was not committed was read for its own faults alone: nothing is built on it.
                 if rows is None or (file.uuid is not None and self.files.whole(file.version) != file):
                     continue
                 if state is not None and at == file.version:
                     rival = self._compare(evidence, state, rival, rows, base, since)
-                    since = []
+                # Also where it differs from the logs: Spark loads the newest snapshot, and so goes on from this one.
                 if not evidence.problems:
-                    state, at, base = rows, file.version, file
+                    state, at, base, since = rows, file.version, file, []
                 continue
             records = self._log(file, evidence)
             if file.uuid is not None and self.files.log(file.version) != file:
@@ -273,6 +278,7 @@ class _Probe:
             else:
                 self.ssts[name] = (None, entries, True)
                 holder = FileEvidence(StateFile(0, None, "sst", name, len(data)), path)
+                # With row checksums these are not yet keys and values: `_zipped` keeps those of the snapshot.
                 if not self.work.row_checksums:
                     values = [None if e.kind in (DELETION, SINGLE_DELETION) else e.value for e in entries]
                     self.rows.keep(holder, [entry.key for entry in entries], values)
@@ -298,6 +304,7 @@ class _Probe:
         if self.compared > COMPARE_UP_TO or self.work.families is None or len(self.families) < len(self.work.families):
             return None  # lists that are not known as such differ in how RocksDB puts them together
         agrees = self._equal(state, rows)
+        # The rival is what the logs alone lead to, past the disputed snapshot: who agrees with them proves it wrong.
         if rival is not None and self._equal(rival, rows):
             if not agrees:
                 self.disputes[-1].logs_hold = True

@@ -17,7 +17,11 @@ from formats.spark.state.rocks import RocksSnapshot, parse_zip, resolve
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The files that a version of a partition is made of. base: None where they go back to the empty state."""
+    """The files that a version of a partition is made of.
+
+    base: the snapshot to begin with; None where the logs go back to the empty state.
+    logs: deltas or changelogs that follow it, one a version, ascending.
+    """
 
     base: StateFile | None
     logs: tuple[StateFile, ...]
@@ -40,6 +44,7 @@ class PartitionFiles:
             if "_" in name and (file := layout.state_file(name, size)) is not None and file.uuid is not None:
                 several.setdefault(file.version, set()).add(file.uuid)
         self.with_ids = bool(several)
+        # Two ids of one version are of two attempts, and names do not tell which of them was committed: commits do.
         self._only = {version: min(uuids) for version, uuids in several.items() if len(uuids) == 1}
 
     def know(self, lineage: Iterable[tuple[int, str]]) -> None:
@@ -57,6 +62,7 @@ class PartitionFiles:
         names: set[str] = set()
         at, snapshots = version, 0
         log: StateFile | None = None
+        # Back, until enough snapshots are passed or a version has no log: then nothing leads further back.
         while at > 0 and snapshots < back:
             whole, log = self.whole(at), self.log(at)
             names.update(file.name for file in (whole, log) if file is not None)
@@ -67,6 +73,7 @@ class PartitionFiles:
         if log is None and not snapshots:
             return set(), True
         bottom = log is None or at == 0
+        # On to the next snapshot, if logs lead there without a gap: else there is nothing to compare it with.
         behind: set[str] = set()
         at = version + 1
         if (log := self.log(at)) is not None:
@@ -157,10 +164,13 @@ def load(
     first: FormatError | None = None
     while True:
         try:
+            # The lineage of a changelog says which files of versions before it were committed: without it the chain
+            # may take those of an attempt that failed.
             _learn(checkpoint, folder, files, version)
             chain = files.chain(version, skip=skip)
         except NotFound as error:
             hint = "abs validate says which batches are whole"
+            # The damage that had to be passed over says more than the gap that this came to.
             raise first or NotFound(error.message, path=folder, hint=hint) from None
         base = chain.base
         if base is None:
@@ -172,6 +182,7 @@ def load(
         except (Damaged, NotFound, UnsupportedVersion) as error:
             first = first or error
             skip |= {base.name}
+            # The lineage of the first changelog ends at this snapshot: the one of its own version goes on from there.
             _learn(checkpoint, folder, files, base.version)
     for log in chain.logs:
         apply(state, read_records(checkpoint, folder, log, row_checksums))
@@ -242,6 +253,7 @@ def apply(state: dict[bytes, bytes], records: Records) -> None:
     for i, (key, value) in enumerate(zip(records.keys, records.values, strict=True)):
         if value is None:
             state.pop(key, None)
+        # As Spark's merge operator for lists does: items one after the other, with a comma between them.
         elif i in records.merges and key in state:
             state[key] = state[key] + b"," + value
         else:

@@ -21,9 +21,16 @@ _File = tuple[str, int | None]
 
 @dataclass(slots=True)
 class SourceEvidence:
-    """The log of one file source. bases: numbers of compactions that can be relied on, ascending; there: numbers of
-    such entries; problems: what is wrong with others; spoiled: with compactions; newest: the highest number, -1 if
-    there is none."""
+    """The log of one file source.
+
+    source: the name that it has in the offsets.
+    folder: where its log lies.
+    bases: numbers of compactions that can be relied on, ascending.
+    there: numbers of entries that can be relied on.
+    problems: what is wrong with other entries.
+    spoiled: what is wrong with other compactions.
+    newest: the highest number, -1 if there is none.
+    """
 
     source: str
     folder: str
@@ -75,6 +82,7 @@ class _Reading:
             self._entry(number, file)
         compactions = {number: self._compaction(number, file) for number, file in compact.items()}
         whole = {number: entries for number, entries in compactions.items() if entries is not None}
+        # Entries that all compactions deny go first: else compactions would be held against wrong entries, and spoiled.
         for number in self._contradicted(whole):
             message = f"names other files than all compactions have of entry {number}"
             self.evidence.problems[number] = Problem("log-mismatch", f"{folder}/{number}", message, False)

@@ -22,7 +22,8 @@ from abscli.report.findings import EpochReport
 from abscli.stores.native.plan import plan_recovery
 from abscli.stores.native.restore import restore
 from abscli.stores.native.verdict import check_epoch
-from formats.job.model import Topology, channel_name
+from formats.ids import channel_name
+from formats.job.model import Topology
 from formats.native import layout
 from formats.native.evidence import epoch_evidence
 from formats.native.probe import Prober

@@ -14,8 +14,9 @@ from abscli.engine import runnable
 from abscli.engine.errors import UsageError
 from abscli.engine.runnable import all_faults, check_runnable
 from abscli.graph.restless import restless_loops
+from formats.job.expand import size_of
 from formats.job.file import TopologyErrors, parse_topology, parse_topology_bytes
-from formats.job.model import Topology, size_of
+from formats.job.model import Topology
 from formats.native import lock
 from formats.storage import LocalStorage
 from tests.commands.test_jobs import abs_, fingerprint, make_job, result, run

@@ -18,11 +18,11 @@ from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.io.sinks import JsonLinesSink
 from abscli.engine.journal import Journal
 from abscli.report.findings import Code, StoreReport
+from abscli.stores.base import Checked
 from abscli.stores.native.check import check, check_all
 from abscli.stores.native.outputs import with_output
 from abscli.stores.native.plan import plan_recovery
 from abscli.stores.native.restore import copy_epoch, restore
-from abscli.stores.registry import Checked
 from formats.errors import Damaged, StoreInUse
 from formats.native import layout
 from formats.native.evidence import open_for_validation
@@ -402,9 +402,10 @@ def validated(lines: Lines, *, quick: bool = False) -> StoreReport:
 
 def why_output_is_unchecked(lines: Lines) -> dict[int, str]:
     """The reason, by epoch; every epoch whose output is unchecked has one."""
-    report, _, _, why, _ = checked(lines)
+    result = checked(lines)
+    why = result.why
     assert {n for n in why if Code.SINK_PART_MISSING in why[n]} == {
-        row.epoch for row in report.epochs if Code.SINK_PART_MISSING in row.unchecked
+        row.epoch for row in result.report.epochs if Code.SINK_PART_MISSING in row.unchecked
     }
     return {n: reasons[Code.SINK_PART_MISSING] for n, reasons in why.items()}
 

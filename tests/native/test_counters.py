@@ -8,8 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.ids import channel_name, task_name
 from formats.job.expand import channels_in, channels_out, neighbours, tasks
-from formats.job.model import Edge, Kind, Operator, Partition, Topology, channel_name, task_name
+from formats.job.model import Edge, Kind, Operator, Partition, Topology
 from formats.native.counters import Channels, Counters, by_operator, channel_facts
 from formats.native.facts import LogFacts, PartFacts, header
 from formats.view import ChannelFacts

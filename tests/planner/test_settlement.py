@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from abscli.planner.settlement import SinkFacts, Wanted, settle
 from formats.native.facts import SinkFile
-from formats.native.sink import UNNAMED, Identity, Stretch, part_name
+from formats.native.sink import UNNAMED, PartId, Stretch, part_name
 
 IDS = ("a" * 32, "b" * 32, "c" * 32)
 SIZE = 7
@@ -39,19 +39,19 @@ def test_exactly_what_belongs_to_the_line_is_visible_afterwards(
 ) -> None:
     names = [part_name(0, epoch) for epoch in range(1, 10)]
     visible = {name for name in names if data.draw(st.booleans())}
-    made = {(on(showing, name) or "", name) for name in visible}
-    hidden: dict[Identity, str] = {}
+    made = {PartId(on(showing, name) or "", name) for name in visible}
+    hidden: dict[PartId, str] = {}
     for id in IDS:
         for name in names:
             place = data.draw(st.sampled_from(["", "", "staged", "superseded"]))
             if place and (id, name) not in made:
-                hidden[id, name] = place
+                hidden[PartId(id, name)] = place
     staged = {identity: SIZE for identity, place in hidden.items() if place == "staged"}
     superseded = {identity: SIZE for identity, place in hidden.items() if place == "superseded"}
     there = made | staged.keys() | superseded.keys()
     above = data.draw(st.integers(0, 9))
     due = {
-        (id, name): file(name)
+        PartId(id, name): file(name)
         for name in names
         if (id := on(line, name)) is not None and (id, name) in there and int(name[11:21]) > above
         and data.draw(st.booleans())
@@ -60,7 +60,7 @@ def test_exactly_what_belongs_to_the_line_is_visible_afterwards(
     plan = settle(SinkFacts(dict.fromkeys(visible, SIZE), staged, superseded, showing), wanted)
     assert plan.missing == ()
 
-    away = {(on(showing, name) or "", name) for _, name in plan.away}
+    away = {PartId(on(showing, name) or "", name) for _, name in plan.away}
     strange = {(id, name) for id, name in away if on(line, name) == id}
     assert {(UNNAMED if (id, name) in strange else id, name) for id, name in away} == set(plan.away)
     shown = (made - away) | set(plan.back) | set(plan.reveal)
@@ -89,7 +89,7 @@ def test_exactly_what_belongs_to_the_line_is_visible_afterwards(
 def test_a_part_that_is_due_and_has_another_size_or_is_nowhere_stands_against_it() -> None:
     line = (Stretch(IDS[0], 1, 3),)
     short, gone = part_name(0, 1), part_name(0, 2)
-    due = {(IDS[0], short): file(short), (IDS[0], gone): file(gone)}
+    due = {PartId(IDS[0], short): file(short), PartId(IDS[0], gone): file(gone)}
     sink = SinkFacts({short: SIZE - 1}, {}, {}, line)
     missing = settle(sink, Wanted(line, due, 0, frozenset(due), frozenset(IDS))).missing
     assert [(one.file.name, one.size) for one in missing] == [(short, SIZE - 1), (gone, None)]
@@ -97,6 +97,6 @@ def test_a_part_that_is_due_and_has_another_size_or_is_nowhere_stands_against_it
 
 def test_what_an_attempt_whose_epochs_cannot_be_read_has_staged_stays_where_it_is() -> None:
     name = part_name(0, 4)
-    sink = SinkFacts({}, {(IDS[0], name): SIZE, (IDS[1], name): SIZE}, {}, ())
+    sink = SinkFacts({}, {PartId(IDS[0], name): SIZE, PartId(IDS[1], name): SIZE}, {}, ())
     plan = settle(sink, Wanted((), {}, 0, frozenset(), frozenset({IDS[1]})))
     assert plan.aside == ((IDS[1], name),)

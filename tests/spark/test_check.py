@@ -204,6 +204,19 @@ def test_damage_is_named_by_file_batch_and_partition(name: str, tmp_path: Path) 
     assert all("\n" not in finding.message for finding in report.all_findings)
 
 
+def test_what_lies_before_a_gap_is_not_doubted_for_a_later_snapshot(tmp_path: Path) -> None:
+    """The way to 8.snapshot begins at 4.snapshot: deltas before version 3, which is lost, have no part in it."""
+    root = copy_of("dedup_wm", tmp_path, sidecars=False)
+    own = root / "state/0/1"
+    (own / "3.delta").unlink()
+    shutil.copy(own / "5.delta", own / "6.delta")
+    report = check(root)
+    doubted = {f.path: epoch.epoch for epoch in report.epochs for f in epoch.findings if f.code is Code.ROW_MISMATCH}
+    assert "state/0/1/6.delta" in doubted
+    assert min(epoch.epoch for epoch in report.epochs if epoch.verdict is Status.DAMAGED) == 2
+    assert doubted.keys().isdisjoint({"state/0/1/1.delta", "state/0/1/2.delta"})
+
+
 def test_a_lost_query_id_is_named_and_every_batch_still_is_whole(tmp_path: Path) -> None:
     root = copy_of("wc_hdfs", tmp_path)
     (root / "metadata").unlink()

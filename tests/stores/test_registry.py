@@ -47,8 +47,9 @@ def test_what_is_no_store_names_what_was_looked_for(tmp_path: Path, capsys: pyte
 
 def test_what_is_no_store_names_one_above_or_below(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for place in (store.parent, store / "epochs", store / "epochs" / "0000000001"):
-        assert main(["inspect", str(place)]) == 10
-        assert f"hint: there is one in {store}\n" in capsys.readouterr().err
+        for command in ("inspect", "state", "validate", "plan-recovery"):
+            assert main([command, str(place)]) == 10
+            assert f"hint: there is one in {store}\n" in capsys.readouterr().err
 
 
 def test_a_store_that_lost_its_own_fact_file_is_still_checked(

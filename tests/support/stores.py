@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from formats.ids import channel_name, task_name
 from formats.job.expand import task_names
-from formats.job.model import Edge, Kind, Operator, Partition, Topology, channel_name, key_group_range, task_name
+from formats.job.model import Edge, Kind, Operator, Partition, Topology, key_group_range
 from formats.native import layout
 from formats.native.facts import AttemptFacts, LogFacts, PartFacts, TriggerFacts, header
 from formats.native.hashing import key_groups

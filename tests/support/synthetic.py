@@ -11,7 +11,8 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from formats.job.model import Aggregate, Edge, Kind, Operator, Partition, Topology, key_group_range, task_name
+from formats.ids import task_name
+from formats.job.model import Aggregate, Edge, Kind, Operator, Partition, Topology, key_group_range
 from formats.native import layout
 from formats.native.facts import AttemptFacts, PartFacts, TriggerFacts, header
 from formats.native.hashing import key_groups

@@ -19,20 +19,20 @@ from abscli.engine.io.sinks import sync_folder
 from abscli.planner.lineage import Life, by_number, maker, stretches
 from abscli.planner.settlement import Missing, Settlement, SinkFacts, Wanted, settle
 from formats.errors import Damaged, FormatError, StoreInUse
+from formats.ids import operator_of
 from formats.job.model import Kind, Operator, Topology
 from formats.native import layout, lock
 from formats.native.facts import AttemptFacts, PartFacts, SinkFile, digest, digest_1, is_version_1
 from formats.native.sink import (
     CLAIMS,
     OWNER_1,
-    Identity,
+    PartId,
     SinkClaim,
     SinkFolder,
     Stretch,
     epoch_of_part,
     new_claim,
     staged_path,
-    superseded_path,
 )
 from formats.native.store import NativeStore
 from formats.native.writer import now
@@ -136,20 +136,20 @@ class Outputs:
         showing = claim.line if claim is not None else by_number(lives, promises.highest)
         ids_1 = {attempt.id for attempt in promises.attempts if is_version_1(attempt)}
         makers_1 = tuple(stretch for stretch in by_number(lives, promises.highest) if stretch.id in ids_1)
-        present = _sink_facts(folder, showing, makers_1).identities()
+        present = _sink_facts(folder, showing, makers_1).parts()
         other_folders = {self._folder(sink) for sink in self._sinks if sink is not op}
         lies_in = partial(self._lies_in, op=op, present=present, other_folders=other_folders)
         wanted = _wanted(promises, op.id, lies_in, lives, parent)
         return Examined(op.id, folder, claim, showing, makers_1, wanted, taken_over)
 
-    def _lies_in(self, identity: Identity, file: SinkFile, *, op: Operator, present: Collection[Identity],
+    def _lies_in(self, part: PartId, file: SinkFile, *, op: Operator, present: Collection[PartId],
                  other_folders: Collection[str]) -> bool:  # fmt: skip
         """Whether a part of the sink is to be looked for where the job file has it now: it was made there; or it is
         there, since the folder was moved, or is spelt in another way."""
         made_in = os.path.normpath(os.path.join(self._directory, file.directory))
         if made_in == os.path.normpath(self._folder(op)):
             return True
-        return identity in present and made_in not in map(os.path.normpath, other_folders)
+        return part in present and made_in not in map(os.path.normpath, other_folders)
 
     def _is_ours_1(self, folder: SinkFolder, store: NativeStore | None) -> bool:
         """Whether a store of version 1 left its mark in the sink, and it is this one."""
@@ -208,21 +208,21 @@ class Outputs:
 
     def _bring_in(self, sink: Examined, settlement: Settlement, attempts: set[str]) -> None:
         folder = sink.folder
-        missing = {(part.id, part.file.name) for part in settlement.missing}
+        missing = {part.id for part in settlement.missing}
         _set_aside(folder, settlement.away)
-        for id, name in settlement.doubled:
+        for part in settlement.doubled:
             # Two names of one file, or two equal files where the folder has been copied: anything else is kept.
-            staged, visible = _path(folder, staged_path(id, name)), _path(folder, name)
+            staged, visible = _path(folder, part.staged), _path(folder, part.name)
             if os.path.samefile(staged, visible) or filecmp.cmp(staged, visible, shallow=False):
                 os.unlink(staged)
-        for id, name in settlement.back:
-            if (id, name) not in missing:
-                _publish(folder, superseded_path(id, name), name)
-        for id, name in settlement.reveal:
-            if (id, name) not in missing:
-                _publish(folder, staged_path(id, name), name)
-        for id, name in settlement.aside:
-            _move(folder, staged_path(id, name), superseded_path(id, name))
+        for part in settlement.back:
+            if part not in missing:
+                _publish(folder, part.superseded, part.name)
+        for part in settlement.reveal:
+            if part not in missing:
+                _publish(folder, part.staged, part.name)
+        for part in settlement.aside:
+            _move(folder, part.staged, part.superseded)
         _drop_unfinished(folder, attempts)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder.path, OWNER_1))
@@ -237,7 +237,7 @@ class Outputs:
         by_operator: dict[str, list[PartFacts]] = {}
         for part in parts:
             if part.sink:
-                by_operator.setdefault(part.task.rpartition("/")[0], []).append(part)
+                by_operator.setdefault(operator_of(part.task), []).append(part)
         for operator, its_parts in by_operator.items():
             folder, claim = self._claims[operator]
             # Before anything is shown: a sink that somebody has claimed since is no longer this attempt's.
@@ -269,15 +269,15 @@ class Promises:
     highest: the highest epoch number ever seen.
     parents: by epoch.
     parts: by epoch and operator, of the epochs that can be read.
-    named: the identities of all parts.
+    named: all parts.
     unread: epochs of which it is not known what they name.
     """
 
     attempts: Sequence[AttemptFacts]
     highest: int
     parents: Mapping[int, int]
-    parts: Mapping[int, Mapping[str, Mapping[Identity, SinkFile]]]
-    named: frozenset[Identity]
+    parts: Mapping[int, Mapping[str, Mapping[PartId, SinkFile]]]
+    named: frozenset[PartId]
     unread: Sequence[int]
 
 
@@ -288,8 +288,8 @@ def _promises(store: NativeStore) -> Promises:
     attempts = store.attempts()
     ids = {attempt.attempt: attempt.id for attempt in attempts}
     parents: dict[int, int] = {}
-    by_epoch: dict[int, dict[str, dict[Identity, SinkFile]]] = {}
-    named: set[Identity] = set()
+    by_epoch: dict[int, dict[str, dict[PartId, SinkFile]]] = {}
+    named: set[PartId] = set()
     unread: list[int] = []
     for epoch in store.epoch_numbers():
         if not store.has_manifest(epoch):
@@ -303,27 +303,27 @@ def _promises(store: NativeStore) -> Promises:
         by_operator = by_epoch[epoch] = {}
         for part in parts:
             for file in part.sink:
-                identity = part.attempt_id or ids.get(part.attempt, ""), file.name
-                by_operator.setdefault(part.task.rpartition("/")[0], {})[identity] = file
-                named.add(identity)
+                id = PartId(part.attempt_id or ids.get(part.attempt, ""), file.name)
+                by_operator.setdefault(operator_of(part.task), {})[id] = file
+                named.add(id)
     return Promises(attempts, store.highest_number(), parents, by_epoch, frozenset(named), unread)
 
 
 def _wanted(
     promises: Promises,
     operator: str,
-    lies_in: Callable[[Identity, SinkFile], bool],
+    lies_in: Callable[[PartId, SinkFile], bool],
     lives: Sequence[Life],
     parent: int,
 ) -> Wanted:
     """What the store says that a sink should show, and all that it has ever asked of any. lies_in: whether a part of
     the sink's tasks is one for its folder."""
-    parts_due: dict[Identity, SinkFile] = {}
+    parts_due: dict[PartId, SinkFile] = {}
     # Up the line, to the first epoch whose manifest is gone: above it, what no manifest names belongs to nobody.
     epoch = parent
     while epoch in promises.parts:
         parts = promises.parts[epoch].get(operator, {})
-        parts_due.update({identity: file for identity, file in parts.items() if lies_in(identity, file)})
+        parts_due.update({id: file for id, file in parts.items() if lies_in(id, file)})
         epoch = promises.parents[epoch]
     # Which parts an epoch names that cannot be read is not known: none of the attempt that made it may be set aside.
     makers = by_number(lives)
@@ -341,18 +341,22 @@ def _sink_facts(folder: SinkFolder, showing: tuple[Stretch, ...], makers_1: Sequ
     return SinkFacts(folder.visible(), staged, superseded, showing)
 
 
-def _filed(parts: dict[Identity, int], makers: Sequence[Stretch]) -> dict[Identity, int]:
+def _filed(parts: dict[PartId, int], makers: Sequence[Stretch]) -> dict[PartId, int]:
     """The parts with the attempt that made them also where a store of version 1 left them without."""
-    return {(id or maker(makers, epoch_of_part(name)) or "", name): size for (id, name), size in parts.items()}
+    return {
+        part if part.attempt_id else PartId(maker(makers, part.epoch.number) or "", part.name): size
+        for part, size in parts.items()
+    }
 
 
 def _file_by_attempt(folder: SinkFolder, makers: Sequence[Stretch]) -> None:
     """Put what a store of version 1 staged and set aside where this version keeps it: by the attempt that made it."""
-    for parts, path_of in ((folder.staged(), staged_path), (folder.superseded(), superseded_path)):
-        for id, name in parts:
-            attempt_id = maker(makers, epoch_of_part(name))
-            if not id and attempt_id:
-                _move(folder, path_of("", name), path_of(attempt_id, name))
+    for part in [part for part in folder.staged() if not part.attempt_id]:
+        if attempt_id := maker(makers, part.epoch.number):
+            _move(folder, part.staged, PartId(attempt_id, part.name).staged)
+    for part in [part for part in folder.superseded() if not part.attempt_id]:
+        if attempt_id := maker(makers, part.epoch.number):
+            _move(folder, part.superseded, PartId(attempt_id, part.name).superseded)
 
 
 def _newest_claim(folder: SinkFolder) -> SinkClaim | None:
@@ -387,9 +391,9 @@ def _parts_missing(sink: Examined, missing: Sequence[Missing], store: NativeStor
     )
 
 
-def _set_aside(folder: SinkFolder, parts: Sequence[Identity]) -> None:
-    for id, name in parts:
-        _move(folder, name, superseded_path(id, name))
+def _set_aside(folder: SinkFolder, parts: Sequence[PartId]) -> None:
+    for part in parts:
+        _move(folder, part.name, part.superseded)
 
 
 def _path(folder: SinkFolder, path: str) -> str:

@@ -16,6 +16,7 @@ import pyarrow.json as pj
 
 from abscli.engine.errors import JobFailed, UsageError
 from formats.errors import UnsafePath
+from formats.ids import task_name
 from formats.job.model import Operator
 from formats.view import Position
 
@@ -311,7 +312,7 @@ def make_source(
 ) -> Source:
     """The source of subtask `index`. positions: restored ones, or None to begin; UsageError for unknown types."""
     assert operator.connector is not None
-    kind, task = operator.connector["type"], f"{operator.id}/{index}"
+    kind, task = operator.connector["type"], task_name(operator.id, index)
     if kind not in SOURCE_TYPES:
         raise UsageError(f"operator {operator.id}: no source type {kind!r}", hint=" or ".join(SOURCE_TYPES))
     if positions is not None:

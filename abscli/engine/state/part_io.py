@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from formats.ids import ends_of
 from formats.native import layout
 from formats.native.counters import Counters
 from formats.native.facts import LogFacts, PartFacts, SinkFile, header
@@ -71,7 +72,7 @@ def write_part(
     for channel in sorted(back | logs.keys()):
         batches = logs.get(channel, [])
         rows = sum(batch.num_rows for batch in batches)
-        sender = channel.partition("->")[0]
+        sender = ends_of(channel)[0]
         path = layout.log(draft.epoch, draft.task, sender, draft.attempt_id)
         file = put_file(storage, path, encode_log(batches), rows) if rows else None
         written.append(LogFacts(channel, rows, file))

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from abscli.engine.channels.inbox import Batch
 from formats.errors import Damaged
+from formats.ids import task_name
 from formats.job.expand import channels_out
-from formats.job.model import Topology, task_name
+from formats.job.model import Topology
 from formats.native.facts import PartFacts, digest
 from formats.native.tables import decode_log, decode_state
 from formats.storage import Storage

@@ -98,7 +98,7 @@ def lending(wants: Mapping[str, Iterable[str]], rounds: int = 1) -> System:
         ]
 
     def takes(process: str, state: Lender, channel: str, message: str) -> list[Move]:
-        sender = channel.partition("->")[0]
+        sender = senders[channel]
         match message:
             case "request":
                 state = state._replace(asked=(*state.asked, sender))
@@ -110,6 +110,7 @@ def lending(wants: Mapping[str, Iterable[str]], rounds: int = 1) -> System:
 
     asked = {(name, other) for name, others in wants.items() for other in others}
     pipes = _pipes(sorted(asked | {(other, name) for name, other in asked}))
+    senders = {pipe.name: pipe.sender for pipe in pipes}
     return System({name: Lender("idle", "", "", (), rounds) for name in wants}, pipes, moves, takes)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from abscli.text.columns import UNKNOWN, columns, marked, moment, not_shown, number, size, some, wrapped
 from abscli.text.inspect_epoch import ROWS
 from abscli.text.inspect_page import EpochPage, StorePage
+from formats.ids import may_be_operator, task_name
 from formats.view import ChannelFacts
 
 BARE = 20
@@ -101,7 +102,8 @@ def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:
 
 def name_of(operator: Mapping[str, Any]) -> str:
     """What an operator is called in tasks and channels: its uid, else its hash."""
-    return str(operator["operator-uid"] or operator["proved-uid"] or operator["operator-uid-hash"])
+    uid = str(operator["operator-uid"] or operator["proved-uid"] or "")
+    return uid if may_be_operator(uid) else str(operator["operator-uid-hash"])
 
 
 def _labels(operators: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -275,7 +277,7 @@ def _subtasks(page: EpochPage, operators: Sequence[Mapping[str, Any]], width: in
     rows = []
     for operator in operators:
         for subtask in operator["subtasks"]:
-            if (name := f"{name_of(operator)}/{subtask['subtask']}") in asked:
+            if (name := task_name(name_of(operator), subtask["subtask"])) in asked:
                 groups = subtask["key_groups"]
                 parts = [f"{PARTS[key]}: {part['bytes']} B, {part['type']}" for key, part in subtask["parts"].items()]
                 rows.append(
@@ -298,8 +300,7 @@ def _subtasks(page: EpochPage, operators: Sequence[Mapping[str, Any]], width: in
 def _ends(channel: ChannelFacts, *, narrow: bool) -> str:
     if narrow:
         return channel.channel
-    sender, _, receiver = channel.channel.partition("->")
-    return "->".join(end if end == UNKNOWN else end.rpartition("/")[0] for end in (sender, receiver))
+    return "->".join(operator or UNKNOWN for operator in channel.edge)
 
 
 def _channels(page: EpochPage, width: int) -> list[str]:
@@ -327,7 +328,7 @@ def _splits(page: EpochPage, operators: Sequence[Mapping[str, Any]], width: int)
         (name, split["id"] or UNKNOWN, split["kind"] or "not known", number(split["next"]), number(split["end"]))
         for operator in operators
         for subtask in operator["subtasks"]
-        if (name := f"{name_of(operator)}/{subtask['subtask']}") in asked
+        if (name := task_name(name_of(operator), subtask["subtask"])) in asked
         for split in subtask["splits"] or ()
     ]
     lines = columns(("SOURCE", "SPLIT", "KIND", "NEXT", "END"), rows[:ROWS], "lllrr", width) if rows else []

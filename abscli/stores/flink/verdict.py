@@ -19,6 +19,7 @@ from formats.flink.evidence import FIELDS, EpochEvidence, FileEvidence
 from formats.flink.files.resolve import How
 from formats.flink.in_flight import Tally
 from formats.flink.metadata.handles import key_groups
+from formats.ids import operator_of, task_name
 from formats.job.model import key_group_range
 from formats.view import Status
 
@@ -235,7 +236,7 @@ def _key_groups(evidence: EpochEvidence) -> Iterator[Finding]:
                 if handle is None or key_groups(handle) == own:
                     continue
                 groups = key_groups(handle)
-                task = f"{evidence.names[operator.id]}/{subtask.index}"
+                task = task_name(evidence.names[operator.id], subtask.index)
                 message = f"holds key groups {_shown(groups)}, the task's are {_shown(own)}"
                 yield Finding(Code.MISPLACED_KEY, task, None, evidence.path, message)
 
@@ -254,7 +255,7 @@ def _notes(evidence: EpochEvidence) -> Iterator[str]:
                 " `abs restore` makes a copy that it can read"
             )
     if metadata is not None and (lost := {file.task for file in evidence.files if file.lost}):
-        hurt = {task.rpartition("/")[0] for task in lost}
+        hurt = {operator_of(task) for task in lost}
         whole = [name for operator in metadata.operators if (name := evidence.names[operator.id]) not in hurt]
         yield (
             f"files of {_some(sorted(lost))} are lost; all files are there of "

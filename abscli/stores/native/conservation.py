@@ -16,8 +16,9 @@ from collections.abc import Iterator
 
 from abscli.graph.backedges import back_edges
 from abscli.report.findings import Code, Finding
+from formats.ids import ChannelId, TaskId, channel_name, task_name
 from formats.job.expand import neighbours
-from formats.job.model import Edge, Topology, channel_name, task_name
+from formats.job.model import Edge, Topology
 from formats.native.facts import PartFacts
 
 POLICIES = frozenset({"aligned", "unaligned", "at-least-once"})
@@ -86,5 +87,5 @@ def _edge(
 
 
 def _finding(edge: Edge, sender: int, receiver: PartFacts, message: str) -> Finding:
-    channel = channel_name(task_name(edge.source, sender), receiver.task)
-    return Finding(Code.CONSERVATION, receiver.task, channel, None, message)
+    channel = ChannelId(TaskId(edge.source, sender), TaskId.parse(receiver.task))
+    return Finding(Code.CONSERVATION, receiver.task, str(channel), None, message)

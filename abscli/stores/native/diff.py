@@ -49,7 +49,10 @@ def _width(side: Side, operator: str) -> int:
 
 
 class Piece(NamedTuple):
-    """Key groups, and who owns them: None where that side has no state. whole: both tasks own exactly these."""
+    """Key groups, and who owns them: None where that side has no state.
+
+    whole: both tasks own exactly these.
+    """
 
     groups: range
     left: tuple[PartFacts, TaskRows] | None

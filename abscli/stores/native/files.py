@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from abscli.report.findings import Code, Finding
+from formats.ids import task_name
 from formats.job.expand import tasks
-from formats.job.model import Topology, key_group_range, task_name
+from formats.job.model import Topology, key_group_range
 from formats.native.evidence import EpochEvidence
 from formats.native.probe import KEYS, FileProbe
 from formats.view import FileFacts

@@ -30,7 +30,12 @@ MIN_AGE = 3600.0
 
 
 class EpochGoes(msgspec.Struct, frozen=True):
-    """An epoch that may go. bytes, files: what goes with it; spared: files that stay for epochs that are kept."""
+    """An epoch that may go.
+
+    bytes: of the files that go with it.
+    files: how many go with it.
+    spared: files that stay for epochs that are kept.
+    """
 
     epoch: int
     status: Status
@@ -42,8 +47,11 @@ class EpochGoes(msgspec.Struct, frozen=True):
 
 
 class OrphanGoes(msgspec.Struct, frozen=True):
-    """A file that nothing refers to, or will when the epochs have gone. age: seconds since it was written; goes: False
-    while it is younger than the age guard."""
+    """A file that nothing refers to, or will when the epochs have gone.
+
+    age: seconds since it was written.
+    goes: False while it is younger than the age guard.
+    """
 
     path: str
     bytes: int
@@ -53,7 +61,11 @@ class OrphanGoes(msgspec.Struct, frozen=True):
 
 
 class Removal(msgspec.Struct, frozen=True):
-    """What may go. kept: epochs that stay; blocked: why some stay that would have gone, by epoch."""
+    """What may go.
+
+    kept: epochs that stay.
+    blocked: why some stay that would have gone, by epoch.
+    """
 
     epochs: tuple[EpochGoes, ...]
     orphans: tuple[OrphanGoes, ...]

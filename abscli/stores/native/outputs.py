@@ -9,19 +9,18 @@ from dataclasses import dataclass
 
 import msgspec
 
-from abscli.planner.lineage import Life, by_number, maker
+from abscli.planner.lineage import Life, by_number, is_on, maker
 from abscli.report.findings import Code, Finding, StoreReport
 from formats.errors import FormatError
+from formats.ids import TaskId
 from formats.native.facts import AttemptFacts, SinkFile
 from formats.native.probe import FileProbe, Prober
 from formats.native.sink import (
-    Identity,
+    PartId,
     SinkClaim,
     SinkFolder,
     Stretch,
     epoch_of_part,
-    staged_path,
-    superseded_path,
 )
 from formats.native.store import NativeStore
 from formats.view import FileFacts, Status
@@ -36,18 +35,14 @@ class Due:
 
     epoch: the epoch that names it.
     task: the sink's task that wrote it.
-    identity: the id of the attempt that wrote it, and its name.
+    id: the attempt that wrote it, and its name.
     file: where it was written, and its size and digest.
     """
 
     epoch: int
-    task: str
-    identity: Identity
+    task: TaskId
+    id: PartId
     file: SinkFile
-
-    @property
-    def operator(self) -> str:
-        return self.task.rpartition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +51,20 @@ class SinkLook:
 
     path: str
     visible: Mapping[str, int]
-    staged: Mapping[Identity, int]
-    superseded: Mapping[Identity, int]
+    staged: Mapping[PartId, int]
+    superseded: Mapping[PartId, int]
     showing: tuple[Stretch, ...]
 
-    def place(self, identity: Identity) -> str | None:
+    def place(self, part: PartId) -> str | None:
         """Where a part lies, relative to the folder; None if it is nowhere."""
-        id, name = identity
-        if name in self.visible and maker(self.showing, epoch_of_part(name)) == id:
-            return name
-        for parts, path in ((self.staged, staged_path), (self.superseded, superseded_path)):
-            for owner in (id, ""):
-                if (owner, name) in parts:
-                    return path(owner, name)
+        if part.name in self.visible and is_on(self.showing, part.epoch):
+            return part.name
+        for id in (part, PartId("", part.name)):  # the second: as a store of version 1 left it
+            if id in self.staged:
+                return id.staged
+        for id in (part, PartId("", part.name)):
+            if id in self.superseded:
+                return id.superseded
         return None
 
 
@@ -90,14 +86,14 @@ def with_output(
             for epoch in {part.epoch for part in due}:
                 unjudged.setdefault(epoch, []).append(look)
             continue
-        on_line = [part for part in due if maker(look.showing, part.epoch) == part.identity[0]]
+        on_line = [part for part in due if maker(look.showing, part.epoch) == part.id.attempt_id]
         report = _accused(
             report, check_parts_shown(look, on_line, _probes(look, on_line, prober)), look.showing
         )
         if at_rest and len(report.epochs) > 1:
             # The folder may have had another name when an older epoch named a part: it is the operator that counts.
-            operators = {part.operator for part in due}
-            named = {part.identity for parts in by_path.values() for part in parts if part.operator in operators}
+            operators = {part.task.operator for part in due}
+            named = {part.id for parts in by_path.values() for part in parts if part.task.operator in operators}
             strangers = tuple(check_strangers(look, named, _sure_above(store, look.showing, report)))
             report = msgspec.structs.replace(report, findings=(*report.findings, *strangers))
     return _unchecked(report, unjudged)
@@ -108,7 +104,7 @@ def check_parts_shown(
 ) -> Iterable[tuple[int, Finding]]:
     """Every part that an epoch names is visible, or waits to be. probes: by place; empty where only sizes are asked."""
     for part in due:
-        place = look.place(part.identity)
+        place = look.place(part.id)
         where = os.path.join(look.path, place or part.file.name)
         probe = probes.get(place or "")
         size = probe.size if probe else None
@@ -122,15 +118,15 @@ def check_parts_shown(
             message = f"an output part has SHA-256 {probe.sha256[:12]}…, {part.file.sha256[:12]}… was written"
         else:
             continue
-        yield part.epoch, Finding(Code.SINK_PART_MISSING, part.task, None, where, message)
+        yield part.epoch, Finding(Code.SINK_PART_MISSING, str(part.task), None, where, message)
 
 
-def check_strangers(look: SinkLook, named: Collection[Identity], sure_above: int) -> Iterable[Finding]:
+def check_strangers(look: SinkLook, named: Collection[PartId], sure_above: int) -> Iterable[Finding]:
     """Every visible part is one that an epoch names, as far as all epochs that could are there."""
     for name in sorted(look.visible):
         epoch = epoch_of_part(name)
         id = maker(look.showing, epoch)
-        if id is None or (epoch > sure_above and (id, name) not in named):
+        if id is None or (epoch > sure_above and PartId(id, name) not in named):
             message = "is visible, and no epoch of the line that the sink shows names it: its rows may be there twice"
             yield Finding(Code.SINK_PART_UNNAMED, None, None, os.path.join(look.path, name), message)
 
@@ -152,10 +148,11 @@ def _due(store: NativeStore, report: StoreReport, attempts: list[AttemptFacts]) 
             parts = store.parts(epoch)
         except FormatError:
             continue
-        for part in parts:
+        for part in (part for part in parts if part.sink):
+            task = TaskId.parse(part.task)
             for file in part.sink:
-                identity = (part.attempt_id or ids.get(part.attempt, ""), file.name)
-                due.setdefault(os.path.normpath(file.directory), []).append(Due(epoch, part.task, identity, file))
+                id = PartId(part.attempt_id or ids.get(part.attempt, ""), file.name)
+                due.setdefault(os.path.normpath(file.directory), []).append(Due(epoch, task, id, file))
     return due
 
 
@@ -185,7 +182,7 @@ def _probes(look: SinkLook, due: Iterable[Due], prober: Prober) -> dict[str, Fil
     files = {
         place: FileFacts(place, part.file.bytes, part.file.rows, part.file.sha256)
         for part in due
-        if (place := look.place(part.identity)) is not None
+        if (place := look.place(part.id)) is not None
     }
     return prober.beside(SinkFolder(look.path).storage).probe(files.values())
 

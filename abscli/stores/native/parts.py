@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from abscli.report.findings import Code, Finding
+from formats.ids import ends_of, operator_of
 from formats.job.expand import task_names
 from formats.job.model import Topology
 from formats.native import layout
@@ -55,9 +56,9 @@ def check_logs(topology: Topology, parts: tuple[PartFacts, ...]) -> Iterator[Fin
     for part in parts:
         seen: set[str] = set()
         for log in part.logs:
-            sender, _, receiver = log.channel.partition("->")
+            sender, receiver = ends_of(log.channel)
             path = log.file.path if log.file else None
-            if receiver != part.task or sender.rpartition("/")[0] not in inputs.get(part.task.rpartition("/")[0], ()):
+            if receiver != part.task or operator_of(sender) not in inputs.get(operator_of(part.task), ()):
                 message = "logged on a channel that the task does not have"
                 yield Finding(Code.MISSING_LOG, part.task, log.channel, path, message)
             elif log.channel in seen:

@@ -35,14 +35,23 @@ NOBODY = "0" * ID_LENGTH
 
 
 class Offer(NamedTuple):
-    """What the user brings: the job's graph, and the directory of its file."""
+    """What the user brings.
+
+    topology: the job's graph.
+    directory: of the job file, which paths in it start from.
+    """
 
     topology: Topology
     directory: str
 
 
 class SetAside(msgspec.Struct, frozen=True):
-    """A file that moves out of the way. to: its new name."""
+    """A file that moves out of the way.
+
+    path: where it is.
+    to: its new name.
+    why: what is wrong with it.
+    """
 
     path: str
     to: str
@@ -50,7 +59,12 @@ class SetAside(msgspec.Struct, frozen=True):
 
 
 class NewFile(msgspec.Struct, frozen=True):
-    """A file that is written. source: what its facts are taken from."""
+    """A file that is written.
+
+    path: where.
+    source: what its facts are taken from.
+    data: its bytes.
+    """
 
     path: str
     source: str
@@ -58,7 +72,12 @@ class NewFile(msgspec.Struct, frozen=True):
 
 
 class Lacking(msgspec.Struct, frozen=True):
-    """What is needed and cannot be made anew. do: what would help."""
+    """What is needed and cannot be made anew.
+
+    path: the file that is lost.
+    why: what hangs on it, or is not known of it.
+    do: what would help.
+    """
 
     path: str
     why: str
@@ -66,7 +85,14 @@ class Lacking(msgspec.Struct, frozen=True):
 
 
 class Rebuild(msgspec.Struct, frozen=True):
-    """What is to be done. notes: what it means, where that is not plain."""
+    """What is to be done.
+
+    job: the job's name; None where nothing whole says it.
+    set_aside: files that move out of the way.
+    new_files: files that are written.
+    lacking: files that cannot be.
+    notes: what it means, where that is not plain.
+    """
 
     job: str | None
     set_aside: tuple[SetAside, ...]
@@ -81,8 +107,13 @@ class Rebuild(msgspec.Struct, frozen=True):
 
 
 def decide(books: Books, offer: Offer | None, is_free: Callable[[str], bool], time: str) -> Rebuild:
-    """What to set aside, what to write and what is beyond help. is_free: whether a name in `aside/` can be had; time:
-    RFC 3339, for what is written without one of its own."""
+    """What to set aside, what to write and what is beyond help.
+
+    books: what there is, whole and damaged.
+    offer: None where the user names no job file.
+    is_free: whether a name in `aside/` can be had.
+    time: RFC 3339, for what is written without one of its own.
+    """
     new_files: list[NewFile] = []
     lacking: list[Lacking] = []
     notes: list[str] = []
@@ -130,9 +161,11 @@ def _attempts(
     taken: dict[int, list[Head]] = {}
     for head in books.heads:
         taken.setdefault(head.attempt, []).append(head)
+    # Ascending, so that a life made anew counts as one of the earlier lives of the next.
     for number in sorted(taken.keys() - lives.keys()):
         path = layout.attempt(number)
         begun = _beginning(taken[number], books, lives.values())
+        # No epoch says where the job file lay: the user does, or else the record of any other life.
         directory = offer.directory if offer else next((life.directory for life in lives.values()), None)
         if begun is None:
             first = min(head.epoch for head in taken[number])
@@ -143,6 +176,7 @@ def _attempts(
         else:
             lives[number] = _life(number, taken[number], begun, directory)
             new_files.append(NewFile(path, _epochs(taken[number]), seal(lives[number])))
+    # Nothing but its own record says anything of a life that took no epoch: it is not made anew, only missed.
     for path in books.damaged:
         if path.startswith(f"{layout.ATTEMPTS}/") and not any(path == layout.attempt(number) for number in taken):
             reason = "took no epoch that is here: the job goes on from the attempts before it"
@@ -167,8 +201,10 @@ def _beginning(heads: Sequence[Head], books: Books, lives: Iterable[AttemptFacts
     oldest = min(heads, key=lambda head: head.epoch)
     fences = [f.epoch for f in books.fences if (f.attempt, f.attempt_id) == (oldest.attempt, oldest.attempt_id)]
     below = fences or [head.epoch for head in books.heads if head.attempt < oldest.attempt]
+    # Epochs of an earlier life may be gone, with all that they would say: its record still tells where it began.
     below += [life.first_epoch - 1 for life in lives if life.attempt < oldest.attempt and not fences]
     first = max(below, default=0) + 1
+    # The parent of a life's first epoch is of another life. One within its own means that earlier epochs are gone.
     return Beginning(first, oldest.parent) if oldest.parent < first else None
 
 
@@ -206,6 +242,7 @@ def _graphs(
     data = canonical(offer.topology) if offer else b""
     for sha256 in sorted(wanted.keys() - books.graphs):
         path = layout.topology(sha256)
+        # A graph goes by the digest of its bytes: the job file's is the very one that is named, or no help at all.
         if offer and digest(data) == sha256:
             new_files.append(NewFile(path, "the job file", data))
             continue

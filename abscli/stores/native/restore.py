@@ -27,9 +27,15 @@ from formats.view import Repeat
 
 
 class NativeRestored(NamedTuple):
-    """What a restore did. replayed: log records put at the heads of their channels; elapsed in seconds;
-    first_complete: Unix time of its first manifest; policy: of the new epochs; repeats: what the restored state holds
-    and comes again, None if unknown; taken_over: by sink operator, the store that it was taken over from."""
+    """What a restore did.
+
+    replayed: log records put at the heads of their channels.
+    elapsed: seconds.
+    first_complete: Unix time of its first manifest.
+    policy: of the new epochs.
+    repeats: what the restored state holds and comes again, None if unknown.
+    taken_over: by sink operator, the store that it was taken over from.
+    """
 
     store: str
     epoch: int

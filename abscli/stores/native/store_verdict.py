@@ -18,7 +18,10 @@ from formats.view import Status
 
 @dataclasses.dataclass(slots=True)
 class _Referenced:
-    """What the epochs account for. sure: whether all that has been complete could be read."""
+    """What the epochs account for.
+
+    sure: whether all that has been complete could be read.
+    """
 
     paths: set[str]
     open_tasks: set[str]

@@ -87,8 +87,10 @@ _REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """A state whose columns are not the same. refused: why a restart with the second schema on the first's state would
-    be refused; None if Spark takes it."""
+    """A state whose columns are not the same.
+
+    refused: why a restart with the second schema on the first's state would be refused; None if Spark takes it.
+    """
 
     operator: int
     name: str | None

@@ -48,6 +48,7 @@ def contradictions(evidence: CheckpointEvidence) -> dict[int, list[Finding]]:
         *_ahead(batches),
     ):
         findings[batch].setdefault(message, Finding(Code.LOG_MISMATCH, None, None, path, message))
+    # Last, since of two twins the one is taken for the copy that the checks above deny.
     for path, message, batch in _twins(batches, evidence, findings):
         findings[batch].setdefault(message, Finding(Code.LOG_MISMATCH, None, None, path, message))
     return {batch: list(own.values()) for batch, own in findings.items()}
@@ -90,6 +91,7 @@ def _partitions(batches: list[BatchEvidence], evidence: CheckpointEvidence) -> I
         count = _offsets(batch).partitions
         if count is None or not evidence.ended(batch):
             continue
+        # A number too small shows by files: the batch changed a partition that it says it does not have.
         for part in evidence.partitions:
             if count <= part.partition < most and (file := _own(part, batch.batch + 1)) is not None:
                 message = f"has {count} partitions, and the batch left state in {part.folder}/{file}"
@@ -100,6 +102,7 @@ def _partitions(batches: list[BatchEvidence], evidence: CheckpointEvidence) -> I
         if was is None or now is None or was == now or _repartitioned(before, batch, evidence):
             continue
         message = f"has {now} partitions, batch {before.batch} has {was}, and its state was not repartitioned"
+        # Which of the two is odd? If the next batch has the number of the one before again, this one is.
         following = next((one for one in batches if one.batch > batch.batch), None)
         back = following is not None and _offsets(following).partitions == was
         earlier = next((one for one in reversed(batches) if one.batch < before.batch), None)
@@ -144,6 +147,7 @@ def _shapes(batches: list[BatchEvidence]) -> Iterator[Contradiction]:
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
     for batch in batches:
         for name, offset in _offsets(batch).sources.items():
+            # Every offset of a source has one shape; the one that most have is right.
             kinds[name].update(kind for kind in (sources.kind_of(offset),) if kind is not None)
     for batch in batches:
         for name, offset in _offsets(batch).sources.items():
@@ -234,6 +238,7 @@ def _idle(batches: list[BatchEvidence], evidence: CheckpointEvidence) -> Iterato
         for part in evidence.partitions:
             log = part.of(part.files.log(batch.batch + 1))
             if log is not None and log.records:
+                # Either may have been overwritten with the other: both are doubted.
                 message = f"has the offsets of batch {before.batch}, and yet {log.path} changes {log.records} keys"
                 yield layout.offsets(batch.batch), message, batch.batch
                 message = f"has the offsets of batch {batch.batch}, which read something: {log.path}"
@@ -272,6 +277,7 @@ def _twins(batches: list[BatchEvidence], evidence: CheckpointEvidence, findings:
         at = _offsets(batch).timestamp
         if at is not None:
             alike = by_time[at]
+            # A repartition takes over the time of the batch before it, and is no copy.
             if not (alike and _repartitioned(alike[-1], batch, evidence)):
                 alike.append(batch)
             else:

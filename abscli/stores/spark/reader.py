@@ -12,6 +12,7 @@ from abscli.engine.spark import first_line, start_context
 from abscli.report.findings import Code, Finding, StoreReport
 from abscli.stores.spark.check import with_findings
 from formats.errors import FormatError
+from formats.ids import task_name
 from formats.spark import layout
 from formats.spark.codings import Family
 from formats.spark.store import SparkStore
@@ -192,7 +193,7 @@ def deep_check(context: Any, store: SparkStore, epoch: int) -> list[Finding]:
             continue
         for partition in sorted(theirs.keys() | ours.keys()):
             if theirs[partition] != ours[partition]:
-                task = f"{family.operator.id}/{partition}"
+                task = task_name(str(family.operator.id), partition)
                 message = f"Spark's own reader has {theirs[partition]} rows, the files have {ours[partition]}"
                 findings.append(Finding(Code.ROW_MISMATCH, task, None, f"{path}/{partition}", message))
     return findings

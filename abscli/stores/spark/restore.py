@@ -28,7 +28,12 @@ from formats.storage import LocalStorage
 
 @dataclass(frozen=True, slots=True)
 class SparkRestored:
-    """A copy that is there and has been checked. files, bytes: of it; elapsed: seconds."""
+    """A copy that is there and has been checked.
+
+    files: how many it has.
+    bytes: of all of them.
+    elapsed: seconds.
+    """
 
     to: str
     batch: int

@@ -38,7 +38,12 @@ _OPERATOR = re.compile(rf"{layout.STATE}/\d+/_metadata/metadata")
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A file with new content. data: None for its own bytes with the places of the copy in them (`renewed`)."""
+    """A file with new content.
+
+    path: where it lies in the copy.
+    why: what is the matter with the one of the checkpoint.
+    data: its bytes; None for its own, with the places of the copy in them (`_renewed`).
+    """
 
     path: str
     why: str
@@ -47,8 +52,14 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """What the copy is made of. keep: files as they are; write: files with new content; drop: files that stay behind,
-    and why; replay: what the sink will see again, batch by batch, as (batch, was committed)."""
+    """What the copy is made of.
+
+    batch: the last one that is done in it.
+    keep: files as they are.
+    write: files with new content.
+    drop: files that stay behind, and why.
+    replay: what the sink will see again, batch by batch, as (batch, was committed).
+    """
 
     batch: int
     keep: tuple[str, ...]
@@ -69,15 +80,19 @@ def rewind(
 ) -> Rewind:
     """What a copy of the checkpoint needs to go on after a batch.
 
-    files: all paths of the checkpoint; query_id: in place of one that was lost; moves: of inputs; next_as_before: the
-    batch after it runs with the offsets that it had. NoRecovery if the batch's own files do not allow it; whether its
-    state is exact is `check_spark`'s to say.
+    files: all paths of the checkpoint.
+    query_id: in place of one that was lost.
+    moves: of inputs.
+    next_as_before: the batch after it runs with the offsets that it had.
+
+    NoRecovery if the batch's own files do not allow it; whether its state is exact is `check_spark`'s to say.
     """
     by_number = {one.batch: one for one in evidence.history}
     at = by_number.get(batch)
     if at is None or at.offsets is None:
         raise NoRecovery(f"the offsets of batch {batch} cannot be read", path=layout.offsets(batch))
     before = evidence.before(batch)
+    # Spark, starting again, takes where the newest batch began from the offsets of the one before it.
     if batch > 0 and (before is None or before.offsets is None):
         raise NoRecovery(
             f"the offsets of batch {batch - 1} cannot be read, and Spark does not start from batch {batch} without",
@@ -85,6 +100,7 @@ def rewind(
         )  # fmt: skip
     if not evidence.ended(at):
         raise NoRecovery(f"batch {batch} was never committed", path=layout.commits(batch))
+    # The newest batch that the copy has offsets of: one that is not done if it is to run again with its old end.
     last = by_number.get(batch + 1) if next_as_before else at
     if last is None or last.offsets is None:
         raise NoRecovery(
@@ -93,12 +109,15 @@ def rewind(
         )  # fmt: skip
     upto = {name: sources.is_file_source(offset) for name, offset in last.offsets.sources.items()}
     needed, first = _state(checkpoint, evidence, at, before)
+    # Logs go back as far as state does, and to the batch before in any case: Spark reads its offsets.
     first = min(first, before.batch if before is not None else batch - 1)
     write = {file.path: file for file in _logs(checkpoint, evidence, by_number, first, batch, query_id)}
     for name, position in upto.items():
         if position is not None and name in evidence.sources:
             write.update(_entries(checkpoint, evidence.sources[name], position, moves))
+    # The batch itself has been judged. Others that are contradicted stay behind: the copy is to be without fault.
     doubted = contradictions(evidence).keys() - {batch}
+    # This one cannot stay behind, for Spark does not start without: it is made to agree instead.
     if before is not None and before.batch in doubted:
         write.update(_settled(checkpoint, before, at))
         doubted -= {before.batch}
@@ -106,6 +125,7 @@ def rewind(
     keep = _Keep(by_number, range(first, batch + 1), last.batch, upto, needed, nameless, doubted)
     kept, dropped = [], []
     for path in files:
+        # Nor is the checksum file of one that is written anew kept: it is of the old bytes.
         if _main(path) in write:
             continue
         why = keep.why_not(path)
@@ -113,6 +133,7 @@ def rewind(
             dropped.append((path, why))
         elif (renewed := _renewed(checkpoint, path, moves)) is not None:
             write[path] = renewed
+        # A checksum file goes along unless the file that it is of gets other bytes.
         elif _main(path) == path or _renewed(checkpoint, _main(path), moves) is None:
             kept.append(path)
     later = [(n, by_number[n].committed) for n in sorted(by_number) if n > batch]
@@ -120,9 +141,16 @@ def rewind(
 
 
 class _Keep:
-    """Which files belong to a checkpoint of some batches. begun: the last batch whose offsets are kept; nameless:
-    whether some operator's metadata is lost: where Spark finds none at all, it writes all of them anew; doubted:
-    batches whose logs contradict others."""
+    """Which files belong to a checkpoint of some batches.
+
+    by_number: the logs of all batches.
+    batches: those whose logs are kept.
+    begun: the last batch whose offsets are kept.
+    upto: the last entry of each file source's log that is kept; None for a source that has no such log.
+    needed: paths of the state files that are kept.
+    nameless: whether some operator's metadata is lost: where Spark finds none at all, it writes all of them anew.
+    doubted: batches whose logs contradict others.
+    """
 
     def __init__(
         self,
@@ -159,6 +187,7 @@ class _Keep:
         return None
 
     def _log(self, folder: str, number: int) -> str | None:
+        # One batch more may have been begun than is done: it has offsets and no commit.
         if number > (self.begun if folder == layout.OFFSETS else self.batches[-1]):
             return "of later batches"
         if number < self.batches[0]:
@@ -189,6 +218,7 @@ def _logs(
         try:
             yield Write(layout.commits(number), "the commit was lost or cannot be read", commit_of(evidence, number))
         except NoRecovery:
+            # Only the batch gone back to needs its commit: older ones do without.
             if number == batch:
                 raise
     if checkpoint.query_id is None:
@@ -251,6 +281,7 @@ def _chains(evidence: CheckpointEvidence, batch: BatchEvidence, *, clean: bool =
     for part in evidence.partitions:
         if (part.operator, part.partition) not in tasks:
             continue
+        # Spark passes over a snapshot that it sees to be damaged (4.1 on): the way around it has to be in the copy.
         skip = frozenset(name for name, one in part.evidence.items() if one.file.whole and one.loud)
         try:
             chain = chains[part.folder] = part.files.chain(batch.batch + 1, skip=skip)
@@ -268,8 +299,11 @@ def _state(
     those of the one before, where they are sound: Spark keeps two at the least."""
     chains = [_chains(evidence, batch)]
     if before is not None:
+        # Where the one before is not sound its files stay behind: one version less to fall back on, and no harm.
         with contextlib.suppress(NoRecovery):
             chains.insert(0, _chains(evidence, before, clean=True))
+    # The first chains are those of the older batch. State is whole from the newest of their snapshots on: before that
+    # some partition has none. A snapshot of version V is what batch V - 1 left.
     bases = (chain.base.version - 1 if chain.base is not None else 0 for chain in chains[0].values())
     needed = {path for own in chains for path in _needed(checkpoint, own)}
     return needed, max(bases, default=0)
@@ -302,9 +336,11 @@ def _entries(
         raise NoRecovery("the entry of the source's log is lost", path=sorted(lacking)[0], hint=hint)
     path = f"{source.folder}/{later[0]}.compact"
     version, rest = logs.lines(checkpoint.read(path), path, sources.NEWEST)
+    # A compaction says of each file which entry named it, so that the entries can be had back one by one.
     by_batch: dict[int, list[str]] = {}
     for line in rest:
         by_batch.setdefault(logs.number(logs.parse(line, path), "batchId", path) or 0, []).append(line)
+    # What is in an earlier compaction needs no file of its own.
     base = max((number for number in source.bases if number <= upto), default=-1)
     for number in range(base + 1, upto + 1):
         if number not in source.there:

@@ -26,8 +26,13 @@ _ASK = "--deep asks Spark's own reader"
 
 @dataclass(slots=True)
 class _Version:
-    """One version of a partition. blame: why it is not exact, empty if it is; named: what is wrong with files of this
-    very version that it can do without; there: whether files lead to it at all; vouched: checksums hold for them."""
+    """One version of a partition.
+
+    blame: why it is not exact, empty if it is.
+    named: what is wrong with files of this very version that it can do without.
+    there: whether files lead to it at all.
+    vouched: checksums hold for them.
+    """
 
     blame: tuple[Problem, ...]
     named: tuple[Problem, ...]
@@ -119,7 +124,10 @@ def _follows(before: BatchEvidence | None, batch: BatchEvidence) -> bool:
 
 @dataclass(slots=True)
 class _State:
-    """What was found of a batch's state. spared: findings that take nothing away from it."""
+    """What was found of a batch's state.
+
+    spared: findings that take nothing away from it.
+    """
 
     purged: bool = False
     vouched: bool = True
@@ -215,9 +223,11 @@ def _versions(part: PartitionEvidence, last: int) -> list[_Version]:
     for version in range(1, last + 1):
         at_whole, at_log = snapshots.get(version), logs.get(version)
         before = out[-1]
+        # Spark loads the snapshot of a version and looks no further: what is wrong with the log does no harm.
         if at_whole is not None and not at_whole.loud:
             spare = _blamed(at_log) if at_log is not None else ()
             out.append(_Version(_blamed(at_whole), spare, True, at_whole.vouched))
+        # The usual version by far, with nothing to be said of it: no object of its own.
         elif at_log is not None and at_log.plain and at_whole is None and (before is _EXACT or before is _UNVOUCHED):
             out.append(before)
         elif at_log is not None:
@@ -231,8 +241,10 @@ def _versions(part: PartitionEvidence, last: int) -> list[_Version]:
             out.append(_Version(tuple(at_whole.problems), (), before.there, False))
         else:
             missing = Problem("missing-file", f"{part.folder}/{_name(part, version)}", _lost(version), True)
+            # Of a gap the first file that is lost is named with every version after it, not each version its own.
             blame = before.blame if before.blame and not before.there else (missing,)
             out.append(_Version(blame, (), False, False))
+        # So that the quick test above, by identity, holds for the next version.
         if out[-1] == _EXACT:
             out[-1] = _EXACT
         elif out[-1] == _UNVOUCHED:

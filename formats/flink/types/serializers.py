@@ -1,7 +1,7 @@
 """Serializer snapshots: what Flink writes of the serializers that state was written with.
 
 A snapshot is `UTF class | i32 version | body`, and the body has no length: to read past it, its grammar must be known.
-`Snapshot` is the tree of what was read; `values.codec` makes a reader of values of it. A class that is not known here
+`Snapshot` is the tree of what was read; `codecs.codec` makes a reader of values of it. A class that is not known here
 raises `Unknown`, which says where its body begins, so that whoever reads a list of snapshots can look for the next one.
 
 Source: the snapshot classes of Flink 2.3.0 (and of 1.8 to 1.20, which have the same layouts where they have the class).

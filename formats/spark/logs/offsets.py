@@ -18,8 +18,9 @@ class Offsets(msgspec.Struct, frozen=True):
     """One entry of the offset log, written before the batch runs.
 
     sources: by number (version 1) or name (version 2), each source's offset as JSON text, None where it has none.
-    watermark: milliseconds, as of the start of the batch; timestamp: milliseconds since 1970; conf: the SQL settings
-    that the query keeps for life.
+    watermark: milliseconds, as of the start of the batch.
+    timestamp: milliseconds since 1970.
+    conf: the SQL settings that the query keeps for life.
     """
 
     version: int
@@ -71,8 +72,11 @@ class Offsets(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """One entry of the commit log. watermark: milliseconds, for the next batch; ids: of checkpoint format 2, by
-    operator, partition and store the unique id of the state that the batch left."""
+    """One entry of the commit log.
+
+    watermark: milliseconds, for the next batch.
+    ids: of checkpoint format 2, by operator, partition and store the unique id of the state that the batch left.
+    """
 
     version: int
     watermark: int | None

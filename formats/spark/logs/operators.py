@@ -14,8 +14,11 @@ NEWEST = 2
 
 
 class StoreInfo(msgspec.Struct, frozen=True):
-    """One state store of an operator. prefix: key columns that a prefix scan goes by; schemas: absolute paths of its
-    schema files (version 2), oldest first."""
+    """One state store of an operator.
+
+    prefix: key columns that a prefix scan goes by.
+    schemas: absolute paths of its schema files (version 2), oldest first.
+    """
 
     name: str
     prefix: int
@@ -24,8 +27,10 @@ class StoreInfo(msgspec.Struct, frozen=True):
 
 
 class OperatorInfo(msgspec.Struct, frozen=True):
-    """One stateful operator. name: Spark's own; properties: of `transformWithState`, as JSON text.
+    """One stateful operator.
 
+    name: Spark's own.
+    properties: of `transformWithState`, as JSON text.
     path: of the file that says so; None where there is none and the folders have to do.
     """
 

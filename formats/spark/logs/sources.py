@@ -15,7 +15,11 @@ NEWEST = 1
 
 
 class SourceFile(msgspec.Struct, frozen=True):
-    """One input file in a file source's log. path: an absolute URI; batch: of the source's own numbering."""
+    """One input file in a file source's log.
+
+    path: an absolute URI.
+    batch: of the source's own numbering.
+    """
 
     path: str
     timestamp: int | None
@@ -23,7 +27,10 @@ class SourceFile(msgspec.Struct, frozen=True):
 
 
 class SinkFile(msgspec.Struct, frozen=True):
-    """One output file in a file sink's log (`_spark_metadata`). action: `add` or `delete`."""
+    """One output file in a file sink's log (`_spark_metadata`).
+
+    action: `add` or `delete`.
+    """
 
     path: str
     size: int | None

@@ -18,7 +18,10 @@ LARGEST = 1 << 31
 
 
 class Unpacked(NamedTuple):
-    """What a state file holds. checked: whether a checksum of the codec vouches for it."""
+    """What a state file holds.
+
+    checked: whether a checksum of the codec vouches for it.
+    """
 
     data: bytes
     codec: str

@@ -64,6 +64,7 @@ def without_checksums(records: Records, rocks: bool, path: str) -> Records:
             value = b",".join(parts)
         keys.append(key)
         values.append(value)
+    # All sums at once, at the end: one by one they would take most of the time.
     for got, written in zip(crc32cs(summed), sums, strict=True):
         if got != written:
             raise ChecksumMismatch(f"a row has CRC32C {got:08x}, {written:08x} was written with it", path=path)
@@ -169,6 +170,7 @@ class Keys:
             rows = [key[:-8] for key in keys]
         keyed = Rows(self._behind_version(rows, skip), struct(*fields[:-1]))
         raw = np.frombuffer(b"".join(time.ljust(8, b"\0") for time in times), ">u8").astype(np.uint64)
+        # Made a row of one column, so that the time is decoded and hashed as any other: its bitmap, then the slot.
         words = np.zeros((len(keys), 2), np.uint64)
         words[:, 1] = raw ^ np.uint64(1 << 63)
         data = words.tobytes()
@@ -192,8 +194,10 @@ class Keys:
             mark = raw[:, 0]
             self.faults.mark(np.arange(count), mark > 2, f"key column {field.name} has neither sign nor null")
             number = np.zeros((count, 8), np.uint8)
+            # Big-endian behind the mark, so backwards up to it.
             number[:, :width] = raw[:, :0:-1]
             if field.type.kind in ("float", "double"):
+                # Spark turns round the bits of negative floats, without which bytes would sort them backwards.
                 number[mark == 0, :width] ^= 0xFF
             number[mark == 2] = 0
             words[:, bitmap + i] = number.view(np.int64)[:, 0]

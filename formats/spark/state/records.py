@@ -18,9 +18,12 @@ PUT, MERGE, DELETE = 1, 0x11, 0x10
 
 
 class Records(NamedTuple):
-    """What a file holds, in order. values: None for a delete. merges: where a value is to be appended to what is there.
+    """What a file holds, in order.
 
-    version: of the changelog's format; lineage: (version, unique id), None where the format has none.
+    values: None for a delete.
+    merges: where a value is to be appended to what is there.
+    version: of the changelog's format.
+    lineage: (version, unique id), None where the format has none.
     """
 
     keys: list[bytes]

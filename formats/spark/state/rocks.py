@@ -25,7 +25,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 
 
 class Sst(msgspec.Struct, frozen=True):
-    """One SST or log file of a snapshot. local: its name in the database; name: in `SSTs/`; size: bytes."""
+    """One SST or log file of a snapshot.
+
+    local: its name in the database.
+    name: in `SSTs/`.
+    size: bytes.
+    """
 
     local: str
     name: str
@@ -33,9 +38,14 @@ class Sst(msgspec.Struct, frozen=True):
 
 
 class RocksSnapshot(msgspec.Struct, frozen=True):
-    """What a `V.zip` says. keys, internal: keys of the user's families and of Spark's own, None where they are not
-    counted (`trackTotalNumberOfRows`); families: ids of column families by name; entries: its files; wal: whether a
-    write-ahead log in it has bytes."""
+    """What a `V.zip` says.
+
+    keys: how many the user's families have; None where they are not counted (`trackTotalNumberOfRows`).
+    internal: how many Spark's own families have; None where they are not counted.
+    families: ids of column families by name.
+    entries: its files.
+    wal: whether a write-ahead log in it has bytes.
+    """
 
     ssts: tuple[Sst, ...]
     keys: int | None

@@ -10,7 +10,11 @@ from formats.spark.state.types import Type
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """How one column family is written. family: its id, None without column families; listed: values are lists."""
+    """How one column family is written.
+
+    family: its id, None without column families.
+    listed: values are lists.
+    """
 
     schema: StateSchema
     rocks: bool

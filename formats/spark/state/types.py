@@ -25,8 +25,9 @@ class Type:
     """One type.
 
     kind: a word of `WIDTHS`, or `string`, `binary`, `decimal`, `interval`, `variant`, `struct`, `array`, `map`.
-
-    fields: of a struct; `element` of an array; `key` and `value` of a map. precision, scale: of a decimal.
+    fields: of a struct; `element` of an array; `key` and `value` of a map.
+    precision: digits of a decimal.
+    scale: those of them behind its point.
     """
 
     kind: str

@@ -49,8 +49,15 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A column before it is an Arrow array: for each place the row that owns it, whether it is null, and its 8 bytes
-    (fixed: at their own width from `start`) or where it lies (`start`, `size`)."""
+    """A column before it is an Arrow array: places, one an element.
+
+    type: of the column.
+    owner: the row that a place belongs to, which is blamed for its faults.
+    null: whether there is no value.
+    start: where the value begins in the data; of a type of fixed width its own bytes, else those that it points to.
+    size: how many bytes it has.
+    slot: the 8 bytes of its slot; of elements of an array that have a fixed width they say nothing.
+    """
 
     type: Type
     owner: Ints
@@ -72,6 +79,7 @@ class Places:
         wrong = (lengths < fixed) | (lengths % 8 != 0)
         if wrong.any():
             self.faults.mark(own, wrong, f"its length is not that of a row of {n} columns")
+            # A blank row takes the place of a faulty one: all that follows can go by offsets and stays within the data.
             blank = bytes(fixed + prefix)
             rows = [blank if bad else row for row, bad in zip(rows, wrong.tolist(), strict=True)]
             lengths = np.where(wrong, fixed, lengths)
@@ -93,6 +101,7 @@ class Places:
                 beyond = (self.words[base + i].view(np.uint64) >> np.uint64(used)) != 0
                 self.faults.mark(owner, beyond, "it has nulls of columns that it does not have")
         for i, field in enumerate(fields):
+            # There is no row: nothing to index into.
             if not len(base):
                 empty = np.zeros(0, np.int64)
                 columns.append(Values(field.type, owner, np.zeros(0, np.bool_), empty, empty, empty))
@@ -138,6 +147,7 @@ class Places:
             wrong |= ~null & (length < 4)
         self.faults.mark(owner, wrong, f"column {field.name}: points outside its row, or to what no {kind} is")
         there = ~(null | wrong)
+        # What is null or points outside becomes empty and lies at 0, so that nobody after this reads outside the data.
         begin, length = np.where(there, start + offset, 0), np.where(there, length, 0)
         if kind in ("string", "binary"):
             self._padding(field, owner, begin, length)
@@ -149,6 +159,7 @@ class Places:
         ends = begin + length - part
         inside = (part > 0) & (ends + 8 <= len(self.data))
         if inside.any():
+            # Of the last 8 bytes those of the text are shifted out: what is left stands behind it.
             word = self.words[ends[inside] // 8].view(np.uint64) >> (8 * part[inside]).astype(np.uint64)
             wrong = np.zeros(len(part), np.bool_)
             wrong[inside] = word != 0
@@ -158,14 +169,17 @@ class Places:
         """Counts of the elements of arrays, 0 where there is none, and the elements."""
         count = np.where(there, self.words[np.where(there, start, 0) // 8], 0) if len(self.words) else start * 0
         width = field.type.width or 8
+        # An absurd count goes before anything is multiplied with it: a product that wraps round would look small.
         sane = (count >= 0) & (count <= np.maximum(size, 0))
         count = np.where(sane, count, 0)
         head = 8 + (count + 63) // 64 * 8
         wrong = there & (~sane | (head + (count * width + 7) // 8 * 8 > size))
+        # Many slots may point to one array, so that even a small file can ask for any number of elements.
         if int(count[~wrong].sum()) > MOST:
             wrong |= count > 0
         self.faults.mark(owner, wrong, f"{field.name}: an array has more elements than it has room for")
         count = np.where(wrong, 0, count)
+        # For each element the array that it is of, and its number there.
         of = np.repeat(np.arange(len(count)), count)
         index = np.arange(len(of)) - np.repeat(np.cumsum(count) - count, count)
         owners, starts, sizes = owner[of], start[of], size[of]

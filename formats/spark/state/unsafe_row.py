@@ -43,6 +43,7 @@ class Rows(Places):
         dtype = np.dtype(_DTYPES.get(values.type.kind, np.int64))
         if not len(values.start):
             return np.zeros(0, dtype)
+        # Values begin at multiples of their own width: the bytes, seen as numbers of it, can be picked from.
         column: NDArray[Any] = self.data.view(dtype)[values.start // dtype.itemsize]
         return column
 
@@ -69,6 +70,7 @@ class Rows(Places):
         if kind == "variant":
             return self._variants(values, to)
         if kind == "struct":
+            # Null structs have no bytes to be split. `take`: for each row, which of those that are there it is.
             there = np.flatnonzero(~null)
             parts = self._struct(values.type.fields, values.owner[there], values.start[there], values.size[there])
             dense = [self._arrow(part) for part in parts]
@@ -84,6 +86,7 @@ class Rows(Places):
             return pa.LargeListArray.from_arrays(pa.array(ends), inner, type=to, mask=pa.array(null))
         count, keys, items = self._map(values.type, values)
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(count)]).astype(np.int32)
+        # Counts that differ have been marked as a fault; no array of Arrow can hold them.
         if len(items.null) != len(keys.null):
             return pa.nulls(len(null), to)
         entries = [self._arrow(keys), self._arrow(items)]
@@ -97,6 +100,7 @@ class Rows(Places):
     def _gather(self, values: Values) -> tuple[NDArray[np.uint8], Ints]:
         """The bytes that the values point to, end to end, and where each ends."""
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(values.size)])
+        # Where each byte of the result lies: byte after byte, and from one value to the next a leap to its start.
         index = np.arange(ends[-1]) + np.repeat(values.start - ends[:-1], values.size)
         return self.data[index], ends
 
@@ -110,6 +114,7 @@ class Rows(Places):
             try:
                 array.validate(full=True)
             except pa.ArrowInvalid:
+                # Arrow says only that some text is wrong: now each by itself, to blame its row.
                 raw = data.tobytes()
                 wrong = np.array([not _is_text(raw[a:b]) for a, b in itertools.pairwise(ends)])
                 self.faults.mark(values.owner, wrong, "a text is not UTF-8")
@@ -121,6 +126,7 @@ class Rows(Places):
         data, ends = self._gather(values)
         wide = np.zeros((len(values.null), 16), np.uint8)
         if len(data):
+            # All bytes get the sign first; then those that are there, from the last to the first, come over them.
             sign = np.where(values.size > 0, data[np.minimum(ends[:-1], len(data) - 1)] >> 7, 0)
             wide[sign == 1] = 0xFF
             of = np.repeat(np.arange(len(values.null)), values.size)
@@ -160,6 +166,7 @@ class Rows(Places):
             done = self._hash(values, h)
             if done is None:
                 return None
+            # The hash of one column is the seed of the next, as in Spark: their order counts.
             h = done
         return h
 
@@ -202,6 +209,7 @@ class Rows(Places):
         count, elements = self._array(values.type.fields[0], values.owner, values.start, values.size, ~values.null)
         first = np.cumsum(count) - count
         out = seed.copy()
+        # An element is hashed with the hash of those before it as its seed: the first of all arrays, then the second.
         for i in range(int(count.max(initial=0))):
             of = np.flatnonzero(count > i)
             at = first[of] + i
@@ -220,9 +228,11 @@ class Rows(Places):
         return out
 
     def _hash_interval(self, values: Values, seed: murmur3.Words) -> murmur3.Words:
+        # A null has no place: it is hashed as if it lay at 0, and its hash is thrown away.
         base = np.where(values.null, 0, values.start)
         pair = self.words[base // 8]
         months, days = pair.astype(np.int32), (pair >> 32).astype(np.int32)
+        # Spark hashes an interval from the end: microseconds, days, months.
         h = murmur3.hash_long(self.words[base // 8 + 1], seed)
         return np.where(values.null, seed, murmur3.hash_int(months, murmur3.hash_int(days, h)))
 

@@ -1,0 +1,184 @@
+"""What `abscli` offers to programs: the examples in its documentation hold, on stores of all systems."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import abscli
+from abscli import api, errors
+from tests.support.imports import ROOT, imports
+from tests.support.json_system import JsonSystem, file_of, write_store
+from tests.support.spark_data import copy_of
+from tests.support.stores import make_store
+
+JOB = """\
+version: 1
+job: reach
+parallelism: 2
+max_parallelism: 8
+operators:
+  lines:
+    source: {type: text, path: in/*.txt}
+  seen:
+    from: {lines: {partition: hash, key: [line]}, seen: {partition: hash, key: [line]}}
+    distinct: [line]
+  out:
+    parallelism: 1
+    from: {seen: {partition: rebalance}}
+    sink: {type: jsonl, path: out}
+"""
+
+FLINK = ROOT / "tests" / "data" / "flink"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the examples work in: a store, a plan of it, its job and an input."""
+    monkeypatch.chdir(tmp_path)
+    make_store("snapshots")
+    (tmp_path / "job.yaml").write_text(JOB)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("a\nb\na\n")
+    abscli.open_store("snapshots").plan().save("plan.json")
+    return tmp_path
+
+
+def examples() -> Iterator[doctest.DocTest]:
+    """Those of the module, and the session of the README."""
+    yield from (test for test in doctest.DocTestFinder().find(api, "api", globs=vars(api)) if test.examples)
+    (session,) = re.findall(r"(?s)\n## From Python\n(.*?)\n## ", (ROOT / "README.md").read_text(encoding="utf-8"))
+    yield doctest.DocTestParser().get_doctest(session, {}, "README", "README.md", 0)
+
+
+@pytest.mark.parametrize("example", list(examples()), ids=lambda example: example.name)
+def test_an_example_says_what_comes_out(example: doctest.DocTest, folder: Path) -> None:
+    pages: list[str] = []
+    doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, out=pages.append)
+    assert not pages, "".join(pages)
+
+
+@pytest.mark.parametrize("name", abscli.__all__)
+def test_every_public_name_is_there_and_says_what_it_is(name: str) -> None:
+    assert getattr(abscli, name).__doc__
+    assert name in dir(abscli)
+
+
+def test_the_list_of_names_is_that_of_the_modules_that_have_them() -> None:
+    assert sorted(abscli.__all__) == sorted((*api.__all__, *errors.__all__))
+    with pytest.raises(AttributeError, match="no attribute 'close_store'"):
+        abscli.close_store  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_every_public_method_is_documented() -> None:
+    for kind in (getattr(api, name) for name in api.__all__ if isinstance(getattr(api, name), type)):
+        for name, member in vars(kind).items():
+            if not name.startswith("_") and (callable(member) or isinstance(member, property)):
+                assert member.__doc__, f"{kind.__name__}.{name}"
+
+
+def test_importing_it_loads_nothing() -> None:
+    code = "import sys, abscli; print(*(name for name in sys.modules if name.startswith(('abscli', 'formats'))))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == ["abscli"]
+
+
+def test_both_packages_say_that_they_are_typed() -> None:
+    assert (ROOT / "abscli" / "py.typed").exists()
+    assert (ROOT / "formats" / "py.typed").exists()
+
+
+@pytest.mark.parametrize("command", ["inspect", "state", "validate", "diff", "plan_recovery", "restore"])
+def test_a_command_opens_stores_as_a_notebook_does(command: str) -> None:
+    path = ROOT / "abscli" / "commands" / f"{command}.py"
+    assert any(name.startswith("abscli.api.") for name in imports(path))
+    assert not [name for name in imports(path) if name.startswith("abscli.stores.")]
+
+
+def test_a_checkpoint_of_flink_answers_the_same_questions(tmp_path: Path) -> None:
+    place = next((FLINK / "hashmap-checkpoint").rglob("_metadata")).parent
+    store = abscli.open_store(place / "_metadata")
+    number = store.resolve()
+    job = place.parent.name
+    assert repr(store) == f"Store('{place}/_metadata', system='flink', job='{job}', 1 epoch, latest {number})"
+    assert [epoch.number for epoch in store.epochs()] == [number]
+    state = store.states()[0]
+    table = store.state(state.operator, state.name)
+    assert isinstance(table, pa.Table)
+    assert store.rows(state).reader().read_all().num_rows == table.num_rows
+    report = store.validate(number)
+    assert report.restorable == (number,)
+    assert not report.unmet()
+    assert "not all compared" in repr(store.diff(store))
+    plan = store.plan()
+    assert plan.epoch == number
+    restored = store.restore(plan, tmp_path / "copy")
+    assert repr(restored).startswith("Restored(")
+    assert abscli.open_store(tmp_path / "copy").validate().restorable == (number,)
+
+
+def test_a_checkpoint_of_spark_answers_the_same_questions(tmp_path: Path) -> None:
+    store = abscli.open_store(copy_of("wc_rocks", tmp_path))
+    number = store.resolve()
+    assert store.latest == number
+    assert store.epoch().operators
+    (state, *_) = store.states()
+    assert store.state(state, where="count > 13", columns=["word"]).num_rows == 3
+    assert store.validate(quick=True).restorable
+    assert store.epoch(number).validate().epochs[0].epoch == number
+    assert store.diff(epoch=number, to=number).identical
+    plan = store.plan()
+    with pytest.raises(abscli.BadOption, match="--to"):
+        store.restore(plan)
+    with pytest.raises(abscli.OtherFormat, match="--uids means nothing"):
+        store.owners("uids.txt")
+    store.restore(plan, tmp_path / "copy")
+    assert abscli.open_store(tmp_path / "copy").latest == plan.epoch
+    with pytest.raises(abscli.BadOption, match="the plan is of"):
+        abscli.open_store(tmp_path / "copy").restore(plan, tmp_path / "other")
+
+
+def test_a_job_is_run_planned_and_restored(folder: Path) -> None:
+    outcome = abscli.run_job("job.yaml", "made", engine="inline", interval=None)
+    store = abscli.open_store("made@latest")
+    plan = store.plan()
+    assert plan.epoch == outcome.epoch
+    restored = store.restore(plan, "again", job="job.yaml", engine="inline")
+    assert restored.to_json()["parent"] == outcome.epoch
+    again = abscli.open_store("again")
+    assert store.state("seen").sort_by("line").to_pydict() == {"line": ["a", "b"]}
+    assert again.state("seen").sort_by("line").to_pydict() == {"line": ["a", "b"]}
+
+
+def test_a_stale_plan_is_refused(folder: Path) -> None:
+    store = abscli.open_store("snapshots")
+    plan = store.plan()
+    next(iter(Path("snapshots/epochs/0000000004").rglob("*.parquet"))).write_bytes(b"other")
+    with pytest.raises(abscli.StalePlan):
+        plan.prepare(job="job.yaml")
+
+
+def test_a_store_that_cannot_be_read_is_shown_and_checked(folder: Path) -> None:
+    Path("snapshots/abs-store.json").unlink()
+    store = abscli.open_store("snapshots")
+    assert repr(store).startswith("Store('snapshots', system='abs', cannot be read: ")
+    assert store.validate().unmet()
+    with pytest.raises(abscli.NotFound):
+        store.epochs()
+
+
+def test_a_system_that_nobody_planned_for_is_opened_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from abscli.stores import registry
+
+    monkeypatch.setattr(registry, "SYSTEMS", (*registry.SYSTEMS, JsonSystem()))
+    store = abscli.open_store(write_store(tmp_path / "ledger"))
+    assert store.state("totals", where="n >= 2", columns=["word"]).to_pydict() == {"word": ["a", "b"]}
+    (tmp_path / "ledger" / file_of(3)).write_text("{}")
+    assert repr(store.plan()) == f"RecoveryPlan('{tmp_path}/ledger', system='ledger', relies on 3 files)"
