@@ -208,9 +208,9 @@ def _rehearse(topology: Topology, store: str, options: JobOptions, words: str, f
         "channels": channels,
     }  # fmt: skip
     begins = f"goes on from epoch {would.parent}" if would.parent else "starts from the beginning"
-    made = f"{store} is made" if would.new else f"attempt {would.attempt} on {store}"
+    effect = f"{store} is made" if would.new else f"attempt {would.attempt} on {store}"
     text = (
-        f"{topology.job} can run: {begins}, policy {would.policy}, {tasks} tasks, {channels} channels; {made}"
+        f"{topology.job} can run: {begins}, policy {would.policy}, {tasks} tasks, {channels} channels; {effect}"
     )
     emit_result(result, text, form)
     note("nothing was changed (--dry-run)")

@@ -152,12 +152,12 @@ def _single_token(output: Output) -> None:
     from abscli.sim.chandy_lamport.systems import single_token
     from abscli.text.simulate import token_json, token_text
 
-    found = single_token()
+    result = single_token()
     if output is Output.TABLE:
-        emit_text(token_text(found, width()))
+        emit_text(token_text(result, width()))
     elif output is Output.JSON:
-        emit_json(token_json(found))
+        emit_json(token_json(result))
     else:
-        emit_ndjson(token_json(found))
-    if not found.holds:
+        emit_ndjson(token_json(result))
+    if not result.holds:
         raise typer.Exit(exits.FINDING)

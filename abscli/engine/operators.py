@@ -64,8 +64,8 @@ class Distinct:
 
     def process(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch | None:
         assert self.state is not None
-        found = self.state.locate(_keys(batch, self.state.key, self._id))
-        return batch.take(pa.array(np.sort(found.first[found.new])))
+        located = self.state.locate(_keys(batch, self.state.key, self._id))
+        return batch.take(pa.array(np.sort(located.first[located.new])))
 
     def flush(self) -> pa.RecordBatch | None:
         return None
@@ -83,37 +83,39 @@ class Reduce:
         state = self.state
         assert state is not None
         keys = _keys(batch, state.key, self._operator.id)
-        found = state.locate(keys)
-        state.touch(found.slots)
+        located = state.locate(keys)
+        state.touch(located.slots)
         try:
             if self._operator.emit == "record":
-                return self._row_by_row(state, keys, batch, found)
+                return self._row_by_row(state, keys, batch, located)
             for _, function, values, column in self._aggregates(batch):
-                column.put(found.slots, merged(function, values, found.groups, self._before(function, column, found)))
+                column.put(
+                    located.slots, merged(function, values, located.groups, self._before(function, column, located))
+                )
         except Overflow as error:
             raise JobFailed(
                 f"operator {self._operator.id}, task {self._task}, record {first + error.row} "
                 f"{batch.slice(error.row, 1).to_pylist()[0]}: {error}"
             ) from None
         if self._operator.emit == "batch":
-            table = state.table(found.slots)
+            table = state.table(located.slots)
             return _batch(table.drop_columns(table.column_names[0]))
         return None
 
     def _row_by_row(
-        self, state: KeyedState, keys: list[pa.Array], batch: pa.RecordBatch, found: Located
+        self, state: KeyedState, keys: list[pa.Array], batch: pa.RecordBatch, located: Located
     ) -> pa.RecordBatch:
-        last = np.empty(len(found.slots), dtype=np.int64)
-        last[found.groups] = np.arange(len(found.groups))
+        last = np.empty(len(located.slots), dtype=np.int64)
+        last[located.groups] = np.arange(len(located.groups))
         arrays = dict(zip(state.key, keys, strict=True))
         for name, function, values, column in self._aggregates(batch):
-            rows = running(function, values, found.groups, self._before(function, column, found))
-            column.put(found.slots, rows.take(pa.array(last)))
+            rows = running(function, values, located.groups, self._before(function, column, located))
+            column.put(located.slots, rows.take(pa.array(last)))
             arrays[name] = rows
         return pa.record_batch(list(arrays.values()), names=list(arrays))
 
-    def _before(self, function: str, column: ValueColumn, found: Located) -> pa.Array:
-        before = column.take(found.slots)
+    def _before(self, function: str, column: ValueColumn, located: Located) -> pa.Array:
+        before = column.take(located.slots)
         return pc.fill_null(before, 0) if function == "count" else before
 
     def _aggregates(self, batch: pa.RecordBatch) -> list[tuple[str, str, pa.Array | None, ValueColumn]]:

@@ -72,15 +72,15 @@ def start_context(master: str) -> Any:
     properties["java.io.tmpdir"] = folder  # Java does not look at TMPDIR
     options = [JAVA_OPTIONS, *(f'"-D{name}={value}"' for name, value in properties.items())]
     conf.set("spark.driver.extraJavaOptions", " ".join(options))
-    said = _Stderr()
+    stderr = _Stderr()
     try:
-        with said.caught(), _same_interrupt_handler():
-            gateway = SparkContext._gateway or _launch(conf, folder, said)
+        with stderr.caught(), _same_interrupt_handler():
+            gateway = SparkContext._gateway or _launch(conf, folder, stderr)
             context = SparkContext(conf=conf, gateway=gateway)
     except Exception as error:
-        lines = [*said.lines, *_log(folder)]
-        told = [line.strip() for line in lines if "ERROR" in line or "Exception" in line]
-        why = told[0] if told else first_line(error)
+        lines = [*stderr.lines, *_log(folder)]
+        errors = [line.strip() for line in lines if "ERROR" in line or "Exception" in line]
+        why = errors[0] if errors else first_line(error)
         raise EngineStopped(
             f"Spark did not start on {master}: {why[:300]}", hint="is --master right, and the cluster up?"
         ) from error
@@ -89,14 +89,14 @@ def start_context(master: str) -> Any:
     return context
 
 
-def _launch(conf: Any, folder: str, said: _Stderr) -> Any:
+def _launch(conf: Any, folder: str, stderr: _Stderr) -> Any:
     """A JVM in a process group of its own: a signal to ours asks us for a last epoch, which needs the JVM. It ends when
     its stdin does, and that is ours to hold."""
     from pyspark.java_gateway import launch_gateway
 
     before, tempfile.tempdir = tempfile.tempdir, folder  # for the folder in which the JVM says its port
     try:
-        return launch_gateway(conf, {"process_group": 0, "stdout": said.writer, "stderr": said.writer})
+        return launch_gateway(conf, {"process_group": 0, "stdout": stderr.writer, "stderr": stderr.writer})
     finally:
         tempfile.tempdir = before
 
@@ -269,6 +269,6 @@ def _failure(number: int, error: Exception) -> EngineStopped:
 def first_line(error: Exception) -> str:
     """What Spark says first: behind what Py4J puts before it."""
     lines = [line.removeprefix(": ").strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith("An error occurred while calling")]
-    return (told or [type(error).__name__])[0][:300]
+    telling = [line for line in lines if line and not line.startswith("An error occurred while calling")]
+    return (telling or [type(error).__name__])[0][:300]
 

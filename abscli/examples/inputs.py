@@ -69,8 +69,8 @@ def import_graph() -> dict[str, list[str]]:
         except (SyntaxError, ValueError):
             continue
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        found = {name for node in ast.walk(tree) for name in _imported(node, package)}
-        graph[module] = sorted(name for name in found if name in files and name != module)
+        imported = {name for node in ast.walk(tree) for name in _imported(node, package)}
+        graph[module] = sorted(name for name in imported if name in files and name != module)
     return graph
 
 

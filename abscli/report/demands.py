@@ -21,25 +21,27 @@ def unmet(
     epoch: the one that was asked for, None for the whole store; max_age: seconds since the newest restorable epoch
     was triggered, which is the moment that it would bring back.
     """
-    said = []
+    demands = []
     if epoch is not None:
-        said += [f"epoch {r.epoch} is {r.verdict}" for r in report.epochs if not r.whole]
+        demands += [f"epoch {r.epoch} is {r.verdict}" for r in report.epochs if not r.whole]
     else:
-        said += [f"epoch {r.epoch} is damaged" for r in report.epochs if r.verdict == "damaged"]
+        demands += [f"epoch {r.epoch} is damaged" for r in report.epochs if r.verdict == "damaged"]
         if report.latest_restorable is None:
-            said.append("no epoch can be restored")
-    if epoch is not None and not said:
-        said += [f"epoch {r.epoch}: {r.reason}" for r in report.epochs if r.epoch not in report.restorable and r.reason]
-    if report.damaged and not said:
-        said.append("the store's own files are damaged")
-    if strict and report.all_findings and not said:
+            demands.append("no epoch can be restored")
+    if epoch is not None and not demands:
+        demands += [
+            f"epoch {r.epoch}: {r.reason}" for r in report.epochs if r.epoch not in report.restorable and r.reason
+        ]
+    if report.damaged and not demands:
+        demands.append("the store's own files are damaged")
+    if strict and report.all_findings and not demands:
         count = len(report.all_findings)
-        said.append(f"--strict: {count} finding{'s'[: count != 1]}")
+        demands.append(f"--strict: {count} finding{'s'[: count != 1]}")
     if min_epochs is not None and len(report.restorable) < min_epochs:
-        said.append(f"--min-epochs {min_epochs}: {len(report.restorable)} can be restored")
+        demands.append(f"--min-epochs {min_epochs}: {len(report.restorable)} can be restored")
     if max_age is not None and (old := _age(report, now)) > max_age:
-        said.append(f"--max-age {max_age:g} s: the newest that can be restored is {old:.0f} s old")
-    return said
+        demands.append(f"--max-age {max_age:g} s: the newest that can be restored is {old:.0f} s old")
+    return demands
 
 
 def _age(report: StoreReport, now: datetime | None) -> float:

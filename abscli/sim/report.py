@@ -98,13 +98,13 @@ def every_interleaving(
         searches = [pool.submit(_search, model, policy, limits, most) for policy, _, limits in jobs]
         for number, ((policy, kind, limits), search) in enumerate(zip(jobs, searches, strict=True)):
             show(f"{number} of {len(jobs)} searches done; {policy}, failures: {kind}")
-            found: Explored = search.result()
+            explored: Explored = search.result()
             rows.append(
-                Row(policy, found.steps, found.seconds, anywhere=kind, worlds=found.worlds, ends=found.ends,
-                    whole=found.whole)
+                Row(policy, explored.steps, explored.seconds, anywhere=kind, worlds=explored.worlds, ends=explored.ends,
+                    whole=explored.whole)
             )  # fmt: skip
-            if found.rule is not None and finding is None:
-                finding = _finding(model, policy, limits, found.trace, found.rule, None)
+            if explored.rule is not None and finding is None:
+                finding = _finding(model, policy, limits, explored.trace, explored.rule, None)
                 pool.shutdown(cancel_futures=True)
                 break
     return Simulated(model.topology.job, len(model.tasks), len(model.channels), None, tuple(rows), finding)

@@ -24,10 +24,10 @@ def unpack_lzf(data: bytes, path: str, most: int) -> bytes:
             raise Damaged(f"its LZF chunk at byte {at} is cut short or none", path=path)
         if head == 7:
             raw = int.from_bytes(data[at + 5 : at + 7], "big")
-            made = _chunk(body, raw)
-            if made is None:
+            unpacked = _chunk(body, raw)
+            if unpacked is None:
                 raise Damaged(f"its LZF chunk at byte {at} does not unpack", path=path)
-            body = made
+            body = unpacked
         if (total := total + len(body)) > most:
             raise Damaged(f"unpacks to more than {most} bytes", path=path)
         out.append(body)

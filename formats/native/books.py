@@ -33,10 +33,10 @@ class _Reader:
     def __init__(self) -> None:
         self.damaged: dict[str, str] = {}
 
-    def read(self, what: Callable[[], T], path: str) -> T | None:
+    def read(self, reader: Callable[[], T], path: str) -> T | None:
         """What a file says; None if it is not there, or cannot be read, which is noted."""
         try:
-            return what()
+            return reader()
         except UnsupportedVersion:
             raise
         except NotFound:

@@ -44,15 +44,15 @@ Parts = Mapping[str, Sequence[PartFacts | None]]
 
 def by_operator(topology: Topology, parts: Sequence[PartFacts]) -> Parts:
     """Parts of tasks that the job graph does not have are left out."""
-    found: dict[str, Sequence[PartFacts | None]] = {}
+    by_id: dict[str, Sequence[PartFacts | None]] = {}
     start, tasks = 0, [part.task for part in parts]
     for op in topology.operators:  # a complete epoch has them in this order
         stop = start + op.parallelism
         if tasks[start:stop] != subtask_names(op.id, op.parallelism):
             return _sorted_out(topology, parts)
-        found[op.id] = parts[start:stop]
+        by_id[op.id] = parts[start:stop]
         start = stop
-    return found
+    return by_id
 
 
 def _sorted_out(topology: Topology, parts: Sequence[PartFacts]) -> Parts:
@@ -97,9 +97,9 @@ def _of_edge(edge: Edge, parts: Parts, back: bool | None = None) -> Iterator[Cha
 
 def _rows(counts: list[tuple[int, ...] | None], channels: int) -> Sequence[tuple[int | None, ...]]:
     """A counter a channel; unknown where there is none."""
-    known = [row for row in counts if row is not None]
-    if len(known) == len(counts) and set(map(len, known)) == {channels}:
-        return known
+    counted = [row for row in counts if row is not None]
+    if len(counted) == len(counts) and set(map(len, counted)) == {channels}:
+        return counted
     return [(*(row or ())[:channels], *[None] * (channels - len(row or ()))) for row in counts]
 
 
@@ -146,5 +146,5 @@ class Channels(ChannelTable):
 
 def _total(counts: Sequence[tuple[int, ...] | None], channels: int) -> int | None:
     """The sum; None if a task, or a channel, has not said."""
-    known = [row for row in counts if row is not None]
-    return sum(chain.from_iterable(known)) if sum(map(len, known)) == channels else None
+    counted = [row for row in counts if row is not None]
+    return sum(chain.from_iterable(counted)) if sum(map(len, counted)) == channels else None

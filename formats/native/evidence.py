@@ -103,9 +103,9 @@ class _Notes:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
 
-    def read(self, what: Callable[[], T], path: str, code: str = "unreadable", task: str | None = None) -> T | None:
+    def read(self, reader: Callable[[], T], path: str, code: str = "unreadable", task: str | None = None) -> T | None:
         try:
-            return what()
+            return reader()
         except UnsupportedVersion:
             raise
         except NotFound as error:
@@ -144,10 +144,10 @@ def store_evidence(
     else:
         files = (layout.attempt(attempt),) if store.storage.size(layout.attempt(attempt)) is not None else ()
     attempts = [
-        found
+        record
         for name in files
         if name.startswith(f"{layout.ATTEMPTS}/")
-        and (found := notes.read(functools.partial(store.attempt, name), name)) is not None
+        and (record := notes.read(functools.partial(store.attempt, name), name)) is not None
     ]
     graphs = {name for name in files if name.startswith("topologies/")}
     for name in sorted(graphs):
@@ -155,8 +155,8 @@ def store_evidence(
         notes.read(functools.partial(store.topology_by_digest, sha256), name, "digest-mismatch")
     for life in attempts if attempt is None else ():
         if (graph := layout.topology(life.topology_sha256)) not in graphs:
-            said = f"attempt {life.attempt} ran this job graph, which is not there"
-            notes.problems.append(Problem("topology-missing", graph, said))
+            message = f"attempt {life.attempt} ran this job graph, which is not there"
+            notes.problems.append(Problem("topology-missing", graph, message))
     fences = [n for n in store.fences() if not store.has_trigger(n)] if attempt is None else []
     for number in fences:
         notes.read(functools.partial(store.fence, number), layout.outcome(number))
@@ -263,13 +263,13 @@ def _acked(
     """The parts of an epoch that is not complete; None without a job graph to say whose."""
     if topology is None:
         return None
-    found = []
+    parts = []
     for task in task_names(topology):
         path = layout.ack(epoch, task, home)
         part = notes.read(functools.partial(store.part, epoch, task, home), path, task=task)
         if part is not None:
-            found.append(part)
-    return tuple(found)
+            parts.append(part)
+    return tuple(parts)
 
 
 def _sound(probes: dict[str, FileProbe], file: FileFacts) -> bool:

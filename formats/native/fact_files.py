@@ -258,8 +258,8 @@ class FactFiles:
     def no_epoch(self, epoch: int) -> NotFound:
         """The error for an epoch that is not there; says which are."""
         have = self.epoch_numbers()
-        said = f"it has {have[0]} to {have[-1]}" if have else "it has none"
-        return NotFound(f"no epoch {epoch}: {said}", path=self.storage.root)
+        extent = f"it has {have[0]} to {have[-1]}" if have else "it has none"
+        return NotFound(f"no epoch {epoch}: {extent}", path=self.storage.root)
 
     def latest(self) -> int | None:
         """The newest epoch with a manifest, not verified."""

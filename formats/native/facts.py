@@ -275,9 +275,9 @@ def unseal(data: bytes, kind: type[F], path: str, schema: str | None = None) -> 
                 path=path,
                 hint="validate the store; another epoch may be whole",
             )
-        found = tail[len(SEAL) : -3].decode("ascii", "replace")
+        recorded = tail[len(SEAL) : -3].decode("ascii", "replace")
         raise Damaged(
-            f"its bytes have SHA-256 {digest(body)[:12]}…, it says {found[:12]}…",
+            f"its bytes have SHA-256 {digest(body)[:12]}…, it says {recorded[:12]}…",
             path=path,
             hint="validate the store; another epoch may be whole",
         )

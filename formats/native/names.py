@@ -106,16 +106,16 @@ def _sink_file(file: SinkFile, where: str) -> None:
     _name(file.sha256, _DIGEST, f"digest of {file.name}", where)
 
 
-def _not_negative(number: int | None, what: str, where: str) -> None:
+def _not_negative(number: int | None, noun: str, where: str) -> None:
     if number is not None and number < 0:
-        raise Damaged(f"{number} is no {what}", path=where)
+        raise Damaged(f"{number} is no {noun}", path=where)
 
 
-def _name(value: str, pattern: re.Pattern[str], what: str, where: str) -> None:
+def _name(value: str, pattern: re.Pattern[str], noun: str, where: str) -> None:
     if not pattern.fullmatch(value):
         shown = repr(value if len(value) <= 60 else value[:57] + "...")
         raise UnsafePath(
-            f"{shown} is no {what}", path=where, hint="this file was not written by abs; do not trust this store"
+            f"{shown} is no {noun}", path=where, hint="this file was not written by abs; do not trust this store"
         )
 
 
@@ -126,9 +126,9 @@ def check_graph(topology: Topology, where: str) -> None:
         _name(op.id, _OPERATOR, "operator", where)
     for problem in _graph_problems(topology):
         raise Damaged(problem, path=where)
-    for number, most, what in zip(size_of(topology), (MAX_TASKS, MAX_CHANNELS), ("tasks", "channels"), strict=True):
+    for number, most, noun in zip(size_of(topology), (MAX_TASKS, MAX_CHANNELS), ("tasks", "channels"), strict=True):
         if number > most:
-            raise Damaged(f"has {number} {what}, the job graph of a store has at most {most}", path=where)
+            raise Damaged(f"has {number} {noun}, the job graph of a store has at most {most}", path=where)
 
 
 def _graph_problems(topology: Topology) -> Iterator[str]:

@@ -188,5 +188,5 @@ def _reason(error: Exception) -> str:
     """One line: Arrow's messages go on for pages."""
     if isinstance(error, MemoryError):
         return too_much()
-    said = error.message if isinstance(error, FormatError) else str(error)
-    return (said.splitlines() or [""])[0][:200] or type(error).__name__
+    message = error.message if isinstance(error, FormatError) else str(error)
+    return (message.splitlines() or [""])[0][:200] or type(error).__name__

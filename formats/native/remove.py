@@ -43,7 +43,7 @@ class Leftover(NamedTuple):
 
 def stored_files(storage: LocalStorage) -> list[Leftover]:
     """Every file below the root but the lock, unfinished writes among them; symbolic links are not followed."""
-    found = []
+    files = []
     base = storage.local_path(layout.STORE).removesuffix(layout.STORE)
     for folder, _, names in os.walk(base):
         for name in names:
@@ -51,8 +51,8 @@ def stored_files(storage: LocalStorage) -> list[Leftover]:
             path = full.removeprefix(base)
             if path != layout.LOCK:
                 status = os.lstat(full)
-                found.append(Leftover(path, status.st_size, status.st_mtime))
-    return sorted(found)
+                files.append(Leftover(path, status.st_size, status.st_mtime))
+    return sorted(files)
 
 
 def is_unfinished(path: str) -> bool:

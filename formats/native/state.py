@@ -59,8 +59,8 @@ class StateFile:
         self.facts = file
         size = storage.size(file.path)
         if size is None or (file.bytes is not None and size != file.bytes):
-            found = "is not there" if size is None else f"has {size} bytes, {file.bytes} were written"
-            raise Damaged(found, path=self.path, hint="another epoch may be whole")
+            damage = "is not there" if size is None else f"has {size} bytes, {file.bytes} were written"
+            raise Damaged(damage, path=self.path, hint="another epoch may be whole")
         self._storage = storage
         self._local = threading.local()
         self._local.reader = opened = self._tried(self._open)
@@ -72,9 +72,9 @@ class StateFile:
         if KEY_GROUP not in self.schema.names or not set(self.key) <= set(self.schema.names) or not self.key:
             raise Damaged(f"is no state file: it lacks {KEY_GROUP} or its key columns", path=self.path)
 
-    def _tried(self, what: Any) -> Any:
+    def _tried(self, action: Any) -> Any:
         try:
-            return what()
+            return action()
         except (pa.ArrowException, OSError, KeyError, IndexError, ValueError, TypeError) as error:
             raise Damaged(f"is no readable state file: {first_line(error)}", path=self.path) from None
 
@@ -91,12 +91,12 @@ class StateFile:
     @functools.cached_property
     def row_groups(self) -> list[RowGroup]:
         """All of them, in order."""
-        found: list[RowGroup] = self._tried(self._row_groups)
-        return found
+        groups: list[RowGroup] = self._tried(self._row_groups)
+        return groups
 
     def _row_groups(self) -> list[RowGroup]:
         metadata = self._metadata
-        found = []
+        groups = []
         for i in range(metadata.num_row_groups):
             group = metadata.row_group(i)
             bounds: dict[str, tuple[Any, Any]] = {}
@@ -109,8 +109,8 @@ class StateFile:
             first, last = bounds.pop(KEY_GROUP, (0, 2**31 - 1))
             if any(self.schema.field(name).type != self._stored.field(name).type for name in bounds):
                 bounds = {}  # statistics of another type than the column was written with
-            found.append(RowGroup(i, group.num_rows, first, last, bounds))
-        return found
+            groups.append(RowGroup(i, group.num_rows, first, last, bounds))
+        return groups
 
     def read(
         self, groups: range | None, columns: Sequence[str] | None, where: Predicate | None = None
@@ -191,12 +191,12 @@ def split(own: range, files: Sequence[StateFile], rows: int) -> list[range]:
         first, last = max(group.first, own.start) - own.start, min(group.last, own.stop - 1) - own.start
         if first <= last:
             weight[first // step : last // step + 1] += group.rows / (last // step - first // step + 1)
-    ranges, start, held = [], own.start, 0.0
+    ranges, start, rows_so_far = [], own.start, 0.0
     for i, more in enumerate(weight.tolist()):
-        if held and held + more > rows:
+        if rows_so_far and rows_so_far + more > rows:
             ranges.append(range(start, own.start + i * step))
-            start, held = own.start + i * step, 0.0
-        held += more
+            start, rows_so_far = own.start + i * step, 0.0
+        rows_so_far += more
     return [*ranges, range(start, own.stop)]
 
 

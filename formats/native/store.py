@@ -158,15 +158,15 @@ class NativeStore(FactFiles, CheckpointStore):
         from formats.native.state import StateFile
 
         parts = self.parts(epoch)
-        found = []
+        states = []
         for op in self.topology(epoch).operators:
             mine = [part for part in parts if operator_of(part.task) == op.id and part.state]
             if mine:
                 key = StateFile(self.storage, mine[0].state[0]).key
                 files = {file.path: file.bytes or 0 for part in mine for file in part.state}
                 rows = sum(part.rows for part in mine)
-                found.append(StateFacts(op.id, None, "keyed", key, rows, sum(files.values())))
-        return found
+                states.append(StateFacts(op.id, None, "keyed", key, rows, sum(files.values())))
+        return states
 
     def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
         return self.select(epoch, operator, name)
@@ -197,13 +197,13 @@ class NativeStore(FactFiles, CheckpointStore):
 
         if name is not None:
             raise NotFound(f"{operator} has no state {name!r}: native state has no names", path=self.path)
-        known = {op.id: op for op in self.topology(epoch).operators}
+        operators = {op.id: op for op in self.topology(epoch).operators}
         parts = [part for part in self.parts(epoch) if operator_of(part.task) == operator and part.state]
-        if operator not in known or not parts:
+        if operator not in operators or not parts:
             having = dict.fromkeys(operator_of(part.task) for part in self.parts(epoch) if part.state)
-            said = f"state of the operators {', '.join(having)}" if having else "no state of any operator"
-            raise NotFound(f"epoch {epoch} has no state of {operator!r}", path=self.path, hint=f"it has {said}")
-        op = known[operator]
+            available = f"state of the operators {', '.join(having)}" if having else "no state of any operator"
+            raise NotFound(f"epoch {epoch} has no state of {operator!r}", path=self.path, hint=f"it has {available}")
+        op = operators[operator]
         width = op.parallelism
         own = {task_name(op.id, i): key_group_range(i, width, op.max_parallelism) for i in range(width)}
         for part in parts:
@@ -227,16 +227,16 @@ class NativeStore(FactFiles, CheckpointStore):
 def _operator(id: str, parts: Sequence[PartFacts | None], own: str) -> OperatorFacts:
     """own: what the paths of the epoch's own files begin with."""
     present = [part for part in parts if part is not None]
-    known = len(present) == len(parts)
+    all_present = len(present) == len(parts)
     files = [file for part in present for file in part.state]
     return OperatorFacts(
         id=id,
         name=None,
         parallelism=len(parts),
-        bytes=sum([file.bytes or 0 for file in files]) if known else None,
-        rows=sum([part.rows for part in present]) if known else None,
+        bytes=sum([file.bytes or 0 for file in files]) if all_present else None,
+        rows=sum([part.rows for part in present]) if all_present else None,
         tasks=tuple(_tasks(present)),
-        new_bytes=sum([file.bytes or 0 for file in files if file.path.startswith(own)]) if known else None,
+        new_bytes=sum([file.bytes or 0 for file in files if file.path.startswith(own)]) if all_present else None,
     )
 
 

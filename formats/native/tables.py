@@ -75,10 +75,10 @@ def as_written(table: pa.Table, schema: pa.Schema | None = None) -> pa.Table:
     """The table with the types that it was given, which are part of the keys' hashes. schema: these, where they are
     known; the table may have some of its columns only."""
     if schema is None:
-        said = (table.schema.metadata or {}).get(b"abs.schema")
-        if said is None:
+        encoded = (table.schema.metadata or {}).get(b"abs.schema")
+        if encoded is None:
             return table
-        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said)))
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded)))
     own = pa.schema([schema.field(name) for name in table.schema.names])
     if own.types == table.schema.types:
         return table

@@ -48,7 +48,7 @@ def create(storage: Storage, job: str) -> None:
 def check_store_of(storage: Storage, job: str) -> bool:
     """Whether the directory is empty, to be made a store; False if it is the store of `job` already, else OtherJob."""
     try:
-        found = unseal(storage.read(layout.STORE), StoreFacts, f"{storage.root}/{layout.STORE}")
+        facts = unseal(storage.read(layout.STORE), StoreFacts, f"{storage.root}/{layout.STORE}")
     except NotFound:
         strangers = [entry.name for entry in storage.list("") if entry.name != layout.LOCK]
         if strangers:
@@ -58,9 +58,9 @@ def check_store_of(storage: Storage, job: str) -> bool:
                 hint="give --store a new or empty directory",
             ) from None
         return True
-    if found.job != job:
+    if facts.job != job:
         raise OtherJob(
-            f"is the store of job {found.job!r}, not of {job!r}",
+            f"is the store of job {facts.job!r}, not of {job!r}",
             path=storage.root,
             hint="give --store another directory",
         )

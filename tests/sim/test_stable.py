@@ -186,7 +186,7 @@ def test_looking_at_one_process_after_the_other_finds_deadlocks_that_are_not_the
     script = ["asks b", "takes request", "takes grant", "gives back", "takes release",
               "asks a", "takes request", "takes grant", "gives back", "takes release"]  # fmt: skip
     for what in script:
-        (event,) = [event for event in system.events(seen[-1]) if event.what == what]
+        (event,) = [event for event in system.events(seen[-1]) if event.move == what]
         seen.append(system.after(seen[-1], event))
         for process, state in zip(system.processes, seen[-1].states, strict=True):
             if state.phase == "waits":

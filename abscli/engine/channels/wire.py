@@ -246,8 +246,8 @@ class Connection:
         """Whether to take what comes."""
         self._want(selectors.EVENT_READ, on)
 
-    def _want(self, what: int, on: bool) -> None:
-        interest = self._interest | what if on else self._interest & ~what
+    def _want(self, event: int, on: bool) -> None:
+        interest = self._interest | event if on else self._interest & ~event
         if interest == self._interest or self.closed:
             return
         if not self._interest:

@@ -55,10 +55,10 @@ class LineFiles:
     """The files of one task, one after the other, in whole lines. A split is a path relative to the job file."""
 
     def __init__(self, splits: Iterable[str], directory: str, task: str, positions: Iterable[Position] | None) -> None:
-        known = {p.split: p for p in positions or ()}
-        names = list(known) if positions is not None else list(splits)
-        self._offsets = {name: known[name].offset or 0 if name in known else 0 for name in names}
-        self._records = {name: known[name].records or 0 if name in known else 0 for name in names}
+        by_split = {p.split: p for p in positions or ()}
+        names = list(by_split) if positions is not None else list(splits)
+        self._offsets = {name: by_split[name].offset or 0 if name in by_split else 0 for name in names}
+        self._records = {name: by_split[name].records or 0 if name in by_split else 0 for name in names}
         self._todo = list(reversed(names))
         self._directory = directory
         self._task = task
@@ -139,8 +139,8 @@ class TextSource:
     def read(self) -> pa.RecordBatch | None:
         texts: list[str] = []
         size = 0
-        while size < CHUNK and (found := self._files.next_lines()) is not None:
-            split, data = found
+        while size < CHUNK and (chunk := self._files.next_lines()) is not None:
+            split, data = chunk
             text = data.decode("utf-8", "replace").removesuffix("\n")
             self._files.advance(split, len(data), text.count("\n") + 1)
             texts.append(text)
@@ -175,10 +175,10 @@ class JsonLinesSource:
         return self._files.positions
 
     def read(self) -> pa.RecordBatch | None:
-        found = self._files.next_lines()
-        if found is None:
+        chunk = self._files.next_lines()
+        if chunk is None:
             return None
-        split, data = found
+        split, data = chunk
         options = pj.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior="ignore")
         text = _with_numbers(data, self._schema)
         try:
@@ -274,17 +274,17 @@ def find_splits(operator: Operator, directory: str) -> list[str]:
     """All splits of a file source, sorted by path, relative to the job file; UsageError if there is none."""
     assert operator.connector is not None
     pattern = operator.connector["path"]
-    found = sorted(
+    splits = sorted(
         path
         for path in glob.glob(pattern, root_dir=directory, recursive=True)
         if os.path.isfile(os.path.join(directory, path))
     )
-    if not found:
+    if not splits:
         hint = f"looked in {directory}"
         if os.path.isdir(os.path.join(directory, pattern)):
             hint += f"; it is a directory there: name its files, such as {os.path.join(pattern, '*')}"
         raise UsageError(f"operator {operator.id}: no file matches {pattern!r}", hint=hint)
-    return found
+    return splits
 
 
 def _refuse_strangers(operator: Operator, directory: str, positions: Iterable[Position]) -> None:

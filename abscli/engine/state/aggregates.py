@@ -34,9 +34,9 @@ class ValueColumn:
         valid = values.is_valid().to_numpy(zero_copy_only=False)
         self._valid[slots] = valid
         if self._values.dtype == object:
-            held = np.empty(len(values), dtype=object)
-            held[:] = values.to_pylist()
-            self._values[slots] = held
+            objects = np.empty(len(values), dtype=object)
+            objects[:] = values.to_pylist()
+            self._values[slots] = objects
         else:
             self._values[slots] = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
 

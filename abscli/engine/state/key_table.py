@@ -97,17 +97,17 @@ class KeyIndex:
 
     def _find(self, hashes: Hashes) -> Slots:
         mask = len(self._table_slot) - 1
-        found = np.full(len(hashes), -1, dtype=np.int64)
+        slots = np.full(len(hashes), -1, dtype=np.int64)
         pending = np.arange(len(hashes))
         position = (hashes & np.uint64(mask)).astype(np.int64)
         while len(pending):
             at = position[pending]
             slot = self._table_slot[at]
             hit = (slot >= 0) & (self._table_hash[at] == hashes[pending])
-            found[pending[hit]] = slot[hit]
+            slots[pending[hit]] = slot[hit]
             pending = pending[(slot >= 0) & ~hit]
             position[pending] = (position[pending] + 1) & mask
-        return found
+        return slots
 
     def _insert(self, probe: Hashes, own: Hashes, heads: list[pa.Array]) -> Slots:
         slots = np.arange(self.count, self.count + len(probe), dtype=np.int64)

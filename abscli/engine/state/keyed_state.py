@@ -36,10 +36,10 @@ class KeyedState:
 
     def locate(self, columns: Sequence[pa.Array]) -> Located:
         """Slots of the rows' keys; new keys count as changed."""
-        found = self.index.locate(columns)
-        if found.new.any():
-            self.touch(found.slots[found.new])
-        return found
+        located = self.index.locate(columns)
+        if located.new.any():
+            self.touch(located.slots[located.new])
+        return located
 
     def touch(self, slots: Slots) -> None:
         """Note that the values of these distinct slots have changed."""
@@ -90,11 +90,11 @@ class KeyedState:
         if not table.num_rows:
             return
         table = table.combine_chunks()
-        found = self.index.locate([table.column(name).chunk(0) for name in self.key])
+        located = self.index.locate([table.column(name).chunk(0) for name in self.key])
         for name in table.schema.names:
             if name != KEY_GROUP and name not in self.key:
                 column = table.column(name).chunk(0)
-                self.values.setdefault(name, ValueColumn(column.type)).put(found.slots[found.groups], column)
+                self.values.setdefault(name, ValueColumn(column.type)).put(located.slots[located.groups], column)
 
 
 def _union(parts: list[Slots]) -> Slots:

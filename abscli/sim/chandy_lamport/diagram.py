@@ -30,13 +30,13 @@ def drawn(system: System, scope: Scope, steps: Sequence[Step], title: str) -> Di
         return Arrow(pipe.sender, pipe.receiver, sent, received, label, isinstance(item, Marker))
 
     for number, step in enumerate(steps, 1):
-        kind, where, *what = step
+        kind, where, *arguments = step
         process: str = system.by_name[where].receiver if kind in ("take", "mark") else where
         if kind in ("take", "mark"):
             arrows.append(arrow(where, world.head(where), number))
         if kind == "start":
-            moments.append(Moment(number, process, f"starts snapshot {what[0]}", "trigger"))
-        known = len(world.recorded)
+            moments.append(Moment(number, process, f"starts snapshot {arguments[0]}", "trigger"))
+        recorded_before = len(world.recorded)
         try:
             notes = world.do(step)
         except (Violation, ProtocolError) as error:
@@ -45,11 +45,11 @@ def drawn(system: System, scope: Scope, steps: Sequence[Step], title: str) -> Di
             break
         flying |= {(note.channel, note.item): number for note in notes if isinstance(note, Put)}
         if kind == "move" and not any(isinstance(note, Put) for note in notes):
-            moments.append(Moment(number, process, what[0], "record"))
-        moments += [Moment(number, process, *told) for note in notes if (told := _told(note, world, process))]
+            moments.append(Moment(number, process, arguments[0], "record"))
+        moments += [Moment(number, process, *entry) for note in notes if (entry := _entry(note, world, process))]
         moments += [
-            Moment(number, process, f"snapshot {made.epoch}: {_in_words(system, made)}", "complete")
-            for made in world.recorded[known:]
+            Moment(number, process, f"snapshot {snapshot.epoch}: {_in_words(system, snapshot)}", "complete")
+            for snapshot in world.recorded[recorded_before:]
         ]
     if violation is None and not world.enabled():
         try:
@@ -60,7 +60,7 @@ def drawn(system: System, scope: Scope, steps: Sequence[Step], title: str) -> Di
     return Diagram(title, tuple(system.processes), tuple(moments), tuple(arrows), violation)
 
 
-def _told(note: Note, world: World, process: str) -> tuple[str, str] | None:
+def _entry(note: Note, world: World, process: str) -> tuple[str, str] | None:
     match note:
         case Copied(epoch):
             return f"{_word(world.participant(process).state)} into copy {epoch}", "copy"
@@ -76,11 +76,14 @@ def _told(note: Note, world: World, process: str) -> tuple[str, str] | None:
             assert_never(note)
 
 
-def _in_words(system: System, made: Recorded) -> str:
-    states = [f"{process} {_word(state)}" for process, state in zip(system.processes, made.state.states, strict=True)]
+def _in_words(system: System, snapshot: Recorded) -> str:
+    states = [
+        f"{process} {_word(state)}"
+        for process, state in zip(system.processes, snapshot.state.states, strict=True)
+    ]
     logs = [
         f"{pipe.name}: {', '.join(map(str, messages))}"
-        for pipe, messages in zip(system.pipes, made.state.channels, strict=True)
+        for pipe, messages in zip(system.pipes, snapshot.state.channels, strict=True)
         if messages
     ]
     return ", ".join([*states, *logs])

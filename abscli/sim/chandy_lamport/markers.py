@@ -19,7 +19,7 @@ from abscli.sim.interned import Table
 from abscli.sim.properties import Violation
 
 Step = tuple[Any, ...]
-"""("start", process, epoch), ("move", process, what), ("take", channel, what) or ("mark", channel)."""
+"""("start", process, epoch), ("move", process, name), ("take", channel, name) or ("mark", channel)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class World:
         if self.moves_left != 0:
             for process in self.system.processes:
                 options = self.system.options(process, self.participant(process).state, None)
-                steps += [("move", process, move.what) for move in options]
+                steps += [("move", process, move.name) for move in options]
         newest = self.newest + (self.newest < self.scope.snapshots and len(self.begun) < self.scope.at_once)
         for process in self.system.processes:
             if self.scope.initiators is None or process in self.scope.initiators:
@@ -112,7 +112,7 @@ class World:
             return [("mark", channel)]
         receiver = self.system.by_name[channel].receiver
         options = self.system.options(receiver, self.participant(receiver).state, channel, head.content)
-        return [("take", channel, move.what) for move in options]
+        return [("take", channel, move.name) for move in options]
 
     def do(self, step: Step) -> list[Note]:
         """Let a step happen, return what its process did; Violation or ProtocolError if that breaks a rule."""
@@ -121,13 +121,13 @@ class World:
             case ("start", process, epoch):
                 self._begin(process, epoch)
                 notes = self._tell(process, Triggered(epoch))
-            case ("move", process, what):
+            case ("move", process, name):
                 if self.moves_left is not None:
                     self.moves_left -= 1
-                notes = self._move(process, what)
-            case ("take", channel, what):
+                notes = self._move(process, name)
+            case ("take", channel, name):
                 process = self.system.by_name[channel].receiver
-                notes = self._take(process, channel, what)
+                notes = self._take(process, channel, name)
             case ("mark", channel):
                 process = self.system.by_name[channel].receiver
                 marker = self._remove(channel)
@@ -149,25 +149,25 @@ class World:
             self.begun[epoch] = Begun(self.now(), len(self.events))
         self.initiators[epoch] = (*self.initiators.get(epoch, ()), process)
 
-    def _move(self, process: str, what: str) -> list[Note]:
+    def _move(self, process: str, name: str) -> list[Note]:
         participant = self.participant(process)
-        self._remember(Event(process, None, what), participant)
-        move = _named(what, self.system.options(process, participant.state, None))
+        self._remember(Event(process, None, name), participant)
+        move = _named(name, self.system.options(process, participant.state, None))
         return self._local(process, move, lambda own: own.move(move))
 
-    def _take(self, process: str, channel: str, what: str) -> list[Note]:
+    def _take(self, process: str, channel: str, name: str) -> list[Note]:
         message, participant = self._remove(channel), self.participant(process)
         assert isinstance(message, Message)
-        self._remember(Event(process, channel, what), participant)
-        move = _named(what, self.system.options(process, participant.state, channel, message.content))
+        self._remember(Event(process, channel, name), participant)
+        move = _named(name, self.system.options(process, participant.state, channel, message.content))
         return self._tell(process, RecordsArrived(channel, message.number, 1, Taken(message, move)))
 
     def _tell(self, process: str, event: TaskEvent) -> list[Note]:
         return self._local(process, event, lambda own: own.handle(event))
 
-    def _local(self, process: str, what: Any, make: Any) -> list[Note]:
+    def _local(self, process: str, event: Any, make: Any) -> list[Note]:
         notes: list[Note]
-        self.participants[process], notes = self.table.step(self.participants[process], what, make)
+        self.participants[process], notes = self.table.step(self.participants[process], event, make)
         return notes
 
     def _remember(self, event: Event, participant: Participant) -> None:
@@ -229,12 +229,12 @@ class World:
 
     def _fed_by(self, processes: tuple[str, ...]) -> set[str]:
         """Whom markers of these processes get to, themselves included."""
-        found, todo = set(processes), list(processes)
+        fed, todo = set(processes), list(processes)
         while todo:
-            reached = {self.system.by_name[channel].receiver for channel in self.system.outputs[todo.pop()]} - found
-            found |= reached
+            reached = {self.system.by_name[channel].receiver for channel in self.system.outputs[todo.pop()]} - fed
+            fed |= reached
             todo += reached
-        return found
+        return fed
 
     # -- copies and comparison ----------------------------------------------------------------------------
 
@@ -282,12 +282,12 @@ class World:
         names = self.system.inputs[process] + self.system.outputs[process]
         asked = (self.participants[process], tuple(base[name] for name in names))
         looked_up, numbers = self.keys
-        found = looked_up.get(asked)
-        if found is None:
-            found = looked_up[asked] = numbers.setdefault(self.participant(process).key(base), len(numbers))
-        return found
+        number = looked_up.get(asked)
+        if number is None:
+            number = looked_up[asked] = numbers.setdefault(self.participant(process).key(base), len(numbers))
+        return number
 
 
-def _named(what: str, options: tuple[Move, ...]) -> Move:
-    (move,) = (move for move in options if move.what == what)
+def _named(name: str, options: tuple[Move, ...]) -> Move:
+    (move,) = (move for move in options if move.name == name)
     return move

@@ -17,9 +17,13 @@ from typing import Any, NamedTuple
 
 
 class Move(NamedTuple):
-    """What a process may do in a state. what: its name, unique there; sends: (channel, message), in order."""
+    """What a process may do in a state.
 
-    what: str
+    name: unique there.
+    sends: (channel, message), in order.
+    """
+
+    name: str
     state: Any
     sends: tuple[tuple[str, Any], ...] = ()
 
@@ -33,11 +37,15 @@ class Pipe(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A move that was made. channel: where it took a message from; None for a spontaneous one."""
+    """A move that was made.
+
+    channel: where it took a message from; None for a spontaneous one.
+    move: its name.
+    """
 
     process: str
     channel: str | None
-    what: str
+    move: str
 
 
 class Global(NamedTuple):
@@ -48,11 +56,15 @@ class Global(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """An arrow of a state diagram. takes: (channel, message) that it needs at the channel's head."""
+    """An arrow of a state diagram.
+
+    move: its name.
+    takes: (channel, message) that it needs at the channel's head.
+    """
 
     process: str
     before: Any
-    what: str
+    move: str
     after: Any
     takes: tuple[str, Any] | None = None
     sends: tuple[tuple[str, Any], ...] = ()
@@ -83,15 +95,15 @@ class System:
     @classmethod
     def of_rules(cls, processes: Mapping[str, Any], pipes: Iterable[Pipe], rules: Iterable[Rule]) -> System:
         """A system of finite automata."""
-        found: dict[tuple[Any, ...], list[Move]] = {}
+        moves: dict[tuple[Any, ...], list[Move]] = {}
         for rule in rules:
             key = (rule.process, rule.before, *(rule.takes or ()))
-            found.setdefault(key, []).append(Move(rule.what, rule.after, rule.sends))
+            moves.setdefault(key, []).append(Move(rule.move, rule.after, rule.sends))
         return cls(
             processes,
             tuple(pipes),
-            lambda process, state: found.get((process, state), ()),
-            lambda process, state, channel, message: found.get((process, state, channel, message), ()),
+            lambda process, state: moves.get((process, state), ()),
+            lambda process, state, channel, message: moves.get((process, state, channel, message), ()),
         )
 
     @cached_property
@@ -127,30 +139,30 @@ class System:
 
     def events(self, state: Global) -> list[Event]:
         """All that may happen next."""
-        found = []
+        events = []
         for process, own in zip(self.processes, state.states, strict=True):
-            found += [Event(process, None, move.what) for move in self.options(process, own, None)]
+            events += [Event(process, None, move.name) for move in self.options(process, own, None)]
         for pipe, waiting in zip(self.pipes, state.channels, strict=True):
             if waiting:
                 own = state.states[self.place[pipe.receiver]]
                 options = self.options(pipe.receiver, own, pipe.name, waiting[0])
-                found += [Event(pipe.receiver, pipe.name, move.what) for move in options]
-        return found
+                events += [Event(pipe.receiver, pipe.name, move.name) for move in options]
+        return events
 
     def after(self, state: Global, event: Event) -> Global:
         """The next global state; CannotOccur if the event is not possible here."""
-        process, channel, what = event
+        process, channel, name = event
         states, channels = list(state.states), list(state.channels)
         message = None
         if channel is not None:
             at = self.place[channel]
             if not channels[at]:
-                raise CannotOccur(f"{process} cannot {what}: {channel} is empty")
+                raise CannotOccur(f"{process} cannot {name}: {channel} is empty")
             message, channels[at] = channels[at][0], channels[at][1:]
         here = self.place[process]
-        chosen = [move for move in self.options(process, states[here], channel, message) if move.what == what]
+        chosen = [move for move in self.options(process, states[here], channel, message) if move.name == name]
         if len(chosen) != 1:
-            raise CannotOccur(f"{process} in state {states[here]!r} has {len(chosen)} ways to {what!r}")
+            raise CannotOccur(f"{process} in state {states[here]!r} has {len(chosen)} ways to {name!r}")
         states[here] = chosen[0].state
         for output, sent in chosen[0].sends:
             if self.by_name[output].sender != process:

@@ -74,14 +74,14 @@ def check_channels(
         sent = dict(parts[pipe.sender].sent)[pipe.name]
         received = dict(parts[pipe.receiver].received)[pipe.name]
         log = dict(parts[pipe.receiver].logs).get(pipe.name, ())
-        what = f"epoch {epoch}: {pipe.name}: {sent} sent, {received} received, {len(log)} logged"
+        counts = f"epoch {epoch}: {pipe.name}: {sent} sent, {received} received, {len(log)} logged"
         if received > sent:
-            raise Violation("orphan", what)
+            raise Violation("orphan", counts)
         if again := [message.number for message in log if message.number <= received]:
-            raise Violation("twice", f"{what}: {again} are in the state of {pipe.receiver} too")
+            raise Violation("twice", f"{counts}: {again} are in the state of {pipe.receiver} too")
         flying = range(received + 1, sent + 1)
         if log != tuple(Message(number, history[pipe.name][number - 1]) for number in flying):
-            raise Violation("conservation", f"{what}: {[message.number for message in log]} for {list(flying)}")
+            raise Violation("conservation", f"{counts}: {[message.number for message in log]} for {list(flying)}")
         contents.append(tuple(message.content for message in log))
     return Global(tuple(parts[process].state for process in system.processes), tuple(contents))
 

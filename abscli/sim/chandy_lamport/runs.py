@@ -69,9 +69,9 @@ def run(
                 at -= weights[step[:2]]
                 if at < 0:
                     break
-            known = len(world.recorded)
+            recorded_before = len(world.recorded)
             world.do(step)
-            if until and any(map(until, world.recorded[known:])):
+            if until and any(map(until, world.recorded[recorded_before:])):
                 whole = True
                 break
     except (Violation, ProtocolError) as error:
@@ -140,15 +140,15 @@ def explore(system: System, scope: Scope, *, every_run: bool = False, most: int 
                     worlds += 1
                     todo.append((worlds, following))
                     continue
-                known = numbers.setdefault(following.key(), worlds)
-                if known < worlds:
-                    before[known].append(number)
+                following_number = numbers.setdefault(following.key(), worlds)
+                if following_number < worlds:
+                    before[following_number].append(number)
                     continue
                 worlds += 1
                 before.append([number])
-                todo.append((known, following))
+                todo.append((following_number, following))
                 if following.settled:
-                    settled.append(known)
+                    settled.append(following_number)
         except (Violation, ProtocolError) as error:
             return Explored(worlds, steps, ends, stuck, None, False, recorded, following.steps, *rule_of(error))
         if worlds >= most:
@@ -158,13 +158,13 @@ def explore(system: System, scope: Scope, *, every_run: bool = False, most: int 
 
 
 def _leading_to(goals: list[int], before: list[list[int]]) -> set[int]:
-    found, todo = set(goals), list(goals)
+    leading, todo = set(goals), list(goals)
     while todo:
         for earlier in before[todo.pop()]:
-            if earlier not in found:
-                found.add(earlier)
+            if earlier not in leading:
+                leading.add(earlier)
                 todo.append(earlier)
-    return found
+    return leading
 
 
 def rule_of(error: Violation | ProtocolError) -> tuple[str, str]:

@@ -151,6 +151,8 @@ class Found:
 
 def snapshots_until(system: System, holds: Property, seed: int, *, snapshots: int = 20, steps: int = STEPS) -> Found:
     """Take snapshots, one after the other, until one has the property."""
-    ran = run(system, Scope(snapshots, at_once=1), seed, steps=steps, until=lambda made: holds(system, made.state))
-    having = [made.epoch for made in ran.recorded if holds(system, made.state)]
+    ran = run(
+        system, Scope(snapshots, at_once=1), seed, steps=steps, until=lambda snapshot: holds(system, snapshot.state)
+    )
+    having = [snapshot.epoch for snapshot in ran.recorded if holds(system, snapshot.state)]
     return Found(having[0] if having else None, ran)

@@ -79,8 +79,8 @@ def single_token(moves: int = 4) -> SingleToken:
     for snapshot, count in runs.recorded.items():
         if snapshot.state in names:
             recorded[" and ".join(sorted(snapshot.initiators))][names[snapshot.state]] += count
-    found = dict.fromkeys(snapshot.state for search in (worlds, runs) for snapshot in search.recorded)
-    elsewhere = tuple(state for state in found if state not in names)
+    states = dict.fromkeys(snapshot.state for search in (worlds, runs) for snapshot in search.recorded)
+    elsewhere = tuple(state for state in states if state not in names)
     return SingleToken(
         worlds.worlds, worlds.steps, moves, runs.ends, recorded, elsewhere, wrong.rule, wrong.message, wrong.trace
     )
