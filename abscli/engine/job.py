@@ -137,8 +137,11 @@ def run_job(
 
 
 class Rehearsal(NamedTuple):
-    """What an attempt would be. new: whether the store would be made; parent: the epoch that it goes on from, 0 for the
-    start."""
+    """What an attempt would be.
+
+    new: whether the store would be made.
+    parent: the epoch that it goes on from, 0 for the start.
+    """
 
     new: bool
     attempt: int

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EpochDone:
-    """An epoch is complete. at: Unix time; seconds: since its trigger; records: that sources read since the last
-    complete one; bytes: written for it."""
+    """An epoch is complete.
+
+    at: Unix time.
+    seconds: since its trigger.
+    records: that sources read since the last complete one.
+    bytes: written for it.
+    """
 
     epoch: int
     at: float
@@ -19,7 +24,10 @@ class EpochDone:
 
 @dataclass(frozen=True, slots=True)
 class EpochGivenUp:
-    """An epoch cannot complete; the job goes on. at: Unix time."""
+    """An epoch cannot complete; the job goes on.
+
+    at: Unix time.
+    """
 
     epoch: int
     at: float
@@ -28,7 +36,10 @@ class EpochGivenUp:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """A signal came: a last epoch is taken. begun: whether all workers are there to take it."""
+    """A signal came: a last epoch is taken.
+
+    begun: whether all workers are there to take it.
+    """
 
     signal: int
     begun: bool
@@ -36,7 +47,11 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Several epochs in a row took longer than they may. message: which, and what was slow; hint: what to do."""
+    """Several epochs in a row took longer than they may.
+
+    message: which, and what was slow.
+    hint: what to do.
+    """
 
     message: str
     hint: str

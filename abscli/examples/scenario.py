@@ -37,8 +37,12 @@ Report = Callable[[str], None]
 
 
 class Killed(msgspec.Struct, frozen=True):
-    """The second run's end. last_complete: newest whole epoch; open_epoch: the one that was being taken, if any;
-    records: rows read by then."""
+    """The second run's end.
+
+    last_complete: newest whole epoch.
+    open_epoch: the one that was being taken, if any.
+    records: rows read by then.
+    """
 
     worker: int
     process: int
@@ -50,9 +54,13 @@ class Killed(msgspec.Struct, frozen=True):
 
 
 class Story(msgspec.Struct, frozen=True):
-    """What happened to one job. back_edge_records: log records of the epoch that was restored; seconds_to_epoch: from
-    the kill to the first new complete epoch; seconds_lost: work between the last complete epoch and the kill, done
-    again; checks: by name."""
+    """What happened to one job.
+
+    back_edge_records: log records of the epoch that was restored.
+    seconds_to_epoch: from the kill to the first new complete epoch.
+    seconds_lost: work between the last complete epoch and the kill, done again.
+    checks: by name.
+    """
 
     job: str
     rows: int

@@ -36,7 +36,11 @@ HARMLESS = frozenset({Code.UNREFERENCED_FILE, Code.STALE_PATH})
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that is wrong. path: relative to the store; task, channel: None where it concerns none."""
+    """One thing that is wrong.
+
+    path: relative to the store.
+    task, channel: None where it concerns none.
+    """
 
     code: Code
     task: str | None
@@ -46,10 +50,12 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class EpochReport(msgspec.Struct, frozen=True):
-    """What was found of one epoch. unchecked: what could not be, or was not to be, checked; it has not passed.
+    """What was found of one epoch.
 
-    triggered: RFC 3339, None if unknown; reason: why it was aborted; repeats: what comes twice when it is restored,
-    which is no finding: at-least-once means that; None if unknown.
+    unchecked: what could not be, or was not to be, checked; it has not passed.
+    triggered: RFC 3339, None if unknown.
+    reason: why it was aborted.
+    repeats: what comes twice when it is restored, which is no finding: at-least-once means that; None if unknown.
     """
 
     epoch: int
@@ -68,8 +74,12 @@ class EpochReport(msgspec.Struct, frozen=True):
 
 
 class StoreReport(msgspec.Struct, frozen=True):
-    """What was found of a store. findings: of no epoch; restorable: whole epochs, ascending, whose positions hold
-    along the whole chain of parents, none when the store's own facts are lost."""
+    """What was found of a store.
+
+    findings: of no epoch.
+    restorable: whole epochs, ascending, whose positions hold along the whole chain of parents, none when the
+    store's own facts are lost.
+    """
 
     epochs: tuple[EpochReport, ...]
     findings: tuple[Finding, ...]

@@ -52,7 +52,11 @@ def mixture(seed: int, failures: Failures) -> Limits:
 
 @dataclass(slots=True)
 class Tally:
-    """What a number of runs came to. seconds: of CPU; failed: the outcome with the lowest seed that broke a rule."""
+    """What a number of runs came to.
+
+    seconds: of CPU.
+    failed: the outcome with the lowest seed that broke a rule.
+    """
 
     runs: int = 0
     steps: int = 0

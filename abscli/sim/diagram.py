@@ -17,7 +17,10 @@ KINDS = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """An event at a task. label: it in a few words; of a `copy` the last number in it is the epoch."""
+    """An event at a task.
+
+    label: it in a few words; of a `copy` the last number in it is the epoch.
+    """
 
     step: int
     task: str
@@ -31,7 +34,10 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message on its way. sent, received: steps; received None: still in flight, or lost."""
+    """A message on its way.
+
+    sent, received: steps; received None: still in flight, or lost.
+    """
 
     sender: str
     receiver: str

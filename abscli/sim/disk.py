@@ -17,8 +17,11 @@ GAP = 10
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A complete epoch. parts: without what only mattered until it was complete; seen: what each task had counted, its
-    base and its changes put together."""
+    """A complete epoch.
+
+    parts: without what only mattered until it was complete.
+    seen: what each task had counted, its base and its changes put together.
+    """
 
     epoch: int
     parts: Mapping[str, Part]
@@ -54,8 +57,14 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Disk:
-    """begun: the highest epoch that was triggered; attempt: the newest; last: the newest complete epoch of the line
-    that is gone on with, 0 for none; triggered: by epoch, the attempt it belongs to; complete: since the last crash."""
+    """What outlives a crash.
+
+    begun: the highest epoch that was triggered.
+    attempt: the newest.
+    last: the newest complete epoch of the line that is gone on with, 0 for none.
+    triggered: by epoch, the attempt it belongs to.
+    complete: since the last crash.
+    """
 
     begun: int = 0
     attempt: int = 0

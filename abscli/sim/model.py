@@ -25,7 +25,10 @@ ROUNDS = 2
 
 
 class Record(NamedTuple):
-    """A row on its way; rounds: how often it may still go over a back edge."""
+    """A row on its way.
+
+    rounds: how often it may still go over a back edge.
+    """
 
     value: int
     rounds: int = 0
@@ -37,7 +40,10 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """One channel; edge: its place among the topology's edges."""
+    """One channel.
+
+    edge: its place among the topology's edges.
+    """
 
     name: str
     sender: str

@@ -22,8 +22,12 @@ BATCH = 3
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What was covered under one policy. runs, epochs: of random runs; worlds, ends, whole: of a search, whether it saw
-    everything; failures: how often each happened (random), or which one might happen anywhere (search)."""
+    """What was covered under one policy.
+
+    runs, epochs: of random runs.
+    worlds, ends, whole: of a search, whether it saw everything.
+    failures: how often each happened (random), or which one might happen anywhere (search).
+    """
 
     policy: Policy
     steps: int
@@ -39,8 +43,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A violation: the shortest trace that was found. seed: None of a search; records: of each source task;
-    found_after: steps of the run that showed it first."""
+    """A violation: the shortest trace that was found.
+
+    seed: None of a search.
+    records: of each source task.
+    found_after: steps of the run that showed it first.
+    """
 
     policy: Policy
     seed: int | None

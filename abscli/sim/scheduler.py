@@ -32,7 +32,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended. rule, message: None if all properties held; epochs: complete ones."""
+    """How a run ended.
+
+    rule, message: None if all properties held.
+    epochs: complete ones.
+    """
 
     seed: int
     steps: tuple[Step, ...]

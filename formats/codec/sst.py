@@ -52,7 +52,10 @@ _UNREAD: Final = (b"rocksdb.range_del", b"rocksdb.compression_dict")
 
 
 class Entry(NamedTuple):
-    """One entry of a table. number: the higher, the newer."""
+    """One entry of a table.
+
+    number: the higher, the newer.
+    """
 
     key: bytes
     number: int

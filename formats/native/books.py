@@ -18,8 +18,13 @@ T = TypeVar("T")
 
 
 class Books(NamedTuple):
-    """What can be read, each list ascending. store: its own facts, None if they are lost or damaged; graphs: digests of
-    those that are whole; heads: what says of an epoch whose it is; damaged: by path, why it cannot be read."""
+    """What can be read, each list ascending.
+
+    store: its own facts, None if they are lost or damaged.
+    graphs: digests of those that are whole.
+    heads: what says of an epoch whose it is.
+    damaged: by path, why it cannot be read.
+    """
 
     store: StoreFacts | None
     attempts: tuple[AttemptFacts, ...]

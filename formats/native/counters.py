@@ -13,10 +13,12 @@ from formats.view import ChannelFacts, ChannelTable, EdgeFacts
 
 
 class Counters(NamedTuple):
-    """What a task has sent and received. sent, received: records by channel, in the order of the task's channels.
+    """What a task has sent and received.
 
     In the facts of a part they stand by the operator at the other end, since an epoch may have a thousand times more
     channels than tasks.
+
+    sent, received: records by channel, in the order of the task's channels.
     """
 
     sent: dict[str, int]

@@ -34,7 +34,10 @@ T = TypeVar("T")
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """A fact file that could not be read. code: of the findings of interface `abs.validate`."""
+    """A fact file that could not be read.
+
+    code: of the findings of interface `abs.validate`.
+    """
 
     code: str
     path: str
@@ -43,12 +46,14 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class EpochEvidence(msgspec.Struct, frozen=True):
-    """All that is known of one epoch. status: from which files there are alone.
+    """All that is known of one epoch.
 
-    outcome: the file that says what became of it. home: the id of the attempt whose work it is, "" where that is not
-    known or in a store of version 1. files: tasks file and topology, as the manifest names them. parts: None where
-    they could not be read. probes: by
-    path, of `files` and of every file that a part names.
+    status: from which files there are alone.
+    files: tasks file and topology, as the manifest names them.
+    parts: None where they could not be read.
+    probes: by path, of `files` and of every file that a part names.
+    outcome: the file that says what became of it.
+    home: the id of the attempt whose work it is, "" where that is not known or in a store of version 1.
     """
 
     epoch: int
@@ -87,8 +92,11 @@ class EpochEvidence(msgspec.Struct, frozen=True):
 
 
 class StoreEvidence(msgspec.Struct, frozen=True):
-    """What is known of the store apart from its epochs. files: the names of all there was when the look began; fences:
-    the paths of those at numbers under which no epoch had begun."""
+    """What is known of the store apart from its epochs.
+
+    files: the names of all there was when the look began.
+    fences: the paths of those at numbers under which no epoch had begun.
+    """
 
     readable: bool
     attempts: tuple[AttemptFacts, ...]

@@ -34,10 +34,12 @@ to hash all takes several times as long as their digest."""
 
 
 class FileProbe(msgspec.Struct, frozen=True):
-    """What a file is. size None: it is not there; what was not looked at is None, too.
+    """What a file is.
 
-    rows, key_groups (lowest, highest): of a state or log file whose digest holds; strays: of the KEYS keys that were
-    hashed, how many stand in a key group that is not their hash's; error: why it could not be read.
+    size None: it is not there; what was not looked at is None, too.
+    rows, key_groups (lowest, highest): of a state or log file whose digest holds.
+    strays: of the KEYS keys that were hashed, how many stand in a key group that is not their hash's.
+    error: why it could not be read.
     """
 
     path: str

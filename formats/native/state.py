@@ -42,7 +42,11 @@ PIECES = 65_536
 
 
 class RowGroup(NamedTuple):
-    """A row group of a state file. first, last: its key groups; bounds: of its key columns, where they are known."""
+    """A row group of a state file.
+
+    first, last: its key groups.
+    bounds: of its key columns, where they are known.
+    """
 
     number: int
     rows: int

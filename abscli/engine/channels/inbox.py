@@ -18,7 +18,10 @@ SPILL_BYTES = 64 << 20
 
 
 class Batch(NamedTuple):
-    """Rows of a channel. first: the number of the first one, from 1 since the generation began."""
+    """Rows of a channel.
+
+    first: the number of the first one, from 1 since the generation began.
+    """
 
     first: int
     rows: pa.RecordBatch
@@ -42,8 +45,12 @@ class _Spilled(NamedTuple):
 
 
 class Inbox:
-    """One input channel's queue. next_record: the number that the next record put in must have; bytes: in memory;
-    queued: spilled ones included."""
+    """One input channel's queue.
+
+    next_record: the number that the next record put in must have.
+    bytes: in memory.
+    queued: bytes, spilled ones included.
+    """
 
     def __init__(self, channel: str, *, back: bool, next_record: int = 1, spill_bytes: int = SPILL_BYTES) -> None:
         self.channel = channel

@@ -33,7 +33,11 @@ class Frame(IntEnum):
 
 
 class JobSpec(msgspec.Struct, frozen=True):
-    """All that a worker needs to know. root: where user functions are; address: of the coordinator."""
+    """All that a worker needs to know.
+
+    root: where user functions are.
+    address: of the coordinator.
+    """
 
     topology: Topology
     store: str
@@ -60,7 +64,10 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
 
 
 class Start(msgspec.Struct, frozen=True, tag=True):
-    """All workers are there; make your tasks and dial. addresses: by worker number."""
+    """All workers are there; make your tasks and dial.
+
+    addresses: by worker number.
+    """
 
     addresses: tuple[tuple[str, int], ...]
 
@@ -94,8 +101,11 @@ class EpochAborted(msgspec.Struct, frozen=True, tag=True):
 
 
 class TaskAcked(msgspec.Struct, frozen=True, tag=True):
-    """A task's part is durable; the facts themselves lie in the store. base: the complete epoch whose files the part
-    builds on: what the task copies later builds on that one or a newer one."""
+    """A task's part is durable; the facts themselves lie in the store.
+
+    base: the complete epoch whose files the part builds on: what the task copies later builds on that one or a
+    newer one.
+    """
 
     task: str
     epoch: int
@@ -114,7 +124,11 @@ class SourceFinished(msgspec.Struct, frozen=True, tag=True):
 
 
 class Status(msgspec.Struct, frozen=True, tag=True):
-    """Twice a second, and last. records: rows that sources of this worker read; circulating: bytes on back edges."""
+    """Twice a second, and last.
+
+    records: rows that sources of this worker read.
+    circulating: bytes on back edges.
+    """
 
     worker: int
     records: int
@@ -122,9 +136,14 @@ class Status(msgspec.Struct, frozen=True, tag=True):
 
 
 class Lag(msgspec.Struct, frozen=True):
-    """What a task was doing for an epoch when that was given up. doing: `begin`, `align`, `log` or `write`; awaits: the
-    channels whose barrier it needed; queued: bytes before these in its queues; rows: of its state; seconds: since it
-    has been doing that, 0 where unknown."""
+    """What a task was doing for an epoch when that was given up.
+
+    doing: `begin`, `align`, `log` or `write`.
+    awaits: the channels whose barrier it needed.
+    queued: bytes before these in its queues.
+    rows: of its state.
+    seconds: since it has been doing that, 0 where unknown.
+    """
 
     task: str
     doing: str
@@ -149,7 +168,11 @@ class Throttle(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """A worker cannot go on. code: as in the table of exit codes; detail: a traceback, for a bug."""
+    """A worker cannot go on.
+
+    code: as in the table of exit codes.
+    detail: a traceback, for a bug.
+    """
 
     worker: int
     message: str

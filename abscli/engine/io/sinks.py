@@ -23,7 +23,10 @@ from formats.values import name_of
 
 
 class Pending(NamedTuple):
-    """A part that no complete epoch covers yet. staged: set when it is durable, or could not be made so."""
+    """A part that no complete epoch covers yet.
+
+    staged: set when it is durable, or could not be made so.
+    """
 
     epoch: int
     part: SinkFile

@@ -23,8 +23,13 @@ _MERGE_LIMIT = 1 << 30
 
 
 class Located(NamedTuple):
-    """Where the rows of a batch are. slots: one a distinct key, in order of first row; groups: for each row an index
-    into `slots`; first: the first row of each; new: whether the key was not known before."""
+    """Where the rows of a batch are.
+
+    slots: one a distinct key, in order of first row.
+    groups: for each row an index into `slots`.
+    first: the first row of each.
+    new: whether the key was not known before.
+    """
 
     slots: Slots
     groups: Slots

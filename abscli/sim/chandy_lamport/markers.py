@@ -24,8 +24,13 @@ Step = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """How much may happen. snapshots: epoch numbers; at_once: open at a time; initiators: who may start one, None for
-    all; moves: spontaneous ones, None for any number (what is done with messages is not bounded)."""
+    """How much may happen.
+
+    snapshots: epoch numbers.
+    at_once: open at a time.
+    initiators: who may start one, None for all.
+    moves: spontaneous ones, None for any number (what is done with messages is not bounded).
+    """
 
     snapshots: int = 1
     at_once: int = 2

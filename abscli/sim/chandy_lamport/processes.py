@@ -76,8 +76,13 @@ class CannotOccur(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """processes: first states by name; moves(process, state): what it may do unasked; takes(process, state, channel,
-    message): what it may do with the head of a channel, nothing if it leaves it there for now."""
+    """Processes, the channels between them, and what each may do.
+
+    processes: first states by name.
+    moves(process, state): what it may do unasked.
+    takes(process, state, channel, message): what it may do with the head of a channel, nothing if it leaves it there
+    for now.
+    """
 
     processes: Mapping[str, Any]
     pipes: tuple[Pipe, ...]

@@ -30,7 +30,10 @@ class Part:
 
 
 class Done(NamedTuple):
-    """An event that happened. copied: the newest snapshot that its process had copied its state for."""
+    """An event that happened.
+
+    copied: the newest snapshot that its process had copied its state for.
+    """
 
     event: Event
     copied: int
@@ -38,8 +41,11 @@ class Done(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A snapshot that is being taken. state: the global state in which it began; at: how many of the events that are
-    kept happened before that."""
+    """A snapshot that is being taken.
+
+    state: the global state in which it began.
+    at: how many of the events that are kept happened before that.
+    """
 
     state: Global
     at: int
@@ -47,9 +53,11 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A snapshot that has ended. state: what it recorded; began, ended: the global states when it did; initiators:
-    who started it, in order.
+    """A snapshot that has ended.
 
+    state: what it recorded.
+    began, ended: the global states when it did.
+    initiators: who started it, in order.
     occurred: whether the recorded state was passed on the way from `began` to `ended` in this very run.
     """
 

@@ -24,8 +24,12 @@ SLOW = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One run. recorded: the snapshots that ended in it; whole: whether all markers were delivered; rule, message: of
-    the property that does not hold, None if all do."""
+    """One run.
+
+    recorded: the snapshots that ended in it.
+    whole: whether all markers were delivered.
+    rule, message: of the property that does not hold, None if all do.
+    """
 
     seed: int
     steps: tuple[Step, ...]
@@ -90,11 +94,17 @@ def _rest(world: World, enabled: list[Step]) -> list[Step]:
 
 @dataclass(frozen=True)
 class Explored:
-    """What a search has seen. worlds: different ones, or with `every_run` all; ends: worlds in which nothing can
-    happen any more; stuck: those of them with a marker behind a message that is never taken; endless: worlds from which
-    no way leads to the end of all their snapshots (None: not looked at; 0: under fairness all snapshots end, however
-    long the system runs); whole: whether nothing is left to look at; recorded: by how many steps each snapshot was
-    ended; trace, rule, message: of a violation."""
+    """What a search has seen.
+
+    worlds: different ones, or with `every_run` all.
+    ends: worlds in which nothing can happen any more.
+    stuck: those of them with a marker behind a message that is never taken.
+    endless: worlds from which no way leads to the end of all their snapshots (None: not looked at; 0: under
+    fairness all snapshots end, however long the system runs).
+    whole: whether nothing is left to look at.
+    recorded: by how many steps each snapshot was ended.
+    trace, rule, message: of a violation.
+    """
 
     worlds: int
     steps: int

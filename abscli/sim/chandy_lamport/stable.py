@@ -21,7 +21,11 @@ Property = Callable[[System, Global], bool]
 
 
 class Worker(NamedTuple):
-    """active: whether it may send; left: how many messages it may still send in its life."""
+    """A process that sends while it is active.
+
+    active: whether it may send.
+    left: how many messages it may still send in its life.
+    """
 
     active: bool
     left: int
@@ -56,8 +60,13 @@ def terminated(system: System, state: Global) -> bool:
 
 
 class Lender(NamedTuple):
-    """A process with one thing of its own. phase: `idle`, `waits` (keeps its own, has asked `of` for theirs) or
-    `works` (has both); lent: who has its own, `""` for nobody; asked: who waits for it; rounds: left to begin."""
+    """A process with one thing of its own.
+
+    phase: `idle`, `waits` (keeps its own, has asked `of` for theirs) or `works` (has both).
+    lent: who has its own, `""` for nobody.
+    asked: who waits for it.
+    rounds: left to begin.
+    """
 
     phase: str
     of: str
@@ -143,7 +152,11 @@ def _pipes(ends: Iterable[tuple[str, str]]) -> tuple[Pipe, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """epoch: of the first snapshot that has the property, None if no snapshot of the run has it; ran: the run."""
+    """What a run of snapshots showed.
+
+    epoch: of the first snapshot that has the property, None if no snapshot of the run has it.
+    ran: the run.
+    """
 
     epoch: int | None
     ran: Ran

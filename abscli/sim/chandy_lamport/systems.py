@@ -47,10 +47,12 @@ PLACES = {
 class SingleToken:
     """All snapshots of the single-token system, with p, q or both as initiators.
 
-    worlds, steps: of the search without a bound, however often the token goes round; runs: all those in which it is
-    sent `moves` times at most, each one checked by itself. recorded: for `p`, `q` and `p and q` as initiators, in how
-    many of these runs each of the states `PLACES` was recorded; elsewhere: recorded states that are none of them, in
-    either search. rule, message, trace: of a violation, None and () without.
+    worlds, steps: of the search without a bound, however often the token goes round.
+    runs: all those in which it is sent `moves` times at most, each one checked by itself.
+    recorded: for `p`, `q` and `p and q` as initiators, in how many of these runs each of the states `PLACES` was
+    recorded.
+    elsewhere: recorded states that are none of them, in either search.
+    rule, message, trace: of a violation, None and () without.
     """
 
     worlds: int
