@@ -194,6 +194,7 @@ class Worker:
             self._inboxes.update(task.inboxes)
         senders = {channel: ends_of(channel)[0] for channel in self._inboxes}
         self._awaited = {channel for channel, sender in senders.items() if self._worker_of(sender) != self.number}
+        # Now that the inboxes which peers ask for are there, and before dialling: peers dial at the same time.
         self._door.open()
         for task in self._tasks:
             outs: list[Inbox | Connection] = []
@@ -245,6 +246,7 @@ class Worker:
             connection.send(Frame.BARRIER, item.epoch)
             return
         schema = item.rows.schema
+        # By identity, which costs nothing a batch: to send an equal schema again does no harm.
         if self._schemas.get(channel) is not schema:
             self._schemas[channel] = schema
             connection.send(Frame.SCHEMA, 0, memoryview(schema.serialize()))

@@ -228,6 +228,7 @@ def _evidence(
     if head is not None:
         graph = FileFacts(layout.topology(head.topology_sha256), None, None, head.topology_sha256)
         files = [graph] if manifest is None else [graph, manifest.tasks_file]
+        # Read whole even by a quick look: what stands in these decides which other files are looked for.
         probes = prober.probe(files, quick=False)
         if _sound(probes, graph):
             topology = notes.read(lambda: store.topology(epoch), graph.path)

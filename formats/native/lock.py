@@ -24,6 +24,7 @@ def exclusive(storage: LocalStorage) -> Iterator[None]:
     """Hold the store; StoreInUse, naming the holder, if somebody else does."""
     path = storage.local_path(layout.LOCK)
     try:
+        # No link is followed, whose target would be cut to nothing, and a pipe is not waited for.
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
@@ -40,6 +41,7 @@ def exclusive(storage: LocalStorage) -> Iterator[None]:
         os.pwrite(fd, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
         yield
     finally:
+        # Lets go of the lock. The file stays: who has it open already would lock one that nobody else finds any more.
         os.close(fd)
 
 
@@ -67,6 +69,7 @@ def held(storage: LocalStorage) -> bool:
     except OSError:
         return False
     try:
+        # Shared: two that look at a time are not in each other's way.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -131,6 +131,7 @@ class StateFile:
             and (where is None or may_hold(where, group.bounds, self.schema))
         ]
         names = list(self.schema.names if columns is None else columns)
+        # Key groups are read only if a row group reaches beyond those that are wanted.
         inside = groups is None or all(group.first >= groups.start and group.last < groups.stop for group in wanted)
         needed = list(dict.fromkeys([*names, *([] if inside else [KEY_GROUP]), *(self.key if where else ())]))
         numbers = [group.number for group in wanted]
@@ -192,6 +193,7 @@ def split(own: range, files: Sequence[StateFile], rows: int) -> list[range]:
     step = -(-len(own) // PIECES)  # there may be as many key groups as there are numbers
     weight = np.zeros(-(-len(own) // step))
     for group in (group for file in files for group in file.row_groups):
+        # Where in its key groups the rows of a row group are, nothing says: they count as evenly spread.
         first, last = max(group.first, own.start) - own.start, min(group.last, own.stop - 1) - own.start
         if first <= last:
             weight[first // step : last // step + 1] += group.rows / (last // step - first // step + 1)
@@ -243,12 +245,15 @@ def live_rows(
     pinned: tuple[list[int] | None] | None = None
     for task in tasks:
         if where is not None and pinned is None:
+            # Once for all tasks: their key columns are the same. In a tuple, since None stands for every key group.
             pinned = (groups_of(where, task, max_parallelism),)
         only = pinned[0] if pinned else None
         pieces = None if only is None else [range(g, g + 1) for g in only if g in task.own]
         if pieces == []:
             continue  # not even opened
         names = list(task.schema.names if columns is None else check_columns(columns, task.schema))
+        # Before older rows of a key are dropped only a condition on keys may be applied: it holds for all rows of a key
+        # or for none. A condition on values could let a row pass that a newer one has replaced.
         of_keys = where is not None and columns_of(where) <= set(task.key)
         needed = list(dict.fromkeys([KEY_GROUP, *names, *(_roots(where, task.schema) if where else ())]))
         for groups in task.chunks() if pieces is None else pieces:

@@ -79,6 +79,7 @@ class Inbox:
         self.next_record += item.rows.num_rows
         size = item.rows.nbytes
         self.queued += size
+        # A sender that waits bounds every other channel; on a loop it would wait for itself.
         if self.back and self.bytes + size > self._spill_bytes:
             self._queue.append(self._spill(item))
         else:

@@ -322,6 +322,7 @@ class Connection:
             if self._got < len(self._buffer):
                 continue
             self._advance()
+            # Whoever took the frame may have closed this, or want no more for now.
             if self.closed or not self._interest & selectors.EVENT_READ:
                 return
 
@@ -333,6 +334,7 @@ class Connection:
                 return
             self._frame = Frame(kind), number
             if length:
+                # Memory of its own for each frame: the rows that are decoded from it go on pointing into it.
                 self._buffer, self._got = memoryview(bytearray(length)), 0
                 return
             payload = memoryview(b"")

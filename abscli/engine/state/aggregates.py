@@ -34,6 +34,7 @@ class ValueColumn:
         valid = values.is_valid().to_numpy(zero_copy_only=False)
         self._valid[slots] = valid
         if self._values.dtype == object:
+            # Not np.array: of values that are lists it would make a second dimension.
             objects = np.empty(len(values), dtype=object)
             objects[:] = values.to_pylist()
             self._values[slots] = objects
@@ -95,6 +96,7 @@ def running(
         column = values.cast(kind)
     scanned = column.take(pa.array(order))
     first = pa.array(rank == 0)
+    # What was before goes into the first row of its group; the scan carries it on to the others.
     scanned = pc.if_else(first, _combine(function, before.take(pa.array(sorted_groups)), scanned), scanned)
     step, longest = 1, int(rank.max()) + 1 if len(rank) else 0
     while step < longest:
@@ -140,12 +142,14 @@ def merged(function: str, values: pa.Array | None, groups: Slots, before: pa.Arr
     assert values is not None
     column = values.cast(kind)
     if function == "sum" and pa.types.is_int64(kind) and _may_overflow(column, before):
+        # Sums of Arrow wrap around in silence: near the bounds rows are added one by one, and the row is known.
         scan = running(function, values, groups, before)
         last = np.zeros(count, dtype=np.int64)
         last[groups] = np.arange(len(groups))
         return scan.take(pa.array(last))
     table = pa.table({"g": pa.array(groups), "v": column})
     grouped = table.group_by("g", use_threads=False).aggregate([("v", function)])
+    # Arrow returns the groups in an order of its own.
     place = np.empty(count, dtype=np.int64)
     place[grouped.column("g").to_numpy()] = np.arange(count)
     partial = grouped.column(f"v_{function}").combine_chunks().take(pa.array(place))

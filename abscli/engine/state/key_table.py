@@ -74,6 +74,7 @@ class KeyIndex:
             slots[new] = self._insert(distinct[new], own[first[new]], [column.take(rows) for column in columns])
             if new.all() and len(distinct) == len(groups):
                 return Located(slots, groups, first, new)
+        # Two keys may have one hash: the rows whose key is not that of the slot look again, under the hash of the hash.
         differs = ~_same([key.take(encoded.indices) for key in self.keys(slots)], columns)
         if not differs.any():
             return Located(slots, groups, first, new)
@@ -95,6 +96,7 @@ class KeyIndex:
         by_row = by_row.copy()
         by_row[rows] = again.slots[again.groups]
         fresh = set(again.slots[again.new].tolist()) | set(by_row[~differs & new[groups]].tolist())
+        # Numbered anew: the slots of both rounds together, in order of first row.
         encoded = pa.array(by_row).dictionary_encode()
         slots: Slots = encoded.dictionary.to_numpy().astype(np.int64)
         groups = encoded.indices.to_numpy().astype(np.int64)
@@ -110,6 +112,7 @@ class KeyIndex:
             slot = self._table_slot[at]
             hit = (slot >= 0) & (self._table_hash[at] == hashes[pending])
             slots[pending[hit]] = slot[hit]
+            # A free place ends the search: keys are not removed, so that nothing lies behind a gap.
             pending = pending[(slot >= 0) & ~hit]
             position[pending] = (position[pending] + 1) & mask
         return slots
@@ -117,6 +120,7 @@ class KeyIndex:
     def _insert(self, probe: Hashes, own: Hashes, heads: list[pa.Array]) -> Slots:
         slots = np.arange(self.count, self.count + len(probe), dtype=np.int64)
         self.count += len(probe)
+        # At most half full: searches end at free places alone.
         if self.count * 2 > len(self._table_slot):
             self._grow_table()
         self._place(probe, slots)
@@ -166,6 +170,7 @@ def _rehash(hashes: Hashes) -> Hashes:
 
 def _first_rows(groups: Slots, count: int) -> Slots:
     first = np.empty(count, dtype=np.int64)
+    # Backwards, so that the first row of a group is written last.
     first[groups[::-1]] = np.arange(len(groups) - 1, -1, -1)
     return first
 
