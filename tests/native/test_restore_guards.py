@@ -243,3 +243,16 @@ def test_a_copy_is_whole_or_not_there(planned: tuple[Path, Counter[str]], monkey
     with pytest.raises(ZeroDivisionError):
         restore(plan, word_count(), inline(job, keep=None), to=str(job / "copy"))
     assert sorted(path.name for path in job.iterdir()) == before
+
+
+@pytest.mark.parametrize("to", [None, "copy"])
+def test_a_plan_that_names_its_store_by_a_uri_is_carried_out_as_its_rehearsal_says(job: Path, to: str | None) -> None:
+    import msgspec
+
+    plan = plan_recovery(opened(job))
+    (job / "plan.json").write_bytes(encode(msgspec.structs.replace(plan, store=f"file://{plan.store}")))
+    words = ["restore", job / "plan.json", "--job", job / "job.yaml", "--engine", "inline"]
+    words += [] if to is None else ["--to", job / to]
+    assert abs_(*words, "--dry-run").returncode == 0
+    done = abs_(*words, "--yes")
+    assert done.returncode == 0, done.stderr
