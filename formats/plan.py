@@ -42,6 +42,11 @@ InsidePath = Annotated[
 ]
 """A path relative to the store, which never leads out of it. Held against `check_path`, whose error says what to do."""
 
+_PLACE = r"^(/|file:/|[A-Za-z][A-Za-z0-9+.-]*://)"
+
+StorePath = Annotated[str, Meta(extra_json_schema={"pattern": _PLACE})]
+"""An absolute path or a URI: the same store from every folder that the plan is carried out in."""
+
 _AGAIN = "make a new plan with abs plan-recovery"
 
 _SHOWN_STORE = 200
@@ -98,14 +103,14 @@ class Plan(msgspec.Struct, Generic[B], frozen=True, kw_only=True):
     read: how the store was opened.
     relies_on: files that must be as they were, or the plan is stale.
 
-    Raises ValueError for a plan without the store that it would be carried out on.
+    Raises ValueError for a plan without the store that it would be carried out on, or with a relative path of it.
     """
 
     schema: str = SCHEMA
     version: str = VERSION
     system: str
     created: Time
-    store: str | None
+    store: StorePath | None
     read: ReadOptions = NOTHING
     body: B
     relies_on: tuple[PinnedFile, ...]
@@ -113,6 +118,8 @@ class Plan(msgspec.Struct, Generic[B], frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.store is None and (self.body.needs_store or self.relies_on):
             raise ValueError("a plan that is to be carried out must name its `store`")
+        if self.store is not None and re.match(_PLACE, self.store) is None:
+            raise ValueError(f"`store` is {_shown(self.store)}, neither an absolute path nor a URI")
 
 
 def encode(plan: Plan[Any]) -> bytes:
