@@ -13,6 +13,7 @@ import hashlib
 import json
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -103,7 +104,8 @@ class Plan(msgspec.Struct, Generic[B], frozen=True, kw_only=True):
     read: how the store was opened.
     relies_on: files that must be as they were, or the plan is stale.
 
-    Raises ValueError for a plan without the store that it would be carried out on, or with a relative path of it.
+    Raises ValueError for a plan without the store that it would be carried out on, or with a relative path of it,
+    and for one that relies on a file twice.
     """
 
     schema: str = SCHEMA
@@ -120,6 +122,14 @@ class Plan(msgspec.Struct, Generic[B], frozen=True, kw_only=True):
             raise ValueError("a plan that is to be carried out must name its `store`")
         if self.store is not None and re.match(_PLACE, self.store) is None:
             raise ValueError(f"`store` is {_shown(self.store)}, neither an absolute path nor a URI")
+        check_once("relies_on", [file.path for file in self.relies_on])
+
+
+def check_once(member: str, paths: Sequence[str]) -> None:
+    """ValueError if a member of a plan names a file twice: which of the two would be meant is not known."""
+    twice = next((path for path, times in Counter(paths).items() if times > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice} stands twice in `{member}`")
 
 
 def encode(plan: Plan[Any]) -> bytes:

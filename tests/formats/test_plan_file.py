@@ -323,6 +323,15 @@ def test_a_store_that_is_the_same_from_every_folder_is_one(store: str) -> None:
     jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(data))
 
 
+def test_a_plan_that_names_a_file_twice_is_refused() -> None:
+    written = {"path": "metadata", "why": "", "text": ""}
+    pinned = {"path": "metadata", "bytes": 1, "sha256": "b" * 64}
+    for members in ({"write": [written, {**written, "text": "x"}]}, {"relies_on": [pinned, {**pinned, "bytes": 2}]}):
+        with pytest.raises(BadPlan, match="metadata stands twice in `"):
+            decode(with_(SPARK, **members), "plan.json")
+    assert decode(with_(SPARK, write=[written], relies_on=[pinned]), "plan.json").body.write
+
+
 def test_half_a_character_is_refused() -> None:
     data = reseal(BYTES.rpartition(b",\n")[0].replace(b"wordcount", b"\\ud800") + b"\n}")
     with pytest.raises(BadPlan):
