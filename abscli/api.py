@@ -819,9 +819,10 @@ def read_plan(path: str | os.PathLike[str]) -> RecoveryPlan:
     from abscli.stores.plans import read_plan as decoded
     from abscli.stores.plans import recovery_of
     from formats.bounds import read_user_file
+    from formats.plan import MADE_BY
 
     name = os.fspath(path)
-    plan = decoded(read_user_file(name), name)
+    plan = decoded(read_user_file(name, hint=MADE_BY), name)
     return RecoveryPlan(plan, recovery_of(plan.system), name)
 
 

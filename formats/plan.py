@@ -50,6 +50,9 @@ StorePath = Annotated[str, Meta(extra_json_schema={"pattern": _PLACE})]
 
 _AGAIN = "make a new plan with abs plan-recovery"
 
+MADE_BY = "abs plan-recovery ... --out FILE writes plans"
+"""The hint for a file that is no plan."""
+
 _SHOWN_STORE = 200
 """Characters of a store's path that a hint repeats."""
 
@@ -213,7 +216,7 @@ def _check_version(members: Mapping[str, Any], name: str) -> None:
                                  path=name, hint=_plan_again(members, name))  # fmt: skip
     if schema != SCHEMA:
         raise BadPlan(f"`schema` is {_shown(schema)}, not {SCHEMA!r}: this is not a plan", path=name,
-                      hint="abs plan-recovery ... --out FILE writes plans")
+                      hint=MADE_BY)
     match = re.fullmatch(r"([0-9]{1,9})\.([0-9]{1,9})", version) if isinstance(version, str) else None
     ours = int(VERSION.split(".")[0])
     if match is None:

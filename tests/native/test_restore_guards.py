@@ -256,3 +256,9 @@ def test_a_plan_that_names_its_store_by_a_uri_is_carried_out_as_its_rehearsal_sa
     assert abs_(*words, "--dry-run").returncode == 0
     done = abs_(*words, "--yes")
     assert done.returncode == 0, done.stderr
+
+
+def test_a_plan_file_that_is_not_there_says_how_plans_are_made(tmp_path: Path) -> None:
+    done = abs_("restore", tmp_path / "plan.json", "--dry-run")
+    assert done.returncode == 2
+    assert "hint: abs plan-recovery ... --out FILE writes plans" in done.stderr
