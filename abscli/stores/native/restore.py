@@ -22,7 +22,7 @@ from formats.native.plan import NativePlan, PlanKind
 from formats.native.store import NativeStore, is_native
 from formats.native.writer import put_store
 from formats.plan import PinnedFile, Plan
-from formats.storage import LocalStorage, absolute, open_storage
+from formats.storage import LocalStorage, absolute, local_name, open_storage
 from formats.view import Repeat
 
 
@@ -97,6 +97,7 @@ def restore(
     assert plan.store is not None
     assert plan.body.epoch is not None
     started = time.monotonic()
+    to = None if to is None else local_name(to)
     store = NativeStore(open_storage(plan.store))
     target = absolute(plan.store)
     copied = to is not None and absolute(to) != target
@@ -150,7 +151,8 @@ def _is_copy_of(plan: Plan[NativePlan], to: str) -> bool:
 def copy_epoch(store: NativeStore, epoch: int, to: str) -> None:
     """Make a new store at `to` that holds one epoch and all files that it refers to, in one step; OtherJob if something
     is there."""
-    to = os.path.realpath(to)  # a link stays one: the copy is where it leads
+    if "://" not in to:
+        to = os.path.realpath(to)  # a link stays one: the copy is where it leads
     if os.path.isdir(to) and os.listdir(to):
         raise OtherJob("is not empty", path=to, hint="give --to a new directory")
     to = check_target(to, local_roots(store.storage))
