@@ -819,9 +819,10 @@ def read_plan(path: str | os.PathLike[str]) -> RecoveryPlan:
     from abscli.stores.plans import read_plan as decoded
     from abscli.stores.plans import recovery_of
     from formats.bounds import read_user_file
+    from formats.plan import MADE_BY
 
     name = os.fspath(path)
-    plan = decoded(read_user_file(name), name)
+    plan = decoded(read_user_file(name, hint=MADE_BY), name)
     return RecoveryPlan(plan, recovery_of(plan.system), name)
 
 
@@ -845,6 +846,7 @@ def run_job(
     epoch_timeout: float = 600.0,
     max_concurrent: int = 1,
     keep: int | None = 10,
+    resume: bool = False,
     from_epoch: int | None = None,
     take_over: bool = False,
     accept_missing: bool = False,
@@ -863,12 +865,15 @@ def run_job(
     epoch_timeout: seconds after which an epoch that cannot complete is given up.
     max_concurrent: epochs in flight at once.
     keep: complete epochs that stay; None keeps all.
-    from_epoch: to go on from; None for an empty store.
+    resume: go on from the newest whole epoch, or start where there is none; why newer ones are passed over goes to the
+        log of `abscli`.
+    from_epoch: to go on from; None, without `resume`, for an empty store.
     take_over: also sinks that another store has written since.
     accept_missing: also where parts of the output are gone.
     on_progress, on_news: told how it goes on.
 
-    Raises UsageError, EngineStopped, JobFailed, StoreInUse, OtherJob, Damaged, FormatError for a bad topology file.
+    Raises BadOption, NoRecovery, UsageError, EngineStopped, JobFailed, StoreInUse, OtherJob, Damaged, FormatError for a
+    bad topology file.
 
     >>> outcome = run_job("job.yaml", "made", engine="inline", interval=None)
     >>> outcome.finished, outcome.records
@@ -879,25 +884,20 @@ def run_job(
     import shlex
 
     from abscli.engine.job import JobOptions
-    from abscli.engine.job import run_job as run
-    from abscli.engine.runnable import all_faults, graph_faults
-    from formats.job.file import parse_topology
+    from abscli.stores.native.run import job_directory, prepare_job
 
     file = os.fspath(job)
-    directory = os.path.dirname(os.path.abspath(file))
-    here = engine == "inline" or master.startswith("local")
-    topology = parse_topology(
-        file, lambda graph: all_faults(graph, directory, from_start=not from_epoch) if here else graph_faults(graph)
-    )
     options = JobOptions(
-        directory=directory, job_hint=shlex.quote(file) + " --engine inline" * (engine == "inline"), engine=engine,
-        master=master, workers=workers, policy=policy, interval=interval, epoch_timeout=epoch_timeout,
+        directory=job_directory(file), job_hint=shlex.quote(file) + " --engine inline" * (engine == "inline"),
+        engine=engine, master=master, workers=workers, policy=policy, interval=interval, epoch_timeout=epoch_timeout,
         max_concurrent=max_concurrent, keep=keep, from_epoch=from_epoch, take_over=take_over,
         accept_missing=accept_missing,
     )  # fmt: skip
-    return run(
-        topology, os.fspath(store), options, on_progress or _unshown, on_news=on_news or _unshown
-    )
+    prepared = prepare_job(file, os.fspath(store), options, resume=resume)
+    if prepared.resumed is not None:
+        for warning in prepared.resumed.warnings:
+            _Unwatched().note(warning)
+    return prepared.run(on_progress or _unshown, on_news or _unshown)
 
 
 class _Unwatched:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -42,7 +43,15 @@ InsidePath = Annotated[
 ]
 """A path relative to the store, which never leads out of it. Held against `check_path`, whose error says what to do."""
 
+_PLACE = r"^(/|file:/|[A-Za-z][A-Za-z0-9+.-]*://)"
+
+StorePath = Annotated[str, Meta(extra_json_schema={"pattern": _PLACE})]
+"""An absolute path or a URI: the same store from every folder that the plan is carried out in."""
+
 _AGAIN = "make a new plan with abs plan-recovery"
+
+MADE_BY = "abs plan-recovery ... --out FILE writes plans"
+"""The hint for a file that is no plan."""
 
 _SHOWN_STORE = 200
 """Characters of a store's path that a hint repeats."""
@@ -98,14 +107,15 @@ class Plan(msgspec.Struct, Generic[B], frozen=True, kw_only=True):
     read: how the store was opened.
     relies_on: files that must be as they were, or the plan is stale.
 
-    Raises ValueError for a plan without the store that it would be carried out on.
+    Raises ValueError for a plan without the store that it would be carried out on, or with a relative path of it,
+    and for one that relies on a file twice.
     """
 
     schema: str = SCHEMA
     version: str = VERSION
     system: str
     created: Time
-    store: str | None
+    store: StorePath | None
     read: ReadOptions = NOTHING
     body: B
     relies_on: tuple[PinnedFile, ...]
@@ -113,6 +123,16 @@ class Plan(msgspec.Struct, Generic[B], frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.store is None and (self.body.needs_store or self.relies_on):
             raise ValueError("a plan that is to be carried out must name its `store`")
+        if self.store is not None and re.match(_PLACE, self.store) is None:
+            raise ValueError(f"`store` is {_shown(self.store)}, neither an absolute path nor a URI")
+        check_once("relies_on", [file.path for file in self.relies_on])
+
+
+def check_once(member: str, paths: Sequence[str]) -> None:
+    """ValueError if a member of a plan names a file twice: which of the two would be meant is not known."""
+    twice = next((path for path, times in Counter(paths).items() if times > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice} stands twice in `{member}`")
 
 
 def encode(plan: Plan[Any]) -> bytes:
@@ -196,7 +216,7 @@ def _check_version(members: Mapping[str, Any], name: str) -> None:
                                  path=name, hint=_plan_again(members, name))  # fmt: skip
     if schema != SCHEMA:
         raise BadPlan(f"`schema` is {_shown(schema)}, not {SCHEMA!r}: this is not a plan", path=name,
-                      hint="abs plan-recovery ... --out FILE writes plans")
+                      hint=MADE_BY)
     match = re.fullmatch(r"([0-9]{1,9})\.([0-9]{1,9})", version) if isinstance(version, str) else None
     ours = int(VERSION.split(".")[0])
     if match is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,8 +23,7 @@ from abscli.cli.options import (
 from abscli.cli.output import Output, note, warn
 
 if TYPE_CHECKING:
-    from abscli.engine.job import JobOptions
-    from formats.job.model import Topology
+    from abscli.stores.native.run import PreparedJob, Resumed
 
 EXAMPLES = (
     ("abs run job.yaml --store snapshots", "Runs the job on this machine's cores, with a snapshot every second."),
@@ -126,6 +124,7 @@ def run(
     SIGTERM and SIGINT take a last epoch, commit it and leave; a second signal leaves at once (the same one within half
     a second counts once, as 'timeout' sends it twice).
     """
+    from abscli.cli.plans import option_errors
     from abscli.cli.running import (
         again_json,
         again_text,
@@ -135,27 +134,13 @@ def run(
         note_taken_over,
         warn_of_repeats,
     )
-    from abscli.engine.job import JobOptions, run_job
-    from abscli.engine.runnable import all_faults, graph_faults
-    from formats.job.file import parse_topology
+    from abscli.engine.job import JobOptions
+    from abscli.stores.native.run import job_directory, prepare_job
 
-    if resume and from_epoch is not None:
-        raise typer.BadParameter("--resume and --from-epoch exclude each other", param_hint="'--resume'")
     check_directory(store, "--store")
     again = words_again(context, {"--store": 1, "--resume": 0, "--from-epoch": 1, "--dry-run": 0})
-    directory = os.path.dirname(os.path.abspath(job))
-    # Workers of a cluster may have what this machine lacks: there a run finds out by itself.
-    here = dry_run or engine is Engine.INLINE or master.startswith("local")
-    from_start = not resume and not from_epoch
-    topology = parse_topology(
-        job, lambda graph: all_faults(graph, directory, from_start=from_start) if here else graph_faults(graph)
-    )
-    if resume:
-        from_epoch = _newest(store)
-    if from_epoch:
-        warn_of_repeats(store, from_epoch)
     options = JobOptions(
-        directory=directory,
+        directory=job_directory(job),
         job_hint=again,
         engine=engine,
         master=master,
@@ -169,20 +154,27 @@ def run(
         take_over=take_over,
         accept_missing=accept_missing_parts,
     )
+    with option_errors():
+        prepared = prepare_job(job, store, options, resume=resume, dry_run=dry_run)
+    if prepared.resumed is not None:
+        _say_where(prepared.resumed)
+    if prepared.options.from_epoch:
+        warn_of_repeats(store, prepared.options.from_epoch)
     if dry_run:
-        _rehearse(topology, store, options, words_again(context, {"--dry-run": 0}), output)
+        _rehearse(prepared, words_again(context, {"--dry-run": 0}), output)
         return
-    with job_progress(topology.job) as show:
-        outcome = run_job(topology, store, options, show, on_news=show.news)
+    name = prepared.topology.job
+    with job_progress(name) as show:
+        outcome = prepared.run(show, show.news)
     how = "finished" if outcome.finished else "stopped"
     result = {
-        "schema": "abs.run", "version": "1.0", "job": topology.job, "store": store, "epoch": outcome.epoch,
+        "schema": "abs.run", "version": "1.0", "job": name, "store": store, "epoch": outcome.epoch,
         "parent": outcome.parent, "epochs": outcome.epochs, "records": outcome.records,
         "elapsed": round(outcome.elapsed, 3), "finished": outcome.finished, "policy": outcome.policy,
         "repeats": again_json(outcome.repeats),
     }  # fmt: skip
     text = (
-        f"{topology.job}: {how} at epoch {outcome.epoch}: {outcome.epochs} epoch{'s'[: outcome.epochs != 1]} and "
+        f"{name}: {how} at epoch {outcome.epoch}: {outcome.epochs} epoch{'s'[: outcome.epochs != 1]} and "
         f"{outcome.records:,} records in {outcome.elapsed:.1f} s"
         + again_text(outcome.policy, outcome.repeats)
     )
@@ -194,13 +186,13 @@ def run(
         raise typer.Exit(128 + outcome.signal)
 
 
-def _rehearse(topology: Topology, store: str, options: JobOptions, words: str, form: Output) -> None:
+def _rehearse(prepared: PreparedJob, words: str, form: Output) -> None:
     """What a run would do; raises what it would be refused for."""
     from abscli.cli.running import emit_result
-    from abscli.engine.job import rehearse
     from formats.job.expand import size_of
 
-    would = rehearse(topology, store, options)
+    would = prepared.rehearse()
+    topology, store = prepared.topology, prepared.store
     tasks, channels = size_of(topology)
     result = {
         "schema": "abs.rehearsal", "version": "1.0", "job": topology.job, "store": store, "new": would.new,
@@ -217,34 +209,9 @@ def _rehearse(topology: Topology, store: str, options: JobOptions, words: str, f
     note(f"next: abs run {words}")
 
 
-def _newest(store: str) -> int:
-    """The newest whole epoch, every digest checked; 0 where none was ever complete. Says so if it is not the newest.
-
-    Raises NoRecovery when there are complete epochs and none is whole.
-    """
-    from abscli.stores.native.plan import newest_whole, own_line
-    from abscli.stores.own import open_native
-    from formats.errors import NotFound
-    from formats.native.lock import held
-    from formats.native.store import is_native
-    from formats.storage import LocalStorage
-
-    try:
-        opened = open_native(store, purpose="`abs run`")
-        latest = next((epoch for epoch in own_line(opened) if opened.has_manifest(epoch)), None)
-    except NotFound:
-        if is_native(LocalStorage(store)):  # it has lost its own file: to start anew would write over what it holds
-            raise
-        latest = None
-    if latest is None and held(LocalStorage(store)):
-        return 0  # nothing starts: that it is in use is said when it is locked
-    if latest is None:
-        note(f"{store} has no complete epoch to go on from: the job starts from the beginning")
-        return 0
-    detail, skipped = newest_whole(opened)
-    for epoch, reason in skipped:
-        if epoch <= latest:
-            warn(f"epoch {epoch} cannot be used: it {reason}")
-    if detail.facts.epoch != latest:
-        warn(f"going on from epoch {detail.facts.epoch}")
-    return detail.facts.epoch
+def _say_where(resumed: Resumed) -> None:
+    """Says so if it is not the newest complete epoch that the job goes on from."""
+    if resumed.remark is not None:
+        note(resumed.remark)
+    for warning in resumed.warnings:
+        warn(warning)

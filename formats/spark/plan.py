@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import field
 
-from formats.plan import Body, Count, InsidePath
+from formats.plan import Body, Count, InsidePath, check_once
 from formats.storage import check_path
 
 
@@ -73,6 +73,8 @@ class SparkPlan(Body, frozen=True, kw_only=True):
     newest_begun, newest_committed: of the checkpoint when the plan was made.
     next_as_before: whether the batch after it runs with the offsets that it had.
     again: what the sink will see again.
+
+    Raises ValueError for one that writes a file twice.
     """
 
     query_id: str
@@ -87,6 +89,9 @@ class SparkPlan(Body, frozen=True, kw_only=True):
     state_bytes: Count
     write: tuple[Written, ...]
     left: tuple[Left, ...]
+
+    def __post_init__(self) -> None:
+        check_once("write", [file.path for file in self.write])
 
     @property
     def goes_back_to(self) -> int:

@@ -307,6 +307,31 @@ def test_a_member_of_the_wrong_shape_is_refused_here_and_by_the_schema(members: 
         jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(data))
 
 
+@pytest.mark.parametrize("store", ["snapshots", "./snapshots", "../s", "", "file:snapshots"])
+def test_a_store_that_depends_on_the_current_folder_is_refused(store: str) -> None:
+    data = with_(store=store)
+    with pytest.raises(BadPlan, match=r"`store` is '.*', neither an absolute path nor a URI"):
+        decode(data, "plan.json")
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(data))
+
+
+@pytest.mark.parametrize("store", ["/data", "/", "file:/data", "file:///data", "s3://bucket", "/a\nb", "/bücher"])
+def test_a_store_that_is_the_same_from_every_folder_is_one(store: str) -> None:
+    data = with_(store=store)
+    assert decode(data, "plan.json").store == store
+    jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(data))
+
+
+def test_a_plan_that_names_a_file_twice_is_refused() -> None:
+    written = {"path": "metadata", "why": "", "text": ""}
+    pinned = {"path": "metadata", "bytes": 1, "sha256": "b" * 64}
+    for members in ({"write": [written, {**written, "text": "x"}]}, {"relies_on": [pinned, {**pinned, "bytes": 2}]}):
+        with pytest.raises(BadPlan, match="metadata stands twice in `"):
+            decode(with_(SPARK, **members), "plan.json")
+    assert decode(with_(SPARK, write=[written], relies_on=[pinned]), "plan.json").body.write
+
+
 def test_half_a_character_is_refused() -> None:
     data = reseal(BYTES.rpartition(b",\n")[0].replace(b"wordcount", b"\\ud800") + b"\n}")
     with pytest.raises(BadPlan):

@@ -14,6 +14,8 @@ import pytest
 
 import abscli
 from abscli import api, errors
+from formats.native.store import NativeStore
+from formats.storage import LocalStorage
 from tests.support.imports import ROOT, imports
 from tests.support.json_system import JsonSystem, file_of, write_store
 from tests.support.spark_data import copy_of
@@ -155,6 +157,21 @@ def test_a_job_is_run_planned_and_restored(folder: Path) -> None:
     again = abscli.open_store("again")
     assert store.state("seen").sort_by("line").to_pydict() == {"line": ["a", "b"]}
     assert again.state("seen").sort_by("line").to_pydict() == {"line": ["a", "b"]}
+
+
+def test_a_job_goes_on_from_its_newest_whole_epoch(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first = abscli.run_job("job.yaml", "made", engine="inline", interval=None, resume=True)
+    assert (first.parent, first.records) == (0, 3)
+    second = abscli.run_job("job.yaml", "made", engine="inline", interval=None, resume=True)
+    assert (second.parent, second.records) == (first.epoch, 0)
+    assert not caplog.messages
+    tasks = NativeStore(LocalStorage("made")).manifest(second.epoch).tasks_file.path
+    (Path("made") / tasks).write_bytes(b"other")
+    third = abscli.run_job("job.yaml", "made", engine="inline", interval=None, resume=True)
+    assert third.parent == first.epoch
+    assert caplog.messages[-1] == f"going on from epoch {first.epoch}"
+    with pytest.raises(abscli.BadOption, match="exclude each other"):
+        abscli.run_job("job.yaml", "made", engine="inline", resume=True, from_epoch=1)
 
 
 def test_a_stale_plan_is_refused(folder: Path) -> None:

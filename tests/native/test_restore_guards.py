@@ -243,3 +243,31 @@ def test_a_copy_is_whole_or_not_there(planned: tuple[Path, Counter[str]], monkey
     with pytest.raises(ZeroDivisionError):
         restore(plan, word_count(), inline(job, keep=None), to=str(job / "copy"))
     assert sorted(path.name for path in job.iterdir()) == before
+
+
+@pytest.mark.parametrize("to", [None, "copy"])
+def test_a_plan_that_names_its_store_by_a_uri_is_carried_out_as_its_rehearsal_says(job: Path, to: str | None) -> None:
+    import msgspec
+
+    plan = plan_recovery(opened(job))
+    (job / "plan.json").write_bytes(encode(msgspec.structs.replace(plan, store=f"file://{plan.store}")))
+    words = ["restore", job / "plan.json", "--job", job / "job.yaml", "--engine", "inline"]
+    words += [] if to is None else ["--to", job / to]
+    assert abs_(*words, "--dry-run").returncode == 0
+    done = abs_(*words, "--yes")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_plan_file_that_is_not_there_says_how_plans_are_made(tmp_path: Path) -> None:
+    done = abs_("restore", tmp_path / "plan.json", "--dry-run")
+    assert done.returncode == 2
+    assert "hint: abs plan-recovery ... --out FILE writes plans" in done.stderr
+
+
+@pytest.mark.parametrize(("to", "code"), [("file://{job}/copy", 0), ("s3://bucket/copy", 2)])
+def test_a_copy_is_made_where_a_uri_says_or_nowhere(job: Path, to: str, code: int) -> None:
+    (job / "plan.json").write_bytes(encode(plan_recovery(opened(job))))
+    words = ("restore", "plan.json", "--job", "job.yaml", "--engine", "inline", "--yes", "--to", to.format(job=job))
+    done = abs_(*words, cwd=job)
+    assert (done.returncode, (job / "copy").exists()) == (code, code == 0), done.stderr
+    assert not {path.name for path in job.iterdir()} & {"file:", "s3:"}

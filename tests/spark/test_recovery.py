@@ -202,9 +202,20 @@ def test_a_plan_whose_files_have_changed_is_refused_and_nothing_is_left(
         (root / path).write_bytes(own)
     (root / "offsets/7").write_bytes((root / "offsets/6").read_bytes())
     code, error = told("restore", file, "--to", to)
-    assert (code, "the query has gone on" in error["message"]) == (5, True)
+    assert (code, "the newest batch was 6 when it was made and is 7" in error["message"]) == (5, True)
+    assert "the query has gone on" in error["message"]
     assert not to.exists()
     assert not list((tmp_path / "copies").glob("*")) if to.parent.exists() else True
+
+
+def test_a_commit_that_came_since_is_what_makes_a_plan_stale(tmp_path: Path, told: Any) -> None:
+    root, file, to = copy_of("wc_hdfs", tmp_path, sidecars=False), tmp_path / "plan.json", tmp_path / "copy"
+    commit = (root / "commits/6").read_bytes()
+    (root / "commits/6").unlink()
+    assert told("plan-recovery", root, "--out", file)[0] == 0
+    (root / "commits/6").write_bytes(commit)
+    code, error = told("restore", file, "--to", to)
+    assert (code, "holds: batch 6 has been committed since it was made: " in error["message"]) == (5, True)
 
 
 def test_a_file_that_is_written_with_other_places_is_relied_on_as_well(tmp_path: Path, told: Any) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from abscli.engine.coordinator import Progress
 from abscli.engine.job import JobOptions, Outcome, run_job
 from abscli.engine.news import News
-from abscli.stores.copying import check_target, new_folder
+from abscli.stores.copying import check_target, local_roots, new_folder
 from abscli.stores.native.plan import carried_to, plan_digest, relied_on, what_changed
 from abscli.stores.pinned import stale
 from formats.errors import NoRecovery, OtherJob, StalePlan
@@ -22,7 +22,7 @@ from formats.native.plan import NativePlan, PlanKind
 from formats.native.store import NativeStore, is_native
 from formats.native.writer import put_store
 from formats.plan import PinnedFile, Plan
-from formats.storage import LocalStorage
+from formats.storage import LocalStorage, absolute, local_name, open_storage
 from formats.view import Repeat
 
 
@@ -97,9 +97,10 @@ def restore(
     assert plan.store is not None
     assert plan.body.epoch is not None
     started = time.monotonic()
-    store = NativeStore(LocalStorage(plan.store))
-    target = plan.store
-    copied = to is not None and os.path.abspath(to) != os.path.abspath(plan.store)
+    to = None if to is None else local_name(to)
+    store = NativeStore(open_storage(plan.store))
+    target = absolute(plan.store)
+    copied = to is not None and absolute(to) != target
     if to is not None and copied:
         check_job(plan, topology)
         check_plan(plan, store)
@@ -113,7 +114,7 @@ def restore(
         if copied and (problem := what_changed(NativeStore(LocalStorage(target)), plan, copied=True)) is not None:
             raise StalePlan(f"the plan no longer holds: {problem}", path=target, hint="give --to a new directory")
 
-    start = carried_to(NativeStore(LocalStorage(target)), plan, copied=copied)
+    start = carried_to(NativeStore(LocalStorage(target)) if copied else store, plan, copied=copied)
     outcome: Outcome = run_job(
         topology,
         target,
@@ -150,10 +151,11 @@ def _is_copy_of(plan: Plan[NativePlan], to: str) -> bool:
 def copy_epoch(store: NativeStore, epoch: int, to: str) -> None:
     """Make a new store at `to` that holds one epoch and all files that it refers to, in one step; OtherJob if something
     is there."""
-    to = os.path.realpath(to)  # a link stays one: the copy is where it leads
+    if "://" not in to:
+        to = os.path.realpath(to)  # a link stays one: the copy is where it leads
     if os.path.isdir(to) and os.listdir(to):
         raise OtherJob("is not empty", path=to, hint="give --to a new directory")
-    to = check_target(to, [store.storage.root])
+    to = check_target(to, local_roots(store.storage))
     manifest = store.manifest(epoch)
     paths = {f.path for part in store.parts(epoch) for f in part.state}
     paths |= {log.file.path for part in store.parts(epoch) for log in part.logs if log.file}

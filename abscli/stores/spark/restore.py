@@ -72,12 +72,13 @@ def _check_batches(plan: Plan[SparkPlan], store: SparkStore) -> None:
     fresh = SparkStore(store.storage)
     begun = max(fresh.epoch_numbers(), default=-1)
     committed = fresh.latest()
-    if begun != plan.body.newest_begun or (committed or 0) > plan.body.newest_committed:
-        raise stale(
-            plan,
-            f"the newest batch was {plan.body.newest_begun} when it was made and is {begun}: the query has gone on; "
-            "stop it first",
-        )
+    if begun != plan.body.newest_begun:
+        change = f"the newest batch was {plan.body.newest_begun} when it was made and is {begun}"
+    elif committed is not None and committed > plan.body.newest_committed:
+        change = f"batch {committed} has been committed since it was made"
+    else:
+        return
+    raise stale(plan, f"{change}: the query has gone on; stop it first")
 
 
 def _own_files(plan: Plan[SparkPlan]) -> dict[str, PinnedFile]:
