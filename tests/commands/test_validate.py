@@ -19,7 +19,7 @@ from abscli.cli.overview import COMMANDS
 from abscli.report.findings import Code, EpochReport, Finding, StoreReport
 from abscli.stores.base import System
 from abscli.stores.native.check import check_all
-from abscli.stores.native.files import check_files
+from abscli.stores.native.checks.files import check_files
 from abscli.stores.registry import SYSTEMS
 from abscli.text.validate import MEANING, text
 from formats.native import layout, lock

@@ -20,7 +20,7 @@ from abscli.engine.journal import Journal
 from abscli.report.findings import Code, StoreReport
 from abscli.stores.base import Checked
 from abscli.stores.native.check import check, check_all
-from abscli.stores.native.outputs import with_output
+from abscli.stores.native.checks.outputs import with_output
 from abscli.stores.native.plan import plan_recovery
 from abscli.stores.native.restore import copy_epoch, restore
 from formats.errors import Damaged, StoreInUse

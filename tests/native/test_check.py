@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from abscli.planner.repeats import may_repeat
 from abscli.report.demands import unmet
 from abscli.report.findings import Code, EpochReport, Finding, StoreReport
-from abscli.stores.native.conservation import check_conservation
-from abscli.stores.native.positions import check_positions, cut_of
+from abscli.stores.native.checks.conservation import check_conservation
+from abscli.stores.native.checks.positions import check_positions, cut_of
 from abscli.stores.native.store_verdict import check_store
 from abscli.stores.native.verdict import check_epoch, cut_in
 from formats.native import layout

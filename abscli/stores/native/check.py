@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abscli.report.findings import StoreReport
 from abscli.stores.base import Checked, Progress
-from abscli.stores.native.outputs import with_output
+from abscli.stores.native.checks.outputs import with_output
 from abscli.stores.native.store_verdict import check_store
 from abscli.stores.native.verdict import cut_in
 from formats.errors import FormatError

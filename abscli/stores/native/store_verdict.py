@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from abscli.report.findings import Code, EpochReport, Finding, StoreReport
-from abscli.stores.native.positions import Cut
+from abscli.stores.native.checks.positions import Cut
 from abscli.stores.native.verdict import check_epoch, cut_in
 from formats.native import layout
 from formats.native.evidence import EpochEvidence, StoreEvidence

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from abscli.planner.repeats import may_repeat
 from abscli.report.findings import HARMLESS, Code, EpochReport, Finding
-from abscli.stores.native.conservation import POLICIES, check_conservation
-from abscli.stores.native.files import check_files
-from abscli.stores.native.parts import check_logs, check_parts
-from abscli.stores.native.positions import Cut, check_positions, cut_of
+from abscli.stores.native.checks.conservation import POLICIES, check_conservation
+from abscli.stores.native.checks.files import check_files
+from abscli.stores.native.checks.parts import check_logs, check_parts
+from abscli.stores.native.checks.positions import Cut, check_positions, cut_of
 from formats.native.counters import Channels, by_operator
 from formats.native.evidence import EpochEvidence
 from formats.view import Repeat, Status
