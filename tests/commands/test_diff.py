@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from formats.native.store import NativeStore
 from formats.native.tables import KEY_GROUP, encode_state
 from formats.storage import MemoryStorage
 from formats.view import CheckpointStore, EpochDetail, EpochFacts, FileFacts, OperatorFacts, StateFacts, Status
+from tests.support.commands import result_of, run_command
 from tests.support.schemas import checked
 from tests.support.stores import FIRST, Build, loop_job, make_store
 from tests.support.synthetic import Synthetic
@@ -262,17 +264,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
-    code = main(["diff", *map(str, args)])
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err
-    return code, out, err
-
-
-def result(capsys: pytest.CaptureFixture[str], *args: object) -> dict[str, Any]:
-    code, out, err = run(capsys, *args, "-o", "json")
-    assert (code, err) == (0, "")
-    return checked(out)
+run = partial(run_command, "diff")
+result = partial(result_of, "diff")
 
 
 def counted(told: dict[str, Any]) -> tuple[int, ...]:

@@ -7,14 +7,13 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abscli.cli.main import main
 from abscli.text.columns import bar, clean, columns, moment, seconds, size, some, wrapped
 from abscli.text.inspect import next_commands
 from abscli.text.inspect_page import StorePage
@@ -22,6 +21,7 @@ from formats.native import layout, lock
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 from formats.view import Status
+from tests.support.commands import result_of, run_command
 from tests.support.schemas import checked
 from tests.support.stores import FIRST, make_store
 
@@ -39,17 +39,8 @@ def own(store: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(store, tmp_path / "own"))
 
 
-def run(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
-    code = main(["inspect", *map(str, args)])
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err
-    return code, out, err
-
-
-def result(capsys: pytest.CaptureFixture[str], *args: object) -> dict[str, Any]:
-    code, out, err = run(capsys, *args, "-o", "json")
-    assert (code, err) == (0, "")
-    return checked(out)
+run = partial(run_command, "inspect")
+result = partial(result_of, "inspect")
 
 
 # -- for scripts ----------------------------------------------------------------------------------------------

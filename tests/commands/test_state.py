@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from formats.query.predicate import parse_predicate
 from formats.storage import LocalStorage, MemoryStorage, Storage
 from formats.values import plain
 from formats.view import FileFacts
+from tests.support.commands import result_of, run_command
 from tests.support.schemas import checked
 from tests.support.stores import FIRST, make_store
 from tests.support.synthetic import Synthetic
@@ -56,17 +58,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
-    code = main(["state", *map(str, args)])
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err
-    return code, out, err
-
-
-def result(capsys: pytest.CaptureFixture[str], *args: object) -> dict[str, Any]:
-    code, out, err = run(capsys, *args, "-o", "json")
-    assert (code, err) == (0, "")
-    return checked(out)
+run = partial(run_command, "state")
+result = partial(result_of, "state")
 
 
 def test_a_key_has_its_newest_value(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from abscli.cli.main import main
 from abscli.cli.overview import COMMANDS
 from abscli.report.findings import Code, EpochReport, Finding, StoreReport
 from abscli.stores.base import System
@@ -30,6 +30,7 @@ from formats.native.store import NativeStore, files_of
 from formats.native.tables import KEY_GROUP, decode_state, encode_state
 from formats.storage import LocalStorage, MemoryStorage, walk
 from formats.view import FileFacts, Status
+from tests.support.commands import run_command
 from tests.support.schemas import checked
 from tests.support.stores import FIRST, in_memory, make_store
 
@@ -48,11 +49,7 @@ def store(original: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(original, tmp_path / "store"))
 
 
-def run(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
-    code = main(["validate", *map(str, args)])
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err
-    return code, out, err
+run = partial(run_command, "validate")
 
 
 def result(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, dict[str, Any]]:

@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 import os
 import time
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abscli.cli.main import main
 from abscli.planner.retention import Kept, expired
 from abscli.stores.native.garbage import carry_out, plan_removal
 from formats.native import layout, lock
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 from formats.view import Status
-from tests.support.schemas import checked
+from tests.support.commands import result_of, run_command
 from tests.support.stores import FIRST, make_store
 
 
@@ -31,17 +30,8 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
-def run(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
-    code = main(["gc", *map(str, args)])
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err
-    return code, out, err
-
-
-def result(capsys: pytest.CaptureFixture[str], *args: object) -> dict[str, Any]:
-    code, out, err = run(capsys, *args, "-o", "json")
-    assert (code, err) == (0, "")
-    return checked(out)
+run = partial(run_command, "gc")
+result = partial(result_of, "gc")
 
 
 def files(path: Path) -> dict[str, bytes]:
