@@ -10,7 +10,7 @@ demo: setup  ## two jobs: run, killed, restored, compared
 
 test: setup lint  ## everything that has to hold
 	@$(BIN)/python -m tests.estimate
-	@$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile
+	@$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 setup: .venv/.ready
 
@@ -24,6 +24,7 @@ lint: setup
 docs: setup  ## completions/ and man/ from the command line itself, pictures from rules and imports
 	$(BIN)/python -m abscli.cli.generate
 	$(BIN)/python -m tests.support.architecture
+	$(BIN)/python -m tests.support.sim.loss_pictures
 
 lock:  ## versions and hashes of what the set-up installs, renewed; needs uv
 	@.ci/lock

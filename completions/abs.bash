@@ -24,16 +24,17 @@ _abs() {
             case $command in
                 demo) valued='--master -o --output' ;;
                 topology) valued='-o --output' ;;
-                run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --from-epoch -o --output' ;;
-                inspect) valued='--operator --task --uid --search --path-map --format -o --output' ;;
+                run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --restarts --worker-timeout --advertise --bind --from-epoch --parallelism --trace --metrics --log-format -o --output' ;;
+                inspect) valued='--operator --task --ttl --broker --broker-config --uid --search --path-map --format -o --output' ;;
                 state) valued='--key --where --limit --columns --out --state --engine --master --type --uid --search --path-map --format -o --output' ;;
-                validate) valued='--max-age --min-epochs --master --search --path-map --uid --format -o --output' ;;
+                validate) valued='--max-age --min-epochs --for --schema --broker --broker-config --master --search --path-map --uid --topology --format -o --output' ;;
                 diff) valued='--operator --out --uids --uid --search --path-map --format -o --output' ;;
-                plan-recovery) valued='--topology --failed --strategy --distrust --epoch --parallelism --query-id --out --search --path-map --format -o --output' ;;
-                restore) valued='--job --to --engine --master --until --policy -o --output' ;;
+                plan-recovery) valued='--topology --failed --failed-worker --recovery --strategy --distrust --epoch --parallelism --query-id --set-offset --name-source --sink --out --search --path-map --format -o --output' ;;
+                restore) valued='--job --to --sink-to --engine --master --until --policy --log-format -o --output' ;;
+                rewrite) valued='--changes --layout --to --search --path-map --uid --format -o --output' ;;
                 rebuild) valued='--job -o --output' ;;
-                simulate) valued='--example --runs --seed --policy --crash --records --subtasks --worlds --out -o --output' ;;
-                gc) valued='--keep --older-than --min-age -o --output' ;;
+                simulate) valued='--example --runs --seed --policy --crash --records --subtasks --recovery --workers --worlds --out --check -o --output' ;;
+                gc) valued='--keep --older-than --min-age --stopped --search -o --output' ;;
                 completion) valued='' ;;
                 help) valued='' ;;
             esac
@@ -45,7 +46,7 @@ _abs() {
     case $command in
         '')
             options='-q --quiet -v --verbose --version -h --help'
-            choices='demo topology run inspect state validate diff plan-recovery restore rebuild simulate gc completion help'
+            choices='demo topology run inspect state validate diff plan-recovery restore rewrite rebuild simulate gc completion help'
             ;;
         demo)
             options='--master -o --output -q --quiet -v --verbose -h --help'
@@ -67,7 +68,7 @@ _abs() {
             esac
             ;;
         run)
-            options='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --resume --from-epoch --take-over --accept-missing-parts --dry-run -o --output -q --quiet -v --verbose -h --help'
+            options='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --restarts --worker-timeout --advertise --bind --resume --from-epoch --parallelism --take-over --accept-missing-parts --trace --metrics --dry-run --log-format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --store) kind=option-directory ;;
                 --interval) kind=value ;;
@@ -78,7 +79,17 @@ _abs() {
                 --keep) kind=value ;;
                 --epoch-timeout) kind=value ;;
                 --max-concurrent) kind=value ;;
+                --recovery) kind=option-choice choices='local set full' ;;
+                --keep-frames) kind=value ;;
+                --restarts) kind=value ;;
+                --worker-timeout) kind=value ;;
+                --advertise) kind=value ;;
+                --bind) kind=value ;;
                 --from-epoch) kind=value ;;
+                --parallelism) kind=value ;;
+                --trace) kind=option-file ;;
+                --metrics) kind=value ;;
+                --log-format) kind=option-choice choices='text json' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=file
@@ -86,10 +97,13 @@ _abs() {
             esac
             ;;
         inspect)
-            options='--operator --task --watch --uid --search --path-map --format -o --output -q --quiet -v --verbose -h --help'
+            options='--operator --task --watch --stats --ttl --trend --latest-restorable --broker --broker-config --uid --search --path-map --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --operator) kind=value ;;
                 --task) kind=value ;;
+                --ttl) kind=value ;;
+                --broker) kind=value ;;
+                --broker-config) kind=option-file ;;
                 --uid) kind=value ;;
                 --search) kind=option-directory ;;
                 --path-map) kind=value ;;
@@ -101,7 +115,7 @@ _abs() {
             esac
             ;;
         state)
-            options='--key --where --limit --columns --out --state --engine --master --type --uid --search --path-map --format -o --output -q --quiet -v --verbose -h --help'
+            options='--key --where --limit --columns --place --all --out --state --engine --master --type --uid --search --path-map --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --key) kind=value ;;
                 --where) kind=value ;;
@@ -124,14 +138,19 @@ _abs() {
             esac
             ;;
         validate)
-            options='--quick --deep --strict --max-age --min-epochs --master --search --path-map --uid --format -o --output -q --quiet -v --verbose -h --help'
+            options='--quick --deep --strict --max-age --min-epochs --for --schema --broker --broker-config --master --search --path-map --uid --topology --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --max-age) kind=value ;;
                 --min-epochs) kind=value ;;
+                --for) kind=value ;;
+                --schema) kind=option-file ;;
+                --broker) kind=value ;;
+                --broker-config) kind=option-file ;;
                 --master) kind=value ;;
                 --search) kind=option-directory ;;
                 --path-map) kind=value ;;
                 --uid) kind=value ;;
+                --topology) kind=option-file ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
@@ -157,15 +176,20 @@ _abs() {
             esac
             ;;
         plan-recovery)
-            options='--topology --failed --strategy --distrust --epoch --parallelism --query-id --keep-in-flight --out --search --path-map --format -o --output -q --quiet -v --verbose -h --help'
+            options='--topology --failed --failed-worker --recovery --strategy --distrust --epoch --parallelism --query-id --keep-in-flight --set-offset --name-source --sink --out --search --path-map --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --topology) kind=option-file ;;
                 --failed) kind=value ;;
+                --failed-worker) kind=value ;;
+                --recovery) kind=option-choice choices='set local' ;;
                 --strategy) kind=option-choice choices='auto full repair' ;;
                 --distrust) kind=value ;;
                 --epoch) kind=value ;;
                 --parallelism) kind=value ;;
                 --query-id) kind=value ;;
+                --set-offset) kind=value ;;
+                --name-source) kind=value ;;
+                --sink) kind=value ;;
                 --out) kind=option-file ;;
                 --search) kind=option-directory ;;
                 --path-map) kind=value ;;
@@ -177,17 +201,35 @@ _abs() {
             esac
             ;;
         restore)
-            options='--job --to --engine --master --until --policy --accept-missing-parts --dry-run -y --yes -o --output -q --quiet -v --verbose -h --help'
+            options='--job --to --sink-to --engine --master --until --policy --accept-missing-parts --dry-run -y --yes --log-format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --job) kind=option-file ;;
                 --to) kind=option-directory ;;
+                --sink-to) kind=option-directory ;;
                 --engine) kind=option-choice choices='spark inline' ;;
                 --master) kind=value ;;
                 --until) kind=option-choice choices='drained end' ;;
                 --policy) kind=option-choice choices='aligned unaligned at-least-once' ;;
+                --log-format) kind=option-choice choices='text json' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=file
+                    ;;
+            esac
+            ;;
+        rewrite)
+            options='--changes --layout --to --dry-run --search --path-map --uid --format -o --output -q --quiet -v --verbose -h --help'
+            case $prev in
+                --changes) kind=option-file ;;
+                --layout) kind=option-choice choices='canonical' ;;
+                --to) kind=option-directory ;;
+                --search) kind=option-directory ;;
+                --path-map) kind=value ;;
+                --uid) kind=value ;;
+                --format) kind=option-choice choices='abs flink spark' ;;
+                -o|--output) kind=option-choice choices='table json ndjson' ;;
+                *)
+                    ((count == 0)) && kind=directory
                     ;;
             esac
             ;;
@@ -202,7 +244,7 @@ _abs() {
             esac
             ;;
         simulate)
-            options='--example --runs --seed --policy --crash --records --subtasks --exhaustive --worlds --trace --out -o --output -q --quiet -v --verbose -h --help'
+            options='--example --runs --seed --policy --crash --records --subtasks --recovery --workers --exhaustive --worlds --trace --out --check --strict -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --example) kind=option-choice choices='single-token' ;;
                 --runs) kind=value ;;
@@ -211,8 +253,11 @@ _abs() {
                 --crash) kind=option-choice choices='any full partial rescale none' ;;
                 --records) kind=value ;;
                 --subtasks) kind=value ;;
+                --recovery) kind=option-choice choices='set local' ;;
+                --workers) kind=value ;;
                 --worlds) kind=value ;;
                 --out) kind=option-file ;;
+                --check) kind=option-file ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=file
@@ -220,11 +265,13 @@ _abs() {
             esac
             ;;
         gc)
-            options='--keep --older-than --min-age -y --yes -o --output -q --quiet -v --verbose -h --help'
+            options='--keep --older-than --min-age --stopped --search -y --yes -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --keep) kind=value ;;
                 --older-than) kind=value ;;
                 --min-age) kind=value ;;
+                --stopped) kind=option-file ;;
+                --search) kind=option-directory ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=directory
@@ -243,7 +290,7 @@ _abs() {
             options='-q --quiet -v --verbose -h --help'
             case $prev in
                 *)
-                    ((count == 0)) && choices='demo topology run inspect state validate diff plan-recovery restore rebuild simulate gc completion help'
+                    ((count == 0)) && choices='demo topology run inspect state validate diff plan-recovery restore rewrite rebuild simulate gc completion help'
                     ;;
             esac
             ;;

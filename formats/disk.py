@@ -1,4 +1,4 @@
-"""Errors of writing to a disk, told with what they leave out: which file it was, and how much room there is."""
+"""Names that last on a disk, and errors of writing to it, told with what they leave out: which file, how much room."""
 
 from __future__ import annotations
 
@@ -26,6 +26,28 @@ def writing(path: str, size: int | None = None) -> Iterator[None]:
             raise OSError(error.errno, f"{os.strerror(error.errno or 0)}{wanted}{left}", path) from error
         error.filename = path  # not the temporary name that it was to have until it is whole
         raise
+
+
+def sync_folder(folder: str) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(folder: str) -> list[str]:
+    """Make a folder durably, with those above it; which of them were not there."""
+    missing = []
+    while not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for new in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(new)
+        sync_folder(os.path.dirname(new))
+    return missing
 
 
 def _free(path: str) -> int | None:

@@ -1,7 +1,8 @@
 """What a task, a channel and an epoch are called: types, each with its text.
 
-Text stands only at the edges (facts on disk, messages between processes and for people, JSON); `parse` reads what `str`
-writes, and nothing else. This is the only module that cuts names apart. Where an epoch has a million channels, and a
+Text stands only at the edges (facts on disk, pages, JSON); `parse` reads what `str` writes, and nothing else. Messages
+between processes have an id as an array of its fields. An id keeps its hash, since protocol, engine and simulator look
+nearly everything up by one. This is the only module that cuts names apart. Where an epoch has a million channels, and a
 name is only compared, the functions at the end glue and cut it without making an id.
 """
 
@@ -26,7 +27,7 @@ def may_be_operator(name: str) -> bool:
     return name != "" and ("->" not in name or _JOINT.search(name) is None)
 
 
-class TaskId(msgspec.Struct, frozen=True, order=True, gc=False):
+class TaskId(msgspec.Struct, frozen=True, order=True, gc=False, array_like=True, cache_hash=True):
     """`counts/1`: one of an operator's tasks. Ordered by operator, then by number; ValueError for what is none.
 
     operator: its id;
@@ -54,7 +55,7 @@ class TaskId(msgspec.Struct, frozen=True, order=True, gc=False):
         return cls(operator, int(subtask))
 
 
-class ChannelId(msgspec.Struct, frozen=True, order=True, gc=False):
+class ChannelId(msgspec.Struct, frozen=True, order=True, gc=False, array_like=True, cache_hash=True):
     """`words/0->counts/1`: the channel from a task to a task. Ordered by sender, then by receiver."""
 
     sender: TaskId
@@ -75,6 +76,39 @@ class ChannelId(msgspec.Struct, frozen=True, order=True, gc=False):
         if joint is None:
             raise ValueError(f"{text!r} is no channel")
         return cls(TaskId.parse(text[: joint.end() - 2]), TaskId.parse(text[joint.end() :]))
+
+
+class HalfChannelId(msgspec.Struct, frozen=True, gc=False):
+    """`?->counts/1`: a channel of which the format tells one end only, the other being None; ValueError otherwise."""
+
+    sender: TaskId | None
+    receiver: TaskId | None
+
+    def __post_init__(self) -> None:
+        if (self.sender is None) == (self.receiver is None):
+            raise ValueError(f"{self} has not one end")
+
+    def __str__(self) -> str:
+        return channel_name(*(UNKNOWN if end is None else str(end) for end in (self.sender, self.receiver)))
+
+    @property
+    def edge(self) -> tuple[str, str]:
+        """The operators at its ends, empty for the one that is not known."""
+        return self.sender.operator if self.sender else "", self.receiver.operator if self.receiver else ""
+
+
+AnyChannelId = ChannelId | HalfChannelId
+
+
+class EdgeId(msgspec.Struct, frozen=True, gc=False):
+    """`words->counts`: all channels to an operator from another; from several where they cannot be told apart:
+    `evens+odds->counts`."""
+
+    senders: tuple[str, ...]
+    receiver: str
+
+    def __str__(self) -> str:
+        return edge_name("+".join(self.senders), self.receiver)
 
 
 class EpochId(msgspec.Struct, frozen=True, order=True, gc=False):
@@ -113,8 +147,18 @@ def subtask_names(operator: str, parallelism: int) -> list[str]:
     return [f"{operator}/{subtask}" for subtask in range(parallelism)]
 
 
+def tasks_name(operator: str, subtasks: str) -> str:
+    """`counts/0-3,7`: several tasks of an operator, from the text of their ranges."""
+    return f"{operator}/{subtasks}"
+
+
 def channel_name(sender: str, receiver: str) -> str:
     """`words/0->counts/1` from the names of two tasks, of which one may be unknown."""
+    return f"{sender}->{receiver}"
+
+
+def edge_name(sender: str, receiver: str) -> str:
+    """`words->counts` from two operators, as `str` of their EdgeId."""
     return f"{sender}->{receiver}"
 
 

@@ -49,6 +49,8 @@ class ReadOptions:
     """Names that operators may have."""
     type: tuple[str, ...] = ()
     """NAME=TYPE of state whose type is not stored."""
+    topology: tuple[str, ...] = ()
+    """A file with Flink's plan of the job."""
 
     def given(self) -> dict[str, tuple[str, ...]]:
         """Those that were given, by name."""

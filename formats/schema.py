@@ -1,4 +1,5 @@
-"""The JSON Schemas of a native store's fact files, of plans and of topology files, made from what reads them.
+"""The JSON Schemas of a native store's fact files, of plans, of topology files and of files of changes, made from what
+reads them.
 
 `python -m formats.schema` writes them to `formats/schemas/`; a test makes them again and compares.
 """
@@ -12,9 +13,10 @@ from typing import Any
 import msgspec
 
 from formats.flink.plan import FlinkPlan
+from formats.flink.rewriting import changes as flink_changes
 from formats.job import file as topology_file
 from formats.native import sink
-from formats.native.facts import FORMAT_VERSION, SCHEMAS
+from formats.native.facts import FORMAT_VERSION, REFERRING_VERSION, SCHEMAS, major
 from formats.native.plan import NativePlan
 from formats.plan import SCHEMA as PLAN
 from formats.plan import VERSION as PLAN_VERSION
@@ -28,7 +30,7 @@ _DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 
 def fact_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """The schema of one kind of sealed file; minor versions of the format may add members."""
-    return _schema(kind, SCHEMAS[kind], f"[1-{FORMAT_VERSION.partition('.')[0]}]")
+    return _schema(kind, SCHEMAS[kind], f"[1-{major(REFERRING_VERSION)}]")
 
 
 def _schema(kind: type[msgspec.Struct], name: str, major: str) -> dict[str, Any]:
@@ -105,6 +107,7 @@ def texts() -> dict[str, str]:
     schemas = {name: fact_schema(kind) for kind, name in SCHEMAS.items()}
     schemas[sink.CLAIM_SCHEMA] = _schema(sink.SinkClaim, sink.CLAIM_SCHEMA, FORMAT_VERSION.partition(".")[0])
     schemas["topology-file"] = topology_file.SCHEMA
+    schemas["flink-changes"] = flink_changes.SCHEMA
     schemas[PLAN] = plan_schema()
     return {f"{name}.json": json.dumps(schema, indent=2) + "\n" for name, schema in schemas.items()}
 

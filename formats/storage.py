@@ -14,10 +14,11 @@ import os
 import re
 import secrets
 import stat
+from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from formats.disk import writing
+from formats.disk import make_folder, sync_folder, writing
 from formats.errors import Damaged, FormatError, NotFound, Unreachable, UnsafePath
 
 if TYPE_CHECKING:
@@ -66,15 +67,25 @@ def check_path(path: str) -> str:
 
 
 UNFINISHED = ".tmp-"
+TRIES = 100
+"""To write into a directory that others remove when it is empty."""
 
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 _NO_FILE = frozenset({errno.ELOOP, errno.ENXIO})  # a link to itself, a socket
 
 
-class LocalStorage:
-    """A directory. Writes go to a temporary name, are synced, and renamed (or linked, to never overwrite)."""
+def always() -> None:
+    """Nothing is in the way of a file's getting its name. A function with a name: storages go to other processes."""
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+
+class LocalStorage:
+    """A directory. Writes go to a temporary name, are synced, and renamed (or linked, to never overwrite).
+
+    may_show: called just before a file gets its name; what it raises leaves nothing there.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, may_show: Callable[[], None] = always) -> None:
+        self._may_show = may_show
         self._root = os.fspath(root)
         self._real = os.path.realpath(self._root)
         self._below = os.path.join(self._real, "")
@@ -135,14 +146,22 @@ class LocalStorage:
 
     def _put(self, full: str, data: bytes | memoryview, *, replace: bool) -> None:
         folder = os.path.dirname(full)
-        self._make(folder)
         temporary = os.path.join(folder, UNFINISHED + secrets.token_hex(8))
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)  # less the umask
+        for left in reversed(range(TRIES)):
+            try:
+                self._make(folder)
+                fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)  # less the umask
+                break
+            except FileNotFoundError:
+                # Whoever deletes the last file of a directory removes it, too, between our two steps: it is made again.
+                if not left:
+                    raise
         try:
             with open(fd, "wb") as f:
                 f.write(data)
                 f.flush()
                 os.fsync(f.fileno())
+            self._may_show()
             if replace:
                 os.replace(temporary, full)
             else:
@@ -152,7 +171,7 @@ class LocalStorage:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
             raise
-        _sync_folder(folder)
+        sync_folder(folder)
 
     def list(self, path: str) -> list[Entry]:
         full = self.local_path(path) if path else self._real
@@ -198,29 +217,13 @@ class LocalStorage:
             if os.path.lexists(target):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
             os.rename(source, target)
-        _sync_folder(os.path.dirname(target))
-        _sync_folder(os.path.dirname(source))
+        sync_folder(os.path.dirname(target))
+        sync_folder(os.path.dirname(source))
 
     def _make(self, folder: str) -> None:
         if folder in self._made and os.path.isdir(folder):
             return
-        missing = []
-        while not os.path.isdir(folder):
-            missing.append(folder)
-            folder = os.path.dirname(folder)
-        for new in reversed(missing):
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(new)
-            _sync_folder(os.path.dirname(new))
-            self._made.add(new)
-
-
-def _sync_folder(folder: str) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        self._made.update(make_folder(folder))
 
 
 class MemoryStorage:
@@ -384,6 +387,16 @@ def open_storage(path: str) -> LocalStorage | ArrowStorage:
     return LocalStorage(path)
 
 
+def top_folder(path: str) -> str:
+    """The first directory of a path from the root; the path itself if it lies in none."""
+    return path.partition("/")[0]
+
+
+def file_name(path: str) -> str:
+    """The last part of a path or URI, a trailing slash aside."""
+    return path.rstrip("/").rpartition("/")[2]
+
+
 def walk(storage: Storage, path: str = "") -> list[Entry]:
     """Every file at or below `path`, as (path from the root, size)."""
     files: list[Entry] = []
@@ -399,11 +412,11 @@ def walk(storage: Storage, path: str = "") -> list[Entry]:
     return sorted(files)
 
 
-class StoredFile(io.RawIOBase):
-    """A file of a storage as Python's and Arrow's libraries want it: read in slices, never whole."""
+class Slices(io.RawIOBase):
+    """What Python's and Arrow's libraries take for a file; a subclass reads from `_at` on, and moves it."""
 
-    def __init__(self, storage: Storage, path: str, size: int) -> None:
-        self._storage, self._path, self._size, self._at = storage, path, size, 0
+    def __init__(self, size: int) -> None:
+        self._size, self._at = size, 0
 
     def readable(self) -> bool:
         return True
@@ -417,6 +430,14 @@ class StoredFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._at = offset + (0, self._at, self._size)[whence]
         return self._at
+
+
+class StoredFile(Slices):
+    """A file of a storage, read in slices, never whole."""
+
+    def __init__(self, storage: Storage, path: str, size: int) -> None:
+        super().__init__(size)
+        self._storage, self._path = storage, path
 
     def read(self, size: int = -1) -> bytes:
         left = max(0, self._size - self._at)

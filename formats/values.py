@@ -12,6 +12,10 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+import msgspec
+
+from formats.ids import ChannelId, EdgeId, HalfChannelId, TaskId
+
 
 def name_of(value: float) -> str:
     """What stands for a float that is not finite."""
@@ -19,13 +23,18 @@ def name_of(value: float) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value that `json` writes, from one of `to_pylist`'s."""
+    """A value that `json` writes, from one of `to_pylist`'s, from facts and from ids, which are their text."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else name_of(value)
     if isinstance(value, bytes):
         return f"0x{value.hex()}"
+    if isinstance(value, TaskId | ChannelId | HalfChannelId | EdgeId):
+        return str(value)
+    if isinstance(value, msgspec.Struct):
+        names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        return {name: plain(getattr(value, field)) for name, field in names}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -10,23 +10,26 @@ does not ask which format it is.
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import msgspec
 import msgspec.structs
 
-from formats.errors import NotFound
-from formats.ids import edge_of
+from formats.errors import FormatError, NotFound
+from formats.ids import AnyChannelId, TaskId
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from formats.job.model import Topology
+    from formats.kafka import Place
     from formats.query.predicate import Predicate
+    from formats.statistics import StateStatistics
 
 
 class Status(StrEnum):
@@ -59,7 +62,7 @@ class Position(msgspec.Struct, frozen=True):
 class TaskFacts(msgspec.Struct, frozen=True):
     """One task's part of an epoch. Durations in seconds; `finished`: a source that has ended."""
 
-    task: str
+    task: TaskId
     files: tuple[FileFacts, ...]
     log_records: int | None
     position: tuple[Position, ...] | None
@@ -92,7 +95,7 @@ class ChannelFacts(msgspec.Struct, frozen=True):
     back: whether its edge closes a cycle; None where that is not known, or was not asked for.
     """
 
-    channel: str
+    channel: AnyChannelId
     sent: int | None
     received: int | None
     logged: int | None
@@ -101,15 +104,25 @@ class ChannelFacts(msgspec.Struct, frozen=True):
     @property
     def edge(self) -> tuple[str, str]:
         """The operators at its ends."""
-        return edge_of(self.channel)
+        return self.channel.edge
+
+
+class ChannelLine(msgspec.Struct, frozen=True):
+    """A channel as it is put out, under its name: see `ChannelFacts`."""
+
+    channel: str
+    sent: int | None
+    received: int | None
+    logged: int | None
+    back: bool | None
 
 
 class Repeat(msgspec.Struct, frozen=True):
     """A channel on which so many records come again after a restore though the receiver's state holds them already:
     only in an at-least-once epoch."""
 
-    channel: str
-    records: Annotated[int, msgspec.Meta(ge=0)]
+    channel: AnyChannelId
+    records: int
 
 
 class EpochFacts(msgspec.Struct, frozen=True):
@@ -128,7 +141,7 @@ class EpochFacts(msgspec.Struct, frozen=True):
     attempt: int | None
     expected: int | None
     acked: int | None
-    missing: tuple[str, ...]
+    missing: tuple[TaskId, ...]
     bytes: int | None
     triggered: str | None
     duration: float | None
@@ -192,9 +205,10 @@ class ChannelTable(Sequence[ChannelFacts]):
     def __getitem__(self, index: int | slice) -> ChannelFacts | tuple[ChannelFacts, ...]:
         return self._all()[index]
 
-    def marked(self, back: Container[tuple[str, str]]) -> list[ChannelFacts]:
-        """All of them, with whether they go back. back: the back edges, as (source, target)."""
-        return [msgspec.structs.replace(channel, back=channel.edge in back) for channel in self]
+    def lines(self, back: Container[tuple[str, str]] | None) -> Iterable[ChannelLine]:
+        """All of them, with whether they go back. back: the back edges, as (source, target); None if not known."""
+        for c in self:
+            yield ChannelLine(str(c.channel), c.sent, c.received, c.logged, None if back is None else c.edge in back)
 
     def logged(self) -> Iterator[ChannelFacts]:
         """Those whose state is not empty."""
@@ -225,6 +239,20 @@ class EpochDetail(msgspec.Struct, frozen=True):
     policy: str | None = None
 
 
+class RowPlaces(NamedTuple):
+    """Where rows of a state lie.
+
+    columns: that say so.
+    subtasks, groups: how many there are.
+    of: of a batch, the subtask and the key group (-1: none) of each row, as arrays of numpy.
+    """
+
+    columns: frozenset[str]
+    subtasks: int
+    groups: int
+    of: Callable[[pa.RecordBatch], tuple[Any, Any]]
+
+
 class CheckpointStore(ABC):
     """A store opened for reading. Methods raise the classes of `formats.errors`, and read only what they need."""
 
@@ -233,6 +261,9 @@ class CheckpointStore(ABC):
 
     place_column: str | None = None
     """The column of state that says where a row lies, which follows from its key; None where no column does."""
+
+    places: tuple[str, ...] = ()
+    """Columns of that kind, of whole numbers, that `select` adds where they are named."""
 
     # What every format answers
 
@@ -266,7 +297,7 @@ class CheckpointStore(ABC):
         """
 
     @abstractmethod
-    def log(self, epoch: int, channel: str) -> Iterator[pa.RecordBatch]:
+    def log(self, epoch: int, channel: AnyChannelId) -> Iterator[pa.RecordBatch]:
         """The records that belong on a channel at the cut, in order."""
 
     # What a format answers if it knows more, or a quicker way
@@ -331,7 +362,7 @@ class CheckpointStore(ABC):
 
         return next((batch.schema for batch in self.state(epoch, operator, name)), pa.schema([]))
 
-    def log_digests(self, epoch: int) -> Mapping[str, str | None] | None:
+    def log_digests(self, epoch: int) -> Mapping[AnyChannelId, str | None] | None:
         """Digests of the logs, by channel; None where the format has none."""
         return None
 
@@ -345,6 +376,48 @@ class CheckpointStore(ABC):
         counted: an operator whose state is counted, where the format has no counts.
         """
         return None
+
+    def written(self, epoch: int) -> str | None:
+        """When the epoch was taken, RFC 3339; None if that is not known."""
+        return next((row.triggered for row in self.epochs() if row.epoch == epoch), None)
+
+    def statistics(self, epoch: int, operator: str | None = None, ttl: float | None = None) -> list[StateStatistics]:
+        """Where the bytes of the epoch's state are, in bounded time; of one operator if that is named.
+
+        ttl: seconds that state with a time to live lives. What a format cannot tell is unknown.
+        """
+        from formats.statistics import READ_UP_TO
+
+        states = [state for state in self.states(epoch) if operator in (None, state.operator)]
+        files = _by_task(self.detail(epoch), states)
+        if sum(state.bytes or 0 for state in states) > READ_UP_TO:
+            return files
+        keys = {(state.operator, state.name): state.key for state in states}
+        return [self._read_for(epoch, row, keys[row.operator, row.state]) for row in files]
+
+    def kafka(self, epoch: int) -> list[Place]:
+        """Where sources of Kafka go on after the epoch, as far as the format says."""
+        return []
+
+    def row_places(self, epoch: int, operator: str) -> RowPlaces | None:
+        """Where rows of an operator's state lie, by the columns that say so; None where none does."""
+        return None
+
+    def _read_for(self, epoch: int, row: StateStatistics, key: Sequence[str]) -> StateStatistics:
+        """Statistics of a state of which all rows are read; what its files tell where they cannot be."""
+        from formats.query.measured import tally_rows
+        from formats.statistics import LIVE, of_state
+
+        if (places := self.row_places(epoch, row.operator)) is None:
+            return row
+        try:
+            tally = tally_rows(self.state(epoch, row.operator, row.state), key, places.of, places.columns)
+        except FormatError as error:
+            return msgspec.structs.replace(row, unknown=str(error))
+        return of_state(
+            row.operator, row.state, row.kind, tally, LIVE, subtasks=range(places.subtasks), groups=places.groups,
+            at=None, ttl=None,
+        )  # fmt: skip
 
     def resolve(self, epoch: int | str | None) -> int:
         """The number that a reference means: a number as it is, `latest` as the newest complete one, None likewise
@@ -361,3 +434,30 @@ class CheckpointStore(ABC):
             hint = f"`abs inspect {shlex.quote(self.path)}` shows the ones that were begun"
             raise NotFound("no complete epoch", path=self.path, hint=hint)
         return latest
+
+
+def _by_task(detail: EpochDetail, states: Iterable[StateFacts]) -> list[StateStatistics]:
+    """What the files of an epoch tell without being read: rows and bytes by task, of operators with a single state."""
+    from formats.statistics import FILES, StateStatistics, SubtaskSize, skew
+
+    by_operator = {owner: list(own) for owner, own in itertools.groupby(states, key=lambda state: state.operator)}
+    result = []
+    for operator in detail.operators:
+        for state in by_operator.get(operator.id, ()):
+            alone = len(by_operator[operator.id]) == 1
+            tasks = tuple(
+                SubtaskSize(
+                    task.task.subtask,
+                    total([file.rows for file in task.files]),
+                    total([file.bytes for file in task.files]),
+                )
+                for task in operator.tasks
+            ) if alone else ()  # fmt: skip
+            result.append(
+                StateStatistics(
+                    operator.id, state.name, state.kind, FILES, state.rows, state.bytes, None, tasks, None, None,
+                    skew([one.rows for one in tasks]), None, None,
+                    unknown="there is too much to read all rows: single keys and key groups are not known",
+                )
+            )  # fmt: skip
+    return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -38,6 +39,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="renew golden files instead of comparing with them")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take minutes come first, or one worker would sit over the last of them while the others have ended."""
+    items.sort(key=lambda item: item.get_closest_marker("minutes") is None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: tests wait for real processes about as long as they compute."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.fixture(scope="session", autouse=True)
 def temporary() -> Iterator[None]:
     """Temporary files of the tests and of what they start: a process killed with SIGKILL does not remove its own."""
@@ -52,7 +64,7 @@ def temporary() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One Spark context for the whole run."""
-    from abscli.engine.spark import start_context
+    from abscli.engine.drivers.spark import start_context
 
     context = start_context("local[4]")
     yield context

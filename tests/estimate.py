@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from tests.conftest import LAST_TIME
-from tests.support.flink_venv import PLACE
+from tests.support.flink.venv import PLACE
 
 QUIET_MACHINE = 10
 """Minutes on two cores that have nothing else to do."""

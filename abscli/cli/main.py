@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -13,6 +14,9 @@ from abscli.cli.stdout import give_back_stdout, open_standard_streams
 
 WITH_FUNCTIONS = frozenset({"run", "restore", "demo"})
 """Commands that run functions of a job, which may multiply matrices."""
+
+WITH_LOGS = frozenset({"run", "restore"})
+"""Commands that have --log-format."""
 
 UNBOUNDED = WITH_FUNCTIONS | {"simulate"}
 """Commands that may take as much memory as there is: the state of a job, the worlds of a search. What others read was
@@ -34,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from abscli.cli import output
     from formats import bounds
 
-    output.voice.quiet, output.voice.verbose = False, 0
+    output.voice.quiet, output.voice.verbose, output.voice.form = False, 0, output.LogForm.TEXT
     try:
         try:
             from abscli.cli.app import app
@@ -70,6 +74,8 @@ def _report(error: BaseException, args: list[str]) -> int:
     from abscli.text.columns import clean
 
     fault = exits.fault(error)
+    if _wants_log_in_json(args, os.environ):  # where the options could not be read, nobody has set it
+        output.voice.form = output.LogForm.JSON
     if output.voice.verbose > 1:
         import traceback
 
@@ -77,26 +83,30 @@ def _report(error: BaseException, args: list[str]) -> int:
     message, hint = _message(error, fault.code)
     path = _path(error)
     hint = store_hint(error, path, args) or hint
+    report: dict[str, Any] = {
+        "schema": "abs.error", "version": "1.0", "code": fault.code, "name": fault.name,
+        "message": message, "hint": hint, "path": path,
+    }
+    if mistakes := _mistakes(error):
+        report["errors"] = mistakes
+    if output.voice.form is output.LogForm.JSON:
+        output.log_error(report)
+        return fault.code
     if wanted_form(args, os.environ) in ("json", "ndjson"):
         import json
 
-        report: dict[str, Any] = {
-            "schema": "abs.error", "version": "1.0", "code": fault.code, "name": fault.name,
-            "message": message, "hint": hint, "path": path,
-        }
-        if findings := _findings(error):
-            report["errors"] = findings
         output.say(json.dumps(report).replace("\x7f", "\\u007f"))
         return fault.code
     bold, plain = ("\x1b[1;31m", "\x1b[0m") if output.colour(sys.stderr) else ("", "")
     if path and path not in message:
         message = f"{path}: {message}"
-    elif _findings(error):
-        message = f"{path or 'input'} does not hold: {message.count(chr(10)) + 1} errors\n{message}"
+    elif _mistakes(error):
+        errors = message.count("\n") + 1
+        message = f"{path or 'input'} does not hold: {errors} error{'s'[: errors != 1]}\n{message}"
     first, *rest = (clean(line) for line in message.split("\n"))  # it may quote what a damaged file says
     output.say("\n".join([f"{bold}abs: error:{plain} {first}", *rest]))
     if not hint:
-        hints = [f"hint: line {finding['line']}: {finding['hint']}" for finding in _findings(error) if finding["hint"]]
+        hints = [f"hint: line {mistake['line']}: {mistake['hint']}" for mistake in _mistakes(error) if mistake["hint"]]
         for line in dict.fromkeys(hints):
             output.say(line)
     else:
@@ -135,6 +145,8 @@ def _system_hint(error: OSError) -> str | None:
     if isinstance(error, PermissionError):
         return "run it as a user who may, such as the job's own"
     folder = os.path.dirname(os.path.abspath(path)) if (path := _path(error)) else ""
+    if error.errno == errno.EROFS:
+        return "it can be read as it is; to change it, mount its file system for writing, or work on a copy elsewhere"
     if isinstance(error, IsADirectoryError) and path:
         return f"{path} is a directory: name a file in it, or elsewhere"
     if folder and (obstacle := no_directory(os.path.join(folder, "file"))):
@@ -146,12 +158,15 @@ def _system_hint(error: OSError) -> str | None:
     return None
 
 
-def _findings(error: BaseException) -> list[dict[str, Any]]:
-    """The single errors of an error that gathers several, such as all those of a topology file."""
+def _mistakes(error: BaseException) -> list[dict[str, Any]]:
+    """All that is wrong with a file that people write; none of another error."""
+    from formats.user_file.mistakes import BadFile
+
+    if not isinstance(error, BadFile):
+        return []
     return [
-        {"line": finding.line, "column": finding.column, "message": finding.message, "hint": finding.hint}
-        for finding in getattr(error, "errors", ())
-        if hasattr(finding, "line")
+        {"line": mistake.line, "column": mistake.column, "message": mistake.message, "hint": mistake.hint}
+        for mistake in error.mistakes
     ]
 
 
@@ -191,6 +206,15 @@ def wanted_form(args: Sequence[str], environment: Mapping[str, str]) -> str:
         elif command is None and word in COMMANDS:
             command = word.replace("-", "_").upper()
     return form or (command and environment.get(f"ABS_{command}_OUTPUT")) or environment.get("ABS_OUTPUT") or "table"
+
+
+def _wants_log_in_json(args: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Whether errors are lines of a log, as far as `args` and the environment tell."""
+    words = args[: args.index("--")] if "--" in args else args
+    if next((word for word in words if word in COMMANDS), None) not in WITH_LOGS:
+        return False
+    given = re.findall(r"(?:^|\n)--log-format[=\n](\w*)", "\n".join(words))
+    return (given[-1] if given else environment.get("ABS_LOG_FORMAT")) == "json"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from abscli.text.pages import Argument, Option, Page
 _ENVIRONMENT = (
     ("ABS_OUTPUT", "Form of the result, for all commands."),
     ("ABS_MEMORY", "Memory that a command which only reads may take, such as 4G; 832M if not given, 0 for no bound."),
+    ("ABS_LOG_FORMAT", "Form of what is said on stderr, for commands that run jobs."),
     ("ABS_MASTER", "Spark master, for all commands that start Spark."),
     ("NO_COLOR", "When it is not empty, nothing is coloured."),
     ("FORCE_COLOR", "When it is not empty, colours are used though the output is no terminal."),
@@ -121,7 +122,7 @@ def _environment(page: Page) -> Iterator[str]:
 
 def _concerns(variable: str, page: Page) -> bool:
     names = {name for option in page.options for name in option.names}
-    needs = {"ABS_OUTPUT": "--output", "ABS_MASTER": "--master", "JAVA_HOME": "--master"}
+    needs = {"ABS_LOG_FORMAT": "--log-format", "ABS_MASTER": "--master", "JAVA_HOME": "--master"}
     return needs.get(variable, "--output") in names
 
 

@@ -6,12 +6,13 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from abscli.cli.output import Output, voice
+from abscli.cli.output import LogForm, Output, voice
 
 COMPLETES: dict[str, str] = {"JOB": "file", "FILE": "file", "PLAN": "file", "PATH": "directory",
                              "REF": "directory", "DIR": "directory"}
@@ -21,6 +22,7 @@ WORDS = "abscli.words"
 """Where a command's own words stand in the `meta` of its context."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT])?(?:i?B)?")
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhd])?")
 
 
@@ -37,6 +39,14 @@ PolicyChoice = Annotated[
     typer.Option("--policy", show_default=False,
                  help="How snapshots keep their cuts consistent; default: as the job ran last, a new one aligned."),
 ]
+
+
+class RecoveryScope(StrEnum):
+    """What restarts when a worker is lost."""
+
+    LOCAL = "local"
+    SET = "set"
+    FULL = "full"
 
 
 class Engine(StrEnum):
@@ -82,6 +92,31 @@ def positive_duration(text: str | float) -> float:
     return seconds
 
 
+def size(text: str | int) -> int:
+    """Bytes of `64M`, `1.5G` or `65536`: K, M, G and T are powers of 1024. BadParameter otherwise."""
+    match = _SIZE.fullmatch(str(text).strip())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is not a size such as 65536, 64M or 1.5G")
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2] or " "))
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where something listens."""
+
+    host: str
+    port: int
+
+
+def listening(text: str) -> Address:
+    """The address `9400`, `0.0.0.0:9400` or `[::]:9400`; without a host that of this machine alone. BadParameter
+    otherwise."""
+    host, _, port = text.rpartition(":")
+    if not port.isascii() or not port.isdigit() or int(port) > 65535 or (":" in host and not host.startswith("[")):
+        raise typer.BadParameter(f"{text!r} is not an address such as 9400, 0.0.0.0:9400 or [::]:9400")
+    return Address(host.strip("[]") or "127.0.0.1", int(port))
+
+
 def _hush(value: bool) -> bool:
     voice.quiet = voice.quiet or value
     return value
@@ -92,6 +127,16 @@ def _louder(value: int) -> int:
     return value
 
 
+def _log_form(value: LogForm) -> LogForm:
+    voice.form = value
+    return value
+
+
+LogFormat = Annotated[
+    LogForm,
+    typer.Option("--log-format", envvar="ABS_LOG_FORMAT", callback=_log_form,
+                 help="Form of what is said on stderr: text, or json, one object a line."),
+]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", callback=_hush, help="Print results and errors only.")
 ]
@@ -127,6 +172,16 @@ PathMap = Annotated[
     list[str] | None,
     typer.Option("--path-map", metavar="OLD=NEW",
                  help="What began with OLD in Flink's metadata, or a Spark query's inputs, begins with NEW now."),
+]
+Broker = Annotated[
+    str | None,
+    typer.Option("--broker", metavar="HOST:PORT", show_default=False,
+                 help="Ask this broker of Kafka what it has of the topics that the epoch goes on with."),
+]
+BrokerConfig = Annotated[
+    str | None,
+    typer.Option("--broker-config", metavar="FILE", show_default=False,
+                 help="With --broker: settings of librdkafka, name=value a line, such as sasl.username."),
 ]
 Uid = Annotated[
     list[str] | None,

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 
+class LogForm(StrEnum):
+    """The forms of what is said on stderr."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 class Output(StrEnum):
     """The forms of a result."""
 
@@ -29,10 +36,11 @@ class Output(StrEnum):
 
 @dataclass(slots=True)
 class Voice:
-    """How much is said besides the result; set by -q and -v wherever they stand."""
+    """What is said besides the result, and how; set by -q, -v and --log-format wherever they stand."""
 
     quiet: bool = False
     verbose: int = 0
+    form: LogForm = LogForm.TEXT
 
 
 voice = Voice()
@@ -90,24 +98,49 @@ def colour(stream: TextIO) -> bool:
     return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
 
 
-def note(text: str) -> None:
-    """A remark on stderr, unless -q."""
+def note(text: str, **facts: Any) -> None:
+    """A remark on stderr, unless -q. facts: the same for programs, with --log-format json."""
     if not voice.quiet:
-        say(text)
+        _log("info", text, facts)
 
 
-def detail(text: str) -> None:
+def detail(text: str, **facts: Any) -> None:
     """A remark on stderr that only -v asks for."""
     if voice.verbose and not voice.quiet:
-        say(text)
+        _log("debug", text, facts)
 
 
-def warn(text: str) -> None:
-    """Something that the user should know, on stderr, also under -q."""
+def warn(text: str, hint: str | None = None, **facts: Any) -> None:
+    """Something that the user should know, on stderr, also under -q. hint: what to do about it."""
+    if voice.form is LogForm.JSON:
+        _log("warning", text, {**({"hint": hint} if hint else {}), **facts})
+        return
     say(f"abs: warning: {text}")
+    if hint:
+        say(f"hint: {hint}")
 
 
 def say(text: str) -> None:
+    """What was asked for in so many words, on stderr, also under -q."""
+    _log("info", text, {})
+
+
+def log_error(report: Mapping[str, Any]) -> None:
+    """What the command ends with, in a log for programs. report: an `abs.error`."""
+    _log("error", str(report["message"]), {"error": report})
+
+
+def _log(level: str, text: str, facts: Mapping[str, Any]) -> None:
+    if voice.form is LogForm.TEXT:
+        _put(text)
+        return
+    from formats.timestamps import now
+
+    line = {"schema": "abs.log", "version": "1.0", "time": now(), "level": level, "message": text, **facts}
+    _put(_dumped(line).decode())
+
+
+def _put(text: str) -> None:
     """A line on stderr, above a progress line if there is one; nobody may be reading it."""
     text = plain_lines(text)
     if any(line.above(text) for line in _shown):
@@ -119,8 +152,8 @@ def say(text: str) -> None:
 
 
 def progress_wanted() -> bool:
-    """Whether a progress display would be seen: stderr is a terminal, and not -q."""
-    return not voice.quiet and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    """Whether a progress display would be seen: stderr is a terminal that people read, and not -q."""
+    return voice.form is LogForm.TEXT and not voice.quiet and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 class Progress:

@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "diff": "Compare two epochs: state, positions, logs and job graph.",
     "plan-recovery": "Plan what must restart, and from where.",
     "restore": "Carry a recovery plan out.",
+    "rewrite": "Make a changed copy of a checkpoint.",
     "rebuild": "Make a store's lost or damaged books anew.",
     "simulate": "Run a job's protocol under a seeded scheduler with failures.",
     "gc": "Remove old epochs, and files that nothing needs.",

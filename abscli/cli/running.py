@@ -6,19 +6,21 @@ import contextlib
 import signal
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 import typer
 
 from abscli.cli import output
-from abscli.cli.output import Output
+from abscli.cli.output import LogForm, Output
+from formats.timestamps import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from abscli.cli.options import Address
     from abscli.engine.coordinator import Progress
-    from abscli.engine.news import News
+    from abscli.engine.metrics import JobMetrics
+    from abscli.engine.news import Changed, News
     from formats.view import Repeat
 
 
@@ -54,34 +56,100 @@ class Display:
 
     def news(self, news: News) -> None:
         """What has just happened."""
-        from abscli.engine.news import EpochDone, EpochGivenUp, Late
+        from abscli.engine.news import (
+            EpochDone,
+            EpochGivenUp,
+            FramesLetGo,
+            HeardAgain,
+            Late,
+            NewGeneration,
+            OtherCode,
+            Recovered,
+            Recovering,
+            Rescaled,
+            Silent,
+            SlotsAwaited,
+            Stopping,
+        )
         from abscli.text.columns import size
+        from abscli.text.recoveries import recovered, recovering
 
         match news:
-            case EpochDone(epoch, at, seconds, records, written):
+            case EpochDone(epoch, at, seconds, records, written, phases):
                 figures = f"{seconds:.3f} s, {records:,} records, {size(written)}"
-                self._log(f"{_clock(at)} epoch {epoch} complete in {figures}")
+                self._log(
+                    at, f"epoch {epoch} complete in {figures}", event="epoch-complete", epoch=epoch,
+                    seconds=round(seconds, 3), records=records, bytes=written,
+                    phases={phase: round(longest, 3) for phase, longest in phases.items()},
+                )  # fmt: skip
             case EpochGivenUp(epoch, at, reason):
-                self._log(f"{_clock(at)} epoch {epoch} given up: {reason}")
+                self._log(at, f"epoch {epoch} given up: {reason}", event="epoch-given-up", epoch=epoch, reason=reason)
             case Late(message, hint):
-                output.warn(message)
-                output.say(f"hint: {hint}")
+                output.warn(message, hint, event="late")
+            case OtherCode() | NewGeneration():
+                note_change(news)
+            case Recovering():
+                output.warn(
+                    recovering(news), event="recovering", epoch=news.epoch, cause=news.cause, tasks=news.tasks,
+                    untouched=news.untouched,
+                )  # fmt: skip
+            case FramesLetGo(worker):
+                reason = f"worker {worker} had more to keep than --keep-frames allows"
+                output.warn(
+                    f"{reason}: until the next complete epoch a loss takes everything back", event="frames-let-go",
+                    worker=worker,
+                )  # fmt: skip
+            case Recovered(recovery):
+                output.note(
+                    recovered(recovery), event="recovered", epoch=recovery.epoch, seconds=round(recovery.seconds, 3),
+                    workers=recovery.workers, replayed=recovery.replayed,
+                )  # fmt: skip
+            case Rescaled(epoch, parent, changes):
+                text = f"rescaled {changes}: epoch {epoch} has what epoch {parent} had"
+                output.note(text, event="rescaled", epoch=epoch, parent=parent)
+            case Stopping(number, begun):
+                name = signal.Signals(number).name
+                when = "" if begun else " as soon as the job has started"
+                text = f"{name}: taking a last epoch{when}; a second signal leaves at once"
+                output.note(text, event="stopping", signal=name)
+            case Silent(worker, peer, seconds):
+                alone, both = f"{worker} has not answered", f"{worker} and {peer} have heard nothing of each other"
+                text = alone if peer is None else both
+                output.warn(f"{text} for {seconds:.0f} s", event="silent", seconds=round(seconds, 3))
+            case HeardAgain(worker, peer, seconds):
+                text = f"{worker} answers again" if peer is None else f"{worker} and {peer} hear each other again"
+                output.note(f"{text}, after {seconds:.0f} s", event="heard-again", seconds=round(seconds, 3))
+            case SlotsAwaited(slots, seconds):
+                text = f"waiting for slots: {slots} so far, after {seconds:.0f} s"
+                output.note(text, event="slots-awaited", seconds=round(seconds, 3), slots=slots)
             case _:
-                name = signal.Signals(news.signal).name
-                when = "" if news.begun else " as soon as the job has started"
-                output.note(f"{name}: taking a last epoch{when}; a second signal leaves at once")
+                assert_never(news)
 
-    def _log(self, text: str) -> None:
-        """A line that says what a terminal's changing line says."""
-        if not output.progress_wanted():
-            output.note(text)
+    def _log(self, at: float, text: str, **facts: Any) -> None:
+        """A line that says what a terminal's changing line says. at: Unix time."""
+        if output.voice.form is LogForm.JSON:
+            output.note(text, **facts)
+        elif not output.progress_wanted():
+            output.note(f"{rfc3339(at)} {text}")
         else:
-            output.detail(text)
+            output.detail(f"{rfc3339(at)} {text}")
 
 
-def _clock(at: float) -> str:
-    """RFC 3339 in UTC, to the millisecond."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def note_change(news: Changed) -> None:
+    """Says what a job is that has changed since the epoch that it goes on from."""
+    from abscli.engine.news import OtherCode
+
+    if isinstance(news, OtherCode):
+        have = "has" if len(news.files) == 1 else "have"
+        output.note(
+            f"{', '.join(news.files)} {have} changed since attempt {news.attempt}: what epoch {news.epoch} holds was "
+            "made by other code"
+        )
+        return
+    changes = [f"{before} is {after} now" for before, after in news.moved.items()]
+    changes += [f"{operator} is gone" for operator in news.removed] + [f"{operator} is new" for operator in news.added]
+    summary = ", ".join(changes) or "its channels are others"
+    output.note(f"the job has changed: {summary}; generation {news.generation} begins with epoch {news.epoch}")
 
 
 class Watching:
@@ -115,6 +183,41 @@ def job_progress(job: str) -> Iterator[Display]:
     """Shows a job while the block runs."""
     with output.progress() as line:
         yield Display(job, line)
+
+
+class Watchers:
+    """What is told of a running job: a display, and its figures where they are served."""
+
+    def __init__(self, display: Display, metrics: JobMetrics) -> None:
+        self._display = display
+        self._metrics = metrics
+
+    def __call__(self, progress: Progress) -> None:
+        """How far it is."""
+        self._metrics.progress(progress)
+        self._display(progress)
+
+    def news(self, news: News) -> None:
+        """What has just happened."""
+        self._metrics.news(news)
+        self._display.news(news)
+
+
+@contextlib.contextmanager
+def job_watched(job: str, metrics: Address | None) -> Iterator[Display | Watchers]:
+    """Shows a job while the block runs, and serves its figures. metrics: where; UsageError if nothing can listen
+    there."""
+    with contextlib.ExitStack() as stack:
+        display = stack.enter_context(job_progress(job))
+        if metrics is None:
+            yield display
+            return
+        from abscli.engine.metrics import JobMetrics, served
+
+        figures = JobMetrics(job)
+        url = stack.enter_context(served(figures, metrics.host, metrics.port))
+        output.note(f"metrics at {url}", event="metrics", url=url)
+        yield Watchers(display, figures)
 
 
 def emit_result(result: dict[str, Any], text: str, form: Output) -> None:
@@ -155,7 +258,7 @@ def note_taken_over(stores: dict[str, str]) -> None:
 
 def again_json(repeats: Sequence[Repeat] | None) -> list[dict[str, Any]] | None:
     """`repeats` of a result: what comes again, since the state of the epoch that was gone on from holds it already."""
-    return None if repeats is None else [{"channel": r.channel, "records": r.records} for r in repeats]
+    return None if repeats is None else [{"channel": str(r.channel), "records": r.records} for r in repeats]
 
 
 def again_text(policy: str, repeats: Sequence[Repeat] | None) -> str:

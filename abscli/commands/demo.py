@@ -43,9 +43,10 @@ def demo(
     """Run, kill, inspect, plan, restore and compare two real jobs.
 
     The first counts the words of this Python's standard library; the second, a cyclic job, finds the modules that each
-    of its modules reaches by imports. Each runs to its end; runs again and is killed with SIGKILL in the middle; is
-    inspected, planned, restored and resumed. Both runs are compared with each other and with an answer that is
-    computed without the engine.
+    of its modules reaches by imports. Each runs to its end. It runs again, and a worker is killed with SIGKILL in the
+    middle: another one takes its place while the job runs. It runs a third time with --restarts 0, so that the kill
+    ends it; is inspected, planned, restored and resumed. All runs are compared with each other and with an answer that
+    is computed without the engine.
     """
     from abscli.cli.running import check_directory
 
@@ -90,7 +91,7 @@ def _next(directory: str | None) -> str:
 
 def _tell(folder: Path, master: str) -> list[Story]:
     from abscli.cli.running import job_progress
-    from abscli.engine.spark import start_context
+    from abscli.engine.drivers.spark import start_context
     from abscli.examples.scenario import tell
 
     note(f"starting Spark on {master}")
@@ -110,7 +111,8 @@ def _epochs(count: int, which: str = "") -> str:
 
 
 def _text(story: Story) -> str:
-    killed = story.killed
+    killed, survived = story.killed, story.survived
+    place = f"epoch {survived.epoch}" if survived.epoch else "the start"
     open_epoch = "between two epochs"
     if killed.open_epoch is not None:
         open_epoch = f"in epoch {killed.open_epoch}, which {killed.acked} of {killed.expected} tasks had acked"
@@ -118,6 +120,9 @@ def _text(story: Story) -> str:
     lines = [
         f"{story.job}: {story.rows:,} rows",
         f"  undisturbed  {_epochs(story.undisturbed_epochs)} in {story.undisturbed_seconds:.1f} s",
+        f"  survived     worker {survived.worker} (process {survived.process}) lost: {survived.restarted} tasks went "
+        f"back to {place}, {survived.untouched} went on, {survived.records:,} source records read again",
+        f"  time         {survived.seconds:.1f} s from the kill until all had caught up",
         f"  killed       worker {killed.worker} (process {killed.process}) after {killed.records:,} records, "
         f"{open_epoch}",
         f"  restored     epoch {story.restored_epoch} as epoch {story.new_epoch}: "

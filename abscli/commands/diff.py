@@ -21,12 +21,14 @@ EXAMPLES = (
     ("abs diff snapshots@7 snapshots@8 --rows -o ndjson", "With every key that changed, a line each."),
     ("abs diff snapshots@7 snapshots@8 --operator counts --out changes.parquet", "The same into a file."),
     ("abs diff savepoint-10d2f4-6792269b97e8 --uids uids.txt --exit-code", "Before a deployment on Flink."),
+    ("abs diff snapshots job.yaml", "Before a job goes on that has changed: what becomes of its operators."),
     ("abs diff expected snapshots --exit-code -q", "For CI: 3 if the newest epochs of two stores differ."),
 )
 EXIT_STATUS = exits.status(
     3, 10, 12,
     _0="They were compared.",
-    _3="With --exit-code: they differ, or not all could be compared. Otherwise: a file that is needed is damaged.",
+    _3="With --exit-code: they differ, not all could be compared, or a run of the job would be refused. Otherwise: a "
+    "file that is needed is damaged.",
 )
 
 
@@ -37,7 +39,7 @@ def diff(
     after: Annotated[
         str | None,
         typer.Argument(metavar="REF", show_default=False,
-                       help="To: likewise, of the same store or of another one; left out with --uids."),
+                       help="To: likewise, of the same store or of another one; or a job file. Left out with --uids."),
     ] = None,
     operator: Annotated[
         str | None, typer.Option("--operator", metavar="ID", help="Compare the state of this operator alone.")
@@ -70,6 +72,10 @@ def diff(
 
     A change has the columns operator, state, change (added, removed, changed), key, from and to.
 
+    With a job file in place of the second REF, before the job is run as it is now: what becomes of each operator of the
+    epoch, of the records on its edges, which lines the job file lacks ('moved' and 'removed', see 'abs run'), and which
+    of its modules have changed since.
+
     With --uids, before a deployment on Flink: which state of the snapshot no operator of the job would own, and which
     operators would begin without state.
     """
@@ -82,8 +88,18 @@ def diff(
         return
     if after is None:
         raise typer.BadParameter("missing argument: a second epoch, or --uids", param_hint="'REF'")
+    if _is_job(after):
+        if operator or rows or out:
+            raise typer.BadParameter("an epoch is compared with a job file as a whole", param_hint="'JOB'")
+        _owners(_opened(before, format, search, path_map, uid), after, output, exit_code)
+        return
     _check_out(out)
     left, right = (_opened(ref, format, search, path_map, uid) for ref in (before, after))
+    if out is not None:
+        from formats.output_file import check_outside
+
+        for store in (left, right):
+            check_outside(out, store.path)
     comparison = left.comparison(right, operator=operator)
     import pyarrow as pa
 
@@ -116,6 +132,13 @@ def _opened(
     from abscli.api import open_store
 
     return open_store(ref, format=format, search=search or (), path_map=path_map or (), uid=uid or ())
+
+
+def _is_job(ref: str) -> bool:
+    """Whether a REF is the file of a job; a store is a folder, or a file that is not called so."""
+    import os
+
+    return ref.endswith((".yaml", ".yml", ".json")) and os.path.isfile(ref)
 
 
 def _check_out(out: str | None) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import contextlib
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,34 +11,55 @@ from abscli.cli import exits
 from abscli.cli.options import OutputForm, Quiet, Verbose, at_least, duration
 from abscli.cli.output import Output, emit_json, emit_marked, emit_ndjson, plain_ascii, progress, width
 
+if TYPE_CHECKING:
+    from abscli.api import Directory, Store
+
 EXAMPLES = (
     ("abs gc snapshots", "What would go if the newest 10 complete epochs stay; nothing is changed."),
     ("abs gc snapshots --keep 3 --yes", "Removes all but the newest 3 complete epochs, and what nothing needs."),
+    ("abs gc checkpoints --search old-checkpoints",
+     "Of Flink's directory of all jobs: files that no checkpoint in either needs."),
+    ("abs gc checkpoints --stopped 0d9f... --min-age 10m --yes", "Also of a job that was just cancelled."),
     ("abs gc snapshots --older-than 30d -o json | jq .bytes", "The bytes that epochs of more than 30 days take."),
 )
 EXIT_STATUS = exits.status(
     3, 6, 10, 11, 12,
     _0="It was shown, or with --yes removed.",
     _3="The store's own facts are damaged: nothing is removed.",
-    _11="A job runs on the store: it removes epochs itself (abs run --keep).",
+    _11="A job runs on the store: it removes epochs itself (abs run --keep). Of Flink's: it may be alive.",
 )
 
 
 def gc(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Directory of a store that abs wrote.")],
+    path: Annotated[
+        str,
+        typer.Argument(metavar="PATH", help="Directory of a store that abs wrote, of a job of Flink's, or of all."),
+    ],
     keep: Annotated[
-        int, typer.Option("--keep", metavar="N", parser=at_least(1), help="Complete epochs that stay, the newest ones.")
-    ] = 10,
+        int | None,
+        typer.Option("--keep", metavar="N", parser=at_least(1),
+                     help="Complete epochs that stay, the newest ones: 10 unless given. Not of Flink's."),
+    ] = None,
     older_than: Annotated[
         float | None,
         typer.Option("--older-than", metavar="DURATION", parser=duration,
-                     help="Only epochs that were triggered longer ago than this, such as 7d."),
+                     help="Only epochs that were triggered longer ago than this, such as 7d. Not of Flink's."),
     ] = None,
     min_age: Annotated[
-        float,
+        float | None,
         typer.Option("--min-age", metavar="DURATION", parser=duration,
-                     help="Files that nothing refers to go only when they are as old as this."),
-    ] = "1h",  # type: ignore[assignment]
+                     help="Files that nothing refers to go only when they are as old as this: 1h, of Flink's 1d."),
+    ] = None,
+    stopped: Annotated[
+        list[str] | None,
+        typer.Option("--stopped", metavar="JOB",
+                     help="A job of Flink's that does not run, by its id: you have looked; repeatable."),
+    ] = None,
+    search: Annotated[
+        list[str] | None,
+        typer.Option("--search", metavar="DIR",
+                     help="Further checkpoints of Flink's that may refer to files here; repeatable."),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove it; without, nothing is changed.")] = False,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
@@ -49,36 +71,42 @@ def gc(
     there, and the newest of them stay; with them stays everything that they refer to, in older epochs too. Of epochs
     that never became complete those go that are older than a complete one. Nothing goes that an epoch which cannot be
     read may need, and nothing while a job runs.
+
+    Of Flink's checkpoints all stay: Flink removes them itself. What goes are orphans: files in shared/, taskowned/ and
+    chk-N to whose name no checkpoint of any job in the directory refers, nor one below --search. A job that has claimed
+    another's checkpoint needs the other's files: name every directory whose jobs may have done so. One _metadata that
+    cannot be read keeps everything. Files that a running job has written, and not named yet, look like orphans, and
+    nothing in a directory says that its job has ended. So a job counts as alive until nothing in its directory has
+    changed for --min-age, and for three times the longest time between two of its checkpoints; so does one whose files
+    such a job refers to. --stopped says that one does not run. Where all that would go is of jobs that may be alive,
+    --yes removes nothing and ends with 11.
     """
-    import contextlib
+    from abscli.cli.plans import option_errors
 
-    from abscli.stores.native import text_gc as render
-    from abscli.stores.native.garbage import carry_out, plan_removal
-    from abscli.stores.own import open_native
-    from formats.errors import StoreInUse
-    from formats.native import lock
-    from formats.storage import LocalStorage
-
-    store = open_native(path, purpose="`abs gc`")
-    storage = store.storage
-    if not isinstance(storage, LocalStorage):
-        raise typer.BadParameter("stores behind a URI are read-only", param_hint="'PATH'")
-    if not yes and lock.held(storage):
-        raise StoreInUse("a job runs on it, and removes epochs itself: as many as its --keep says stay", path=path)
-    with lock.exclusive(storage) if yes else contextlib.nullcontext(), progress() as show:
-        store.held_by_us = yes
-        show("looking for what nothing needs")
-        removal = plan_removal(store, keep, min_age=min_age, older_than=older_than)
+    store = _at(path)
+    with option_errors(), progress() as show:
         if yes:
-            show(f"removing {len(removal.epochs)} epoch{'s'[: len(removal.epochs) != 1]}")
-            carry_out(storage, removal)
+            garbage = store.gc(
+                keep, older_than=older_than, min_age=min_age, stopped=stopped or (), search=search or (), show=show
+            )
+        else:
+            garbage = store.garbage(
+                keep, older_than=older_than, min_age=min_age, stopped=stopped or (), search=search or ()
+            )
     if output is Output.TABLE:
-        options = [f"--keep {keep}"] if keep != 10 else []
-        options += [f"--older-than {older_than:g}s"] if older_than is not None else []
-        options += [f"--min-age {min_age:g}s"] if min_age != 3600 else []
-        command = render.carry_out_command(path, options)
-        emit_marked(render.text(removal, store=path, job=store.job, removed=yes, command=command, width=width(),
-                                ascii=plain_ascii()))  # fmt: skip
-        return
-    result = render.to_json(removal, store=path, job=store.job, keep=keep, removed=yes)
-    emit_json(result) if output is Output.JSON else emit_ndjson(*render.items(result))
+        emit_marked(garbage.text(width=width(), ascii=plain_ascii()))
+    else:
+        emit_json(garbage.to_json()) if output is Output.JSON else emit_ndjson(*garbage.items())
+
+
+def _at(path: str) -> Store | Directory:
+    """The store there, or the directory of several; NotFound as of a store if there is neither."""
+    from abscli.api import open_directory, open_store
+    from formats.errors import NotFound
+
+    try:
+        return open_store(path)
+    except NotFound:
+        with contextlib.suppress(NotFound):
+            return open_directory(path)
+        raise

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     ("abs plan-recovery snapshots --out plan.json", "The job is down: a plan back to the newest whole epoch."),
     ("abs plan-recovery snapshots@7 --out plan.json", "The same, to epoch 7."),
+    ("abs plan-recovery snapshots@7 --strategy repair --out plan.json", "Make epoch 7 whole, which has lost a file."),
     ("abs plan-recovery snapshots --failed counts/1", "The job runs and one task has died: what must restart."),
     ("abs plan-recovery checkpoint --out plan.json", "A Spark query: a plan back to the newest exact batch."),
     ("abs plan-recovery checkpoint --path-map /old=/new --out plan.json", "The same, with its inputs at a new place."),
@@ -40,6 +41,13 @@ class Strategy(StrEnum):
     REPAIR = "repair"
 
 
+class Recovery(StrEnum):
+    """What restarts when tasks of a running job are lost."""
+
+    SET = "set"
+    LOCAL = "local"
+
+
 def plan_recovery(
     ref: Annotated[
         str | None,
@@ -52,9 +60,22 @@ def plan_recovery(
                      help="Plan from this topology file, or Flink's plan JSON, alone; needs --failed."),
     ] = None,
     failed: Failed = None,
+    failed_worker: Annotated[
+        list[int] | None,
+        typer.Option("--failed-worker", metavar="N", parser=at_least(0),
+                     help="A worker of the running job that is lost, by its number from 0: all of its tasks; "
+                     "repeatable."),
+    ] = None,
+    recovery: Annotated[
+        Recovery,
+        typer.Option("--recovery",
+                     help="Of a running job: the recovery set goes back (set), or the lost tasks take their steps "
+                     "again, alone (local)."),
+    ] = Recovery.SET,
     strategy: Annotated[
         Strategy,
-        typer.Option("--strategy", help="full: every task goes back; auto: the same. repair: not in this version."),
+        typer.Option("--strategy",
+                     help="full: every task goes back; auto: the same. repair: make the epoch whole that is not."),
     ] = Strategy.AUTO,
     distrust: Annotated[
         list[str] | None,
@@ -65,7 +86,7 @@ def plan_recovery(
     ] = None,
     parallelism: Annotated[
         list[str] | None,
-        typer.Option("--parallelism", metavar="OP=N", help="Not in this version: restore this operator with N tasks."),
+        typer.Option("--parallelism", metavar="OP=N", help="Restore this operator with N tasks; repeatable."),
     ] = None,
     query_id: Annotated[
         str | None,
@@ -76,6 +97,21 @@ def plan_recovery(
         typer.Option("--keep-in-flight",
                      help="Of a Spark checkpoint: the batch after N runs again with exactly the input that it had."),
     ] = False,
+    set_offset: Annotated[
+        list[str] | None,
+        typer.Option("--set-offset", metavar="SOURCE:SPLIT=N",
+                     help="Of a Spark checkpoint: go on from N in a partition of Kafka (0:orders-3=12); repeatable."),
+    ] = None,
+    name_source: Annotated[
+        list[str] | None,
+        typer.Option("--name-source", metavar="SOURCE=NAME",
+                     help="Of a Spark checkpoint: a source gets this name (0=orders), so that others may come and go."),
+    ] = None,
+    sink: Annotated[
+        str | None,
+        typer.Option("--sink", metavar="OUTPUT",
+                     help="Of a Spark checkpoint: the output of the query's file sink, whose log goes back as well."),
+    ] = None,
     out: Annotated[
         str | None, typer.Option("--out", metavar="FILE", help="Write the plan to this file, for 'abs restore'.")
     ] = None,
@@ -88,12 +124,35 @@ def plan_recovery(
 ) -> None:
     """Plan what must restart, and from where.
 
-    With a store: the job is down, and the plan says how to get a whole epoch again. With --failed: the job runs and
-    these tasks have died; the plan names the tasks that must restart, the receivers that drop what they have already
-    seen, and why. With --topology the same is worked out from the graph alone.
+    With a store: the job is down, and the plan says how to get a whole epoch again. With --failed or --failed-worker:
+    the job runs and these tasks have died; the plan names the tasks that must restart, the receivers that drop what
+    they have already seen, and why. It is what 'abs run' does by itself when a worker is lost. With --topology the same
+    is worked out from the graph alone.
+
+    With --recovery local it is planned for a job whose workers keep schedules and frames: the lost tasks take their
+    steps again, and all others stay. A lost task of an operator that is marked `deterministic: false` goes back without
+    its steps, and so does all that receives from it, near or far; where a task that was not lost is among those,
+    everything goes back, and the reasons say so. At least once everything goes back as well where both ends of a
+    channel are lost and the receiver's copy is ahead of the sender's. It is the set that 'abs run --recovery local'
+    restarts, but for what a store does not say: before its first complete epoch, where a worker has not kept all its
+    frames, and where a function does something else the second time, 'abs run' takes everything back.
+
+    With --strategy repair an epoch that is incomplete or damaged, or of which some parts are not to be used
+    (--distrust), is made whole itself: the tasks whose parts are missing, and those that go with them, run again from
+    the newest whole epoch before it up to its barrier; the other parts stay. The job must be down. It is refused, with
+    exit code 4, where that cannot give what the epoch was.
 
     Of a Spark checkpoint: back to the newest batch from which a restart gives exact results (or @N), why not a newer
-    one, what a copy is made of, and what the sink will see again.
+    one, what a copy is made of, and what the sink will see again. With --sink OUTPUT the log of a file sink (parquet,
+    json, csv, ...), OUTPUT/_spark_metadata, goes back with it: a sink skips the batches that its log has, and would
+    lose what they read now. Nothing else of the output is touched: files of later batches are no longer part of it.
+    With --set-offset a source goes on from another place than where the batch ended; the plan says how many records are
+    skipped or read twice. State stays that of the batch.
+    With --name-source for each source (0=orders 1=refunds, in the order in which the query names them) the copy has an
+    offset log of version 2. From it Spark 4.2 and later start a query whose sources have these names (name() of
+    readStream, with spark.sql.streaming.queryEvolution.enableSourceEvolution set to true), in any order, with one more
+    or one less; Spark itself refuses to turn that on for a query that has run without it. Of sources that have names
+    already single ones get another.
     Of Flink's checkpoints: the newest that is whole, why newer ones are not, and what a copy sets right.
 
     Nothing is changed. A plan lists every file and digest that it relies on; 'abs restore' refuses it when they have
@@ -110,7 +169,10 @@ def plan_recovery(
         if not failed:
             message = "a graph alone has no epochs: name the dead tasks with --failed"
             raise typer.BadParameter(message, param_hint="'--topology'")
-        _show(plan_graph(topology, failed), output, out)
+        if failed_worker:
+            message = "only a store says on how many workers its job runs: name the dead tasks with --failed"
+            raise typer.BadParameter(message, param_hint="'--failed-worker'")
+        _show(plan_graph(topology, failed, local=recovery is Recovery.LOCAL), output, out)
         return
     if ref is None:
         raise typer.BadParameter("a store (REF) or --topology is needed", param_hint="'REF'")
@@ -122,11 +184,16 @@ def plan_recovery(
         plan = store.plan(
             epoch if epoch is not None else named if isinstance(named, int) else None,
             failed=failed or (),
+            failed_workers=failed_worker or (),
+            local=recovery is Recovery.LOCAL,
             repair=strategy is Strategy.REPAIR,
             distrust=distrust or (),
             parallelism=parallelism or (),
             query_id=query_id,
             keep_in_flight=keep_in_flight,
+            set_offset=set_offset or (),
+            name_source=name_source or (),
+            sink=sink,
             search=search or (),
             path_map=path_map or (),
             watch=watch,

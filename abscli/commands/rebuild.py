@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from abscli.cli import exits
 from abscli.cli.options import OutputForm, Quiet, Verbose
 from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, progress, width
-
-if TYPE_CHECKING:
-    from abscli.stores.native.rebuild import Offer
 
 EXAMPLES = (
     ("abs rebuild snapshots", "What is lost or damaged, and what could be made anew; nothing is changed."),
@@ -44,43 +41,14 @@ def rebuild(
     job's file. Each step is said; --yes does it. What is damaged moves to aside/ in the store, as it is, and nothing is
     removed. State, logs and manifests are never made up: epochs of which they are lost or damaged stay so.
     """
-    import contextlib
-    import os
+    from abscli.api import rebuild as make_anew
+    from abscli.cli.plans import option_errors
 
-    from abscli.stores.native import text_rebuild as render
-    from abscli.stores.native.rebuild import carry_out, decide
-    from abscli.stores.own import native_storage
-    from formats.errors import StoreInUse
-    from formats.native import lock
-    from formats.native.books import read_books
-    from formats.native.writer import now
-
-    storage = native_storage(path, purpose="`abs rebuild`")
-    if storage is None:
-        raise typer.BadParameter("stores behind a URI are read-only", param_hint="'PATH'")
-    offer = _offer(job) if job is not None else None
-    if not yes and lock.held(storage):
-        raise StoreInUse("a job runs on it", path=path, hint="wait for it, or stop it with SIGTERM")
-    with lock.exclusive(storage) if yes else contextlib.nullcontext(), progress() as show:
-        show("reading the books")
-        done = decide(
-            read_books(storage), offer, lambda name: not os.path.lexists(storage.local_path(name)), now()
-        )
-        if yes:
-            carry_out(storage, done)
+    with option_errors(), progress() as show:
+        rebuilt = make_anew(path, job, dry_run=not yes, show=show)
     if output is Output.TABLE:
-        emit_text(render.text(done, store=path, job_file=job, done=yes, width=width()))
+        emit_text(rebuilt.text(width=width()))
     else:
-        result = render.to_json(done, store=path, done=yes)
-        emit_json(result) if output is Output.JSON else emit_ndjson(*render.items(result))
-    if done.lacking:
+        emit_json(rebuilt.to_json()) if output is Output.JSON else emit_ndjson(*rebuilt.items())
+    if not rebuilt.whole:
         raise typer.Exit(exits.NO_RECOVERY)
-
-
-def _offer(job: str) -> Offer:
-    import os
-
-    from abscli.stores.native.rebuild import Offer
-    from formats.job.file import parse_topology
-
-    return Offer(parse_topology(job), os.path.dirname(os.path.abspath(job)))

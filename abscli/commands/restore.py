@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import Engine, EngineChoice, Master, OutputForm, PolicyChoice, Quiet, Verbose
-from abscli.cli.output import Output, note, say, width
+from abscli.cli.options import Engine, EngineChoice, LogFormat, Master, OutputForm, PolicyChoice, Quiet, Verbose
+from abscli.cli.output import LogForm, Output, note, say, width
 
 EXAMPLES = (
     ("abs restore plan.json --job job.yaml", "Restores, and asks before it changes the store."),
@@ -48,6 +48,11 @@ def restore(
                      help="Store that the restored epoch goes to; default: the plan's own. Of Flink and Spark: a new "
                      "directory."),
     ] = None,
+    sink_to: Annotated[
+        str | None,
+        typer.Option("--sink-to", metavar="PATH", show_default=False,
+                     help="Of a plan made with --sink: new directory for the log of the file sink."),
+    ] = None,
     engine: EngineChoice = Engine.SPARK,
     master: Master = "local[*]",
     until: Annotated[
@@ -63,6 +68,7 @@ def restore(
         bool, typer.Option("--dry-run", help="Check the plan against the store and say what would be done.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    log_format: LogFormat = LogForm.TEXT,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
@@ -71,11 +77,20 @@ def restore(
 
     State is restored, the logs become the heads of their channels and are replayed, and a new complete epoch ends it;
     'abs run --resume' goes on from there. A plan whose inputs have changed is refused. The code that
-    runs and the paths of sources and sinks are those of --job, never something from the store.
+    runs and the paths of sources and sinks are those of --job, never something from the store. Its topology is the
+    plan's, but for operators that are new, or that its 'moved' and 'removed' speak of (see 'abs run').
+
+    A repair (a plan made with --strategy repair) runs in this process, whatever the engine, and changes nothing before
+    what it made is proved: against the counters of the parts that stay, and against what is left of those that it
+    replaces. If they do not agree it is refused with exit code 4. What was damaged moves to aside/ in the store. The
+    tasks are as many as they were in the epoch, whatever the job file says. 'abs run --resume' then goes on from the
+    epoch itself.
 
     A plan of a Spark checkpoint needs --to alone: a checked copy appears there in one step, without a JVM and without
     a question, since nothing that was there is touched. The query goes on from it when it is started with that folder
-    as its checkpointLocation.
+    as its checkpointLocation. Of a plan made with --sink the log of the file sink, brought back to the same batch, is
+    written to --sink-to; the commands that put it in the place of OUTPUT/_spark_metadata are printed, to be run before
+    the query is started.
 
     Of a plan for Flink a self-contained copy of the checkpoint is written to --to, with a new _metadata that refers to
     the copied files, and the 'flink run -s' line that starts a job from it is printed. The checkpoint is only read.
@@ -93,6 +108,7 @@ def restore(
     with option_errors():
         prepared = planned.prepare(
             to,
+            sink_to=sink_to,
             job=job,
             engine=engine,
             master=master,

@@ -9,18 +9,23 @@ import typer
 
 from abscli.cli import exits
 from abscli.cli.options import (
+    Address,
     Engine,
     EngineChoice,
+    LogFormat,
     Master,
     OutputForm,
     PolicyChoice,
     Quiet,
+    RecoveryScope,
     Verbose,
     at_least,
+    listening,
     positive_duration,
+    size,
     words_again,
 )
-from abscli.cli.output import Output, note, warn
+from abscli.cli.output import LogForm, Output, note, warn
 
 if TYPE_CHECKING:
     from abscli.stores.native.run import PreparedJob, Resumed
@@ -29,15 +34,19 @@ EXAMPLES = (
     ("abs run job.yaml --store snapshots", "Runs the job on this machine's cores, with a snapshot every second."),
     ("abs run job.yaml --store snapshots --resume", "Goes on from the newest whole epoch."),
     ("abs run job.yaml --store snapshots --dry-run", "Says what is in the way, or what would be done."),
+    ("abs run job.yaml --store snapshots --resume --parallelism counts=7", "Goes on with 7 tasks of counts."),
     ("abs run job.yaml --store snapshots --engine inline --interval 10s", "In one process, without a JVM."),
 )
 EXIT_STATUS = exits.status(
     3, 4, 6, 7, 10, 11, 12, 130, 143,
     _0="The job has ended, and its last epoch is complete.",
-    _2="A bad option, a topology file that does not hold, more workers than slots, a store of another job, or a store "
-    "that has epochs and neither --resume nor --from-epoch.",
-    _4="--resume: there are complete epochs, and none is whole.",
-    _6="Stopped part-way (lost worker, cluster or full disk); the message names the last complete epoch.",
+    _2="A bad option, a topology file that does not hold, more workers than slots, a store of another job, a "
+    "change of the job that it does not explain, or a store that has epochs and neither --resume nor --from-epoch.",
+    _4="--resume: there are complete epochs, and none is whole; or the job has changed, and records would be lost that "
+    "are on their way on an edge that is gone. --parallelism: what is on the channels of the epoch cannot be given to "
+    "other tasks.",
+    _6="Stopped part-way (lost driver, cluster or full disk, hosts that do not reach each other, or workers lost "
+    "more often than --restarts allows); the message names the last complete epoch. Or fewer slots came than it needs.",
     _10="No such epoch to start from.",
     _3="Parts of the output that belong to the epoch are gone, or a fact of the store is damaged.",
     _11="Another process runs on this store, or writes one of its sinks.",
@@ -75,12 +84,51 @@ def run(
         int,
         typer.Option("--max-concurrent", metavar="N", parser=at_least(1), help="Epochs that may be in flight at once."),
     ] = 1,
+    recovery: Annotated[
+        RecoveryScope,
+        typer.Option("--recovery",
+                     help="What restarts when a worker is lost: its tasks alone, the recovery set, or all tasks."),
+    ] = RecoveryScope.SET,
+    keep_frames: Annotated[
+        int | None,
+        typer.Option("--keep-frames", metavar="SIZE", parser=size, show_default=False,
+                     help="Memory of each worker for what it has sent, with --recovery local, and four times as much "
+                          "on local disk; default: an eighth of this machine's memory for all workers."),
+    ] = None,
+    restarts: Annotated[
+        int,
+        typer.Option("--restarts", metavar="N", parser=at_least(0),
+                     help="How often tasks may restart within ten epochs; 0: the job stops when a worker is lost."),
+    ] = 3,
+    worker_timeout: Annotated[
+        float,
+        typer.Option("--worker-timeout", metavar="DURATION", parser=positive_duration,
+                     help="Time without a sign of life after which a worker counts as lost; a third of it is said, "
+                          "and after two thirds a worker that hears nothing of the driver leaves."),
+    ] = "15s",  # type: ignore[assignment]
+    advertise: Annotated[
+        str | None,
+        typer.Option("--advertise", metavar="HOST", show_default=False,
+                     help="Name or address under which workers on other hosts reach the driver; default: Spark's "
+                          "spark.driver.host."),
+    ] = None,
+    bind: Annotated[
+        str | None,
+        typer.Option("--bind", metavar="HOST", show_default=False,
+                     help="Address on which the driver listens; default: spark.driver.bindAddress, or what "
+                          "--advertise says."),
+    ] = None,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Start from the newest whole epoch; where there is none, from the beginning."),
     ] = False,
     from_epoch: Annotated[
         int | None, typer.Option("--from-epoch", metavar="N", parser=at_least(0), help="Start from this epoch.")
+    ] = None,
+    parallelism: Annotated[
+        list[str] | None,
+        typer.Option("--parallelism", metavar="OP=N",
+                     help="Run this operator with N tasks, in place of the job file's number; repeatable."),
     ] = None,
     take_over: Annotated[
         bool,
@@ -91,10 +139,22 @@ def run(
         bool,
         typer.Option("--accept-missing-parts", help="Go on although parts of the output that belong to it are gone."),
     ] = False,
+    trace: Annotated[
+        str | None,
+        typer.Option("--trace", metavar="FILE", show_default=False,
+                     help="Append to this file what the protocol's machines see and do, for 'abs simulate --check'."),
+    ] = None,
+    metrics: Annotated[
+        Address | None,
+        typer.Option("--metrics", metavar="[HOST:]PORT", parser=listening, show_default=False,
+                     help="Serve figures for Prometheus at this address while the job runs; without HOST on this "
+                     "machine alone."),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Check the job, the store and the sinks, say what would be done, and stop."),
     ] = False,
+    log_format: LogFormat = LogForm.TEXT,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
@@ -109,10 +169,51 @@ def run(
     is on its way on the channels becomes part of the epoch. at-least-once: nothing waits, and after a restore records
     may repeat. Every epoch can be restored under any policy.
 
+    When a worker is lost (killed, gone with its executor, or without a sign of life for --worker-timeout), another one
+    takes its place while the job runs: the tasks that 'abs plan-recovery --failed-worker' names go back to the newest
+    complete epoch, the others keep their state and drop what they have seen already. With --recovery full all tasks go
+    back, in their processes. A function that raises is tried once more from that epoch; if it raises at the same record
+    again, the job ends. After --restarts within ten complete epochs the job stops, and the message names the epoch to
+    go on from. The first restart is at once, later ones wait a little longer each time. Before the first complete epoch
+    all tasks start again. stderr has a line for every restart, and 'abs inspect' shows them.
+
+    With --recovery local the tasks of the lost worker restart alone, behind a shuffle and in a loop, too, and take the
+    same steps again: workers keep what they have sent since the newest complete epoch, in memory up to
+    --keep-frames and then in a file of their own in the folder for temporary files, up to four times as much; and the
+    order in which tasks took their inputs goes with the records to other workers. Where that cannot be exact all tasks
+    go back, and stderr says why: before the first complete epoch, past --keep-frames, when a task that goes on has
+    received from a lost one whose operator is marked 'deterministic: false', or when a function does something else the
+    second time. 'abs plan-recovery --failed-worker N --recovery local' names the tasks.
+
+    Workers and the driver hear of each other every second, from threads that nothing else holds up. After a third of
+    --worker-timeout a silence is said on stderr, with the worker and its host. After two thirds a worker that has heard
+    nothing of the driver leaves: it writes nothing any more, also when it stood still and goes on. After the whole time
+    the driver counts it as lost. Workers whose tasks exchange records hear of each other, too: of two that reach the
+    driver and not each other, the one of which more workers complain is lost, else the one with the higher number;
+    where that has happened before the job began to run, or happens again between the same hosts, the job ends with exit
+    6 and names both. A worker in place of a lost one has to come within 25 s; else the job ends with exit 6, too.
+
+    With a --master on other hosts the job waits until as many slots have come as --workers says, for 90 s at most, and
+    only then writes anything. Every worker listens on the address from which it reaches the driver, so that nothing has
+    to be configured where the driver has one address; where it has several, or is behind another one, --advertise says
+    which workers use, and --bind on which it listens. The store has to lie where the driver and all workers see it
+    under the same path. Modules beside the job file are sent to workers.
+
+    --parallelism with --resume or --from-epoch rescales: a new epoch says for the new number of tasks what the old one
+    said. Their state is in the files that are there, by key group; what was on its way on channels is routed anew.
+    Operators that are joined by a forward edge get their new number together. A later --resume needs the same option,
+    or the number in the job file.
+
     A sink belongs to one store at a time, and no two jobs write it at once. Before the job starts, the parts of the
     output that the kept epochs name are looked for; where one is gone the run is refused. Only the folder that the job
     file names now is set right: who goes back to an epoch from before a sink's path was changed finds newer parts in
     the old folder still, and has to move them away.
+
+    The job may have changed since the epoch that it goes on from. Operators that are new begin without state; those
+    that have another id, or are gone, and had state, positions or output are named in the job file, as 'moved: [{from:
+    counts, to: tally}]' and 'removed: [audit]'. What these lines do not explain is refused, with the lines to add. Such
+    a run begins a new generation: an epoch that refers to what the old tasks wrote, complete before any record moves.
+    Modules that have changed are named on stderr.
 
     --dry-run says all at once that a run would be refused for: functions that do not load, connectors and kinds of
     operators that cannot be run, input and columns that are not there, a store or sinks of another job.
@@ -120,6 +221,12 @@ def run(
     Where stderr is no terminal, a line an epoch says when it was complete, how long it took, and how many records were
     read and bytes written. What functions of the job print goes there too: stdout has the result alone. When several
     epochs in a row exceed --epoch-timeout, a warning names the tasks that are slow.
+
+    --metrics serves, in the text form of Prometheus: epochs completed and given up, their durations by phase, bytes,
+    records, the time since the newest complete epoch, bytes in loops, restarts and how long they took. With
+    --log-format json every line that abs says on stderr is an object with time, level and message (schema abs.log); of
+    epochs and recoveries with an event and its figures, too, and the error that ends the command with its exit code.
+    What functions print stays as it is.
 
     SIGTERM and SIGINT take a last epoch, commit it and leave; a second signal leaves at once (the same one within half
     a second counts once, as 'timeout' sends it twice).
@@ -130,11 +237,13 @@ def run(
         again_text,
         check_directory,
         emit_result,
-        job_progress,
+        job_watched,
         note_taken_over,
         warn_of_repeats,
     )
     from abscli.engine.job import JobOptions
+    from abscli.engine.recovering import Scope
+    from abscli.stores.native.rescale import parallelism_of
     from abscli.stores.native.run import job_directory, prepare_job
 
     check_directory(store, "--store")
@@ -150,12 +259,20 @@ def run(
         epoch_timeout=epoch_timeout,
         max_concurrent=max_concurrent,
         keep=keep,
+        recovery=Scope(recovery),
+        keep_frames=keep_frames,
+        restarts=restarts,
+        worker_timeout=worker_timeout,
+        advertise=advertise,
+        bind=bind,
         from_epoch=from_epoch,
         take_over=take_over,
         accept_missing=accept_missing_parts,
+        trace=trace,
     )
     with option_errors():
-        prepared = prepare_job(job, store, options, resume=resume, dry_run=dry_run)
+        numbers = parallelism_of(parallelism or ())
+        prepared = prepare_job(job, store, options, resume=resume, dry_run=dry_run, parallelism=numbers)
     if prepared.resumed is not None:
         _say_where(prepared.resumed)
     if prepared.options.from_epoch:
@@ -164,7 +281,7 @@ def run(
         _rehearse(prepared, words_again(context, {"--dry-run": 0}), output)
         return
     name = prepared.topology.job
-    with job_progress(name) as show:
+    with job_watched(name, metrics) as show:
         outcome = prepared.run(show, show.news)
     how = "finished" if outcome.finished else "stopped"
     result = {
@@ -188,7 +305,8 @@ def run(
 
 def _rehearse(prepared: PreparedJob, words: str, form: Output) -> None:
     """What a run would do; raises what it would be refused for."""
-    from abscli.cli.running import emit_result
+    from abscli.cli.running import emit_result, note_change
+    from abscli.stores.native.rescale import in_words
     from formats.job.expand import size_of
 
     would = prepared.rehearse()
@@ -198,13 +316,18 @@ def _rehearse(prepared: PreparedJob, words: str, form: Output) -> None:
         "schema": "abs.rehearsal", "version": "1.0", "job": topology.job, "store": store, "new": would.new,
         "attempt": would.attempt, "parent": would.parent, "policy": would.policy, "tasks": tasks,
         "channels": channels,
+        "rescaled": [change._asdict() for change in prepared.rescale],
     }  # fmt: skip
     begins = f"goes on from epoch {would.parent}" if would.parent else "starts from the beginning"
+    if prepared.rescale:
+        begins += f" and rescales {in_words(prepared.rescale)}"
     effect = f"{store} is made" if would.new else f"attempt {would.attempt} on {store}"
     text = (
         f"{topology.job} can run: {begins}, policy {would.policy}, {tasks} tasks, {channels} channels; {effect}"
     )
     emit_result(result, text, form)
+    for news in would.news:
+        note_change(news)
     note("nothing was changed (--dry-run)")
     note(f"next: abs run {words}")
 

@@ -18,13 +18,16 @@ EXAMPLES = (
     ("abs simulate job.yaml", "A thousand runs under each policy, with crashes, losses and rescaled restores."),
     ("abs simulate job.yaml --policy aligned --seed 42 --runs 1 --trace", "One run, step by step, as a diagram."),
     ("abs simulate job.yaml --exhaustive --subtasks 1 --records 2", "Every interleaving of a small one, one failure."),
+    ("abs simulate job.yaml --recovery local --crash partial", "Workers are lost, and only their tasks restart."),
+    ("abs simulate job.yaml --seed 42 --runs 1 --out run.html", "The same as a page to go through, step by step."),
     ("abs simulate --example single-token", "Every snapshot of the 1985 paper's system is one of its four states."),
     ("abs simulate job.yaml --runs 100000 -o json | jq .rows", "For a night or for CI, on all cores."),
 )
 EXIT_STATUS = exits.status(
     2, 12,
     _0="No property was violated.",
-    _3="A property was violated: seed, the shortest trace that was found, and its diagram are shown.",
+    _3="A property was violated: seed, the shortest trace that was found, and its diagram are shown. With --check: a "
+    "line of a trace disagrees; with --strict also: a situation has never happened.",
 )
 
 
@@ -42,6 +45,13 @@ class Crash(StrEnum):
     PARTIAL = "partial"
     RESCALE = "rescale"
     NONE = "none"
+
+
+class Recovery(StrEnum):
+    """What restarts at a loss."""
+
+    SET = "set"
+    LOCAL = "local"
 
 
 def simulate(
@@ -73,6 +83,14 @@ def simulate(
     subtasks: Annotated[
         int, typer.Option("--subtasks", metavar="N", parser=at_least(1), help="Tasks of an operator, at most.")
     ] = 2,
+    recovery: Annotated[
+        Recovery,
+        typer.Option("--recovery", help="What restarts at a loss: a task and its recovery set (set), or the tasks of a "
+                                        "lost worker alone, which take their steps again (local)."),
+    ] = Recovery.SET,
+    workers: Annotated[
+        int, typer.Option("--workers", metavar="N", parser=at_least(2), help="With --recovery local: how many.")
+    ] = 3,
     exhaustive: Annotated[
         bool, typer.Option("--exhaustive", help="Every interleaving instead of random ones, with one failure anywhere.")
     ] = False,
@@ -82,8 +100,18 @@ def simulate(
     trace: Annotated[bool, typer.Option("--trace", help="Show the last run as a space-time diagram.")] = False,
     out: Annotated[
         str | None,
-        typer.Option("--out", metavar="FILE", help="Write the diagram as SVG: of a violation, or of the last run."),
+        typer.Option("--out", metavar="FILE", help="Write the diagram of a violation, or of the last run, as a picture "
+                                                   "(x.svg) or as a page to go through step by step (x.html)."),
     ] = None,
+    check: Annotated[
+        list[str] | None,
+        typer.Option("--check", metavar="FILE", show_default=False,
+                     help="In place of a job: a trace that 'abs run --trace' made, held against the machines; several "
+                     "times for a campaign."),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="With --check: 3 also where one of the situations has never happened.")
+    ] = False,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
@@ -98,6 +126,22 @@ def simulate(
     the same run.
 
     A violation is a bug in abs: it is shown with its seed, the shortest trace that was found and a space-time diagram.
+    The run that --trace and --out draw is the last one, under the first policy. In a picture what belongs to an epoch
+    has its colour; barriers are bold, records thin, and a cut is a line through its copies.
+    --check holds what a real job did against the same machines: each is made again and told what it was told, and has
+    to answer what it answered; at every manifest the cut is checked as in a simulated run, and what tasks saw of each
+    other has to fit. Of 'abs run --recovery local' also the steps that are taken again are followed: they have to come
+    to all that those who went on had of a lost task, with barriers where they stood. The first line that disagrees is
+    shown. Counted is what such a run should have come to before one
+    relies on it: epochs given up, losses while others recover, logs that are restored.
+
+    --recovery local puts the tasks on workers that log the order of their steps, tell each other with every frame, and
+    keep what they have sent since the newest complete epoch. A lost worker's tasks take the same steps again; that
+    nobody else goes back is checked, and that they come to the state in which they were. Where not all is kept (in some
+    seeds there is a bound) everything restarts; with a lost task of an operator that is marked `deterministic: false`
+    all that receives from it, near or far, goes back too. Counted is what runs came to. The rules are L1 to L11 of the
+    protocol's page.
+
     `deterministic: false` and `replayable` edges count; `ordered_output` is taken as not given, since a stand-in does
     not keep that promise.
     """
@@ -108,10 +152,15 @@ def simulate(
     from abscli.text import simulate as render
     from formats.job.file import parse_topology
 
+    if check:
+        if job is not None or example is not None:
+            raise typer.BadParameter("traces are checked by themselves", param_hint="'--check'")
+        _check(check, output, strict=strict)
+        return
     if (job is None) == (example is None):
         raise typer.BadParameter("give a topology file, or --example", param_hint="JOB")
     if job is None:
-        _single_token(output)
+        _single_token(output, out)
         return
     topology = parse_topology(job)
     narrow = narrowed(topology, subtasks)
@@ -119,17 +168,19 @@ def simulate(
         note(f"operators are simulated with at most {subtasks} subtasks (--subtasks)")
     model = Model.of(narrow, records)
     failures = Failures(crash)
+    simulated_workers = workers if recovery is Recovery.LOCAL else 0
     policies = list(Protocol) if policy is None else [Protocol(policy)]
     with progress() as show:
         if exhaustive:
-            result = report.every_interleaving(model, policies, failures, worlds, show)
+            result = report.every_interleaving(model, policies, failures, worlds, show, simulated_workers)
         else:
-            result = report.random_runs(model, policies, failures, range(seed, seed + runs), show)
+            seeds = range(seed, seed + runs)
+            result = report.random_runs(model, policies, failures, seeds, show, simulated_workers)
     picture: Diagram | None = None
     if result.finding is not None:
         picture = result.finding.diagram
     elif trace or out is not None:
-        picture = report.one_run(model, policies[-1], failures, seed + runs - 1)
+        picture = report.one_run(model, policies[0], failures, seed + runs - 1, simulated_workers)
     if output is Output.JSON:
         emit_json(render.simulated_json(result))
     elif output is Output.NDJSON:
@@ -138,18 +189,38 @@ def simulate(
         shown = picture if trace or result.finding else None
         emit_text(render.simulated_text(result, width=width(), ascii=plain_ascii(), picture=shown))
     if out is not None and picture is not None:
-        from abscli.draw.spacetime_svg import spacetime_svg
-        from formats.disk import writing
-
-        with writing(out), open(out, "w", encoding="utf-8") as file:
-            file.write(spacetime_svg(picture))
-        note(f"wrote {out}")
+        _write(picture, out)
     if result.finding is not None:
         raise typer.Exit(exits.FINDING)
 
 
-def _single_token(output: Output) -> None:
-    from abscli.sim.chandy_lamport.systems import single_token
+def _write(picture: Diagram, path: str) -> None:
+    from abscli.draw.spacetime_html import spacetime_html
+    from abscli.draw.spacetime_svg import spacetime_svg
+    from formats.disk import writing
+
+    with writing(path), open(path, "w", encoding="utf-8") as file:
+        file.write(spacetime_html(picture) if path.lower().endswith((".html", ".htm")) else spacetime_svg(picture))
+    note(f"wrote {path}")
+
+
+def _check(paths: list[str], output: Output, *, strict: bool) -> None:
+    from abscli.sim.traces import check_traces
+    from abscli.text import traces
+
+    campaign = check_traces(paths)
+    if output is Output.TABLE:
+        emit_text(traces.text(campaign, width()))
+    elif output is Output.JSON:
+        emit_json(traces.to_json(campaign))
+    else:
+        emit_ndjson(traces.to_json(campaign))
+    if campaign.first is not None or (strict and campaign.absent):
+        raise typer.Exit(exits.FINDING)
+
+
+def _single_token(output: Output, out: str | None) -> None:
+    from abscli.sim.chandy_lamport.systems import single_token, token_on_its_way
     from abscli.text.simulate import token_json, token_text
 
     result = single_token()
@@ -159,5 +230,7 @@ def _single_token(output: Output) -> None:
         emit_json(token_json(result))
     else:
         emit_ndjson(token_json(result))
+    if out is not None:
+        _write(token_on_its_way(), out)
     if not result.holds:
         raise typer.Exit(exits.FINDING)

@@ -17,7 +17,7 @@ from abscli.cli.reading import FormatChoice
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from abscli.api import Rows
+    from abscli.api import Rows, Store
     from formats.errors import FormatError
 
 SHOWN = 40
@@ -30,6 +30,8 @@ EXAMPLES = (
     ("abs state snapshots pairs --key module=os,reached=abc", "A key of two columns."),
     ("abs state snapshots counts --out counts.parquet", "All rows to a file, for other tools:"),
     ("abs state savepoint-10d2f4-6792269b97e8 totals --state count", "Of several states of a Flink operator, one."),
+    ("abs state savepoint-1 --all --out tables", "Every state to a Parquet file, in parallel."),
+    ("abs state chk-7 totals --state count --place --where \"__key_group = 5\"", "What a key group of Flink's holds."),
     ("abs state chk-7 totals --state python-state-seen --type python-state-seen=long", "State that PyFlink wrote."),
     ("duckdb -c \"SELECT * FROM 'counts.parquet' ORDER BY n DESC LIMIT 10\"", "DuckDB."),
     ("python -c \"import polars; print(polars.read_parquet('counts.parquet'))\"", "Polars."),
@@ -40,7 +42,7 @@ EXIT_STATUS = exits.status(
     3, 10, 12,
     _0="It was shown, if only to say that no row fits.",
     _2="A bad option, an unknown operator, state or column, or a value that is not of its column's type.",
-    _3="A file that is needed is damaged.",
+    _3="A file that is needed is damaged. With --all: some state could not be written.",
 )
 
 
@@ -67,6 +69,12 @@ def state(
     columns: Annotated[
         str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns, by name, with commas.")
     ] = None,
+    place: Annotated[
+        bool, typer.Option("--place", help="Show where each row lies, too: its key group, and of Flink's its subtask.")
+    ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="All states, each to a Parquet file of its own in the folder --out.")
+    ] = False,
     out: Annotated[
         str | None,
         typer.Option("--out", metavar="FILE", help="Write the rows to x.parquet, x.arrow, x.jsonl or x.csv."),
@@ -82,7 +90,8 @@ def state(
     types: Annotated[
         list[str] | None,
         typer.Option("--type", metavar="NAME=TYPE",
-                     help="Type of a state that Flink keeps as bytes, such as count=long or seen=row(long, string)."),
+                     help="Type of a state that Flink keeps as bytes, such as count=long, seen=row(long, string) or "
+                          "last=protobuf(FILE, shop.Order)."),
     ] = None,
     uid: Uid = None,
     search: Search = None,
@@ -97,18 +106,30 @@ def state(
     Of several states without OPERATOR: which there are. A condition compares columns with values by =, !=, <, <=, >
     and >=, or tests them with 'in (a, b)' and 'is null'. The words and, or, not and parentheses join conditions. Text
     with spaces stands in single quotes, a column whose name is not a word in double ones. What a condition says of
-    key columns decides which key groups and row groups are read.
+    key columns decides which key groups and row groups are read. The columns __key_group and, of Flink's, __subtask are
+    shown by --place, and can stand in --columns and conditions.
 
     Values are shown as the epoch has them: the newest row of a key. Digests are not checked here; 'abs validate' does.
     In JSON bytes are hex, times RFC 3339, decimals text, and "NaN", "Infinity" and "-Infinity" text as well, since null
     is another value; a condition can ask for them. What only a class of the job's own can read is shown as class,
     length and bytes; no class is loaded and nothing is unpickled.
+
+    Messages of Protobuf, kept as bytes or by Kryo, are read by their descriptor: --type 'last=protobuf(FILE,
+    shop.Order)', where FILE is what 'protoc --include_imports --descriptor_set_out=FILE' writes. What a message does
+    not hold is null where its absence means something, else the default; fields that FILE does not name are left out.
+
+    --all --out DIR writes every state, or those of OPERATOR, to a Parquet file of its own in a new folder, with the
+    places of --place, key, namespace and value, in as many processes as there are processors. A state that cannot be
+    read is named with the reason (exit 3), and the others are written.
     """
     from abscli.api import open_store
     from abscli.text import state as render
-    from formats.query.select import find_state
+    from formats.select import find_state, with_places
 
-    if out is not None:
+    if every:
+        others = {"--key": key, "--where": where, "--columns": columns, "--limit": limit is not None, "--state": name}
+        _check_all(out, [*(word for word, given in others.items() if given), *(["--engine"] * (engine != "inline"))])
+    elif out is not None:
         from formats.query.export import check_ending
 
         check_ending(out)
@@ -116,6 +137,10 @@ def state(
         ref, format=format, search=search or (), path_map=path_map or (), uid=uid or (), type=types or ()
     )
     store.check_options(engine=engine is not Engine.INLINE)
+    if out is not None and not every:
+        from formats.output_file import check_outside
+
+        check_outside(out, store.path)
     epoch = store.resolve()
     if operator is not None:
         operator = store.view.operator_id(epoch, operator)
@@ -123,6 +148,10 @@ def state(
     if operator is None and name is not None and len(named := [one for one in states if one.name == name]) == 1:
         operator = named[0].operator
     head = render.header(store.path, store.system.name, epoch, states)
+    if every:
+        assert out is not None
+        _export(store, epoch, operator, out, output, head)
+        return
     if operator is None and len(states) != 1:
         if key or where or columns or name or out:
             owners = ", ".join(dict.fromkeys(one.operator for one in states)) or "none"
@@ -139,8 +168,38 @@ def state(
         if engine is not Engine.INLINE:
             with progress() as show:
                 reader = running.enter_context(store.own_reader(master, show))
+        if place:
+            names = with_places(store.view, epoch, wanted, names)
         rows = store.rows(wanted, key=key or (), where=where or (), columns=names, epoch=epoch, reader=reader)
         _show_rows(rows, limit, out, output, head)
+
+
+def _check_all(out: str | None, others: list[str]) -> None:
+    if out is None:
+        raise typer.BadParameter("goes with --out: name a new folder", param_hint="'--all'")
+    if others:
+        raise typer.BadParameter(f"writes whole states, for which {others[0]} means nothing", param_hint="'--all'")
+
+
+def _export(
+    store: Store, epoch: int, operator: str | None, folder: str, output: Output, head: dict[str, object]
+) -> None:
+    from abscli.text import state as render
+    from abscli.text.columns import number
+
+    written = []
+    with progress() as show:
+        for one in store.export(folder, operator, epoch=epoch):
+            written.append(one)
+            show(f"{len(written)} states, {number(sum(state.rows for state in written))} rows")
+    written.sort(key=lambda one: (one.operator, one.state or ""))
+    head |= {"out": folder, "count": sum(one.rows for one in written), "written": [one._asdict() for one in written]}
+    if output is Output.TABLE:
+        emit_text(render.exported_text(folder, written, width()))
+    else:
+        _emit(head, output)
+    if any(one.file is None for one in written):
+        raise typer.Exit(exits.FINDING)
 
 
 def _show_rows(

@@ -97,7 +97,7 @@ def topology(
 
 
 def _checked(job: str) -> Topology:
-    """The job graph of a file that `abs run` accepts; TopologyErrors with all that is in the way."""
+    """The job graph of a file that `abs run` accepts; BadFile with all that is in the way."""
     import os
 
     from abscli.engine.runnable import all_faults

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,8 @@ import pyarrow as pa
 from abscli.diff.rows import Compared, compare
 from formats.native.hashing import key_groups
 from formats.query.keys import NTH, key_arrays, last_of_each, numbered, plain_column
-from formats.query.select import HIDDEN
 from formats.scratch import scratch
+from formats.select import HIDDEN
 
 BUCKETS = 64
 MEMORY = 96 << 20
@@ -90,7 +91,7 @@ def compare_any(
                 return
             a, b = (sample.schema.empty_table() if table is None else table for table in tables)
             if a.num_rows or b.num_rows:
-                yield lambda a=a, b=b: _bucket(a, b, key, rows=rows)  # type: ignore[misc]
+                yield partial(_bucket, a, b, key, rows=rows)
 
 
 def _bucket(left: pa.Table, right: pa.Table, key: Sequence[str], *, rows: bool) -> Compared:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from formats.ids import AnyChannelId, TaskId
 from formats.job.model import Edge, Operator, Topology
 from formats.view import EpochDetail, OperatorFacts, Position
 
@@ -65,7 +66,7 @@ class Mark(msgspec.Struct, frozen=True):
 class PositionDiff(msgspec.Struct, frozen=True):
     """One split. from, to: None where it was not there; moved: as far as both are known, backwards is negative."""
 
-    task: str
+    task: TaskId
     split: str
     before: Mark | None = msgspec.field(name="from")
     after: Mark | None = msgspec.field(name="to")
@@ -78,7 +79,7 @@ class LogDiff(msgspec.Struct, frozen=True):
     same: whether they are the same records, by digest; None if that is not known.
     """
 
-    channel: str
+    channel: AnyChannelId
     before: int | None = msgspec.field(name="from")
     after: int | None = msgspec.field(name="to")
     same: bool | None
@@ -133,13 +134,13 @@ def diff_positions(left: EpochDetail, right: EpochDetail) -> Iterator[PositionDi
     before, after = _splits(left), _splits(right)
     for key in dict.fromkeys([*before, *after]):
         a, b = before.get(key), after.get(key)
-        task, split = (b or a or ("", None))[0], key[1]
+        task, split = (after.get(key) or before[key])[0], key[1]
         was, now = (Mark(x[1].offset, x[1].records) if x else None for x in (a, b))
         moved = Mark(*(_less(p, q) for p, q in zip(_pair(now), _pair(was), strict=True)))
         yield PositionDiff(task, split, was, now, moved)
 
 
-def _splits(detail: EpochDetail) -> dict[tuple[str, str], tuple[str, Position]]:
+def _splits(detail: EpochDetail) -> dict[tuple[str, str], tuple[TaskId, Position]]:
     return {
         (operator.id, at.split): (task.task, at)
         for operator in detail.operators
@@ -157,20 +158,22 @@ def _less(a: int | None, b: int | None) -> int | None:
 
 
 def diff_logs(
-    left: EpochDetail, right: EpochDetail, digests: Sequence[Mapping[str, str | None] | None] = (None, None)
+    left: EpochDetail, right: EpochDetail, digests: Sequence[Mapping[AnyChannelId, str | None] | None] = (None, None)
 ) -> Iterator[LogDiff]:
     """Channels that have a log on either side. digests: of the logs of either by channel, where its format has any."""
-    before, after = ({c.channel: c.logged for c in side.channels} for side in (left, right))
+    logged = {channel.channel for side in (left, right) for channel in side.channels.logged()}
+    if not logged:  # of a million channels none is looked at
+        return
+    before, after = ({c.channel: c.logged for c in side.channels if c.channel in logged} for side in (left, right))
     was, now = digests
     for channel in dict.fromkeys([*before, *after]):
         a, b = before.get(channel), after.get(channel)
-        if a or b:
-            same: bool | None = None
-            if a is not None and b is not None and a != b:
-                same = False
-            elif was and now and (one := was.get(channel)) and (other := now.get(channel)):
-                same = True if one == other else None  # other bytes may hold the same records
-            yield LogDiff(channel, a, b, same)
+        same: bool | None = None
+        if a is not None and b is not None and a != b:
+            same = False
+        elif was and now and (one := was.get(channel)) and (other := now.get(channel)):
+            same = True if one == other else None  # other bytes may hold the same records
+        yield LogDiff(channel, a, b, same)
 
 
 # -- job graphs -----------------------------------------------------------------------------------------------
@@ -259,7 +262,7 @@ def _settings(operator: Operator) -> str:
 def _edges(left: Topology, right: Topology) -> Iterator[TopologyDiff]:
     before, after = ({(e.source, e.target): e for e in graph.edges} for graph in (left, right))
     for ends, edge in before.items():
-        name = f"{edge.source}->{edge.target}"
+        name = edge.name
         if ends not in after:
             yield TopologyDiff("edge-removed", name, _how(edge), None, "a log on it would have no receiver")
         elif _how(edge) != _how(after[ends]):
@@ -267,7 +270,7 @@ def _edges(left: Topology, right: Topology) -> Iterator[TopologyDiff]:
             yield TopologyDiff("edge", name, _how(edge), _how(after[ends]), effect)
     for ends, edge in after.items():
         if ends not in before:
-            yield TopologyDiff("edge-added", f"{edge.source}->{edge.target}", None, _how(edge), "none")
+            yield TopologyDiff("edge-added", edge.name, None, _how(edge), "none")
 
 
 def _how(edge: Edge) -> str:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from formats.query.keys import key_arrays, matches, one_array
-from formats.query.select import HIDDEN
+from formats.select import HIDDEN
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]

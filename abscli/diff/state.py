@@ -11,7 +11,7 @@ import pyarrow as pa
 from abscli.diff.any_order import compare_any
 from abscli.diff.epochs import OperatorDiff, StateDiff
 from abscli.diff.rows import Compared, Counts, change_schema, shown, values_of
-from formats.query.select import HIDDEN
+from formats.select import HIDDEN
 from formats.view import CheckpointStore, StateFacts
 
 Sink = Callable[[str, str | None, pa.Table], None]

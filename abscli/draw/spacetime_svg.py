@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from abscli.draw import svg
-from abscli.sim.diagram import COORDINATOR, Diagram, Message, Moment
+from abscli.draw.spacetime_layout import HANGING, LABEL_LIMIT, LEVEL, MARGIN, SIZE, Layout, Mark, laid_out
+from abscli.sim.diagram import COORDINATOR, Diagram, Message
 from abscli.text.cells import cells, shortened
 from abscli.text.columns import clean
-from abscli.text.spacetime import window
 
-NARROW, WIDE, ROOM = 46.0, 84.0, 1000.0  # from one step to the next: as wide as the room for all of them allows
-APART = 11.0  # between the moments of one step at one task
-MARGIN, ROW, LEVEL = 20.0, 62.0, 12.0  # LEVEL: of labels above each other
-LABEL_LIMIT, NAME_LIMIT = 30, 24
-SIZE = 10 * svg.SANS
 BEND = 14.0  # sideways, a line passed: what passes lines must not lie over what goes from line to line
-HANGING = 26.0  # how far a task's message to itself hangs below its line
+BETWEEN_NUMBERS = 30.0  # of steps below the picture
+
+_EPOCHS = (
+    ("#1559b3", "#7fb4ff"),
+    ("#b35309", "#ffb066"),
+    ("#7a3ea8", "#cf9bff"),
+    ("#0b7a75", "#5fd6cf"),
+    ("#b0256f", "#ff8fc4"),
+    ("#5f6b00", "#c9d64a"),
+)
+"""Colours by day and by night; one epoch after the other has the next."""
+
+_RULES = (
+    (".ink", "fill:none;stroke:currentColor;stroke-width:2.2"),
+    (".ring", "stroke:currentColor;stroke-width:1.6"),
+    (".full,.epoch text", "fill:currentColor"),
+    (".band", "fill:none;stroke:currentColor;stroke-width:9;stroke-opacity:0.22;stroke-linecap:round"),
+    (".through", "fill:none;stroke:currentColor;stroke-width:1.6;stroke-opacity:0.8"),
+    (".bar", "fill:none;stroke-width:8;stroke-opacity:0.45"),
+    (".number", "font-size:9px;font-weight:600"),
+)
+_COLOURS = (
+    *((f".e{at}", "color", day, night) for at, (day, night) in enumerate(_EPOCHS)),
+    (".ring", "fill", "#ffffff", "#14181d"),
+    (".epoch text.on", "fill", "#ffffff", "#14181d"),
+    (".waits", "stroke", "#e0a100", "#c98f00"),
+    (".again", "stroke", "#3f9b3f", "#57b957"),
+)
 
 Point = tuple[float, float]
 
@@ -49,9 +70,10 @@ class _Area(NamedTuple):
 def spacetime_svg(diagram: Diagram, *, max_steps: int | None = 80) -> str:
     """A whole SVG document. max_steps: keeps the last ones, and says how many are left out.
 
-    Barriers are bold and dashed, other messages thin; a message without a receipt ends in an open circle. The copies of
-    one epoch are joined by its cut; their epoch is the last number in their text. A crash is a cross, after which the
-    task's line is dotted until it is restored.
+    What belongs to an epoch has its colour: barriers, which are bold; copies, squares with its number; the cut, a line
+    through all copies; its beginning and end at the coordinator, a ring and a disc. Records are thin; dotted where the
+    receiver drops them, since they have come before. A task's line is yellow while an input waits, green while the task
+    takes again the steps of one that was lost, and dotted from a crash to the restore.
     """
     return _Picture(diagram, max_steps).document()
 
@@ -61,180 +83,211 @@ class _Picture:
 
     def __init__(self, diagram: Diagram, max_steps: int | None) -> None:
         self.diagram = diagram
-        self.steps, self.left_out = window(diagram, max_steps)
-        self.tasks = diagram.lines()
-        self.names = {task: shortened(clean(task), NAME_LIMIT) for task in self.tasks}
-        self.left = MARGIN + 16 + max((cells(name) for name in self.names.values()), default=0) * 11 * svg.MONO
-        shown = set(self.steps)
-        self.moments = [moment for moment in diagram.moments if moment.step in shown]
-        self.messages = [m for m in diagram.messages if m.sent in shown or m.received in shown]
-        self.step = max(NARROW, min(WIDE, ROOM / max(1, len(self.steps))))
-        self.step_x = self._step_x()
-        self.right = max(self.step_x.values(), default=self.left) + self.step
-        self.at = self._moment_x()
-        self.level = self._levels()
-        self.heading = self._heading()
-        self.y = self._task_y()
+        layout = laid_out(diagram, max_steps, MARGIN + 20)
+        self.layout: Layout = layout
+        self.right = layout.ends[1]
+        numbers = {moment.epoch for moment in diagram.moments if moment.epoch is not None}
+        numbers |= {message.epoch for message in diagram.messages if message.epoch is not None}
+        self.colour = {epoch: f"e{at % len(_EPOCHS)}" for at, epoch in enumerate(sorted(numbers))}
         self.tips: list[str] = []  # drawn last: no label may hide where a message arrives
         self.areas: dict[tuple[int, int], set[_Area]] = {}
-        for y in self.y.values():
-            self._cover(_Area(self.left, y - 2, self.right, y + 2))
-
-    # -- places -------------------------------------------------------------------------------------------
-
-    def _step_x(self) -> dict[int, float]:
-        """The x of each step; a step with several moments at one task is as wide as they need."""
-        most: dict[int, int] = {}
-        count: dict[tuple[int, str], int] = {}
-        for moment in self.moments:
-            key = moment.step, moment.task
-            count[key] = count.get(key, 0) + 1
-            most[moment.step] = max(most.get(moment.step, 1), count[key])
-        x, places = self.left + self.step, {}
-        for step in self.steps:
-            places[step] = x
-            x += self.step + (most.get(step, 1) - 1) * APART
-        return places
-
-    def _moment_x(self) -> list[float]:
-        """The x of each moment: those of one step at one task stand side by side, in order."""
-        before: dict[tuple[int, str], int] = {}
-        places = []
-        for moment in self.moments:
-            key = moment.step, moment.task
-            places.append(self.step_x[moment.step] + before.get(key, 0) * APART)
-            before[key] = before.get(key, 0) + 1
-        return places
-
-    def _levels(self) -> list[int]:
-        """How high above its line each moment's label stands, so that none covers another."""
-        ends: dict[str, list[float]] = {task: [] for task in self.tasks}
-        levels = [0] * len(self.moments)
-        for at in sorted(range(len(self.moments)), key=lambda at: (self.at[at], at)):
-            end = self.at[at] + cells(_words(self.moments[at])) * SIZE + 6
-            taken = ends[self.moments[at].task]
-            level = next((n for n, last in enumerate(taken) if last <= self.at[at]), len(taken))
-            taken[level : level + 1] = [end]
-            levels[at] = level
-            self.right = max(self.right, end)
-        return levels
-
-    def _task_y(self) -> dict[str, float]:
-        y, places = MARGIN + 16 * len(self.heading) + 8, {}
-        hanging = {message.sender for message in self.messages if message.sender == message.receiver}
-        for task in self.tasks:
-            highest = max((n for n, m in zip(self.level, self.moments, strict=True) if m.task == task), default=0)
-            y += ROW + highest * LEVEL
-            places[task] = y
-            y += HANGING if task in hanging else 0.0
-        self.bottom = y
-        return places
-
-    # -- parts --------------------------------------------------------------------------------------------
+        for y in layout.tasks.values():
+            self._cover(_Area(layout.ends[0], y - 2, layout.ends[1], y + 2))
 
     def document(self) -> str:
         """All of it."""
-        labels = self._moment_labels()
-        messages = [part for message in self.messages for part in self._message(message)]
+        layout = self.layout
+        words = [part for mark in layout.marks for part in self._words(mark)]
+        messages = [part for message in layout.messages for part in self._message(message)]
         cuts = self._cuts()
-        y = self.bottom + (42 if cuts else 22)
-        parts = [svg.text(MARGIN, MARGIN + 14, self.heading[0], "title")]
-        parts += [svg.text(MARGIN, MARGIN + 14 + 16 * n, line, "faint") for n, line in enumerate(self.heading) if n]
-        for task, place in self.y.items():
-            parts.append(svg.text(self.left - 10, place + 4, self.names[task], "mono end"))
-            parts += self._life(task)
-        parts += [*cuts, *messages, *labels, *self.tips]
-        parts += [_mark(moment, x, self.y[moment.task]) for moment, x in zip(self.moments, self.at, strict=True)]
-        parts.append(svg.text(self.left - 10, y, "step", "small faint end"))
-        parts += [svg.text(x, y, str(step), "small faint middle") for step, x in self.step_x.items()]
+        parts = [svg.text(MARGIN, MARGIN + 14, clean(self.diagram.title), "title")]
+        if count := layout.left_out:
+            words_left_out = f"{count} earlier step{'s'[: count != 1]} left out"
+            parts.append(svg.text(MARGIN, MARGIN + 30, words_left_out, "faint"))
+        for task, place in layout.tasks.items():
+            parts.append(svg.text(layout.ends[0] - 10, place + 4, layout.names[task], "mono end"))
+            parts += [*self._bars(task), *self._life(task)]
+        parts += [*cuts, *messages, *words, *self.tips]
+        parts += [self._mark(mark) for mark in layout.marks]
+        y = layout.bottom + (46 if cuts else 26)
+        parts += self._axis(y)
+        width = max(self.right, MARGIN + cells(self.diagram.title) * 15 * svg.SANS, 360.0)
+        for line in textwrap.wrap("; ".join(self._legend()), int((width - MARGIN) / (11 * svg.SANS))):
+            y += 18
+            parts.append(svg.text(MARGIN, y, line, "faint"))
         verdict, y = self._verdict(y + 16)
-        width = max(self.right, *(cells(line) * 11 * svg.SANS + MARGIN for line in self.heading[1:]), 360.0)
-        width = max(width, MARGIN + cells(self.heading[0]) * 15 * svg.SANS) + MARGIN
-        about = f"{len(self.tasks)} lines, {len(self.messages)} messages, {len(self.steps)} steps"
+        width = max(self.right, width) + MARGIN
+        about = f"{len(layout.tasks)} lines, {len(layout.messages)} messages, {len(layout.steps)} steps"
         if self.diagram.violation:
             about += f"; violation: {self.diagram.violation}"
-        return svg.drawing(width, y + MARGIN, self.diagram.title, about, [*parts, *verdict])
+        parts += verdict
+        return svg.drawing(width, y + MARGIN, self.diagram.title, about, parts, rules=_RULES, colours=_COLOURS)
 
-    def _heading(self) -> list[str]:
-        """The title, then what the lines mean that are used."""
-        kinds = {moment.kind for moment in self.moments}
+    def _legend(self) -> list[str]:
+        """What the signs mean that are used."""
+        kinds = {mark.moment.kind for mark in self.layout.marks}
+        shown = {moment.kind for moment in self.diagram.moments if moment.step in self.layout.steps}
+        messages = self.layout.messages
         words = ["time runs to the right"]
-        words += ["bold dashes: barrier"] if any(m.barrier for m in self.messages) else []
-        words += ["open circle: not received"] if any(m.received is None for m in self.messages) else []
-        words += ["square: copy", "wide band: cut"] if "copy" in kinds else []
-        words += ["cross: crash"] if "crash" in kinds else []
-        lines = [clean(self.diagram.title), "; ".join(words)]
-        if self.left_out:
-            lines.append(f"{self.left_out} earlier step{'s'[: self.left_out != 1]} left out")
-        return lines
+        words += ["a colour is an epoch"] if self.colour else []
+        words += ["bold: barrier"] if any(m.barrier for m in messages) else []
+        words += ["square: copy"] if "copy" in kinds else []
+        words += ["ring and disc: it begins and is complete"] if {"trigger", "complete"} & kinds else []
+        words += ["yellow: an input waits"] if "block" in shown else []
+        words += ["cross: lost"] if "crash" in kinds else []
+        words += ["green: steps taken again"] if "replayed" in kinds else []
+        words += ["dotted: come before, dropped"] if any(m.known for m in messages) else []
+        words += ["open circle: not received"] if any(m.received is None for m in messages) else []
+        return words
+
+    # -- a task's line ------------------------------------------------------------------------------------
 
     def _life(self, task: str) -> list[str]:
-        """The line of a task: dotted from a crash to the next restore."""
-        first = self.steps[0] if self.steps else 0
-        earlier = [m for m in self.diagram.moments if m.task == task and m.step < first]
+        """Dotted from a crash to the next restore, and at the edge behind which steps are left out."""
+        (left, right), y = self.layout.ends, self.layout.tasks[task]
+        first = min(self.layout.steps, default=0)
         alive = True
-        for moment in sorted(earlier, key=lambda m: m.step):
-            alive = moment.kind != "crash" and (alive or moment.kind == "restore")
-        y, start, parts = self.y[task], self.left, []
-        here = [(x, m.kind) for x, m in zip(self.at, self.moments, strict=True) if m.task == task]
-        for x, kind in [*sorted(here, key=lambda place: place[0]), (self.right, "end")]:
+        for moment in sorted(self.diagram.moments, key=lambda moment: moment.step):
+            if moment.task == task and moment.step < first:
+                alive = moment.kind != "crash" and (alive or moment.kind == "restore")
+        start, parts = left, []
+        if self.layout.left_out:
+            parts.append(f'<path class="thin dotted" d="{svg.path((((left, y), (left + 12, y)),))}"/>')
+            start = left + 12
+        changes = [(mark.x, mark.moment.kind) for mark in self.layout.marks if mark.moment.task == task]
+        for x, kind in [*sorted(changes, key=lambda change: change[0]), (right, "end")]:
             if kind == "end" or (alive and kind == "crash") or (not alive and kind == "restore"):
                 look = "line" if alive else "thin dotted"
                 parts.append(f'<path class="{look}" d="{svg.path((((start, y), (x, y)),))}"/>')
                 start, alive = x, not alive
         return parts
 
-    def _moment_labels(self) -> list[str]:
-        """They begin at their moment: messages come to it from the left."""
-        parts = []
-        for moment, x, level in zip(self.moments, self.at, self.level, strict=True):
-            words, line = _words(moment), self.y[moment.task]
-            y, wide = line - 9 - level * LEVEL, cells(words) * SIZE
-            self._cover(_Area(x - 1, y - 9, x + wide, y + 3))
-            self._cover(_Area(x - 6, line - 6, x + 6, line + 6))
-            if level:
-                parts.append(f'<path class="thin dotted" d="{svg.path((((x, y + 2), (x, line - 5)),))}"/>')
-            parts.append(svg.plate(x + wide / 2, y - 3, wide, 11))
-            look = "wrong-text" if moment.kind in ("crash", "violation") else "faint"
-            whole = f"step {moment.step}, {moment.task}: {moment.label or moment.kind}"
-            parts.append(f"<g><title>{svg.escape(whole)}</title>{svg.text(x - 1, y, words, f'small {look}')}</g>")
+    def _bars(self, task: str) -> list[str]:
+        """While an input waits for the others, and while steps are taken again."""
+        y, parts, blocked = self.layout.tasks[task], [], 0
+        waits: float | None = None
+        again: float | None = None
+
+        def bar(start: float, end: float, look: str) -> str:
+            return f'<path class="bar {look}" d="{svg.path((((start, y), (max(end, start + 3), y)),))}"/>'
+
+        moments = [moment for moment in self.diagram.moments if moment.task == task]
+        for moment in sorted(moments, key=lambda moment: moment.step):
+            x = self.layout.x(moment.step)
+            blocked += {"block": 1, "unblock": -1}.get(moment.kind, 0)
+            if moment.kind in ("crash", "restore"):
+                blocked = 0
+            if blocked > 0 and waits is None:
+                waits = x
+            elif blocked <= 0 and waits is not None:
+                parts += [bar(waits, x, "waits")] if x > self.layout.ends[0] else []
+                waits = None
+            if moment.kind == "restore":
+                again = x if moment.steps_again else None
+            elif moment.kind == "replayed" and again is not None:
+                parts += [bar(again, x, "again")] if x > self.layout.ends[0] else []
+        return parts if waits is None else [*parts, bar(waits, self.layout.ends[1], "waits")]
+
+    def _axis(self, y: float) -> list[str]:
+        """Numbers of steps, as many as there is room for."""
+        parts, last = [svg.text(self.layout.ends[0] - 10, y, "step", "small faint end")], -BETWEEN_NUMBERS
+        for step, x in self.layout.steps.items():
+            if x - last >= BETWEEN_NUMBERS:
+                parts.append(svg.text(x, y, str(step), "small faint middle"))
+                last = x
         return parts
 
+    # -- moments ------------------------------------------------------------------------------------------
+
+    def _words(self, mark: Mark) -> list[str]:
+        """They begin at their moment: messages come to it from the left."""
+        line, x = self.layout.tasks[mark.moment.task], mark.x
+        self._cover(_Area(x - 6, line - 6, x + 6, line + 6))
+        if not mark.words:
+            return []
+        y, wide = line - 11 - mark.level * LEVEL, cells(mark.words) * SIZE
+        self._cover(_Area(x - 1, y - 9, x + wide, y + 3))
+        parts = []
+        if mark.level:
+            parts.append(f'<path class="thin dotted" d="{svg.path((((x, y + 2), (x, line - 5)),))}"/>')
+        parts.append(svg.plate(x + wide / 2, y - 3, wide, 11))
+        look = "wrong-text" if mark.moment.kind in ("crash", "violation") else "faint"
+        parts.append(svg.text(x - 1, y, mark.words, f"small {look}"))
+        return parts
+
+    def _mark(self, mark: Mark) -> str:
+        """The sign of a moment, and what it is in words."""
+        moment, x, y, n = mark.moment, mark.x, self.layout.tasks[mark.moment.task], svg.number
+        whole = svg.escape(f"step {moment.step}, {moment.task}: {moment.label or moment.kind}")
+        group = f'<g data-step="{moment.step}"><title>{whole}</title>'
+        if moment.epoch is not None:
+            group = f'<g class="epoch {self.colour[moment.epoch]}" data-step="{moment.step}"><title>{whole}</title>'
+        if moment.epoch is not None and moment.kind in ("copy", "trigger", "complete"):
+            return group + _numbered(moment.kind, x, y, str(moment.epoch)) + "</g>"
+        match moment.kind:
+            case "crash":
+                lines = (svg.path((((x - 6, y - d), (x + 6, y + d)),)) for d in (6, -6))
+                sign = "".join(f'<path class="bold wrong crash" d="{line}"/>' for line in lines)
+            case "violation":
+                sign = f'<path class="wrong-text" d="{_polygon([(x - 7, y + 6), (x, y - 7), (x + 7, y + 6)])}"/>'
+            case "restore" | "replayed":
+                sign = f'<circle class="box" cx="{n(x)}" cy="{n(y)}" r="4.5"/>'
+            case _:
+                look = "tip" if moment.epoch is None else "full"
+                sign = f'<circle class="{look}" cx="{n(x)}" cy="{n(y)}" r="2.5"/>'
+        return group + sign + "</g>"
+
+    # -- messages -----------------------------------------------------------------------------------------
+
     def _message(self, message: Message) -> Iterable[str]:
-        start_y, end_y = self.y[message.sender], self.y[message.receiver]
-        start = self.step_x.get(message.sent, self.left), start_y
+        layout = self.layout
+        start_y, end_y = layout.tasks[message.sender], layout.tasks[message.receiver]
+        start = layout.x(message.sent) if message.sent in layout.steps else layout.ends[0], start_y
         if message.received is None:
-            end = min(start[0] + NARROW, self.right), start_y + (end_y - start_y) * 0.6
+            end = min(start[0] + 30, self.right), start_y + (end_y - start_y) * 0.6
         else:
-            end = self.step_x.get(message.received, self.right), end_y
+            end = layout.x(message.received), end_y
         if message.sender == message.receiver:
             low = start_y + HANGING
-            end = max(end[0], start[0] + NARROW / 2), start_y if message.received is not None else start_y + HANGING / 2
+            end = max(end[0], start[0] + 14), start_y if message.received is not None else start_y + HANGING / 2
             pieces: tuple[tuple[Point, ...], ...] = ((start, (start[0], low), (end[0], low), end),)
             before, places = (end[0], low), [((start[0] + end[0]) / 2, low - 4)]
         else:
-            rows = abs(self.tasks.index(message.sender) - self.tasks.index(message.receiver))
+            order = list(layout.tasks)
+            rows = abs(order.index(message.sender) - order.index(message.receiver))
             dx, dy = end[0] - start[0], end[1] - start[1]
             bend = BEND * min(rows - 1, 3) / max(1.0, (dx * dx + dy * dy) ** 0.5) if message.received is not None else 0
             aside = (-abs(dy) * bend, dx * bend if dy > 0 else -dx * bend)
-            curve = tuple((x + aside[0], y + aside[1]) for x, y in (_between(start, end, t) for t in (0.35, 0.65)))
+            # No part of a message may lie before it was sent.
+            curve = tuple(
+                (max(start[0], x + aside[0]), y + aside[1]) for x, y in (_between(start, end, t) for t in (0.35, 0.65))
+            )
             pieces, before = ((start, *(curve if bend else ()), end),), curve[1]
             places = [_along(pieces[0], t / 10) for t in (5, 4, 6, 3, 7, 2, 8, 1)]
-        words = shortened(clean(message.label), LABEL_LIMIT)
-        x, y = min(places, key=lambda place: self._covered(_around(place[0], place[1], words)))
-        self._cover(_around(x, y, words))
         when = "not received" if message.received is None else f"received at step {message.received}"
+        when += ", dropped: it has come before" if message.known else ""
         whole = f"{message.label}: {message.sender} to {message.receiver}, sent at step {message.sent}, {when}"
         ends = f'data-from="{svg.escape(message.sender)}" data-to="{svg.escape(message.receiver)}"'
-        kind, look = ("barrier", "bold dashed") if message.barrier else ("message", "line")
-        yield f'<g class="{kind}" {ends}><title>{svg.escape(whole)}</title>'
+        kind = "message" if message.epoch is None else f"barrier epoch {self.colour[message.epoch]}"
+        look = "ink" if message.barrier else "thin dotted" if message.known else "thin"
+        yield f'<g class="{kind}" data-step="{message.sent}" {ends}><title>{svg.escape(whole)}</title>'
         yield f'<path class="{look}" d="{svg.path(pieces)}"/>'
         if message.received is None:
-            self.tips.append(f'<circle class="box" cx="{svg.number(end[0])}" cy="{svg.number(end[1])}" r="3.5"/>')
+            place = f'cx="{svg.number(end[0])}" cy="{svg.number(end[1])}"'
+            self.tips.append(f'<circle class="box" data-step="{message.sent}" {place} r="3"/>')
         else:
-            head = svg.arrow_head(end, before, 10 if message.barrier else 8)
-            self.tips.append(f'<path class="tip" d="{head}"/>')
-        yield svg.plate(x, y, cells(words) * SIZE, 11) + svg.text(x, y + 3.5, words, "small middle") + "</g>"
+            at, colour = f'data-step="{message.received}"', self.colour.get(message.epoch or 0)
+            head = svg.arrow_head(end, before, 9 if message.barrier else 6)
+            if colour is None:
+                self.tips.append(f'<path class="tip" {at} d="{head}"/>')
+            else:
+                self.tips.append(f'<g class="epoch {colour}" {at}><path class="full" d="{head}"/></g>')
+        if layout.is_small:
+            words = shortened(clean(message.label), LABEL_LIMIT)
+            x, y = min(places, key=lambda place: self._covered(_around(place[0], place[1], words)))
+            self._cover(_around(x, y, words))
+            yield svg.plate(x, y, cells(words) * SIZE, 11) + svg.text(x, y + 3.5, words, "small middle")
+        yield "</g>"
 
     def _covered(self, area: _Area) -> float:
         """How much of it other labels and lines cover already."""
@@ -245,21 +298,29 @@ class _Picture:
         for tile in area.tiles():
             self.areas.setdefault(tile, set()).add(area)
 
+    # -- the whole ----------------------------------------------------------------------------------------
+
     def _cuts(self) -> list[str]:
-        """For each epoch a line through its copies; a task that has copied it twice counts with the last.
+        """For each epoch a line through its copies, from two on; a task that has copied it twice counts with the last.
 
         An epoch of which some copies are left out, being too early, has a line through the others.
         """
         copied: dict[int, set[str]] = {}
         for moment in self.diagram.moments:
-            if (epoch := _epoch(moment)) is not None:
-                copied.setdefault(epoch, set()).add(moment.task)
+            if moment.kind == "copy" and moment.epoch is not None:
+                copied.setdefault(moment.epoch, set()).add(moment.task)
         copies: dict[int, dict[str, Point]] = {}
-        for x, moment in sorted(zip(self.at, self.moments, strict=True), key=lambda place: place[0]):
-            if (epoch := _epoch(moment)) is not None:
-                copies.setdefault(epoch, {})[moment.task] = (x, self.y[moment.task])
+        whole_at: dict[int, int] = {}
+        for mark in sorted(self.layout.marks, key=lambda mark: mark.x):
+            if mark.moment.kind == "copy" and mark.moment.epoch is not None:
+                place = mark.x, self.layout.tasks[mark.moment.task]
+                copies.setdefault(mark.moment.epoch, {})[mark.moment.task] = place
+                whole_at[mark.moment.epoch] = mark.moment.step
         parts: list[str] = []
+        expected = len([task for task in self.layout.tasks if task != COORDINATOR])
         for epoch, drawn in sorted(copies.items()):
+            if len(drawn) == 1 < expected:
+                continue
             places = sorted(drawn.values(), key=lambda place: place[1])
             first, last = places[0], places[-1]
             line = [(first[0], first[1] - 16), *places, (last[0], last[1] + 16)]
@@ -267,15 +328,17 @@ class _Picture:
             for a, b in pairwise(line):
                 middle = (a[1] + b[1]) / 2
                 pieces.append((a, (a[0], middle), (b[0], middle), b))
-            expected = len([task for task in self.tasks if task != COORDINATOR])
             words = f"cut {epoch}" + (f", {len(copied[epoch])} of {expected}" if len(copied[epoch]) < expected else "")
-            place = last[0], last[1] + 22
+            place = last[0], last[1] + 24
             while self._covered(_around(*place, words)):
                 place = place[0] + 10, place[1]
             self._cover(_around(*place, words))
             self.right = max(self.right, _around(*place, words).right)
-            parts.append(f'<g class="epoch"><path class="cut" d="{svg.path(pieces)}"/>')
-            parts.append(svg.text(place[0], place[1] + 4, words, "small middle cut-name") + "</g>")
+            path = svg.path(pieces)
+            parts.append(f'<g class="epoch {self.colour[epoch]}" data-step="{whole_at[epoch]}">')
+            parts.append(f'<path class="band" d="{path}"/>')
+            parts.append(f'<path class="through" d="{path}"/>')
+            parts.append(svg.text(place[0], place[1] + 4, words, "small middle") + "</g>")
         return parts
 
     def _verdict(self, y: float) -> tuple[list[str], float]:
@@ -294,6 +357,17 @@ class _Picture:
         return [f'<g class="violation">{frame}', *words, "</g>"], y + high
 
 
+def _numbered(kind: str, x: float, y: float, epoch: str) -> str:
+    """A square for a copy, a ring for the beginning of an epoch, a disc for its end."""
+    n, half = svg.number, 4.5 + 2.6 * len(epoch)
+    box = f'x="{n(x - half)}" y="{n(y - 7)}" width="{n(2 * half)}" height="14"'
+    if kind == "copy":
+        shape = f'<rect class="full copy" {box} rx="1.5"/>'
+    else:
+        shape = f'<rect class="{"ring" if kind == "trigger" else "full"}" {box} rx="7"/>'
+    return shape + svg.text(x, y + 3.2, epoch, f"number middle{'' if kind == 'trigger' else ' on'}")
+
+
 def _between(a: Point, b: Point, part: float) -> Point:
     return a[0] + (b[0] - a[0]) * part, a[1] + (b[1] - a[1]) * part
 
@@ -305,34 +379,9 @@ def _along(curve: Sequence[Point], part: float) -> Point:
     return curve[0]
 
 
-def _epoch(moment: Moment) -> int | None:
-    """Of which epoch this is a copy."""
-    numbers = re.findall("[0-9]{1,18}", moment.label) if moment.kind == "copy" else []
-    return int(numbers[-1]) if numbers else None
-
-
-def _words(moment: Moment) -> str:
-    return shortened(clean(moment.label) or moment.kind, LABEL_LIMIT)
-
-
 def _around(x: float, y: float, words: str) -> _Area:
     half = cells(words) * SIZE / 2
     return _Area(x - half, y - 5.5, x + half, y + 5.5)
-
-
-def _mark(moment: Moment, x: float, y: float) -> str:
-    """A square for a copy, a cross for a crash, a triangle for a violation, a circle for a restore, else a dot."""
-    n = svg.number
-    if moment.kind == "copy":
-        return f'<rect class="tip copy" x="{n(x - 5)}" y="{n(y - 5)}" width="10" height="10"/>'
-    if moment.kind == "crash":
-        return "".join(
-            f'<path class="bold wrong crash" d="{svg.path((((x - 6, y - d), (x + 6, y + d)),))}"/>' for d in (6, -6)
-        )
-    if moment.kind == "violation":
-        return f'<path class="wrong-text" d="{_polygon([(x - 7, y + 6), (x, y - 7), (x + 7, y + 6)])}"/>'
-    look = "box" if moment.kind == "restore" else "tip"
-    return f'<circle class="{look}" cx="{n(x)}" cy="{n(y)}" r="{4.5 if look == "box" else 3}"/>'
 
 
 def _polygon(corners: Sequence[Point]) -> str:

@@ -27,7 +27,6 @@ _RULES = (
     (".line", "fill:none;stroke-width:1.3"),
     (".thin", "fill:none;stroke-width:0.8"),
     (".bold", "fill:none;stroke-width:2.4"),
-    (".cut", "fill:none;stroke-width:9;stroke-opacity:0.25;stroke-linecap:round"),
     (".dashed", "stroke-dasharray:6 4"),
     (".dotted", "stroke-dasharray:1.5 4"),
     (".middle", "text-anchor:middle"),
@@ -43,18 +42,29 @@ _COLOURS = (
     (".faint", "fill", "#4f5b66", "#aeb9c4"),
     (".back", "stroke", "#a8420c", "#ffa566"),
     (".back-tip", "fill", "#a8420c", "#ffa566"),
-    (".cut", "stroke", "#1559b3", "#7fb4ff"),
-    (".cut-name", "fill", "#1559b3", "#7fb4ff"),
     (".wrong", "stroke", "#b3121d", "#ff8088"),
     (".wrong-text", "fill", "#b3121d", "#ff8088"),
 )
 
 
-def drawing(width: float, height: float, title: str, about: str, parts: Sequence[str]) -> str:
-    """The whole document. title, about: its name and what it shows, for those who cannot see it."""
-    light = "".join(f"{_scoped(names)}{{{attribute}:{day}}}" for names, attribute, day, _ in _COLOURS)
-    dark = "".join(f"{_scoped(names)}{{{attribute}:{night}}}" for names, attribute, _, night in _COLOURS)
-    look = "".join(f"{_scoped(names)}{{{rule}}}" for names, rule in _RULES)
+def drawing(
+    width: float,
+    height: float,
+    title: str,
+    about: str,
+    parts: Sequence[str],
+    rules: Sequence[tuple[str, str]] = (),
+    colours: Sequence[tuple[str, str, str, str]] = (),
+) -> str:
+    """The whole document.
+
+    title, about: its name and what it shows, for those who cannot see it.
+    rules, colours: what this drawing has beside the common ones; a colour by day and by night.
+    """
+    all_colours = (*_COLOURS, *colours)
+    light = "".join(f"{_scoped(names)}{{{attribute}:{day}}}" for names, attribute, day, _ in all_colours)
+    dark = "".join(f"{_scoped(names)}{{{attribute}:{night}}}" for names, attribute, _, night in all_colours)
+    look = "".join(f"{_scoped(names)}{{{rule}}}" for names, rule in (*_RULES, *rules))
     size = f'width="{number(width)}" height="{number(height)}" viewBox="0 0 {number(width)} {number(height)}"'
     text = "\n".join(
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from abscli.protocol import coordinator, policy, task
+from abscli.protocol import coordinator, policy, schedule, task
 from abscli.protocol.transitions import EPOCH, LIFE, PART, Transition, Whose
 
 _WHOSE = {Whose.OWN: "its own", Whose.EARLIER: "an earlier one", Whose.LATER: "a later one", Whose.NONE: ""}
@@ -35,6 +35,9 @@ def protocol_page() -> str:
         *_drawn(EPOCH),
         "### Losses and the end",
         *_drawn(LIFE),
+        "## Schedules",
+        "`schedule.py` has the steps, `causal.py` what workers know of them, `kept.py` the frames that are kept.",
+        _quoted(schedule),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -7,21 +7,29 @@ started; `begin` looks again, since `look` was a while ago, and then changes the
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from abscli.engine.errors import UsageError
+from abscli.engine.generations.change import change_since, other_code
+from abscli.engine.generations.code import modules_of
+from abscli.engine.generations.generation import Opening, opening
 from abscli.engine.io.outputs import Outputs
+from abscli.engine.news import Changed, NewGeneration, OtherCode
 from abscli.planner.repeats import may_repeat
+from abscli.planner.succession import Fate, Succession
 from abscli.protocol.policy import Policy
-from formats.errors import Damaged, NotFound, OtherJob, StoreInUse
+from formats.errors import Damaged, NotFound, StoreInUse
+from formats.job.changes import NO_CHANGES, Changes
 from formats.job.model import Topology
 from formats.native import layout
 from formats.native.counters import Channels, by_operator
 from formats.native.facts import AttemptFacts, PartFacts, header, new_id
 from formats.native.store import NativeStore
-from formats.native.writer import bring_up, create, now, put_attempt, put_fence, put_topology
+from formats.native.writer import bring_up, create, put_attempt, put_fence, put_topology
 from formats.storage import LocalStorage
+from formats.timestamps import now
 from formats.view import Repeat
 
 MAX_FENCES = 10_000
@@ -38,6 +46,7 @@ class Request:
     kind: `run` or `restore`.
     plan: digest of the plan that a restore carries out.
     job_hint: the words of a command that runs the job, for hints.
+    changes: what the job file says of operators since the last run.
     """
 
     topology: Topology
@@ -47,43 +56,73 @@ class Request:
     kind: str
     plan: str | None = None
     job_hint: str = "JOB"
+    changes: Changes = NO_CHANGES
 
 
 class Parent(NamedTuple):
     """The epoch that an attempt goes on from.
 
     repeats: what its state holds and will come again.
+    generation: of the attempt.
+    opening: what the generation begins with, where it is a new one.
+    other_code: what the epoch was made by, where that is not the code that runs now.
+    change: what becomes of its operators.
     """
 
     epoch: int
     parts: tuple[PartFacts, ...]
     repeats: tuple[Repeat, ...] | None
+    generation: int
+    opening: Opening | None
+    other_code: OtherCode | None = None
+    change: Succession | None = None
+
+    def news(self, first_epoch: int) -> Iterator[Changed]:
+        """What is to be said of it. first_epoch: of the attempt that goes on from it."""
+        if self.other_code is not None:
+            yield self.other_code
+        if self.change is not None and self.opening is not None:
+            gone = tuple(row.operator for row in self.change.operators if row.heir is None)
+            added = tuple(row.operator for row in self.change.operators if row.fate is Fate.ADDED)
+            yield NewGeneration(self.generation, first_epoch, self.opening.moved, gone, added)
+
+    @property
+    def origins(self) -> Mapping[str, str] | None:
+        """By the ids of operators, those that they had in the epoch; None where all are the same."""
+        return self.opening.origins if self.opening else None
 
 
 class Start(NamedTuple):
     """What an attempt is and goes on from.
 
-    parts: of its parent.
+    parts: that its tasks are restored from.
     repeats: what these hold and will come again.
     taken_over: by sink operator, the store that it was taken over from.
+    opening: what its generation begins with, where it is a new one.
+    news: of what has changed since.
     """
 
     attempt: AttemptFacts
     parts: tuple[PartFacts, ...]
     repeats: tuple[Repeat, ...] | None
     taken_over: dict[str, str]
+    opening: Opening | None
+    news: tuple[Changed, ...] = ()
+
+
+FROM_START = Parent(0, (), (), 1, None)
 
 
 def look(storage: LocalStorage, request: Request) -> Parent:
     """The epoch to go on from; nothing is changed.
 
-    UsageError for a store that has epochs and a request that names none, NotFound, OtherJob, Damaged.
+    UsageError for a store that has epochs and a request that names none, NotFound, OtherJob, NoRecovery, Damaged.
     """
     if storage.size(layout.STORE) is None:
         if request.from_epoch:
             raise NotFound(f"no epoch {request.from_epoch}: there is no store yet", path=storage.root)
         policy_of(request, [])
-        return Parent(0, (), ())
+        return FROM_START
     store = NativeStore(storage)
     epochs = store.epoch_numbers()
     if request.from_epoch is None and epochs:
@@ -96,56 +135,73 @@ def look(storage: LocalStorage, request: Request) -> Parent:
     policy_of(request, store.attempts())
     parent = request.from_epoch or 0
     if not parent:
-        return Parent(0, (), ())
+        return FROM_START
     if parent not in epochs:
         raise store.no_epoch(parent)
     if not store.has_manifest(parent):
         hint = f"`abs inspect {shlex.quote(storage.root)}` shows which are"
         raise NotFound(f"epoch {parent} is not complete", path=storage.root, hint=hint)
-    parts = store.parts(parent)
-    topology = store.topology(parent)
-    check_same_graph(topology, request.topology, storage.root)
+    parts, manifest, topology = store.parts(parent), store.manifest(parent), store.topology(parent)
+    change = change_since(store, parent, request.topology, request.changes)
+    begins = opening(change, request.topology, parts, manifest.policy) if change.generation else None
     counters = Channels(topology, by_operator(topology, parts))
-    return Parent(parent, parts, may_repeat(store.manifest(parent).policy, counters))
+    repeats = may_repeat(manifest.policy, counters)
+    generation = manifest.generation + (begins is not None)
+    code = other_code(store, parent, request.topology, request.directory)
+    return Parent(parent, parts, repeats, generation, begins, code, change)
 
 
-def begin(storage: LocalStorage, request: Request, outputs: Outputs) -> Start:
+def begin(storage: LocalStorage, request: Request, outputs: Outputs, workers: int | None = None) -> Start:
     """Fence the attempts before it, record the attempt, and make the sinks show what leads to its parent.
 
-    To be called with the store's lock held and the sinks held. Raises as `look`, and as `Outputs.examine`; StoreInUse
+    workers: how many it is to run on, None where no task will run. To be called with the store's lock held and the
+    sinks held. Raises as `look`, and as `Outputs.examine`; StoreInUse
     if an older attempt turns out to be alive.
     """
     old_store = NativeStore(storage) if storage.size(layout.STORE) is not None else None
     # Read before all else: an attempt that lives on without its lock may write an outcome at any moment.
     undecided = old_store.undecided_from() if old_store is not None else 1
     parent = look(storage, request)
-    sinks = outputs.examine(old_store, parent.epoch)
+    sinks = outputs.examine(old_store, parent.epoch, parent.origins)
     create(storage, request.topology.job)
     store = NativeStore(storage)
     bring_up(storage, store.facts)
     attempts = store.attempts()
-    # Where there was an attempt it may live on without its lock: the number below the first epoch is the fence.
-    highest = store.highest_number()
-    if highest - undecided > MAX_FENCES:
-        raise Damaged(
-            f"an attempt says that epochs up to {highest} were begun, and none from {undecided} on has an outcome",
-            path=f"{storage.root}/{layout.ATTEMPTS}",
-            hint=f"`abs validate {shlex.quote(storage.root)}` says which records are damaged",
-        )
     attempt = AttemptFacts(
         attempt=max((a.attempt for a in attempts), default=0) + 1,
         kind=request.kind,
-        generation=1,
+        generation=parent.generation,
         parent=parent.epoch,
-        first_epoch=highest + 2 if attempts else highest + 1,
+        first_epoch=first_epoch(store, attempts),
         policy=policy_of(request, attempts),
         topology_sha256=put_topology(storage, request.topology),
         directory=request.directory,
         started=now(),
         id=new_id(),
         plan=request.plan,
+        code=modules_of(request.topology, request.directory),
+        repairs=None,
+        workers=workers,
         **header(AttemptFacts),
     )
+    record(storage, attempt, undecided)
+    outputs.take(sinks, NativeStore(storage), attempt)
+    taken_over = {sink.operator: sink.taken_over for sink in sinks if sink.taken_over is not None}
+    parts = parent.opening.parts if parent.opening else parent.parts
+    news = tuple(parent.news(attempt.first_epoch))
+    return Start(attempt, parts, parent.repeats, taken_over, parent.opening, news)
+
+
+def record(storage: LocalStorage, attempt: AttemptFacts, undecided: int) -> None:
+    """Fence the numbers from `undecided` up to the attempt's own, and record it; StoreInUse if an older attempt turns
+    out to be alive, Damaged where there would be too many fences."""
+    highest = NativeStore(storage).highest_number()
+    if highest - undecided > MAX_FENCES:
+        raise Damaged(
+            f"an attempt says that epochs up to {highest} were begun, and none from {undecided} on has an outcome",
+            path=f"{storage.root}/{layout.ATTEMPTS}",
+            hint=f"`abs validate {shlex.quote(storage.root)}` says which records are damaged",
+        )
     try:
         # From the number that was undecided when the look began: an outcome written since shows an owner that lives.
         # It goes on with the numbers that this attempt would have had, so they must not be recorded as this one's.
@@ -158,9 +214,13 @@ def begin(storage: LocalStorage, request: Request, outputs: Outputs) -> Start:
             path=storage.root,
             hint="wait for it, or stop it; then run this again",
         ) from None
-    outputs.take(sinks, NativeStore(storage), attempt)
-    taken_over = {sink.operator: sink.taken_over for sink in sinks if sink.taken_over is not None}
-    return Start(attempt, parent.parts, parent.repeats, taken_over)
+
+
+def first_epoch(store: NativeStore | None, attempts: Sequence[AttemptFacts]) -> int:
+    """The lowest epoch number of the attempt that comes after these."""
+    highest = store.highest_number() if store is not None else 0
+    # Where there was an attempt it may live on without its lock: the number below the first epoch is the fence.
+    return highest + 2 if attempts else highest + 1
 
 
 def policy_of(request: Request, attempts: list[AttemptFacts]) -> Policy:
@@ -172,35 +232,3 @@ def policy_of(request: Request, attempts: list[AttemptFacts]) -> Policy:
         raise UsageError(
             f"there is no policy {name!r}", hint=f"choose one with --policy: {', '.join(Policy)}"
         ) from None
-
-
-def check_same_graph(old: Topology, new: Topology, path: str) -> None:
-    """OtherJob if the state of `old` has no owner in `new`: order and connectors may differ, the graph may not."""
-
-    def shape(topology: Topology) -> dict[str, dict[str, object]]:
-        operators: dict[str, dict[str, object]] = {
-            f"operator {op.id}": {
-                "kind": op.kind,
-                "parallelism": op.parallelism,
-                "max_parallelism": op.max_parallelism,
-                "key": op.key,
-                "outputs": tuple(f"{a.name}: {a.function}({a.column})" for a in op.aggregates),
-            }
-            for op in topology.operators
-        }
-        edges: dict[str, dict[str, object]] = {
-            f"edge {e.source}->{e.target}": {"partition": e.partition, "key": e.key} for e in topology.edges
-        }
-        return {**operators, **edges}
-
-    def refuse(difference: str) -> OtherJob:
-        return OtherJob(difference, path=path, hint="run the job as it was, or start a new store")
-
-    before, after = shape(old), shape(new)
-    for name in [*before, *(name for name in after if name not in before)]:
-        if name not in after or name not in before:
-            raise refuse(f"{name} is {'new' if name in after else 'gone'} since the epoch was taken")
-        for field, value in before[name].items():
-            if after[name][field] != value:
-                change = f"{field} was {value}, is {after[name][field]}"
-                raise refuse(f"{name} has changed since the epoch was taken: {change}")

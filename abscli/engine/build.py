@@ -8,15 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.routing import Route
 from abscli.engine.channels.wire import JobSpec
-from abscli.engine.io.sinks import JsonLinesSink
+from abscli.engine.io.sinks import JsonLinesSink, Sink
 from abscli.engine.io.sources import Source, make_source
+from abscli.engine.local.steps import Place, Steps
 from abscli.engine.operators import Runnable, make_operator
 from abscli.engine.state.restoring import Restored
 from abscli.engine.task import RunningTask
 from abscli.graph.backedges import back_edges
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
-from formats.ids import task_name
+from formats.ids import ChannelId, TaskId
 from formats.job.expand import channels_in
 from formats.job.model import Kind, Operator
 from formats.native.counters import Counters
@@ -29,29 +30,46 @@ def build_tasks(
     spec: JobSpec,
     pool: ThreadPoolExecutor,
     *,
-    mine: Callable[[int], bool],
-    send: Callable[[str, Batch | Barrier], None],
-    acked: Callable[[PartFacts, Counters, int], None],
-    ended: Callable[[str], None],
+    epoch: int,
+    first_epoch: int,
+    mine: Callable[[str, int], bool],
+    send: Callable[[ChannelId, Batch | Barrier], None],
+    acked: Callable[[PartFacts, Counters, int, Place | None], None],
+    ended: Callable[[TaskId], None],
+    caught_up: Callable[[ChannelId], None],
     later: Callable[[Callable[[], None]], None],
+    make: Callable[..., Task] = Task,
+    steps: Callable[[TaskId], Steps | None] = lambda task: None,
+    again: Callable[[TaskId], bool] = lambda task: False,
+    may_show: Callable[[], None] = lambda: None,
 ) -> list[RunningTask]:
-    """The tasks whose subtask number is `mine`, receivers before senders, restored from epoch `spec.parent`.
+    """The tasks (operator, subtask) that are `mine`, receivers before senders, restored from `epoch`.
+
+    first_epoch: barriers below it do not count for them.
+
+    make: makes their machines.
+    steps: of a task: where it notes them, and those that it takes again.
+    again: of a task: whether it is to take the steps again that it took from its copy on, with the counters of that.
+    may_show: called before others can see what they write; it may raise.
 
     Raises UsageError (kinds and functions that cannot be run), JobFailed, and the errors of `formats`.
     """
     topology = spec.topology
-    storage = LocalStorage(spec.store)
-    parts = NativeStore(storage).parts(spec.parent) if spec.parent else ()
+    storage = LocalStorage(spec.store, may_show=may_show)
+    parts = NativeStore(storage).parts(epoch) if epoch else ()
     restored = Restored(storage, topology, parts)
     back = back_edges(topology)
     operators = {op.id: op for op in topology.operators}
+
+    def received(channel: ChannelId) -> int:
+        return (restored.taken if again(channel.receiver) else restored.received)(channel)
 
     def inboxes(op: Operator, index: int) -> list[Inbox]:
         queues = []
         for edge in (e for e in topology.edges if e.target == op.id):
             for channel in channels_in(edge, index, operators[edge.source].parallelism):
                 inbox = Inbox(
-                    channel, back=(edge.source, edge.target) in back, next_record=restored.received(channel) + 1
+                    channel, back=(edge.source, edge.target) in back, next_record=received(channel) + 1
                 )
                 for batch in restored.log(channel):
                     inbox.put(batch)
@@ -59,7 +77,7 @@ def build_tasks(
         return queues
 
     def routes(op: Operator, index: int) -> list[Route]:
-        part = restored.parts.get(task_name(op.id, index))
+        part = restored.part(TaskId(op.id, index))
         return [
             Route(
                 edge,
@@ -74,22 +92,22 @@ def build_tasks(
         ]
 
     def task(op: Operator, index: int) -> RunningTask:
-        name = task_name(op.id, index)
-        part = restored.parts.get(name)
-        source, sink, operator = _role(op, index, spec, part)
+        name = TaskId(op.id, index)
+        part = restored.part(name)
+        source, sink, operator = _role(op, index, spec, part, may_show)
         if operator is not None and operator.state is not None:
             for table in restored.state(name):
                 operator.state.load(table)
         queues, outs = inboxes(op, index), routes(op, index)
-        machine = Task(
+        machine = make(
             name,
             [inbox.channel for inbox in queues],
             [channel for route in outs for channel in route.channels],
             [inbox.channel for inbox in queues if inbox.back],
             policy=Policy(spec.policy),
-            first_epoch=spec.first_epoch,
+            first_epoch=first_epoch,
             sent={channel: restored.sent(channel) for route in outs for channel in route.channels},
-            received={inbox.channel: restored.received(inbox.channel) for inbox in queues},
+            received={inbox.channel: received(inbox.channel) for inbox in queues},
             finished=part.finished if part else False,
         )
         return RunningTask(
@@ -103,25 +121,27 @@ def build_tasks(
             send=send,
             acked=acked,
             ended=ended,
+            caught_up=caught_up,
             later=later,
             source=source,
             sink=sink,
             operator=operator,
             base=part.state if part else (),
-            base_epoch=spec.parent,
+            base_epoch=epoch,
+            steps=steps(name),
         )
 
     return [
-        task(op, index) for op in reversed(topology.operators) for index in range(op.parallelism) if mine(index)
+        task(op, index) for op in reversed(topology.operators) for index in range(op.parallelism) if mine(op.id, index)
     ]
 
 
 def _role(
-    op: Operator, index: int, spec: JobSpec, part: PartFacts | None
-) -> tuple[Source | None, JsonLinesSink | None, Runnable | None]:
+    op: Operator, index: int, spec: JobSpec, part: PartFacts | None, may_show: Callable[[], None]
+) -> tuple[Source | None, Sink | None, Runnable | None]:
     if op.kind is Kind.SOURCE:
         positions, connector = (part.positions, part.connector) if part else (None, None)
         return make_source(op, index, spec.directory, positions, connector), None, None
     if op.kind is Kind.SINK:
-        return None, JsonLinesSink(op, index, spec.directory, spec.attempt_id), None
-    return None, None, make_operator(op, task_name(op.id, index), spec.root)
+        return None, JsonLinesSink(op, index, spec.directory, spec.attempt_id, may_show), None
+    return None, None, make_operator(op, TaskId(op.id, index), spec.root)

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from abscli.engine.state.aggregates import result_type
 from abscli.graph.job_graph import JobGraph
-from formats.job.errors import OperatorFault
 from formats.job.model import Kind, Operator, Topology
+from formats.job.rules import OperatorFault
 
 WORDS = pa.schema([pa.field("word", pa.string())])
 """What the built-in `words` returns."""

@@ -1,7 +1,9 @@
-"""The coordinator at work: it listens for workers, keeps time, and does to the store what the protocol says."""
+"""The coordinator at work: it listens for workers, keeps time, and does to the store what the protocol says. What
+follows from the loss of a worker is `losses`'."""
 
 from __future__ import annotations
 
+import queue
 import selectors
 import socket
 import time
@@ -9,41 +11,52 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-import msgspec
-
-from abscli.engine.channels.door import Door, new_token
+from abscli.engine.channels.door import Door, guard, new_token
+from abscli.engine.channels.vigil import Vigil
 from abscli.engine.channels.wire import (
+    Alive,
     Connection,
+    Differed,
     EpochAborted,
     EpochCompleted,
     EpochTriggered,
     Failed,
-    Go,
+    Frame,
     Greeting,
     Hello,
     Lagging,
     Leave,
+    LetGo,
+    Patience,
     Ready,
+    Repeated,
+    Replayed,
     SourceFinished,
-    Start,
     Status,
     TaskAcked,
+    TasksStopped,
     Throttle,
+    Unheard,
     Wakeup,
     decode_to_coordinator,
 )
-from abscli.engine.errors import MEND, EngineError, EngineStopped, JobFailed, UsageError
+from abscli.engine.crew import Crew, Launcher, misplaced
+from abscli.engine.errors import MEND, EngineError, EngineStopped
 from abscli.engine.journal import Journal
 from abscli.engine.lateness import Lateness
-from abscli.engine.news import EpochGivenUp, News, Stopping
+from abscli.engine.losses import Losses, Ties
+from abscli.engine.news import EpochGivenUp, FramesLetGo, News, Stopping
+from abscli.engine.recovering import (
+    Scope,
+)
 from abscli.protocol.coordinator import Coordinator, NextEpoch
 from abscli.protocol.events import (
     Abort,
     Acked,
+    ChannelCaughtUp,
     Complete,
     CoordinatorEvent,
     Finish,
-    ProtocolError,
     Restart,
     SourceEnded,
     Stop,
@@ -54,8 +67,8 @@ from abscli.protocol.events import (
     Trigger,
     TriggerDue,
 )
+from formats.job.model import Topology
 
-RENDEZVOUS_SECONDS = 60.0
 PAUSE_SECONDS = 0.05
 """From the beginning of an epoch to that of the next when only what circulates is awaited."""
 
@@ -67,7 +80,7 @@ CIRCULATING_BYTES = 64 << 20
 class Progress:
     """What a display shows.
 
-    records: rows read in this run.
+    records: rows read in this run, each once however often it came again.
     epoch: the newest complete one.
     epochs: how many were completed in this run.
     circulating: bytes on back edges.
@@ -84,25 +97,36 @@ class Progress:
 class Service:
     """Runs one attempt: `address` for the workers, then `serve` until the job has ended.
 
+    host: under which workers reach it; bind: the address on which it listens, where that is another one.
     interval, epoch_timeout: seconds; interval None takes no periodic snapshots.
+    worker_timeout: seconds without a sign of life after which a worker is lost.
+    recovery: what restarts when workers are lost.
+    restarts: how often that may be, within ten epochs; 0: the job ends with the first loss.
     """
 
     def __init__(
         self,
         coordinator: Coordinator,
         journal: Journal,
+        topology: Topology,
         *,
         workers: int,
         host: str,
+        bind: str | None = None,
         interval: float | None,
         epoch_timeout: float,
+        worker_timeout: float = 15.0,
+        recovery: Scope = Scope.SET,
+        restarts: int = 3,
         on_progress: Callable[[Progress], None] = lambda progress: None,
         on_news: Callable[[News], None] = lambda news: None,
+        on_trace: Callable[[memoryview], None] = lambda lines: None,
     ) -> None:
         self.token = new_token()
         self.progress = Progress(epoch=coordinator.last_complete)
         self._coordinator = coordinator
         self._journal = journal
+        self._topology = topology
         self._workers = workers
         every = float("inf") if interval is None else interval
         self._waits = {
@@ -111,18 +135,28 @@ class Service:
             NextEpoch.AFTER_INTERVAL: every,
         }
         self._epoch_timeout = epoch_timeout
+        self._patience = Patience.of(worker_timeout)
+        self._scope = recovery
+        self._restarts = restarts
         self._on_progress = on_progress
         self._on_news = on_news
+        self._on_trace = on_trace
         self._lateness = Lateness(epoch_timeout, range(workers))
         self._selector = selectors.DefaultSelector()
         self.wake = Wakeup(self._selector)
-        self._door = Door(host, self.token, self._selector, self._admit, backlog=128)
+        try:
+            self._door = Door(bind or host, self.token, self._selector, self._admit, backlog=128)
+        except OSError as error:
+            raise EngineStopped(
+                f"the driver cannot listen on {bind or host}: {error.strerror or error}",
+                hint="name an address of this host with --bind, and with --advertise that under which workers reach it",
+            ) from error
         self._door.open()
-        self.address = self._door.address
-        self._connections: dict[int, Connection] = {}
-        self._hellos: dict[int, Hello] = {}
-        self._ready: set[int] = set()
-        self._running = False
+        where, port = self._door.address
+        self.address = (host if bind not in (None, host) else where, port)
+        self._crew: Crew | None = None
+        self._losses: Losses | None = None
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._leaving = False
         self._throttled = False
         self._stop = False
@@ -130,6 +164,19 @@ class Service:
         self._abandon: EngineError | None = None
         self._begun_at = float("inf")
         self._deadlines: dict[int, float] = {}
+        self._vigil: Vigil | None = None
+
+    @property
+    def crew(self) -> Crew:
+        """The workers, from `serve` on."""
+        assert self._crew is not None
+        return self._crew
+
+    @property
+    def losses(self) -> Losses:
+        """Who is lost, and what restarts; from `serve` on."""
+        assert self._losses is not None
+        return self._losses
 
     def request_stop(self, signal: int | None = None) -> None:
         """Take one more epoch and stop; safe in a signal handler. signal: that asks for it, to be told."""
@@ -142,21 +189,32 @@ class Service:
             self._abandon = error
         self.wake()
 
-    def serve(self) -> None:
-        """Until the job has ended. Raises EngineStopped (lost worker, disk), JobFailed (user code), UsageError."""
-        started = time.monotonic()
+    def serve(self, launcher: Launcher) -> None:
+        """Until the job has ended. Raises EngineStopped (lost workers, disk), JobFailed (user code), UsageError."""
+        if launcher.pulse:
+            self._vigil = Vigil(self._patience, self._unheard)
+        self._crew = Crew(launcher, self._workers, self._vigil)
+        self._losses = Losses(
+            self._coordinator, self._journal, self._topology, self._crew,
+            Ties(self._do, self._records_of, lambda: self.progress.epochs, self.abandon, self._failed, self._on_news),
+            scope=self._scope, restarts=self._restarts, patience=self._patience,
+        )  # fmt: skip
         try:
-            while not (self._leaving and not self._connections):
+            self._losses.begin()
+            while not (self._leaving and not self.crew.connections):
                 for key, mask in self._selector.select(self._wait()):
                     key.data(mask)
                 self._door.keep_time()
+                while not self._calls.empty():
+                    self._calls.get()()
                 if self._signal is not None:
-                    self._on_news(Stopping(self._signal, self._running))
+                    self._on_news(Stopping(self._signal, self.losses.running))
                     self._signal = None
                 if self._abandon is not None:
                     raise self._abandon
-                if not self._running and time.monotonic() - started > RENDEZVOUS_SECONDS:
-                    raise self._absent()
+                self.losses.end_recovery()
+                if not self._leaving:
+                    self.losses.keep_crew()
                 self._keep_time()
         except OSError as error:
             message = f"{error.filename or 'store'}: {error.strerror}"
@@ -164,23 +222,16 @@ class Service:
         finally:
             self._close()
 
-    def _absent(self) -> EngineStopped:
-        missing = sorted(set(range(self._workers)) - self._ready)
-        return EngineStopped(
-            f"workers {', '.join(map(str, missing))} did not come within {RENDEZVOUS_SECONDS:.0f} s",
-            hint=self._journal.hint("give fewer --workers, or a master with more free slots"),
-        )
-
     # -- time ---------------------------------------------------------------------------------------------
 
     def _wait(self) -> float:
         now = time.monotonic()
         longest = 0.1 if self._door.busy else 0.5  # strangers at the door have a deadline of their own
-        moments = [self._due_at(), *self._deadlines.values(), now + longest]
+        moments = [self._due_at(), *self._deadlines.values(), *self.losses.moments, now + longest]
         return max(0.0, min(moments) - now)
 
     def _keep_time(self) -> None:
-        if not self._running:
+        if not self.losses.running:
             return
         if self._stop:  # set by a signal handler, which must not drive the machine in the middle of one of its steps
             self._stop = False
@@ -210,7 +261,7 @@ class Service:
                     self._journal.begin(epoch)
                     self._begun_at = time.monotonic()
                     self._deadlines[epoch] = self._begun_at + self._epoch_timeout
-                    self._tell(EpochTriggered(epoch))
+                    self.losses.tell(EpochTriggered(epoch))
                 case Store(epoch, idle):
                     self._journal.complete(epoch, idle=idle)
                     self._deadlines.pop(epoch, None)
@@ -219,110 +270,158 @@ class Service:
                     self.progress.epoch = self._coordinator.last_complete
                     self.progress.epochs += 1
                     self._lateness.complete()
-                    self._tell(EpochCompleted(epoch))
+                    self.losses.places.complete(epoch)
+                    self.losses.tell(EpochCompleted(epoch))
                     self._on_news(self._journal.newest)
                     self._journal.prune()
                 case Abort(epoch, reason):
                     self._journal.abort(epoch, reason)
                     self._on_news(EpochGivenUp(epoch, time.time(), reason))
                     self._deadlines.pop(epoch, None)
-                    self._tell(EpochAborted(epoch))
+                    self.losses.tell(EpochAborted(epoch))
                 case Finish():
                     self._journal.prune(last=True)
                     self._leaving = True
-                    self._tell(Leave())
-                case Stop() | Restart():
-                    raise ProtocolError("tasks are to restart, and none was said to be lost")
+                    self.losses.tell(Leave())
+                case Stop():
+                    self.losses.stop(action)
+                case Restart():
+                    self.losses.restart(action)
+                    self._start_if_all_are_there()
                 case _:
                     assert_never(action)
-
-    def _tell(self, message: msgspec.Struct) -> None:
-        for connection in list(self._connections.values()):  # a send that fails takes its connection out
-            connection.send_message(message)
 
     # -- workers ------------------------------------------------------------------------------------------
 
     def _admit(self, hello: Greeting, sock: socket.socket) -> bool:
         """A worker is there. Every hello is a new incarnation: Spark may run a lost task again inside the same job, so
-        that a second hello means that the first worker is lost."""
-        if not isinstance(hello, Hello) or not 0 <= hello.worker < self._workers or self._leaving:
+        that a second hello means that the first worker is lost, and that this one is there in its place."""
+        if self._crew is None or self._leaving:
+            return False
+        if isinstance(hello, Alive):
+            if self._vigil is None:
+                return False
+            self._vigil.admit(hello, sock)
+            return True
+        if not isinstance(hello, Hello) or not self.crew.is_newest(hello.worker, hello.launch):
             return False
         worker = hello.worker
-        if worker in self._hellos:
-            self.lost(worker, "was started again")
+        if (error := misplaced(hello, sock.getpeername()[0])) is not None:
+            self.abandon(error)
             return False
-        self._hellos[worker] = hello
-        self._connections[worker] = Connection(
-            sock, self._selector, lambda kind, number, payload: self.heard(worker, payload), lambda: self.lost(worker)
-        )
-        if len(self._hellos) == self._workers:
-            hellos = [self._hellos[number] for number in range(self._workers)]
-            addresses = tuple((hello.host, hello.port) for hello in hellos)
-            self._tell(Start(addresses))
+        if self.crew.is_there(worker):
+            self._lost(worker, "was started again")
+            if self._abandon is not None:
+                return False
+        if self._vigil is not None:
+            guard(sock, self._patience.lost)
+        connection = Connection(
+            sock, self._selector, lambda kind, number, payload: self._heard(worker, connection, kind, payload),
+            lambda: self._gone(worker, connection),
+        )  # fmt: skip
+        self.crew.welcome(hello, connection)
+        self._start_if_all_are_there()
         return True
 
-    def heard(self, worker: int, payload: memoryview) -> None:
-        """A message of a worker."""
+    def _start_if_all_are_there(self) -> None:
+        self.losses.start_if_all_are_there(throttled=self._throttled)
+
+    def _heard(self, worker: int, connection: Connection, frame: Frame, payload: memoryview) -> None:
+        """A message of a worker, or lines of its trace; of one that was dismissed, no message counts."""
+        if frame is Frame.TRACE:
+            self._on_trace(payload)
+            return
+        if self.crew.connections.get(worker) is not connection:
+            return
         match decode_to_coordinator(payload):
-            case Ready():
-                self._ready.add(worker)
-                if len(self._ready) == self._workers:
-                    self._running = True
-                    self._begun_at = time.monotonic()
-                    self._tell(Go())
-            case TaskAcked(task, epoch, attempt, base, finished, logged, sent, received):
+            case Ready(_, attempt, records, restored):
+                self._ready(worker, attempt, records, restored)
+            case TasksStopped() as stopped:
+                self.losses.stopped(stopped)
+                self._start_if_all_are_there()
+            case Replayed(channel, attempt):
+                self._do(ChannelCaughtUp(channel, attempt))
+            case TaskAcked(task, epoch, attempt, base, finished, logged, sent, received, place):
                 self._journal.builds_on(epoch, base)
-                self._do(Acked(task, epoch, attempt, finished, logged, sent, received))
-            case SourceFinished(task):
-                self._do(SourceEnded(task))
+                if place is not None and attempt == self._coordinator.attempt:
+                    self.losses.places.acked(task, epoch, place, sent, received)
+                self._do(Acked(task, epoch, attempt, finished, logged, dict(sent), dict(received)))
+            case SourceFinished(task, attempt):
+                # Not what a source said before it was started again: it has more to read now.
+                if self.losses.is_of_now(task, attempt):
+                    self._do(SourceEnded(task))
             case Status() as status:
                 self._note(status)
             case Lagging() as answer:
                 self._lateness.answered(answer)
-            case Failed(_, message, hint, code, detail):
-                kind: type[EngineError] = {6: EngineStopped, 7: JobFailed, 2: UsageError}.get(code, EngineError)
-                error = kind(message, hint=self._next(code, hint))
-                error.exit_code = code
-                if detail:
-                    error.add_note(detail)
-                self.abandon(error)
+            case Repeated():
+                self.losses.repeated(worker)
+            case Differed() as differed:
+                self.losses.differed(differed)
+            case LetGo():
+                self._on_news(FramesLetGo(worker))
+            case Failed() as failed:
+                self.losses.worker_failed(failed)
             case message:
                 assert_never(message)
 
-    def _next(self, code: int, hint: str | None) -> str | None:
-        """What to do about a worker's failure. hint: its own, which is what to mend where the job can go on after."""
-        if code == JobFailed.exit_code:
-            return self._journal.hint(hint or "mend the function or the input that is named")
-        if code == EngineStopped.exit_code:
-            return self._journal.hint(hint)
-        return hint if hint or code == UsageError.exit_code else self._journal.hint()
+    def _ready(self, worker: int, attempt: int, records: int, restored: int) -> None:
+        if not self.losses.ready(worker, attempt, restored):
+            return
+        self._note(Status(worker, records, 0))
+        was_running = self.losses.running
+        self.losses.go_if_all_are_ready()
+        if self.losses.running and not was_running:
+            self._begun_at = time.monotonic()
 
     def _note(self, status: Status) -> None:
         progress = self.progress
         progress.by_worker[status.worker] = status
-        progress.records = sum(status.records for status in progress.by_worker.values())
+        total = sum(status.records for status in progress.by_worker.values())
+        progress.records = max(0, total - self._journal.records_before)
         progress.circulating = sum(status.circulating for status in progress.by_worker.values())
         # Two limits, or sources would be switched on and off with every message.
         limit = CIRCULATING_BYTES // 2 if self._throttled else CIRCULATING_BYTES
         if (progress.circulating > limit) != self._throttled:
             self._throttled = not self._throttled
-            self._tell(Throttle(self._throttled))
-
-    def lost(self, worker: int, how: str = "was lost") -> None:
-        """A worker's connection ended, or is to."""
-        if (connection := self._connections.pop(worker, None)) is not None:
-            connection.close()
-        if not self._leaving:
-            pid = self._hellos[worker].pid
-            self.abandon(EngineStopped(f"worker {worker} (process {pid}) {how}", hint=self._journal.hint()))
+            self.crew.tell(Throttle(self._throttled))
 
     def pids(self) -> dict[int, int]:
-        """Process of each worker that has come."""
-        return {number: hello.pid for number, hello in self._hellos.items()}
+        """The newest process of each worker that has come."""
+        return self._crew.pids() if self._crew is not None else {}
+
+    # -- losses -------------------------------------------------------------------------------------------
+
+    def _records_of(self, worker: int) -> int | None:
+        status = self.progress.by_worker.get(worker)
+        return status.records if status is not None else None
+
+    def _lost(self, worker: int, cause: str = "was lost") -> None:
+        if self._leaving:
+            self.crew.dismiss(worker)
+        else:
+            self.losses.lost(worker, cause)
+
+    def _gone(self, worker: int, connection: Connection) -> None:
+        """A worker's connection has ended."""
+        if self.crew.connections.get(worker) is connection:
+            self._lost(worker)
+
+    def _failed(self, worker: int, launch: int, error: EngineError) -> None:
+        """What was launched as a worker has ended; called from other threads."""
+        self._calls.put(lambda: None if self._leaving else self.losses.launch_failed(worker, launch, error))
+        self.wake()
+
+    def _unheard(self, message: Unheard) -> None:
+        """A worker hears nothing of another one; called from another thread."""
+        self._calls.put(lambda: self.losses.unheard(message))
+        self.wake()
 
     def _close(self) -> None:
         self._door.close()
-        for connection in list(self._connections.values()):
+        for connection in self._crew.connections.values() if self._crew else ():
             connection.close()
+        if self._vigil is not None:
+            self._vigil.close()
         self._selector.close()
         self.wake.close()

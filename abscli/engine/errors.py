@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from formats.ids import TaskId
+
 MEND = "make room there, or mend what keeps the file from being read or written"
 """What comes before going on after an error of the file system: without it the job would meet it again."""
 
@@ -30,7 +34,26 @@ class EngineStopped(EngineError):
     exit_code = 6
 
 
+@dataclass(frozen=True, slots=True)
+class RaisedAt:
+    """Where a user's function raised: there a second time means that it will every time.
+
+    task: whose function.
+    row: the record as text. Its number may be another one after a restart, when inputs interleave in another way.
+    """
+
+    task: TaskId
+    row: str
+
+
 class JobFailed(EngineError):
-    """A user's function raised, or the input is not what the topology says."""
+    """A user's function raised, or the input is not what the topology says.
+
+    raised_at: the record, where a function raised: it may have been a passing failure.
+    """
 
     exit_code = 7
+
+    def __init__(self, message: str, *, hint: str | None = None, raised_at: RaisedAt | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.raised_at = raised_at

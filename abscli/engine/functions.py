@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abscli.engine.errors import JobFailed, UsageError
+from abscli.engine.errors import JobFailed, RaisedAt, UsageError
+from formats.ids import TaskId
 
 Function = Callable[[pa.RecordBatch], Any]
 
@@ -123,7 +124,7 @@ def _forget_elsewhere(module_name: str, root: str) -> None:
     importlib.invalidate_caches()
 
 
-def call(function: Function, batch: pa.RecordBatch, expected: type, *, operator: str, task: str, first: int) -> Any:
+def call(function: Function, batch: pa.RecordBatch, expected: type, *, operator: str, task: TaskId, first: int) -> Any:
     """function(batch), checked to be an `expected`. first: the number of the batch's first record on its channel.
 
     Raises JobFailed that names operator, task, record and the row.
@@ -136,6 +137,7 @@ def call(function: Function, batch: pa.RecordBatch, expected: type, *, operator:
         value = str(batch.slice(row, 1).to_pylist()[0])[:200]
         raise JobFailed(
             f"operator {operator}, task {task}, record {first + row} {value}: {reason}",
+            raised_at=RaisedAt(task, value),
         ) from error
     if not isinstance(result, expected):
         raise JobFailed(

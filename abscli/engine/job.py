@@ -4,30 +4,41 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from abscli.engine.attempt import Request, Start, begin, look, policy_of
-from abscli.engine.channels.wire import JobSpec
+import msgspec
+
+from abscli.engine.attempt import Request, Start, begin, first_epoch, look, policy_of
+from abscli.engine.channels.wire import JobSpec, Patience
 from abscli.engine.coordinator import Progress, Service
-from abscli.engine.errors import EngineError, EngineStopped, UsageError
-from abscli.engine.inline import InlineWorkers
+from abscli.engine.crew import Launcher
+from abscli.engine.drivers.inline import InlineWorkers
+from abscli.engine.errors import EngineStopped, UsageError
+from abscli.engine.generations.generation import publish
 from abscli.engine.io.outputs import Outputs
 from abscli.engine.journal import Journal, records_read
-from abscli.engine.news import News, Stopping
+from abscli.engine.news import Changed, News, SlotsAwaited, Stopping
+from abscli.engine.recovering import Scope
 from abscli.engine.runnable import check_runnable
+from abscli.engine.tracing import TraceFile, check_trace
 from abscli.protocol.coordinator import Coordinator, Until
 from abscli.protocol.policy import Policy
+from abscli.protocol.trace import TracedCoordinator
 from formats.errors import StoreInUse
-from formats.ids import operator_of
-from formats.job.expand import task_names
+from formats.job.changes import NO_CHANGES, Changes
+from formats.job.expand import task_ids
 from formats.job.model import Kind, Topology
 from formats.native import lock
+from formats.native.facts import AttemptFacts
 from formats.native.store import NativeStore
 from formats.native.writer import check_store_of
 from formats.storage import LocalStorage
@@ -48,7 +59,16 @@ class JobOptions:
     take_over: also sinks that another store has written since.
     accept_missing: also where parts of the output are gone.
     plan: digest of the plan that a restore carries out.
+    recovery: what restarts when a worker is lost.
+    keep_frames: bytes that each worker keeps of what it has sent, where a lost worker restarts alone; None: in
+    proportion to memory.
+    restarts: how often within ten epochs that may be; 0: the job ends with the first loss.
+    worker_timeout: seconds without a sign of life after which a worker is lost.
     context: a SparkContext to use.
+    advertise: host under which workers reach the driver, and bind: the address on which it listens; None: as Spark
+    finds them.
+    changes: what the job file says of operators since the last run.
+    trace: a file for all that the machines see and do, appended to.
     """
 
     directory: str
@@ -67,7 +87,15 @@ class JobOptions:
     take_over: bool = False
     accept_missing: bool = False
     plan: str | None = None
+    recovery: Scope = Scope.SET
+    keep_frames: int | None = None
+    restarts: int = 3
+    worker_timeout: float = 15.0
     context: Any = None
+    advertise: str | None = None
+    bind: str | None = None
+    changes: Changes = NO_CHANGES
+    trace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +143,11 @@ def run_job(
     JobFailed, and the errors of `formats` (StoreInUse, OtherJob, Damaged).
     """
     check_runnable(topology)
+    _check_recovery(options)
+    _check_addresses(options)
     path = _local(store_path)
+    if options.trace is not None:
+        check_trace(options.trace, path)
     Path(path).mkdir(parents=True, exist_ok=True)
     storage = LocalStorage(path)
     outputs = Outputs(
@@ -125,15 +157,20 @@ def run_job(
         verify()
         request = _request(topology, options)
         look(storage, request)  # what can be refused is refused before Spark is started, which takes seconds
+        trace = stack.enter_context(contextlib.closing(TraceFile(options.trace))) if options.trace else None
         launcher = stack.enter_context(_launcher(options))
-        slots = launcher.slots()
-        workers = options.workers or min(slots or 1, max(op.parallelism for op in topology.operators))
+        most = max(op.parallelism for op in topology.operators)
+        slots = launcher.slots(options.workers or 1, options.workers or most, signals.while_waiting)
+        workers = options.workers or min(slots or 1, most)
         _check_slots(slots, workers)
         stack.enter_context(outputs.hold())
-        start = begin(storage, request, outputs)
+        start = begin(storage, request, outputs, workers)
+        for news in start.news:
+            on_news(news)
         return _attempt(
-            storage, topology, options, start, outputs, launcher, workers, on_progress, on_news, on_service, signals
-        )
+            storage, topology, options, start, outputs, launcher, workers, on_progress, on_news, on_service, signals,
+            trace,
+        )  # fmt: skip
 
 
 class Rehearsal(NamedTuple):
@@ -141,12 +178,14 @@ class Rehearsal(NamedTuple):
 
     new: whether the store would be made.
     parent: the epoch that it goes on from, 0 for the start.
+    news: of what has changed since.
     """
 
     new: bool
     attempt: int
     parent: int
     policy: Policy
+    news: tuple[Changed, ...]
 
 
 def rehearse(topology: Topology, store_path: str, options: JobOptions) -> Rehearsal:
@@ -155,7 +194,11 @@ def rehearse(topology: Topology, store_path: str, options: JobOptions) -> Rehear
     Raises what `run_job` would raise.
     """
     check_runnable(topology)
+    _check_recovery(options)
+    _check_addresses(options)
     storage = LocalStorage(_local(store_path))
+    if options.trace is not None:
+        check_trace(options.trace, storage.root)
     if lock.held(storage):
         raise StoreInUse("a job runs on it", path=store_path, hint="wait for it, or stop it with SIGTERM")
     request = _request(topology, options)
@@ -163,10 +206,11 @@ def rehearse(topology: Topology, store_path: str, options: JobOptions) -> Rehear
     new = check_store_of(storage, topology.job)
     store = None if new else NativeStore(storage)
     outputs = Outputs(topology, options.directory, take_over=options.take_over, accept_missing=options.accept_missing)
-    outputs.examine(store, parent.epoch)
+    outputs.examine(store, parent.epoch, parent.origins)
     attempts = store.attempts() if store else []
     number = max((attempt.attempt for attempt in attempts), default=0) + 1
-    return Rehearsal(new, number, parent.epoch, policy_of(request, attempts))
+    news = tuple(parent.news(first_epoch(store, attempts)))
+    return Rehearsal(new, number, parent.epoch, policy_of(request, attempts), news)
 
 
 def _request(topology: Topology, options: JobOptions) -> Request:
@@ -178,6 +222,7 @@ def _request(topology: Topology, options: JobOptions) -> Request:
         options.kind,
         options.plan,
         options.job_hint,
+        options.changes,
     )
 
 
@@ -202,6 +247,7 @@ def _attempt(
     on_news: Callable[[News], None],
     on_service: Callable[[Service], None],
     signals: _Signals,
+    trace: TraceFile | None,
 ) -> Outcome:
     started = time.monotonic()
     attempt = start.attempt
@@ -214,29 +260,41 @@ def _attempt(
         reveal=outputs.reveal,
         records_before=records_read(start.parts),
     )
-    finished_sources = {part.task for part in start.parts if part.finished}
-    names = task_names(topology)
+    if start.opening is not None:
+        publish(journal, storage, attempt, start.opening)
+    # A generation's first epoch, or the one that the attempt goes on from where tasks and channels are the same.
+    base = journal.last_complete
+    first_triggered = attempt.first_epoch + (start.opening is not None)
+    finished = {part.task for part in start.parts if part.finished}
+    tasks = task_ids(topology)
     kinds = {op.id: op.kind for op in topology.operators}
-    sources = [name for name in names if kinds[operator_of(name)] is Kind.SOURCE]
-    coordinator = Coordinator(
-        names,
-        sources,
+    if trace is not None:
+        trace.begin(_head(topology, attempt, journal, base, begins=start.opening is not None))
+    coordinator = (Coordinator if trace is None else partial(TracedCoordinator, tell=trace.tell))(
+        tasks,
+        [task for task in tasks if kinds[task.operator] is Kind.SOURCE],
         attempt=attempt.attempt,
-        first_epoch=attempt.first_epoch,
-        parent=attempt.parent,
+        first_epoch=first_triggered,
+        parent=base,
         max_concurrent=options.max_concurrent,
         until=options.until,
-        ended=finished_sources,
+        ended=[task for task in tasks if task in finished],
     )
     service = Service(
         coordinator,
         journal,
+        topology,
         workers=workers,
         host=launcher.host,
+        bind=launcher.bind,
         interval=options.interval,
         epoch_timeout=options.epoch_timeout,
+        worker_timeout=options.worker_timeout,
+        recovery=options.recovery,
+        restarts=options.restarts,
         on_progress=on_progress,
         on_news=on_news,
+        on_trace=trace.write if trace is not None else lambda lines: None,
     )
     spec = JobSpec(
         topology=topology,
@@ -245,18 +303,22 @@ def _attempt(
         root=os.path.abspath(options.directory),
         attempt=attempt.attempt,
         attempt_id=attempt.id,
-        first_epoch=attempt.first_epoch,
-        parent=attempt.parent,
         policy=attempt.policy,
         workers=workers,
         read_sources=options.until == "end",
         token=service.token,
         address=service.address,
+        driver=socket.gethostname(),
+        pulse=Patience.of(options.worker_timeout) if launcher.pulse else None,
+        trace=trace is not None,
+        keep_frames=_keep_frames(options, workers) if options.recovery is Scope.LOCAL else None,
     )
     signals.attach(service)
     on_service(service)
-    launcher.launch(spec, service.abandon)
-    service.serve()
+    launcher.prepare(spec)
+    service.serve(launcher)
+    if isinstance(coordinator, TracedCoordinator):
+        coordinator.leave()
     return Outcome(
         epoch=coordinator.last_complete,
         parent=attempt.parent,
@@ -272,27 +334,45 @@ def _attempt(
     )
 
 
-class Launcher(Protocol):
-    """What starts workers, and waits for them when it is left."""
+def _head(topology: Topology, attempt: AttemptFacts, journal: Journal, parent: int, *, begins: bool) -> dict[str, Any]:
+    """What a trace says of an attempt. begins: a generation begins with the epoch that its tasks start from."""
+    return {
+        "job": topology.job,
+        "topology": msgspec.to_builtins(topology),
+        "policy": str(attempt.policy),
+        "attempt": attempt.attempt,
+        "parent": parent,
+        "logged": journal.store.manifest(parent).log_records if parent else 0,
+        "begins": begins,
+    }
 
-    @property
-    def host(self) -> str:
-        """Where the coordinator listens: as workers reach it."""
 
-    def slots(self) -> int | None:
-        """Workers that can run at once; None: any number."""
+def _check_addresses(options: JobOptions) -> None:
+    """UsageError where there is nobody on another host."""
+    for name, host in (("--advertise", options.advertise), ("--bind", options.bind)):
+        if host is not None and (options.engine == "inline" or re.match(r"local(\[|$)", options.master)):
+            raise UsageError(f"{name} means something with a --master on other hosts only")
 
-    def launch(self, spec: JobSpec, abandon: Callable[[EngineError], None]) -> None:
-        """Start all workers; they find the coordinator by themselves. abandon: called from another thread when one
-        fails before it could say why."""
+
+def _check_recovery(options: JobOptions) -> None:
+    """UsageError for what means nothing where no task takes its steps again."""
+    if options.recovery is not Scope.LOCAL and options.keep_frames is not None:
+        raise UsageError("--keep-frames means something with --recovery local only")
+
+
+def _keep_frames(options: JobOptions, workers: int) -> int:
+    """Bytes for one worker: an eighth of the memory of this machine for all of them, where it is not said."""
+    if options.keep_frames is not None:
+        return options.keep_frames
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8 // workers
 
 
 def _launcher(options: JobOptions) -> contextlib.AbstractContextManager[Launcher]:
     if options.engine == "inline":
         return InlineWorkers()
-    from abscli.engine.spark import SparkWorkers
+    from abscli.engine.drivers.spark import SparkWorkers
 
-    return SparkWorkers(options.master, options.context)
+    return SparkWorkers(options.master, options.context, advertise=options.advertise, bind=options.bind)
 
 
 def _check_slots(slots: int | None, workers: int) -> None:
@@ -307,14 +387,34 @@ SAME_WISH_SECONDS = 0.5
 """A signal that comes again so soon is the same one: `timeout` sends it to the process and to its group."""
 
 
+TELL_SLOTS_SECONDS = 5.0
+"""From one word about slots that are awaited to the next."""
+
+
 class _Signals:
     """SIGTERM and SIGINT ask for a last epoch, also before there is anything to ask; a second one leaves at once."""
 
     def __init__(self, on_news: Callable[[News], None]) -> None:
         self.received: list[int] = []
         self._came = 0.0
+        self._waits_since = 0.0
+        self._tell_at = 0.0
         self._on_news = on_news
         self._service: Service | None = None
+
+    def while_waiting(self, slots: int) -> None:
+        """So many slots of a cluster have come; EngineStopped if a signal came: there is no job yet to take an epoch
+        of."""
+        if self.received:
+            error = EngineStopped("stopped by a signal while it waited for slots; nothing was written")
+            error.exit_code = 128 + self.received[0]
+            raise error
+        now = time.monotonic()
+        self._waits_since = self._waits_since or now
+        if now >= self._tell_at:
+            if self._tell_at:
+                self._on_news(SlotsAwaited(slots, now - self._waits_since))
+            self._tell_at = now + TELL_SLOTS_SECONDS
 
     def attach(self, service: Service) -> None:
         """From now on there is somebody to ask."""

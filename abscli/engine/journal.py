@@ -10,16 +10,18 @@ import msgspec
 
 from abscli.engine.errors import EngineStopped
 from abscli.engine.news import EpochDone
+from abscli.engine.recovering import Recovery, texts
 from abscli.planner.retention import Kept, expired
 from formats.errors import Damaged, FormatError
-from formats.job.expand import task_names
+from formats.job.expand import task_ids
 from formats.job.model import Topology
 from formats.native import layout
-from formats.native.facts import AttemptFacts, PartFacts, TriggerFacts, header
+from formats.native.facts import AttemptFacts, PartFacts, RecoveryFacts, TakenAgainFacts, TriggerFacts, header
 from formats.native.remove import remove_epoch
 from formats.native.store import NativeStore, files_of
-from formats.native.writer import complete, now, put_aborted, put_trigger
+from formats.native.writer import complete, put_aborted, put_recovery, put_trigger
 from formats.storage import Storage, walk
+from formats.timestamps import now, rfc3339
 
 
 class Journal:
@@ -49,6 +51,7 @@ class Journal:
         self.last_complete = attempt.parent
         self.completed_at: list[float] = []
         self.newest = EpochDone(attempt.parent, 0.0, 0.0, 0, 0)
+        self.records_before = records_before
         self._records = records_before
         self._storage = storage
         self._topology = topology
@@ -85,47 +88,43 @@ class Journal:
         paths = {entry.name for entry in walk(self._storage, layout.EPOCHS)} - fences
         return {path for path in paths if layout.epoch_of(path) not in epochs}
 
-    def begin(self, epoch: int) -> None:
-        """The epoch is about to be triggered."""
-        attempt = self._attempt
-        trigger = TriggerFacts(
-            epoch=epoch,
-            parent=self.last_complete,
-            attempt=attempt.attempt,
-            generation=attempt.generation,
-            policy=attempt.policy,
-            topology_sha256=attempt.topology_sha256,
-            triggered=now(),
-            attempt_id=attempt.id,
-            **header(TriggerFacts),
-        )
+    def begin(self, epoch: int, policy: str | None = None) -> None:
+        """The epoch is about to be triggered. policy: how it is taken, where that is not the attempt's."""
+        trigger = TriggerFacts.of(self._attempt, epoch, self.last_complete, triggered=now(), policy=policy)
         put_trigger(self._storage, trigger)
         self._open[epoch] = trigger
 
-    def complete(self, epoch: int, *, idle: bool) -> None:
+    def complete(
+        self, epoch: int, *, idle: bool, moved: dict[str, str] | None = None, removed: tuple[str, ...] = ()
+    ) -> None:
         """Every task has acked: read their parts back, write the manifest, show what it names.
+
+        moved, removed: operators of its parent, in the first epoch of a generation.
 
         EngineStopped if a later attempt has taken the store over; Damaged if something that was acked is gone.
         """
         parts = []
-        for name in task_names(self._topology):
-            part = self.store.part(epoch, name, self._attempt.id)
+        for task in task_ids(self._topology):
+            part = self.store.part(epoch, task, self._attempt.id)
             if part is None:
-                path = layout.ack(epoch, name, self._attempt.id)
-                raise Damaged("acked, but its ack file is gone", path=f"{self._storage.root}/{path}")
+                path = layout.ack(epoch, str(task), self._attempt.id)
+                raise self._lost(epoch, Damaged("acked, but its ack file is gone", path=f"{self._storage.root}/{path}"))
             parts.append(part)
         files = frozenset(f.path for part in parts for f in files_of(part))
         # What is acked was there; a manifest must not name what somebody has deleted since.
         missing = [path for path in sorted(files) if self._storage.size(path) is None]
         if missing:
-            raise Damaged(f"epoch {epoch} refers to it, and it is gone", path=f"{self._storage.root}/{missing[0]}")
+            path = f"{self._storage.root}/{missing[0]}"
+            raise self._lost(epoch, Damaged(f"epoch {epoch} refers to it, and it is gone", path=path))
         # Outcomes are dense: those below come first. The coordinator's aborts of these epochs come after the manifest.
         for older in range(self._undecided, epoch):
             self._give_up(older, self._given_up.pop(older, f"epoch {epoch}, which contains it, was complete first"))
         # Its parent is the newest complete epoch now, which may be newer than that at its trigger.
         trigger = msgspec.structs.replace(self._open.pop(epoch), parent=self.last_complete)
         try:
-            manifest = complete(self._storage, trigger, self._topology.job, tuple(parts), idle=idle)
+            manifest = complete(
+                self._storage, trigger, self._topology.job, tuple(parts), idle=idle, moved=moved, removed=removed
+            )
         except FileExistsError:
             raise self._displaced(epoch) from None
         self._undecided = epoch + 1
@@ -134,7 +133,7 @@ class Journal:
         self.completed_at.append(time.time())
         records_at_parent, self._records = self._records, records_read(parts)
         records = self._records - records_at_parent
-        self.newest = EpochDone(epoch, time.time(), manifest.duration, records, manifest.bytes)
+        self.newest = EpochDone(epoch, time.time(), manifest.duration, records, manifest.bytes, _phases(parts))
         self._reveal(parts)
         self._publish_given_up()
 
@@ -162,6 +161,10 @@ class Journal:
             raise self._displaced(epoch) from None
         self._undecided = epoch + 1
 
+    def _lost(self, epoch: int, damage: Damaged) -> Damaged | EngineStopped:
+        """What is gone of an epoch of ours may have been removed by who took the store over."""
+        return damage if self._storage.size(layout.outcome(epoch)) is None else self._displaced(epoch)
+
     def _displaced(self, epoch: int) -> EngineStopped:
         """Somebody else decided what became of an epoch of ours."""
         try:
@@ -172,6 +175,26 @@ class Journal:
             f"epoch {epoch} of attempt {self._attempt.attempt} cannot end in {self._storage.root}: {owner}",
             hint=f"see `abs inspect {shlex.quote(self._storage.root)}`; nothing of this attempt's open epochs is shown",
         )
+
+    def recovered(self, recovery: Recovery) -> None:
+        """Tasks restarted while the others went on."""
+        again = recovery.again
+        facts = RecoveryFacts(
+            attempt=self._attempt.attempt,
+            attempt_id=self._attempt.id,
+            number=recovery.number,
+            epoch=recovery.epoch,
+            cause=recovery.cause,
+            workers=recovery.workers,
+            restart=texts(recovery.subtasks),
+            untouched=recovery.untouched,
+            replayed=recovery.replayed,
+            lost=rfc3339(recovery.lost_at),
+            seconds=round(recovery.seconds, 3),
+            again=TakenAgainFacts(again.steps, again.schedule_bytes, again.frame_bytes) if again is not None else None,
+            **header(RecoveryFacts),
+        )
+        put_recovery(self._storage, facts)
 
     def prune(self, *, last: bool = False) -> None:
         """Let go of epochs beyond `keep`, but of no file that a kept one refers to or an open one may refer to.
@@ -186,7 +209,8 @@ class Journal:
         untouched = {epoch for epoch in self._kept if epoch <= self._unread}
         expired_epochs, files_in_use = expired(self._kept.values(), self._keep, floor, untouched)
         self._bases = {epoch: base for epoch, base in self._bases.items() if epoch >= self.last_complete}
-        for epoch in expired_epochs:
+        # The newest first: an epoch refers to files of older ones, and may stay longer than they if this is cut off.
+        for epoch in reversed(expired_epochs):
             self._spared |= remove_epoch(self._storage, epoch, keep=files_in_use)
             del self._kept[epoch]
         for path in self._spared - files_in_use:
@@ -205,6 +229,12 @@ class Journal:
         if not last:
             return f"{state}; start again with {resume}"
         return f"{state}; see `abs inspect {store}`, then {resume}"
+
+
+def _phases(parts: Iterable[PartFacts]) -> dict[str, float]:
+    """Seconds of the task that was longest at it."""
+    phases = [(part.alignment, part.sync, part.async_) for part in parts]
+    return dict(zip(("align", "copy", "write"), map(max, zip(*phases, strict=True)), strict=True))
 
 
 def records_read(parts: Iterable[PartFacts]) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from abscli.engine.channels.wire import Lag, Lagging
 from abscli.engine.news import Late
-from formats.ids import ends_of
 
 IN_A_ROW = 3
 """Epochs that are given up before it is told; then again when it has been twice as many."""
@@ -69,13 +68,13 @@ def _causes(lags: list[Lag]) -> Iterable[str]:
     """Who is slow by itself, and not for want of a barrier from one that is."""
     before = {lag.task for lag in lags if lag.doing in ("begin", "align")}
     for lag in sorted(lags, key=lambda lag: -lag.seconds):
-        blocking = [channel for channel in lag.awaits if ends_of(channel)[0] in before - {lag.task}]
+        blocking = [channel for channel in lag.awaits if channel.sender in before - {lag.task}]
         if not blocking:
             yield f"{lag.task} {_doing(lag)}"
 
 
 def _doing(lag: Lag) -> str:
-    waits = f"the barrier of {', '.join(lag.awaits[:2])}{' ...' if len(lag.awaits) > 2 else ''}"
+    waits = f"the barrier of {', '.join(map(str, lag.awaits[:2]))}{' ...' if len(lag.awaits) > 2 else ''}"
     behind = f", behind {lag.queued:,} bytes that it has not read" if lag.queued else ""
     match lag.doing:
         case "begin":

@@ -13,7 +13,8 @@ from abscli.engine.functions import Function, call, load
 from abscli.engine.state.aggregates import Overflow, ValueColumn, merged, result_type, running
 from abscli.engine.state.key_table import Located
 from abscli.engine.state.keyed_state import KeyedState
-from formats.job.model import Kind, Operator
+from formats.ids import TaskId
+from formats.job.model import Aggregation, Emit, Kind, Operator
 
 
 class Runnable(Protocol):
@@ -33,7 +34,7 @@ class RowWise:
 
     state: KeyedState | None = None
 
-    def __init__(self, operator: Operator, task: str, function: Function | None) -> None:
+    def __init__(self, operator: Operator, task: TaskId, function: Function | None) -> None:
         self._operator = operator
         self._task = task
         self._function = function
@@ -74,7 +75,7 @@ class Distinct:
 class Reduce:
     """Named aggregates by key; emits a row a changed key per epoch or batch, or a row a record."""
 
-    def __init__(self, operator: Operator, task: str) -> None:
+    def __init__(self, operator: Operator, task: TaskId) -> None:
         self._operator = operator
         self._task = task
         self.state: KeyedState | None = KeyedState(operator.key, operator.max_parallelism)
@@ -86,7 +87,7 @@ class Reduce:
         located = state.locate(keys)
         state.touch(located.slots)
         try:
-            if self._operator.emit == "record":
+            if self._operator.emit == Emit.RECORD:
                 return self._row_by_row(state, keys, batch, located)
             for _, function, values, column in self._aggregates(batch):
                 column.put(
@@ -97,7 +98,7 @@ class Reduce:
                 f"operator {self._operator.id}, task {self._task}, record {first + error.row} "
                 f"{batch.slice(error.row, 1).to_pylist()[0]}: {error}"
             ) from None
-        if self._operator.emit == "batch":
+        if self._operator.emit == Emit.BATCH:
             table = state.table(located.slots)
             return _batch(table.drop_columns(table.column_names[0]))
         return None
@@ -114,11 +115,11 @@ class Reduce:
             arrays[name] = rows
         return pa.record_batch(list(arrays.values()), names=list(arrays))
 
-    def _before(self, function: str, column: ValueColumn, located: Located) -> pa.Array:
+    def _before(self, function: Aggregation, column: ValueColumn, located: Located) -> pa.Array:
         before = column.take(located.slots)
-        return pc.fill_null(before, 0) if function == "count" else before
+        return pc.fill_null(before, 0) if function == Aggregation.COUNT else before
 
-    def _aggregates(self, batch: pa.RecordBatch) -> list[tuple[str, str, pa.Array | None, ValueColumn]]:
+    def _aggregates(self, batch: pa.RecordBatch) -> list[tuple[str, Aggregation, pa.Array | None, ValueColumn]]:
         assert self.state is not None
         result = []
         for aggregate in self._operator.aggregates:
@@ -137,7 +138,7 @@ class Reduce:
 
     def flush(self) -> pa.RecordBatch | None:
         assert self.state is not None
-        if self._operator.emit != "epoch":
+        if self._operator.emit != Emit.EPOCH:
             return None
         slots = self.state.changed_now()
         if not len(slots):
@@ -167,7 +168,7 @@ def _batch(table: pa.Table) -> pa.RecordBatch:
     return table.combine_chunks().to_batches()[0]
 
 
-def make_operator(operator: Operator, task: str, root: str) -> Runnable:
+def make_operator(operator: Operator, task: TaskId, root: str) -> Runnable:
     """The runnable operator of a task that is neither source nor sink; UsageError for kinds that cannot be run."""
     match operator.kind:
         case Kind.MAP | Kind.FILTER | Kind.FLAT_MAP:

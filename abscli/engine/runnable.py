@@ -13,9 +13,9 @@ from abscli.engine.functions import load
 from abscli.engine.io.sources import SOURCE_TYPES, declared_schema, find_splits, infer_schema
 from abscli.graph.backedges import back_edges
 from abscli.graph.restless import restless_loops
-from formats.job.errors import OperatorFault
 from formats.job.expand import size_of
 from formats.job.model import MAX_CHANNELS, MAX_TASKS, Kind, Operator, Topology
+from formats.job.rules import OperatorFault
 
 RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
                       Kind.SINK})  # fmt: skip
@@ -40,7 +40,7 @@ def graph_faults(topology: Topology) -> Iterator[OperatorFault]:
             yield OperatorFault(op.id, (str(op.kind),), message, f"run knows {', '.join(sorted(RUNNABLE))}")
     for edge in topology.edges:
         if edge.replayable:
-            message = f"edge {edge.source}->{edge.target} is marked replayable, and the engine keeps no such log"
+            message = f"edge {edge.name} is marked replayable, and the engine keeps no such log"
             yield OperatorFault(edge.target, ("from", edge.source), message, "remove the mark to run the job")
     yield from _connector_faults(topology)
     back = back_edges(topology)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import assert_never
@@ -14,8 +14,9 @@ from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.routing import Route
 from abscli.engine.channels.wire import Lag
 from abscli.engine.errors import JobFailed
-from abscli.engine.io.sinks import JsonLinesSink
+from abscli.engine.io.sinks import Sink
 from abscli.engine.io.sources import Source
+from abscli.engine.local.steps import Differs, Place, Steps
 from abscli.engine.operators import Runnable
 from abscli.engine.state.part_io import PartDraft, write_part, write_state
 from abscli.protocol.events import (
@@ -32,6 +33,7 @@ from abscli.protocol.events import (
     Flush,
     Forward,
     Log,
+    PeersRestarted,
     Persist,
     Persisted,
     Process,
@@ -42,12 +44,15 @@ from abscli.protocol.events import (
     Triggered,
     Unblock,
 )
+from abscli.protocol.schedule import Step, StepKind
 from abscli.protocol.task import PartStage, Task
+from abscli.protocol.trace import TracedTask
 from abscli.protocol.turns import Turns
+from formats.ids import ChannelId, TaskId
 from formats.native.counters import Counters
-from formats.native.facts import PartFacts
+from formats.native.facts import PartFacts, StateFileFacts
+from formats.native.state.references import depth, rows_in_reach
 from formats.storage import Storage
-from formats.view import FileFacts
 
 FULL_AFTER = 16
 """State files of a task after which the next one is written whole."""
@@ -55,21 +60,23 @@ FULL_AFTER = 16
 
 @dataclass(slots=True)
 class Part:
-    """A copy that is not yet acked."""
+    """A copy that is not yet acked. place: where it stands among the task's steps."""
 
     draft: PartDraft
     base: int
-    state: Future[tuple[FileFacts, ...]]
-    logs: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
+    state: Future[tuple[StateFileFacts, ...]]
+    place: Place | None
+    logs: dict[ChannelId, list[pa.RecordBatch]] = field(default_factory=dict)
 
 
 class RunningTask:
     """machine: the task's protocol; exactly one of source, sink, operator is set.
 
     send(channel, item) delivers to a receiver.
-    acked(part, counters, base epoch) and ended(task) report.
+    acked(part, counters, base epoch, place), ended(task) and caught_up(channel) report.
     later(function) runs it on the processing thread.
     base: the state files of the epoch that the task was restored from.
+    steps: where it notes its steps, and those that it takes again before any other.
     """
 
     def __init__(
@@ -82,15 +89,17 @@ class RunningTask:
         attempt_id: str,
         pool: ThreadPoolExecutor,
         *,
-        send: Callable[[str, Batch | Barrier], None],
-        acked: Callable[[PartFacts, Counters, int], None],
-        ended: Callable[[str], None],
+        send: Callable[[ChannelId, Batch | Barrier], None],
+        acked: Callable[[PartFacts, Counters, int, Place | None], None],
+        ended: Callable[[TaskId], None],
+        caught_up: Callable[[ChannelId], None],
         later: Callable[[Callable[[], None]], None],
         source: Source | None = None,
-        sink: JsonLinesSink | None = None,
+        sink: Sink | None = None,
         operator: Runnable | None = None,
-        base: tuple[FileFacts, ...] = (),
+        base: tuple[StateFileFacts, ...] = (),
         base_epoch: int = 0,
+        steps: Steps | None = None,
     ) -> None:
         self.machine = machine
         self.inboxes = {inbox.channel: inbox for inbox in inboxes}
@@ -98,7 +107,7 @@ class RunningTask:
         self.source = source
         self.sink = sink
         self.operator = operator
-        self.records_read = 0
+        self.records_read = sum(split.records or 0 for split in source.positions) if source is not None else 0
         self._regular = [inbox for inbox in inboxes if not inbox.back]
         self._back = [inbox for inbox in inboxes if inbox.back]
         self._storage = storage
@@ -108,31 +117,116 @@ class RunningTask:
         self._send = send
         self._acked = acked
         self._ended = ended
+        self._caught_up = caught_up
         self._later = later
         self._parts: dict[int, Part] = {}
-        self._files: dict[int, tuple[FileFacts, ...]] = {}
+        self._files: dict[int, tuple[StateFileFacts, ...]] = {}
         self._base = base
         self._base_epoch = base_epoch
         self._turns = Turns()
         self._schema: pa.Schema | None = None
         self._first_barrier: dict[int, float] = {}
+        self._closed = False
+        self._steps = steps
+        self._numbers = {channel: i for i, channel in enumerate(machine.inputs)}
+        self._again = steps is not None and steps.next is not None
+        self._held: list[Callable[[], None]] = []
 
     # -- what drives it -----------------------------------------------------------------------------------
 
     def step(self) -> bool:
         """Take one item from an input, or read once; False if there is nothing to do."""
+        if self._again:
+            return self._take_again()
         if self.source is not None:
             return self._read()
         inbox = self._choose()
         if inbox is None:
             return False
-        item = inbox.take()
+        self._take(inbox.channel, inbox.take())
+        return True
+
+    def _take(self, channel: ChannelId, item: Batch | Barrier) -> None:
         if isinstance(item, Barrier):
             if item.epoch > self.machine.copied:
                 self._first_barrier.setdefault(item.epoch, time.monotonic())
-            self.on(BarrierArrived(inbox.channel, item.epoch))
-        else:
-            self.on(RecordsArrived(inbox.channel, item.first, item.rows.num_rows, item))
+            self._note(StepKind.BARRIER, self._numbers[channel], item.epoch)
+            self.on(BarrierArrived(channel, item.epoch))
+            return
+        count = item.rows.num_rows
+        if self._steps is not None:
+            # What is dropped as known does not come again when this step is taken again.
+            fresh = min(count, item.first - 1 + count - self.machine.received[channel])
+            if fresh > 0:
+                self._note(StepKind.RECORDS, self._numbers[channel], fresh)
+        self.on(RecordsArrived(channel, item.first, count, item))
+
+    def _note(self, kind: StepKind, channel: int = 0, number: int = 0) -> None:
+        """Before the step is taken: what it sends is sent by a task of whom it is known."""
+        if self._steps is not None:
+            self._steps.note(Step(kind, channel, number))
+
+    # -- the same steps again -----------------------------------------------------------------------------
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it takes steps again. Until it has, nothing else happens to it: whatever it is told it takes in
+        then."""
+        return self._again
+
+    @property
+    def awaited(self) -> Step | None:
+        """The step that it is to take again next."""
+        return self._steps.next if self._steps is not None else None
+
+    def _take_again(self) -> bool:
+        """The next of the steps; False while what it takes has not come. Differs if it cannot be taken."""
+        assert self._steps is not None
+        step = self._steps.next
+        assert step is not None
+        try:
+            if not self._retake(step):
+                return False
+        except ProtocolError as error:
+            raise Differs(self.machine.name, str(error)) from error
+        if self._steps.next is None:
+            self._again = False
+            held, self._held = self._held, []
+            for tell in held:
+                tell()
+        return True
+
+    def _retake(self, step: Step) -> bool:
+        kind, number = step.kind, step.number
+        if kind is StepKind.RECORDS and self.source is not None:
+            return self._read()
+        if kind is StepKind.RECORDS or (kind is StepKind.BARRIER and number > self._base_epoch):
+            channel = self.machine.inputs[step.channel]
+            inbox = self.inboxes[channel]
+            item = inbox.take_rows(number) if kind is StepKind.RECORDS else inbox.take_barrier(number)
+            if item is None:
+                return False
+            self._take(channel, item)
+            return True
+        if kind is StepKind.EMPTY:
+            return self._read()
+        self._note(kind, step.channel, number)
+        match kind:
+            case StepKind.TRIGGER:
+                self.on(Triggered(number))
+            case StepKind.ABORT:
+                self.on(Aborted(number))
+            case StepKind.STOP:
+                self._first_barrier.clear()
+                self.on(PeersRestarted(0, number, {}))
+            case StepKind.END:
+                self._end()
+            case StepKind.MARKED:
+                self.on(BarrierArrived(self.machine.inputs[step.channel], number))
+            case StepKind.BARRIER:
+                pass  # it ended a log of the copy, and is part of that
+            case _:
+                raise Differs(self.machine.name, f"'{step}' was taken, and cannot be taken by itself")
         return True
 
     def _choose(self) -> Inbox | None:
@@ -153,30 +247,60 @@ class RunningTask:
             return False
         rows = self.source.read()
         if rows is None:
-            self.on(EndOfInput())
-            self._ended(self.machine.name)
+            self._note(StepKind.END)
+            self._end()
             return True
+        if rows.num_rows:
+            self._note(StepKind.RECORDS, number=rows.num_rows)
+        else:
+            self._note(StepKind.EMPTY)
         self.records_read += rows.num_rows
         self._emit(rows)
         return True
 
+    def _end(self) -> None:
+        self.on(EndOfInput())
+        self._ended(self.machine.name)
+
     def trigger(self, epoch: int) -> None:
         """The coordinator begins an epoch."""
-        if self.machine.is_triggered:
+        if self._again:
+            self._held.append(lambda: self.trigger(epoch))
+        elif self.machine.is_triggered:
+            self._note(StepKind.TRIGGER, number=epoch)
             self.on(Triggered(epoch))
 
     def complete(self, epoch: int) -> None:
         """The coordinator says that an epoch is complete."""
-        self.on(Completed(epoch))
+        if self._again:
+            self._held.append(lambda: self.complete(epoch))
+        else:
+            self.on(Completed(epoch))
 
     def abort(self, epoch: int) -> None:
         """The coordinator says that an epoch is given up."""
-        self.on(Aborted(epoch))
+        if self._again:
+            self._held.append(lambda: self.abort(epoch))
+        else:
+            self._note(StepKind.ABORT, number=epoch)
+            self.on(Aborted(epoch))
+
+    def forget_senders(self, attempt: int, floor: int, replayed: Mapping[ChannelId, int]) -> None:
+        """Senders of this task, which goes on, start again (R10). replayed: their channels, with how many records each
+        had sent by the epoch that it starts from."""
+        if self._again:
+            self._held.append(lambda: self.forget_senders(attempt, floor, replayed))
+            return
+        self._note(StepKind.STOP, number=floor)
+        for channel, sent in replayed.items():
+            self.inboxes[channel].rewind(sent)
+        self._first_barrier.clear()
+        self.on(PeersRestarted(attempt, floor, replayed))
 
     def lag(self, epoch: int) -> Lag | None:
         """What it is doing for an epoch; None if it has acked it."""
         now, name = time.monotonic(), self.machine.name
-        awaits = tuple(sorted(self.machine.awaits(epoch)))
+        awaits = tuple(sorted(self.machine.awaits(epoch), key=str))
         queued = sum(self.inboxes[channel].queued for channel in awaits)
         match self.machine.stage(epoch):
             case PartStage.UNSEEN | PartStage.ALIGNING | PartStage.GIVEN_UP:
@@ -201,7 +325,7 @@ class RunningTask:
                     self._process(batch.without(skip))
                 case Log(channel, epochs, _, batch, skip):
                     assert isinstance(batch, Batch)
-                    for epoch in epochs:
+                    for epoch in epochs if not self._again else ():
                         self._parts[epoch].logs.setdefault(channel, []).append(batch.without(skip).rows)
                 case Block(channel):
                     self.inboxes[channel].blocked = True
@@ -217,7 +341,8 @@ class RunningTask:
                         for channel in route.channels:
                             self._send(channel, Barrier(epoch))
                 case Persist(epoch):
-                    self._persist(epoch)
+                    if not self._again:
+                        self._persist(epoch)
                 case Ack(epoch):
                     del self._parts[epoch]
                 case Commit(epoch):
@@ -225,7 +350,7 @@ class RunningTask:
                 case Discard(epoch):
                     self._parts.pop(epoch, None)
                 case CaughtUp(channel):
-                    raise ProtocolError(f"{self.machine.name}: {channel} has caught up, and no sender has restarted")
+                    self._caught_up(channel)
                 case _:
                     assert_never(action)
 
@@ -268,13 +393,23 @@ class RunningTask:
                 self._send(channel, Batch(first, part))
 
     def _copy(self, epoch: int) -> None:
+        again = self._steps is not None and self._steps.next is not None
+        self._note(StepKind.COPIED, number=epoch)
+        place = self._steps.place if self._steps is not None else None
+        schedule = self._steps.since_complete if self._steps is not None else None
+        if self._steps is not None and not again:
+            for event in self.machine.ahead():
+                self._steps.note(self._ahead(event))
+        if self._again:
+            self._copy_again(epoch)
+            return
         started = time.monotonic()
         state = self.operator.state if self.operator is not None else None
         table, base = None, self._base
         if state is not None:
-            whole = len(base) >= FULL_AFTER or (
-                len(base) > 3 and sum(f.rows or 0 for f in base) > 2 * state.rows
-            )
+            # Files of a rescale stand side by side, each with other key groups: those count that lie on each other.
+            files = depth(base, range(2**31))
+            whole = files >= FULL_AFTER or (files > 3 and sum(map(rows_in_reach, base)) > 2 * state.rows)
             table = state.copy(epoch, None if whole else self._base_epoch)
             base = () if whole else base
         staged, stage = self.sink.cut(epoch) if self.sink is not None else ((), None)
@@ -293,11 +428,27 @@ class RunningTask:
             alignment=started - self._first_barrier.get(epoch, started),
             copied=started,
             sync=time.monotonic() - started,
+            schedule=schedule,
         )
         self._first_barrier = {e: at for e, at in self._first_barrier.items() if e > epoch}
         key = state.key if state is not None else ()
         future = self._pool.submit(write_state, self._storage, draft, table, key, base, stage)
-        self._parts[epoch] = Part(draft, self._base_epoch, future)
+        self._parts[epoch] = Part(draft, self._base_epoch, future, place)
+
+    def _copy_again(self, epoch: int) -> None:
+        """A copy of an epoch that was given up: nobody waits for its part. What a sink staged for it belongs to the
+        next epoch that is complete, and an aggregate begins to gather what it emits for that."""
+        if self.operator is not None and self.operator.state is not None:
+            self.operator.state.end_interval(epoch)
+        if self.sink is not None:
+            self._pool.submit(self.sink.cut(epoch)[1])
+
+    def _ahead(self, event: TaskEvent) -> Step:
+        """What it was told of an epoch to come, as a step (L2)."""
+        if isinstance(event, BarrierArrived):
+            return Step(StepKind.MARKED, self._numbers[event.channel], event.epoch)
+        assert isinstance(event, Aborted)
+        return Step(StepKind.ABORT, 0, event.epoch)
 
     def _persist(self, epoch: int) -> None:
         part = self._parts[epoch]
@@ -305,6 +456,8 @@ class RunningTask:
         write.add_done_callback(lambda done: self._later(lambda: self._persisted(epoch, done)))
 
     def _persisted(self, epoch: int, done: Future[PartFacts]) -> None:
+        if self._closed:  # dropped meanwhile, as if killed: it says nothing any more
+            return
         try:
             facts = done.result()
         except pa.ArrowException as error:
@@ -313,7 +466,7 @@ class RunningTask:
             part = self._parts[epoch]
             self._files[epoch] = facts.state
             self.on(Persisted(epoch))
-            self._acked(facts, part.draft.counters, part.base)
+            self._acked(facts, part.draft.counters, part.base, part.place)
 
     def _commit(self, epoch: int) -> None:
         if epoch in self._files and epoch > self._base_epoch:
@@ -326,6 +479,9 @@ class RunningTask:
 
     def close(self) -> None:
         """Drop queues and open files."""
+        self._closed = True
+        if isinstance(self.machine, TracedTask):
+            self.machine.leave()
         for inbox in self.inboxes.values():
             inbox.close()
         if self.sink is not None:

@@ -1,28 +1,34 @@
 """A worker: one process (or thread) that runs its share of the tasks on one processing thread, with an event loop.
 
 Records between its own tasks go through queues, others over TCP. It leaves when the coordinator says so, or when the
-coordinator's connection ends: no orphans.
+coordinator's connection ends: no orphans. When other workers are lost it drops those of its tasks that restart, lets
+the rest go on, and makes the dropped ones anew when everybody is there again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
+import secrets
 import selectors
 import socket
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import assert_never
 
-import pyarrow as pa
+import msgspec
 
 from abscli.engine.build import build_tasks
-from abscli.engine.channels.door import Door, dial
-from abscli.engine.channels.inbox import Barrier, Batch, Inbox
+from abscli.engine.channels.door import Door, greet, guard, is_loopback, reach
+from abscli.engine.channels.lease import Lease, LeaseExpired
+from abscli.engine.channels.peers import Peers, PeersLost, Superseded
+from abscli.engine.channels.pulse import Pulse
 from abscli.engine.channels.wire import (
-    ChannelHello,
+    Again,
+    Alive,
     Connection,
     EpochAborted,
     EpochCompleted,
@@ -35,138 +41,202 @@ from abscli.engine.channels.wire import (
     JobSpec,
     Lagging,
     Leave,
+    PeerAlive,
     Ready,
+    Replayed,
     SourceFinished,
     Start,
     Status,
+    StopTasks,
     TaskAcked,
+    TasksStopped,
     Throttle,
     Wakeup,
     decode_to_worker,
 )
-from abscli.engine.errors import MEND, EngineError, EngineStopped
+from abscli.engine.errors import MEND, EngineError, EngineStopped, JobFailed
+from abscli.engine.local.ledger import Ledger
+from abscli.engine.local.repeating import Repeating
+from abscli.engine.local.steps import Place, Steps
+from abscli.engine.state.restoring import Restored
 from abscli.engine.task import RunningTask
+from abscli.engine.tracing import WorkerTrace
+from abscli.planner.placement import worker_of
+from abscli.planner.ranges import EMPTY, Ranges
+from abscli.protocol.task import Task
 from formats.errors import FormatError
-from formats.ids import TaskId, ends_of
+from formats.ids import ChannelId, TaskId
 from formats.native.counters import Counters
 from formats.native.facts import PartFacts
-
-CHANNEL_BYTES = 2 << 20
-"""Bytes queued on a regular channel beyond which its sender waits: they are what a barrier has to pass."""
+from formats.native.store import NativeStore
+from formats.storage import LocalStorage
 
 BUG = "this is a bug; run with -vv for the traceback"
+ADVERTISE = "say with --advertise under which address workers reach the driver"
 CONNECT_SECONDS = 30.0
-DIAL_SECONDS = 2.0
-"""One try of these."""
-
-ARRIVAL_SECONDS = 60.0
-"""Time for channels that have been dialled to come through the door, once everybody is ready."""
-
-LOST_SECONDS = 5.0
-"""A peer's connection may end because the job has: the coordinator says so meanwhile, or says who died."""
-
-
-def worker_of(index: int, workers: int) -> int:
-    """The worker that runs subtask `index` of any operator: `forward` edges stay inside a process."""
-    return index % workers
 
 
 class Worker:
-    """Worker `number` of a job; `run` returns when the job has ended for it."""
+    """Worker `number` of a job; `run` returns when the job has ended for it.
 
-    def __init__(self, spec: JobSpec, number: int) -> None:
+    launch: how often one of this number was started before.
+    """
+
+    def __init__(self, spec: JobSpec, number: int, launch: int = 0) -> None:
         self.spec = spec
         self.number = number
+        self.launch = launch
+        self.machine = socket.gethostname()
+        self.incarnation = secrets.token_hex(8)
+        self._lease = Lease(spec.pulse.lease if spec.pulse is not None else None)
         self._selector = selectors.DefaultSelector()
         self._wakeup = Wakeup(self._selector)
         self._later: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._pool = ThreadPoolExecutor(2, thread_name_prefix=f"abs-persist-{number}")
         self._tasks: list[RunningTask] = []
-        self._inboxes: dict[str, Inbox] = {}
-        self._senders: dict[str, Connection] = {}
-        self._receivers: dict[str, Connection] = {}
-        self._incoming: list[Incoming] = []
-        self._awaited: set[str] = set()
-        self._await_until = float("inf")
-        self._schemas: dict[str, pa.Schema] = {}
-        self._blocked_by: dict[str, list[Inbox | Connection]] = {}
+        self._attempt = 0
+        self._pulse: Pulse | None = None
         self._leave = False
+        self._killed = False
         self._reading = False
         self._throttled = False
         self._status_at = 0.0
-        self._lost: tuple[float, str] | None = None
-        host = spec.address[0] if spec.address[0].startswith("127.") else socket.gethostbyname(socket.gethostname())
-        self._door = Door(host, spec.token, self._selector, self._admit, backlog=1024)
-        try:
-            self._control = self._dial_coordinator()
-        except BaseException:
-            self._close_idle()
-            raise
+        self._peers = Peers(
+            spec, number, self._selector, tell=self._tell, serve=self._serve_once, ledger=self._new_ledger()
+        )
+        self._repeating = Repeating(number, self._tell)
+        self._trace = WorkerTrace(self._send_trace, f"{number}.{launch}") if spec.trace else None
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._close_idle)
+            sock = undo.enter_context(self._reach_coordinator())
+            # Where the coordinator is reached from, peers reach this host: what its own name says may lead elsewhere.
+            self._door = Door(sock.getsockname()[0], spec.token, self._selector, self._admit, backlog=1024)
+            undo.callback(self._door.close)
+            hello = Hello(number, *self._door.address, os.getpid(), launch, self.machine, self.incarnation)
+            greet(sock, spec.token, hello)
+            if spec.pulse is not None:
+                guard(sock, spec.pulse.lost)
+                alive = Alive(number, launch, self.incarnation)
+                self._pulse = Pulse(spec, alive, self._lease, self._lease_expired)
+            undo.pop_all()
+        self._control = Connection(sock, self._selector, self._on_control, self._coordinator_gone)
+        self._door.open()
 
-    def _dial_coordinator(self) -> Connection:
-        hello = Hello(self.number, *self._door.address, os.getpid())
-        sock = dial(self.spec.address, self.spec.token, hello, seconds=CONNECT_SECONDS)
-        return Connection(sock, self._selector, self._on_control, self._coordinator_gone)
+    def _reach_coordinator(self) -> socket.socket:
+        try:
+            return reach(self.spec.address, seconds=CONNECT_SECONDS)
+        except OSError as error:
+            raise self._unreached(error) from error
+
+    def _unreached(self, error: OSError) -> EngineStopped:
+        host, port = self.spec.address
+        message = (
+            f"worker {self.number} on {self.machine} cannot reach the driver on {self.spec.driver} at {host}:{port}: "
+            f"{error.strerror or error}"
+        )
+        if self.machine == self.spec.driver or not is_loopback(host):
+            return EngineStopped(message)
+        return EngineStopped(f"{message}; that address means {self.machine} there: {ADVERTISE}")
 
     def run(self) -> None:
         """Serve until told to leave. A failure is reported to the coordinator, which ends the job."""
         try:
-            while not self._leave:
+            while not self._leave and not self._killed:
                 busy = self._work()
                 self._serve(0 if busy else 0.1)
                 self._door.keep_time()
                 while not self._later.empty():
                     self._later.get()()
                 self._report_status()
-            self._control.send_message(self._status())
+            if not self._killed:
+                self._tell(self._status())
+        except LeaseExpired:
+            self._killed = True
         except Exception as error:
-            self._control.send_message(_failure(self.number, error))
+            if not self._killed:
+                self._tell(_failure(self.number, error))
         finally:
             self._close()
+
+    def kill(self) -> None:
+        """Drop everything at once and say nothing, as a process that is killed; safe from other threads."""
+        self._killed = True
+        # Whoever it talks to hears of it now, also where its thread is in a function that takes long.
+        self._control.hang_up()
+        self._peers.hang_up()
+        self._wakeup()
+
+    def _lease_expired(self) -> None:
+        """Another may be there in its place: nothing of this one may count any more. Called from another thread."""
+        self.kill()
+
+    def _admit(self, hello: Greeting, sock: socket.socket) -> bool:
+        if isinstance(hello, PeerAlive):
+            if self._pulse is not None:
+                self._pulse.answer(sock)
+            return self._pulse is not None
+        return self._peers.admit(hello, sock)
 
     def _serve(self, seconds: float) -> None:
         """What has come on any socket, waiting for at most so long."""
         for key, mask in self._selector.select(seconds):
             key.data(mask)
 
+    def _serve_once(self) -> bool:
+        """Look after every connection while a peer is dialled; False where that is not needed any more."""
+        self._serve(0)
+        self._door.keep_time()
+        return not self._leave
+
+    def _tell(self, message: msgspec.Struct) -> None:
+        self._control.send_message(message)
+
+    def _new_ledger(self) -> Ledger | None:
+        spec = self.spec
+        if spec.keep_frames is None:
+            return None
+        return Ledger(spec.topology, spec.workers, self.number, spec.keep_frames)
+
     def _work(self) -> bool:
         """One item of every task that can go on."""
         busy = False
         for task in self._tasks:
+            if self._killed:
+                return False
+            if task.repeats:
+                if self._peers.has_room(task.machine.name):
+                    busy |= self._repeating.step(task)
+                continue
             if task.source is not None and not (self._reading and not self._throttled):
                 continue
-            if self._has_room(task):
+            if self._peers.has_room(task.machine.name):
                 busy |= task.step()
-        for channel, connection in self._receivers.items():
-            inbox = self._inboxes[channel]
-            connection.reading(inbox.back or inbox.bytes < CHANNEL_BYTES)
+        self._peers.read_where_there_is_room()
         return busy
-
-    def _has_room(self, task: RunningTask) -> bool:
-        """Whether every regular output can take more; back edges never push back."""
-        for out in self._blocked_by[task.machine.name]:
-            if (out.bytes if isinstance(out, Inbox) else out.pending) >= CHANNEL_BYTES:
-                return False
-        return True
 
     # -- control ------------------------------------------------------------------------------------------
 
     def _on_control(self, kind: Frame, number: int, payload: memoryview) -> None:
         match decode_to_worker(payload):
-            case Start(addresses):
-                self._start(addresses)
+            case Start() as start:
+                self._start(start)
+            case StopTasks() as stop:
+                self._stop(stop)
             case Go():
-                self._await_until = time.monotonic() + ARRIVAL_SECONDS
+                self._repeating.begin(self._attempt)
+                self._peers.expect_all()
                 self._reading = self.spec.read_sources
             case EpochTriggered(epoch):
                 for task in self._tasks:
                     task.trigger(epoch)
             case EpochCompleted(epoch):
+                if self._peers.ledger is not None:
+                    self._peers.ledger.complete(epoch)
                 for task in self._tasks:
                     task.complete(epoch)
             case EpochAborted(epoch):
-                lags = [task.lag(epoch) for task in self._tasks]
-                self._control.send_message(Lagging(self.number, epoch, tuple(lag for lag in lags if lag is not None)))
+                lags = [task.lag(epoch) for task in self._tasks if not task.repeats]
+                self._tell(Lagging(self.number, epoch, tuple(lag for lag in lags if lag is not None)))
                 for task in self._tasks:
                     task.abort(epoch)
             case Throttle(on):
@@ -179,167 +249,207 @@ class Worker:
     def _coordinator_gone(self) -> None:
         self._leave = True
 
-    def _start(self, addresses: tuple[tuple[str, int], ...]) -> None:
-        spec = self.spec
-        self._tasks = build_tasks(
+    def _start(self, start: Start) -> None:
+        """Make the tasks that (re)start here, and dial whom they send to."""
+        spec, ledger = self.spec, self._peers.ledger
+        self._attempt = start.attempt
+        subtasks = {operator: Ranges.parse(text) for operator, text in start.subtasks.items()}
+        places: dict[TaskId, Place] = {}
+        if start.again is not None and ledger is not None:
+            ledger.merge(start.again.schedules)
+            places = {task: Place(line, position) for task, line, position in start.again.places}
+        tasks = build_tasks(
             spec,
             self._pool,
-            mine=lambda index: worker_of(index, spec.workers) == self.number,
-            send=self._send,
+            epoch=start.epoch,
+            # Epochs that were given up since are given up again where they were.
+            first_epoch=start.first_epoch if start.again is None else start.epoch + 1,
+            mine=lambda operator, index: index in subtasks.get(operator, EMPTY),
+            send=self._peers.send,
             acked=self._acked,
-            ended=lambda name: self._control.send_message(SourceFinished(name)),
+            ended=lambda task: self._tell(SourceFinished(task, self._attempt)),
+            caught_up=lambda channel: self._tell(Replayed(channel, self._attempt)),
             later=self._call_later,
+            make=self._trace.maker(start.attempt, places) if self._trace is not None else Task,
+            steps=lambda task: self._steps_of(task, places.get(task), start.attempt),
+            # Where all tasks last started, and where one went back, its schedule begins with its senders' counters.
+            again=lambda task: task in places and places[task].position > 0,
+            may_show=self._lease.check,
         )
-        for task in self._tasks:
-            self._inboxes.update(task.inboxes)
-        senders = {channel: ends_of(channel)[0] for channel in self._inboxes}
-        self._awaited = {channel for channel, sender in senders.items() if self._worker_of(sender) != self.number}
+        self._peers.add(start.attempt, tasks, start.epoch)
+        # Receivers before senders, as they are made: what one puts out then finds room.
+        order = {operator.id: -i for i, operator in enumerate(spec.topology.operators)}
+        self._tasks = sorted([*self._tasks, *tasks], key=lambda task: order[task.machine.name.operator])
+        self._repeating.begin(start.attempt)
+        if start.again is not None:
+            for task in tasks:
+                self._begin_again(task, start, start.again)
+            for task in tasks:
+                if not task.repeats:
+                    self._repeating.ended(task)
         # Now that the inboxes which peers ask for are there, and before dialling: peers dial at the same time.
-        self._door.open()
+        self._peers.open()
+        if self._pulse is not None:
+            higher = {number for number in self._neighbours() if number > self.number}  # one of two beats, both hear it
+            self._pulse.watch({number: start.addresses[number] for number in higher})
+        try:
+            for task in tasks:
+                self._peers.dial_receivers(task, start.epoch, start.addresses)
+            if start.again is not None:
+                for channel in self._channels_to(_among(start.again.restarting)):
+                    self._peers.send_kept(channel, start.epoch, start.addresses)
+        except Superseded:
+            return
+        except OSError as error:
+            # A peer that dies while it is dialled: who that is, and what restarts now, the coordinator says soon.
+            self._peers.lost(f"could not connect to a peer: {error.strerror or error}")
+            return
+        records = sum(task.records_read for task in self._tasks)
+        restored = sum(task.records_read for task in tasks)
+        self._flush_trace()
+        self._tell(Ready(self.number, start.attempt, records, restored))
+
+    def _steps_of(self, task: TaskId, place: Place | None, line: int) -> Steps | None:
+        ledger = self._peers.ledger
+        if ledger is None:
+            return None
+        return ledger.begin(task, line) if place is None else ledger.resume(task, place)
+
+    def _begin_again(self, task: RunningTask, start: Start, again: Again) -> None:
+        """After the steps that a task takes again it hears what others have heard."""
+        restarts = _among(again.restarting)
+        survivors = frozenset(channel for channel in task.machine.outputs if not restarts(channel.receiver))
+        task.forget_senders(start.attempt, start.first_epoch, {})
+        self._repeating.add(task, survivors)
+
+    def _neighbours(self) -> set[int]:
+        """The workers that tasks of this one send to or hear from."""
+        senders = {channel.sender for task in self._tasks for channel in task.inboxes}
+        receivers = {channel.receiver for task in self._tasks for channel in task.machine.outputs}
+        return {worker_of(task.subtask, self.spec.workers) for task in senders | receivers}
+
+    def _channels_to(self, restarts: Callable[[TaskId], bool]) -> list[ChannelId]:
+        """Those on which tasks that went on send to tasks that restart."""
+        return [
+            channel
+            for task in self._tasks
+            if not restarts(task.machine.name)
+            for channel in task.machine.outputs
+            if restarts(channel.receiver)
+        ]
+
+    def _stop(self, stop: StopTasks) -> None:
+        """In one step: what restarts is gone, and what goes on knows it."""
+        self._attempt = stop.attempt
+        self._peers.stop(stop.attempt)
+        self._repeating.stop(stop.attempt)
+        restarts = _among(stop.subtasks)
+        dropped = [task for task in self._tasks if restarts(task.machine.name)]
+        self._tasks = [task for task in self._tasks if task not in dropped]
+        for task in dropped:
+            self._drop(task)
+        if not stop.again:
+            base = self._restored(stop.epoch)
+            self._peers.ledger = self._new_ledger()
         for task in self._tasks:
-            outs: list[Inbox | Connection] = []
-            for route in task.routes:
-                for channel in route.channels:
-                    # Not `or`: an inbox with nothing to take is false.
-                    inbox = self._inboxes.get(channel)
-                    target = inbox if inbox is not None else self._dial(channel, addresses)
-                    if not route.back:
-                        outs.append(target)
-            self._blocked_by[task.machine.name] = outs
-        self._control.send_message(Ready(self.number))
+            again = [channel for channel in task.inboxes if restarts(channel.sender)]
+            for channel in again:
+                self._peers.await_again(channel)
+            # What comes again of those that take their steps again is dropped before it comes to the task.
+            replayed = {} if stop.again else {channel: base.sent(channel) for channel in again}
+            task.forget_senders(stop.attempt, stop.floor, replayed)
+        records = sum(task.records_read for task in dropped)
+        stopped = TasksStopped(self.number, stop.attempt, records)
+        if stop.again and self._peers.ledger is not None:
+            stopped = self._end_sending(stopped, stop, self._peers.ledger)
+        self._tell(stopped)
+
+    def _restored(self, epoch: int) -> Restored:
+        storage = LocalStorage(self.spec.store)
+        parts = NativeStore(storage).parts(epoch) if epoch else ()
+        return Restored(storage, self.spec.topology, parts)
+
+    def _end_sending(self, stopped: TasksStopped, stop: StopTasks, ledger: Ledger) -> TasksStopped:
+        """What goes to those that restart is only kept from now on. Returns the answer with what they need of here."""
+        channels = self._channels_to(_among(stop.subtasks))
+        for channel in channels:
+            self._peers.hold_back(channel)
+        return msgspec.structs.replace(
+            stopped,
+            schedules=ledger.report(),
+            kept=ledger.kept_bytes,
+            holes=tuple(ledger.holes(stop.epoch, channels)),
+        )
+
+    def _drop(self, task: RunningTask) -> None:
+        """A task as if its process had been killed: its queues, connections and open files go."""
+        task.close()
+        self._peers.drop(task)
+        self._repeating.drop(task.machine.name)
 
     def _call_later(self, function: Callable[[], None]) -> None:
         self._later.put(function)
         self._wakeup()
 
-    def _acked(self, part: PartFacts, counters: Counters, base: int) -> None:
+    def _acked(self, part: PartFacts, counters: Counters, base: int, place: Place | None) -> None:
         logged = sum(log.records for log in part.logs)
-        ack = TaskAcked(part.task, part.epoch, part.attempt, base, part.finished, logged, *counters)
-        self._control.send_message(ack)
+        sent, received = tuple(counters.sent.items()), tuple(counters.received.items())
+        self._flush_trace()
+        ack = TaskAcked(part.task, part.epoch, self._attempt, base, part.finished, logged, sent, received, place)
+        self._tell(ack)
+
+    def _send_trace(self, lines: bytes) -> None:
+        self._control.send(Frame.TRACE, 0, lines)
+
+    def _flush_trace(self) -> None:
+        if self._trace is not None:
+            self._trace.flush()
 
     def _report_status(self) -> None:
         now = time.monotonic()
-        if self._lost is not None and now - self._lost[0] > LOST_SECONDS:
-            raise EngineStopped(f"worker {self.number}: {self._lost[1]}")
-        if self._awaited and now > self._await_until:
-            raise EngineStopped(
-                f"worker {self.number}: {min(self._awaited)} did not come within {ARRIVAL_SECONDS:.0f} s",
-                hint="it was dialled: has this process as many files open as it may (ulimit -n)?",
-            )
+        self._peers.keep_time(now)
         if now - self._status_at >= 0.5:
+            self._repeating.look_for_stall(self._tasks, now)
             self._status_at = now
-            self._control.send_message(self._status())
+            self._flush_trace()
+            self._tell(self._status())
 
     def _status(self) -> Status:
-        circulating = sum(inbox.queued for inbox in self._inboxes.values() if inbox.back)
-        return Status(self.number, sum(task.records_read for task in self._tasks), circulating)
-
-    # -- data ---------------------------------------------------------------------------------------------
-
-    def _send(self, channel: str, item: Batch | Barrier) -> None:
-        inbox = self._inboxes.get(channel)
-        if inbox is not None:
-            inbox.put(item)
-            return
-        connection = self._senders[channel]
-        if isinstance(item, Barrier):
-            connection.send(Frame.BARRIER, item.epoch)
-            return
-        schema = item.rows.schema
-        # By identity, which costs nothing a batch: to send an equal schema again does no harm.
-        if self._schemas.get(channel) is not schema:
-            self._schemas[channel] = schema
-            connection.send(Frame.SCHEMA, 0, memoryview(schema.serialize()))
-        connection.send(Frame.RECORDS, item.first, memoryview(item.rows.serialize()))
-
-    def _worker_of(self, task: str) -> int:
-        return worker_of(TaskId.parse(task).subtask, self.spec.workers)
-
-    def _dial(self, channel: str, addresses: tuple[tuple[str, int], ...]) -> Connection:
-        peer = self._worker_of(ends_of(channel)[1])
-        sock = self._connected(addresses[peer], ChannelHello(channel, self.spec.attempt))
-
-        def lost() -> None:
-            self._lost = self._lost or (time.monotonic(), f"lost the connection of {channel} to worker {peer}")
-
-        connection = Connection(sock, self._selector, lambda *_: None, lost)
-        self._senders[channel] = connection
-        return connection
-
-    def _connected(self, address: tuple[str, int], hello: ChannelHello) -> socket.socket:
-        """A connection to a peer. While the queue of its door is full of others, ours is served: it may wait for us."""
-        until = time.monotonic() + CONNECT_SECONDS
-        while True:
-            try:
-                return dial(address, self.spec.token, hello, seconds=DIAL_SECONDS)
-            except TimeoutError:
-                if time.monotonic() > until:
-                    raise
-                self._serve(0)
-                self._door.keep_time()
-
-    def _admit(self, hello: Greeting, sock: socket.socket) -> bool:
-        """A sender is there; not one of another attempt, nor a second one of a channel."""
-        if not isinstance(hello, ChannelHello) or hello.attempt != self.spec.attempt:
-            return False
-        inbox = self._inboxes.get(hello.channel)
-        if inbox is None or hello.channel in self._receivers:
-            return False
-        incoming = Incoming(self, sock, inbox)
-        self._incoming.append(incoming)
-        self._receivers[hello.channel] = incoming.connection
-        self._awaited.discard(hello.channel)
-        return True
-
-    def peer_gone(self, channel: str) -> None:
-        """A sender's connection ended: if the job goes on, the coordinator hears of the peer's death as well."""
-        self._receivers.pop(channel, None)
-
-    @property
-    def selector(self) -> selectors.BaseSelector:
-        return self._selector
+        return Status(self.number, sum(task.records_read for task in self._tasks), self._peers.circulating)
 
     def _close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool.shutdown(wait=not self._killed, cancel_futures=True)
         for task in self._tasks:
             task.close()
-        self._control.finish(5.0)
-        for connection in [*self._senders.values(), *(incoming.connection for incoming in self._incoming)]:
-            connection.close()
+        if self._killed:
+            self._control.close()
+        else:
+            self._flush_trace()
+            self._control.finish(5.0)
+        self._peers.close()
+        self._door.close()
         self._close_idle()
 
     def _close_idle(self) -> None:
         """What a worker has before it has met anybody."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
-        self._door.close()
+        self._pool.shutdown(wait=not self._killed, cancel_futures=True)
+        if self._pulse is not None:
+            self._pulse.stop()
         self._selector.close()
         self._wakeup.close()
 
 
-class Incoming:
-    """A data connection: frames in, items into one inbox."""
-
-    def __init__(self, worker: Worker, sock: socket.socket, inbox: Inbox) -> None:
-        self._worker = worker
-        self._inbox = inbox
-        self._schema: pa.Schema | None = None
-        self.connection = Connection(sock, worker.selector, self._on_frame, self._on_close)
-
-    def _on_frame(self, kind: Frame, number: int, payload: memoryview) -> None:
-        if kind is Frame.BARRIER:
-            self._inbox.put(Barrier(number))
-        elif kind is Frame.SCHEMA:
-            self._schema = pa.ipc.read_schema(pa.py_buffer(payload))
-        elif kind is Frame.RECORDS:
-            self._inbox.put(Batch(number, pa.ipc.read_record_batch(pa.py_buffer(payload), self._schema)))
-            if not self._inbox.back and self._inbox.bytes >= CHANNEL_BYTES:
-                self.connection.reading(False)
-
-    def _on_close(self) -> None:
-        self._worker.peer_gone(self._inbox.channel)
+def _among(subtasks: Mapping[str, str]) -> Callable[[TaskId], bool]:
+    """Whether a task is one of these, which are ranges by operator."""
+    ranges = {operator: Ranges.parse(text) for operator, text in subtasks.items()}
+    return lambda task: task.subtask in ranges.get(task.operator, EMPTY)
 
 
 def _failure(number: int, error: Exception) -> Failed:
+    if isinstance(error, PeersLost):
+        return Failed(number, str(error), None, EngineStopped.exit_code, lost=True)
+    if isinstance(error, JobFailed):
+        return Failed(number, error.message, error.hint, error.exit_code, raised_at=error.raised_at)
     if isinstance(error, EngineError):
         return Failed(number, error.message, error.hint, error.exit_code)
     if isinstance(error, FormatError):

@@ -15,9 +15,6 @@ from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
-from formats.job.file import parse_topology
-from formats.job.model import Topology
-
 WORD = re.compile(r"\w+")
 COPIES = 6
 """How often the word count reads the library: once is over before a worker can be killed in the middle."""
@@ -32,11 +29,12 @@ def library_files() -> Iterator[tuple[str, Path]]:
             yield ".".join(parts).removesuffix(".__init__"), path
 
 
-def write_job(name: str, folder: Path) -> Topology:
-    """Put the example job `name` and its input into `folder`, and read the job back."""
+def write_job(name: str, folder: Path) -> Path:
+    """Put the example job `name` and its input into `folder`; its topology file."""
     folder.mkdir(parents=True)
     examples = resources.files("abscli.examples")
-    (folder / f"{name}.yaml").write_bytes((examples / f"{name}.yaml").read_bytes())
+    job = folder / f"{name}.yaml"
+    job.write_bytes((examples / f"{name}.yaml").read_bytes())
     if name == "wordcount":
         (folder / "corpus").mkdir()
         for module, path in library_files():
@@ -52,7 +50,7 @@ def write_job(name: str, folder: Path) -> Topology:
             for module, imported in imports.items():
                 for reached in imported:
                     file.write(json.dumps({"module": module, "reached": reached}) + "\n")
-    return parse_topology(folder / f"{name}.yaml")
+    return job
 
 
 @functools.cache

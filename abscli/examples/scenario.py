@@ -1,8 +1,8 @@
-"""The demo's course: run to the end; run again and lose a worker to SIGKILL; look, plan, restore, resume; compare."""
+"""The demo's course: run to the end; lose a worker to SIGKILL, and go on; lose one with no restarts: look, plan,
+restore, resume; compare."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
@@ -15,20 +15,17 @@ from typing import Any
 
 import msgspec
 
-from abscli.engine.coordinator import Progress, Service
-from abscli.engine.errors import EngineStopped
-from abscli.engine.job import JobOptions, run_job
+from abscli.api import open_store, run_job
+from abscli.api.jobs import RunningJob
+from abscli.engine.coordinator import Progress
+from abscli.engine.news import News, Recovered
+from abscli.engine.recovering import Recovery
+from abscli.errors import EngineStopped
 from abscli.examples import inputs
-from abscli.stores.native.plan import plan_recovery
-from abscli.stores.native.restore import restore
-from abscli.stores.native.text_inspect import store_text
-from abscli.text.inspect_page import StorePage
-from formats.job.model import Topology
+from abscli.text.recoveries import recovered
 from formats.native.sink import SinkFolder
-from formats.native.store import NativeStore
-from formats.storage import LocalStorage
-from formats.view import Status
 
+WORKERS = 2
 SINCE_COMPLETE = (0.1, 0.05, 0.0, 0.0)
 """Seconds of work since the last complete epoch that the kill shall cost, in a first and further tries: the jobs take
 a few seconds, and on a fast machine one may end before it can be killed in the middle."""
@@ -53,8 +50,30 @@ class Killed(msgspec.Struct, frozen=True):
     records: int
 
 
+class Survived(msgspec.Struct, frozen=True):
+    """What a run that lost a worker did about it while it ran.
+
+    restarted: tasks that went back.
+    untouched: tasks that went on.
+    epoch: to which they went back.
+    records: rows read again.
+    seconds: from the loss until all had caught up.
+    """
+
+    worker: int
+    process: int
+    epoch: int
+    restarted: int
+    untouched: int
+    records: int
+    seconds: float
+
+
 class Story(msgspec.Struct, frozen=True):
     """What happened to one job.
+
+    survived: of the run that went on by itself.
+    killed: of the run that was not allowed to.
 
     back_edge_records: log records of the epoch that was restored.
     seconds_to_epoch: from the kill to the first new complete epoch.
@@ -66,6 +85,7 @@ class Story(msgspec.Struct, frozen=True):
     rows: int
     undisturbed_epochs: int
     undisturbed_seconds: float
+    survived: Survived
     killed: Killed
     restored_epoch: int
     new_epoch: int
@@ -87,48 +107,52 @@ def tell(
 ) -> Story:
     """Take the example job `name` through its course below `folder`, on a SparkContext. say: a line a step."""
     say(f"{name}: preparing its input from this Python's standard library")
-    calm, rough = folder / "undisturbed", folder / "killed"
-    topology = inputs.write_job(name, calm)
-    inputs.write_job(name, rough)
+    calm, live, rough = folder / "undisturbed", folder / "survived", folder / "killed"
+    calm_job, live_job, job = (inputs.write_job(name, place) for place in (calm, live, rough))
 
     say(f"{name}: running to the end, undisturbed")
-    undisturbed = run_job(topology, str(calm / "store"), _options(calm, name, context, interval), show)
+    undisturbed = run_job(
+        calm_job, calm / "store", context=context, workers=WORKERS, interval=interval, on_progress=show
+    )
 
-    say(f"{name}: running again; a worker gets SIGKILL while an epoch is being taken")
-    killed, when = _run_and_kill(topology, rough, _options(rough, name, context, interval), show)
-    store = NativeStore(LocalStorage(rough / "store"))
-    lost_since = store.manifest(killed.last_complete).completed
+    say(f"{name}: running again; a worker gets SIGKILL while an epoch is being taken, and the job goes on")
+    survived = _run_and_survive(live_job, context, interval, show, say)
 
-    say(f"{name}: the store as `abs inspect` shows it now:\n" + store_text(StorePage.of(store)).rstrip())
+    say(f"{name}: once more with --restarts 0: a worker gets SIGKILL, and the job stops")
+    killed, when = _run_and_kill(job, context, interval, show)
+    store = open_store(rough / "store")
+    facts = store.epoch(killed.last_complete).facts
+    lost_since = _unix(facts.triggered or "") + (facts.duration or 0)
+
+    say(f"{name}: the store as `abs inspect` shows it now:\n{store}")
     say(f"{name}: epoch {killed.last_complete} is the newest whole one; planning and restoring")
-    plan = plan_recovery(store)
-    options = _options(rough, name, context, interval)
-    restored = restore(plan, topology, dataclasses.replace(options, until="drained", keep=None), on_progress=show)
+    plan = store.plan()
+    restored = store.restore(plan, job=job, context=context).result
 
     say(f"{name}: epoch {restored.epoch} is whole; going on to the end")
-    resumed = run_job(topology, str(rough / "store"), dataclasses.replace(options, from_epoch=restored.epoch), show)
+    resumed = run_job(
+        job, rough / "store", context=context, workers=WORKERS, interval=interval, from_epoch=restored.epoch,
+        on_progress=show,
+    )  # fmt: skip
 
     say(f"{name}: comparing")
-    rows, checks = _compare(name, calm, rough)
+    rows, checks = _compare(name, calm, live, rough)
     return Story(
         job=name,
         rows=rows,
         undisturbed_epochs=undisturbed.epochs,
         undisturbed_seconds=round(undisturbed.elapsed, 2),
+        survived=survived,
         killed=killed,
         restored_epoch=restored.parent,
         new_epoch=restored.epoch,
         back_edge_records=restored.replayed,
-        source_records_again=plan.body.cost.source_records,
+        source_records_again=plan.plan.body.cost.source_records,
         seconds_to_epoch=round(restored.first_complete - when, 2),
-        seconds_lost=round(max(0.0, when - _unix(lost_since)), 2),
+        seconds_lost=round(max(0.0, when - lost_since), 2),
         resumed_epochs=resumed.epochs,
         checks={"undisturbed run finished": undisturbed.finished, "resumed run finished": resumed.finished, **checks},
     )
-
-
-def _options(folder: Path, name: str, context: Any, interval: float) -> JobOptions:
-    return JobOptions(str(folder), f"{name}.yaml", context=context, interval=interval, workers=2)
 
 
 class _Killer:
@@ -140,72 +164,112 @@ class _Killer:
         self.when = 0.0
         self._complete = (0, 0.0)
         self._show = show
-        self._service: Service | None = None
+        self._job: RunningJob | None = None
 
-    def meet(self, service: Service) -> None:
-        self._service = service
+    def meet(self, job: RunningJob) -> None:
+        self._job = job
 
     def progress(self, progress: Progress) -> None:
         self._show(progress)
         if progress.epochs > self._complete[0]:
             self._complete = progress.epochs, time.time()
         well_into = progress.open_epochs and time.time() - self._complete[1] >= self._since
-        if self.killed is None and self._service is not None and progress.epochs and well_into:
-            worker, process = max(self._service.pids().items())
+        if self.killed is None and self._job is not None and progress.epochs and well_into:
+            worker, process = max(self._job.pids().items())
             self.when = time.time()
             os.kill(process, signal.SIGKILL)
             self.killed = Killed(worker, process, progress.epoch, None, None, None, progress.records)
 
 
-def _run_and_kill(
-    topology: Topology, folder: Path, options: JobOptions, show: Callable[[Progress], None]
-) -> tuple[Killed, float]:
-    """Run until an epoch is complete and another open, then SIGKILL the Python process of the last worker."""
+def _run_and_survive(
+    job: Path, context: Any, interval: float, show: Callable[[Progress], None], say: Report
+) -> Survived:
+    """Run to the end, with a SIGKILL on the way; EngineStopped if no run can be hit in its middle."""
+    store = job.parent / "store"
     for since in SINCE_COMPLETE:
         killer = _Killer(show, since)
-        try:
-            run_job(topology, str(folder / "store"), options, killer.progress, killer.meet)
-        except EngineStopped:
-            if killer.killed is None:
-                raise
-            return _looked_at(killer.killed, folder), killer.when
-        shutil.rmtree(folder / "store")
-        shutil.rmtree(folder / "out")
-        options = dataclasses.replace(options, interval=(options.interval or 1) / 4)
+        recoveries: list[Recovery] = []
+
+        def news(event: News, recoveries: list[Recovery] = recoveries) -> None:
+            if isinstance(event, Recovered):
+                recoveries.append(event.recovery)
+                say(f"{job.stem}: {recovered(event.recovery)}")
+
+        run_job(
+            job, store, context=context, workers=WORKERS, interval=interval, on_progress=killer.progress,
+            on_start=killer.meet, on_news=news,
+        )  # fmt: skip
+        if killer.killed is not None and recoveries:
+            done = recoveries[0]
+            restarted = sum(subtasks.count for subtasks in done.subtasks.values())
+            return Survived(
+                worker=killer.killed.worker,
+                process=killer.killed.process,
+                epoch=done.epoch,
+                restarted=restarted,
+                untouched=done.untouched,
+                records=done.replayed,
+                seconds=round(done.seconds, 2),
+            )
+        shutil.rmtree(store)
+        shutil.rmtree(job.parent / "out")
+        interval /= 4
     raise EngineStopped("the job ended before a worker could be killed", hint="run the demo again")
 
 
-def _looked_at(killed: Killed, folder: Path) -> Killed:
+def _run_and_kill(
+    job: Path, context: Any, interval: float, show: Callable[[Progress], None]
+) -> tuple[Killed, float]:
+    """Run until an epoch is complete and another open, then SIGKILL the Python process of the last worker."""
+    store = job.parent / "store"
+    for since in SINCE_COMPLETE:
+        killer = _Killer(show, since)
+        try:
+            run_job(
+                job, store, context=context, workers=WORKERS, interval=interval, restarts=0,
+                on_progress=killer.progress, on_start=killer.meet,
+            )  # fmt: skip
+        except EngineStopped:
+            if killer.killed is None:
+                raise
+            return _looked_at(killer.killed, store), killer.when
+        shutil.rmtree(store)
+        shutil.rmtree(job.parent / "out")
+        interval /= 4
+    raise EngineStopped("the job ended before a worker could be killed", hint="run the demo again")
+
+
+def _looked_at(killed: Killed, path: Path) -> Killed:
     """What the store says of the moment: the newest whole epoch, and the acks of the one that was being taken."""
-    rows = NativeStore(LocalStorage(folder / "store")).epochs()
-    last = max(row.epoch for row in rows if row.status is Status.COMPLETE)
-    newest = rows[-1] if rows[-1].epoch > last else None
+    store = open_store(path)
+    last = store.resolve("latest")
+    newest = store.epochs()[-1].facts
+    being_taken = newest if newest.epoch > last else None
     return msgspec.structs.replace(
         killed,
         last_complete=last,
-        open_epoch=newest.epoch if newest else None,
-        acked=newest.acked if newest else None,
-        expected=newest.expected if newest else None,
+        open_epoch=being_taken.epoch if being_taken else None,
+        acked=being_taken.acked if being_taken else None,
+        expected=being_taken.expected if being_taken else None,
     )
 
 
-def _compare(name: str, calm: Path, rough: Path) -> tuple[int, dict[str, bool]]:
-    """Rows of the answer, and the comparisons: both runs with each other and with the answer computed here."""
+def _compare(name: str, *runs: Path) -> tuple[int, dict[str, bool]]:
+    """Rows of the answer, and the comparisons: the runs with each other and with the answer computed here."""
     if name == "wordcount":
-        truth = inputs.count_words(calm)
-        one, one_grows = _last_counts(calm)
-        other, other_grows = _last_counts(rough)
+        truth = inputs.count_words(runs[0])
+        counts, grows = zip(*(_last_counts(run) for run in runs), strict=True)
         return len(truth), {
-            "both runs agree": one == other,
-            "both agree with the count made without the engine": one == truth,
-            "no visible count ever went down": one_grows and other_grows,
+            "all runs agree": all(count == counts[0] for count in counts),
+            "they agree with the count made without the engine": counts[0] == truth,
+            "no visible count ever went down": all(grows),
         }
     pairs = inputs.reach()
-    first, second = ([(r["module"], r["reached"]) for r in _rows(folder)] for folder in (calm, rough))
+    rows = [[(r["module"], r["reached"]) for r in _rows(run)] for run in runs]
     return len(pairs), {
-        "both runs agree": set(first) == set(second),
-        "both agree with the search made without the engine": set(first) == pairs,
-        "every pair came out exactly once, also in the run that was killed": len(second) == len(pairs),
+        "all runs agree": all(set(run) == set(rows[0]) for run in rows),
+        "they agree with the search made without the engine": set(rows[0]) == pairs,
+        "every pair came out exactly once, also in the runs with a kill": all(len(run) == len(pairs) for run in rows),
     }
 
 

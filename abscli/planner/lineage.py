@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from formats.ids import EpochId
+from formats.native.facts import AttemptFacts
 from formats.native.sink import Stretch
 
 
 class Life(NamedTuple):
-    """One attempt: the lowest number of its own epochs, the epoch it started from, and its id where that matters."""
+    """One attempt: the lowest number of its own epochs, the epoch it started from, and its id where that matters.
+
+    last: the highest of its own epochs, of a repair; None where it has all up to the next attempt's.
+    """
 
     first_epoch: int
     parent: int
     id: str = ""
+    last: int | None = None
+
+    def has(self, epoch: int) -> bool:
+        """Whether a number may be one of its own."""
+        return self.first_epoch <= epoch and (self.last is None or epoch <= self.last)
+
+
+def lives_of(attempts: Iterable[AttemptFacts], is_fenced: Callable[[int], bool]) -> list[Life]:
+    """The lives that have epochs of their own. is_fenced: whether the outcome of a number is a fence.
+
+    Of a repair only the one that made its epoch complete: an epoch that was complete already stays with the attempt
+    that took it, and while a fence stands at its number the repair has not come to its end.
+    """
+    attempts = list(attempts)
+    # A repair with numbers of its own was begun while the epoch was not complete: only the last can have made it so.
+    makers = {a.repairs: a.id for a in attempts if a.repairs is not None and a.first_epoch <= a.repairs}
+    return [
+        Life(a.first_epoch, a.parent, a.id, a.repairs)
+        for a in attempts
+        if a.repairs is None or (makers.get(a.repairs) == a.id and not is_fenced(a.repairs))
+    ]
 
 
 def stretches(lives: Sequence[Life], epoch: int) -> list[Stretch]:
@@ -25,7 +50,7 @@ def stretches(lives: Sequence[Life], epoch: int) -> list[Stretch]:
     """
     leading = []
     while epoch > 0:
-        life = next((life for life in reversed(lives) if life.first_epoch <= epoch), Life(1, 0))
+        life = next((life for life in reversed(lives) if life.has(epoch)), Life(1, 0))
         leading.append(Stretch(life.id, life.first_epoch, epoch))
         epoch = min(life.parent, life.first_epoch - 1)
     return leading
@@ -35,7 +60,10 @@ def by_number(lives: Sequence[Life], last: int | None = None) -> tuple[Stretch, 
     """Which life has which numbers, whatever line it is on: in one store no number is used twice. last: the highest
     number of all, None where the newest life still adds to them."""
     ends = [*(life.first_epoch - 1 for life in lives[1:]), last][: len(lives)]
-    own = (Stretch(life.id, life.first_epoch, end) for life, end in zip(lives, ends, strict=True))
+    own = (
+        Stretch(life.id, life.first_epoch, end if life.last is None else life.last)
+        for life, end in zip(lives, ends, strict=True)
+    )
     return tuple(stretch for stretch in own if stretch.last is None or stretch.first <= stretch.last)
 
 

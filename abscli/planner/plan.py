@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from abscli.planner.adjacency import Adjacency
+from abscli.planner.local_set import restart_set
 from abscli.planner.ranges import EMPTY, Ranges
-from abscli.planner.recovery_set import Restart, recovery_set
+from abscli.planner.recovery_set import FAILED, RecoverySet, Restart, recovery_set
 from abscli.planner.repeats import may_repeat
+from abscli.planner.rescale import changes, with_parallelism
 from formats.errors import NoRecovery, UnknownTask
-from formats.ids import TaskId, ends_of, operator_of, task_name
+from formats.ids import ChannelId, TaskId, task_name
 from formats.job.model import Topology, canonical
-from formats.native.plan import Cost, DedupRow, NativePlan, PlanKind, ReplayLog, RestartRow, Rewind
+from formats.native.plan import Cost, DedupRow, NativePlan, PlanKind, RepeatRow, ReplayLog, RestartRow, Rewind
 from formats.plan import Skipped
-from formats.view import EpochDetail, Position, Repeat, Status
+from formats.view import EpochDetail, Position, Status
 
 Positions = tuple[Position, ...]
+
+NO_CHANGE: Mapping[str, int] = MappingProxyType({})
 
 
 def plan_full(
@@ -27,17 +31,24 @@ def plan_full(
     topology_sha256: str,
     skipped: Sequence[tuple[int, str]] = (),
     later: EpochDetail | None = None,
+    parallelism: Mapping[str, int] = NO_CHANGE,
 ) -> NativePlan:
     """The job is down: every task goes back to the whole epoch `detail`.
 
+    parallelism: operators that are to have other numbers of tasks than there.
     skipped: newer epochs that cannot be used, and why. later: the newest epoch that did not complete; the positions
     that its tasks acked say how far sources had come. Raises NoRecovery when `detail` is not a complete epoch.
     """
     epoch = _whole(detail)
     graph = Adjacency.of(topology)
     why = f"the job is down: every task goes back to epoch {epoch}"
-    restart = [Restart(id, graph.subtasks[id], why) for id in graph.operators]
-    restarted = {row.operator: row.subtasks for row in restart}
+    restarted = {id: graph.subtasks[id] for id in graph.operators}
+    changed = {change.operator: change for change in changes(topology, with_parallelism(topology, parallelism))}
+    restart = [
+        Restart(id, Ranges.span(0, changed[id].after), f"{changed[id].after} tasks in place of {changed[id].before}: "
+                f"they share what epoch {epoch} has of these") if id in changed else Restart(id, subtasks, why)
+        for id, subtasks in restarted.items()
+    ]  # fmt: skip
     return NativePlan(
         kind=PlanKind.RECOVER,
         job=topology.job,
@@ -51,7 +62,7 @@ def plan_full(
         repeats=_repeats(detail, restarted),
         rewind=tuple(_rewinds(graph, detail, later, restarted)),
         untouched=0,
-        parallelism={},
+        parallelism=dict(parallelism),
         cost=_cost(graph, detail, later, restarted),
         skipped=tuple(Skipped(number, reason) for number, reason in skipped),
     )
@@ -59,8 +70,10 @@ def plan_full(
 
 def plan_partial(
     topology: Topology,
-    failed: Sequence[str],
+    failed: Iterable[TaskId],
     *,
+    local: bool = False,
+    together: bool = False,
     detail: EpochDetail | None = None,
     topology_sha256: str | None = None,
     skipped: Sequence[tuple[int, str]] = (),
@@ -68,16 +81,23 @@ def plan_partial(
 ) -> NativePlan:
     """The job runs and the tasks `failed` have died: what must restart, and which receivers drop what they know.
 
+    local: schedules are kept, so that the tasks take their steps again and hardly ever anybody goes back with them.
+    together: all tasks have started from that epoch since it is complete.
     detail: the newest whole epoch of the store; without one the plan is from the graph alone and knows no costs.
-    Raises UnknownTask, for all unknown names at once, and NoRecovery when `detail` is not a complete epoch.
+    Raises UnknownTask if none has, and NoRecovery when `detail` is not a complete epoch.
     """
     graph = Adjacency.of(topology)
     dead = failed_subtasks(graph, failed)
-    recovery = recovery_set(graph, dead)
+    if local:
+        ahead = _ahead(detail) if detail is not None and not together else ()
+        recovery = restart_set(graph, dead, detail.facts.epoch if detail is not None else None, ahead).recovery(graph)
+    else:
+        recovery = recovery_set(graph, dead)
     restarted = recovery.subtasks
     epoch = None if detail is None else _whole(detail)
     return NativePlan(
         kind=PlanKind.PARTIAL,
+        local=local,
         job=topology.job,
         topology_sha256=topology_sha256 or hashlib.sha256(canonical(topology)).hexdigest(),
         epoch=epoch,
@@ -95,49 +115,56 @@ def plan_partial(
     )
 
 
-def failed_subtasks(graph: Adjacency, failed: Sequence[str]) -> dict[str, Ranges]:
-    """Task names -> subtasks by operator, operators in declared order.
+def plan_repair(
+    topology: Topology,
+    recovery: RecoverySet,
+    missing: Iterable[TaskId],
+    *,
+    distrust: Iterable[TaskId] = (),
+    epoch: int,
+    base: EpochDetail,
+    topology_sha256: str,
+    skipped: Sequence[tuple[int, str]] = (),
+    later: EpochDetail | None = None,
+) -> NativePlan:
+    """What of epoch `epoch` is missing is made again: these tasks run from the whole epoch `base` up to its barrier.
 
-    Raises UnknownTask that names every unknown one, with the nearest operator or the subtasks that there are.
+    distrust: those of the missing that were named, whose numbers are not to be believed either.
+    later: the epoch itself, as far as it can be read: where its sources stood.
     """
+    graph = Adjacency.of(topology)
+    restarted = recovery.subtasks
+    return NativePlan(
+        kind=PlanKind.REPAIR,
+        job=topology.job,
+        topology_sha256=topology_sha256,
+        epoch=epoch,
+        base_epoch=base.facts.epoch,
+        failed=tuple(map(str, missing)),
+        distrust=tuple(map(str, distrust)),
+        restart=tuple(
+            RestartRow(row.operator, str(row.subtasks), "its part is missing" if row.why == FAILED else row.why)
+            for row in recovery.restart
+        ),
+        dedup=tuple(DedupRow(d.source, d.target, str(d.senders), str(d.receivers)) for d in recovery.dedup),
+        replay_logs=_replay_logs(base, restarted),
+        repeats=_repeats(base, restarted),
+        rewind=tuple(_rewinds(graph, base, later, restarted)),
+        untouched=sum(op.parallelism for op in topology.operators) - recovery.tasks,
+        parallelism={},
+        cost=_cost(graph, base, later, restarted),
+        skipped=tuple(Skipped(number, reason) for number, reason in skipped),
+    )
+
+
+def failed_subtasks(graph: Adjacency, failed: Iterable[TaskId]) -> dict[str, Ranges]:
+    """The subtasks by operator, operators in declared order. UnknownTask if there is none."""
     indices: dict[str, list[int]] = {}
-    wrong: list[str] = []
-    for name in failed:
-        task = _task(graph, name)
-        if task is None:
-            wrong.append(_what_is_wrong(graph, name))
-        else:
-            indices.setdefault(task.operator, []).append(task.subtask)
-    if wrong:
-        raise UnknownTask("; ".join(wrong), hint="a task is an operator and a subtask, such as counts/1")
+    for task in failed:
+        indices.setdefault(task.operator, []).append(task.subtask)
     if not indices:
         raise UnknownTask("no failed task is named", hint="name at least one, such as counts/1")
     return {id: Ranges.of(indices[id]) for id in graph.operators if id in indices}
-
-
-def _task(graph: Adjacency, name: str) -> TaskId | None:
-    """The task of the job with this name, if it has one."""
-    try:
-        task = TaskId.parse(name)
-    except ValueError:
-        return None
-    operator = graph.operators.get(task.operator)
-    return task if operator is not None and task.subtask < operator.parallelism else None
-
-
-def _what_is_wrong(graph: Adjacency, name: str) -> str:
-    operator = name if name in graph.operators else operator_of(name)
-    if operator in graph.operators:
-        last = graph.operators[operator].parallelism - 1
-        tasks = task_name(operator, 0) + (f" to {task_name(operator, last)}" if last else "")
-        if operator == name:
-            return f"{name!r} is an operator, not a task; its tasks are {tasks}"
-        return f"there is no task {name!r}; {operator} has {tasks}"
-    near = difflib.get_close_matches(operator or name, graph.operators, n=3)
-    nearest = near or list(graph.operators)[:3]
-    lead = "did you mean" if near else "the operators are"
-    more = "?" if near else ", ..." if len(graph.operators) > 3 else ""
-    return f"there is no task {name!r}: no operator is called {operator or name!r}; {lead} {', '.join(nearest)}{more}"
 
 
 def _whole(detail: EpochDetail) -> int:
@@ -155,31 +182,37 @@ def _row(restart: Restart) -> RestartRow:
     return RestartRow(restart.operator, str(restart.subtasks), restart.why)
 
 
-def _names(restarted: Mapping[str, Ranges]) -> frozenset[str]:
-    """Of the tasks: an epoch may have a million channels, of which each is looked up by its receiver's name."""
-    return frozenset(task_name(id, index) for id, subtasks in restarted.items() for index in subtasks)
+def _tasks(restarted: Mapping[str, Ranges]) -> frozenset[TaskId]:
+    return frozenset(TaskId(id, index) for id, subtasks in restarted.items() for index in subtasks)
 
 
 def _replay_logs(detail: EpochDetail, restarted: Mapping[str, Ranges]) -> tuple[ReplayLog, ...]:
     """The logs that are not empty of the channels into restarted tasks: a task that goes on has read its own."""
-    tasks = _names(restarted)
+    tasks = _tasks(restarted)
     return tuple(
-        ReplayLog(channel.channel, channel.logged)
-        for channel in detail.channels
-        if channel.logged and ends_of(channel.channel)[1] in tasks
+        ReplayLog(str(channel.channel), channel.logged)
+        for channel in detail.channels.logged()
+        if channel.channel.receiver in tasks
     )
 
 
-def _repeats(detail: EpochDetail, restarted: Mapping[str, Ranges]) -> tuple[Repeat, ...] | None:
+def _repeats(detail: EpochDetail, restarted: Mapping[str, Ranges]) -> tuple[RepeatRow, ...] | None:
     """What restarted tasks hold already of what comes again."""
     repeats = may_repeat(detail.policy, detail.channels)
     if repeats is None:
         return None
-    tasks = _names(restarted)
-    return tuple(repeat for repeat in repeats if ends_of(repeat.channel)[1] in tasks)
+    tasks = _tasks(restarted)
+    return tuple(RepeatRow(str(r.channel), r.records) for r in repeats if r.channel.receiver in tasks)
 
 
-def _positions(detail: EpochDetail | None) -> dict[str, Positions | None]:
+def _ahead(detail: EpochDetail) -> Iterator[ChannelId]:
+    """The channels of which a receiver's copy holds more than its sender's had sent: at least once that may be."""
+    for repeat in may_repeat(detail.policy, detail.channels) or ():
+        if isinstance(repeat.channel, ChannelId):
+            yield repeat.channel
+
+
+def _positions(detail: EpochDetail | None) -> dict[TaskId, Positions | None]:
     """Positions by task, as far as the epoch has its facts."""
     if detail is None:
         return {}
@@ -188,14 +221,14 @@ def _positions(detail: EpochDetail | None) -> dict[str, Positions | None]:
 
 def _source_tasks(
     graph: Adjacency, detail: EpochDetail, later: EpochDetail | None, restarted: Mapping[str, Ranges]
-) -> Iterator[tuple[str, Positions | None, Positions | None]]:
+) -> Iterator[tuple[TaskId, Positions | None, Positions | None]]:
     """Each restarted task that reads from outside, its positions in the epoch and later; None where unknown."""
     then, now = _positions(detail), _positions(later)
     beginning: Positions | None = () if detail.facts.epoch == 0 else None
     for id in graph.operators:
         if graph.is_source(id):
             for index in restarted.get(id, EMPTY):
-                task = task_name(id, index)
+                task = TaskId(id, index)
                 yield task, then.get(task, beginning), now.get(task)
 
 
@@ -210,7 +243,7 @@ def _rewinds(
             back, furthest = to.get(split), reached.get(split)
             if back is not None and furthest is not None and furthest < back:
                 furthest = None  # of a life that ended below this epoch: not how far the job had come
-            yield Rewind(task, split, furthest, back)
+            yield Rewind(str(task), split, furthest, back)
 
 
 def _source_records(
@@ -246,13 +279,13 @@ def _state_bytes(detail: EpochDetail, restarted: Mapping[str, Ranges]) -> int | 
     """Bytes of state of what restarts; of an operator that restarts in part, the files of those tasks, each once."""
     sizes: list[int | None] = []
     files: dict[str, int | None] = {}
-    names = _names(restarted)
+    tasks = _tasks(restarted)
     for operator in detail.operators:
         subtasks = restarted.get(operator.id, EMPTY)
         if subtasks.count == operator.parallelism:
             sizes.append(operator.bytes)
         else:
-            chosen = [task for task in operator.tasks if task.task in names]
+            chosen = [task for task in operator.tasks if task.task in tasks]
             if len(chosen) < subtasks.count:
                 return None
             files.update((file.path, file.bytes) for task in chosen for file in task.files)
@@ -261,13 +294,11 @@ def _state_bytes(detail: EpochDetail, restarted: Mapping[str, Ranges]) -> int | 
 
 def _log_records(detail: EpochDetail, restarted: Mapping[str, Ranges]) -> int | None:
     """Records logged on channels into restarted tasks; by task where the format does not list channels."""
-    tasks = _names(restarted)
+    tasks = _tasks(restarted)
     if detail.channels:
-        return _sum(
-            channel.logged
-            for channel in detail.channels
-            if ends_of(channel.channel)[1] in tasks
-        )
+        all_known = all(edge.logged is not None for edge in detail.channels.edges())
+        channels = detail.channels.logged() if all_known else detail.channels
+        return _sum(channel.logged for channel in channels if channel.channel.receiver in tasks)
     return _sum(
         task.log_records for operator in detail.operators for task in operator.tasks if task.task in tasks
     )

@@ -18,6 +18,9 @@ from abscli.planner.adjacency import Adjacency
 from abscli.planner.determinism import replay_deterministic
 from abscli.planner.ranges import EMPTY, Ranges
 
+FAILED = "failed"
+"""Why the tasks restart that the rest follows from."""
+
 
 @dataclass(frozen=True, slots=True)
 class Restart:
@@ -86,9 +89,9 @@ def recovery_set(graph: Adjacency, failed: Mapping[str, Ranges]) -> RecoverySet:
     closure = _Closure(graph, deterministic)
     for id in graph.operators:
         if failed.get(id):
-            closure.add(id, failed[id], "failed")
+            closure.add(id, failed[id], FAILED)
     closure.close()
-    return RecoverySet(tuple(closure.rows()), tuple(_dedup(graph, closure.chosen)))
+    return RecoverySet(tuple(closure.rows()), tuple(dropped(graph, closure.chosen)))
 
 
 class _Closure:
@@ -128,7 +131,7 @@ class _Closure:
                         # Over a `forward` edge only some of the news need these senders: the reason names those.
                         because = news & self.graph.receivers(edge, senders)
                         self.add(edge.source, senders, f"sends to {id}/{because.brief()}, which restarts")
-            # Rule 2. Behind deterministic output nobody restarts: `_dedup` names the channels.
+            # Rule 2. Behind deterministic output nobody restarts: `dropped` names the channels.
             if id in self.deterministic:
                 continue
             for edge in self.graph.outputs[id]:
@@ -145,8 +148,9 @@ class _Closure:
                 yield Restart(id, subtasks, why)
 
 
-def _dedup(graph: Adjacency, chosen: Mapping[str, Ranges]) -> Iterator[Dedup]:
-    """The channels from a restarted sender to a receiver that stays; rule 2 has made all such senders deterministic."""
+def dropped(graph: Adjacency, chosen: Mapping[str, Ranges]) -> Iterator[Dedup]:
+    """The channels from a restarted sender to a receiver that stays: it drops what it has, which comes again as it was
+    (rule 2 has made all such senders deterministic, or they take their steps again)."""
     for edge in graph.edges:
         restarted = chosen.get(edge.source, EMPTY)
         if not restarted:

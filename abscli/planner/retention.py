@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+KEEP = 10
+"""Complete epochs that stay unless told otherwise."""
+MIN_AGE = 3600.0
+"""Seconds that a file which nothing refers to stays unless told otherwise: somebody may be about to refer to it."""
+
 
 class Kept(NamedTuple):
     """An epoch that is still there.

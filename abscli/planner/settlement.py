@@ -75,6 +75,8 @@ class Settlement:
     reveal: parts that wait and belong to a complete epoch of the line.
     aside: parts that wait and that no manifest of the store names. They are not deleted: a copy of this store that
     went on longer than it may name them.
+    strays: parts that wait and that the attempt which made them has not named, though it has named all that it made by
+    then: it lost the task, and made the rows again. They never become visible.
     doubled: parts that are visible and still wait, since a process ended in the middle of revealing them.
     """
 
@@ -82,6 +84,7 @@ class Settlement:
     back: tuple[PartId, ...]
     reveal: tuple[PartId, ...]
     aside: tuple[PartId, ...]
+    strays: tuple[PartId, ...]
     doubled: tuple[PartId, ...]
     missing: tuple[Missing, ...]
 
@@ -112,13 +115,14 @@ def settle(sink: SinkFacts, wanted: Wanted) -> Settlement:
     reveal += [part for part in sorted(sink.staged.keys() - settled) if _belongs(part, wanted)]
     settled |= set(reveal)
     back += [part for part in sorted(sink.superseded.keys() - settled) if _belongs(part, wanted)]
-    aside = [
-        part
-        for part in sorted(sink.staged)
-        if part not in wanted.named and part not in settled and part.attempt_id in wanted.attempts
-    ]
+    aside, strays = list[PartId](), list[PartId]()
+    for part in sorted(sink.staged):
+        if part not in wanted.named and part not in settled and part.attempt_id in wanted.attempts:
+            (strays if _is_strange(part, wanted) else aside).append(part)
     doubled = tuple(sorted(stays & sink.staged.keys()))
-    return Settlement(tuple(away), tuple(back), tuple(reveal), tuple(aside), doubled, tuple(missing))
+    return Settlement(
+        tuple(away), tuple(back), tuple(reveal), tuple(aside), tuple(strays), doubled, tuple(missing)
+    )
 
 
 def _is_strange(part: PartId, wanted: Wanted) -> bool:

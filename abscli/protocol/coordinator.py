@@ -50,7 +50,7 @@ from abscli.protocol.events import (
     Trigger,
     TriggerDue,
 )
-from formats.ids import ends_of
+from formats.ids import ChannelId, TaskId
 
 Until = Literal["end", "drained"]
 
@@ -113,7 +113,7 @@ def next_epoch(
 class Coordinator:
     """One attempt's coordinator.
 
-    tasks: all names; sources: those without inputs.
+    tasks: all; sources: those without inputs.
     first_epoch: the lowest number that this attempt may use.
     parent: the epoch that it starts from.
     ended: sources that had ended by then.
@@ -121,15 +121,15 @@ class Coordinator:
 
     def __init__(
         self,
-        tasks: Iterable[str],
-        sources: Iterable[str],
+        tasks: Iterable[TaskId],
+        sources: Iterable[TaskId],
         *,
         attempt: int,
         first_epoch: int,
         parent: int = 0,
         max_concurrent: int = 1,
         until: Until = "end",
-        ended: Iterable[str] = (),
+        ended: Iterable[TaskId] = (),
     ) -> None:
         self.tasks = frozenset(tasks)
         self.attempt = attempt
@@ -142,14 +142,14 @@ class Coordinator:
         self._next = first_epoch
         self._max_concurrent = max_concurrent
         self._until: Until = until
-        self._acks: dict[int, dict[str, Acked]] = {}
+        self._acks: dict[int, dict[TaskId, Acked]] = {}
         self._storing: Store | None = None
         self._due = self.draining
         self._stopping = False
         self._last_epoch: int | None = None
-        self._lost: frozenset[str] = frozenset()
-        self._unstopped: set[str] | None = None
-        self._behind: dict[str, int] = {}
+        self._lost: frozenset[TaskId] = frozenset()
+        self._unstopped: set[TaskId] | None = None
+        self._behind: dict[ChannelId, int] = {}
         if not self._sources <= self.tasks or not self.tasks:
             raise ProtocolError("sources must be tasks, and there must be tasks")
 
@@ -157,6 +157,11 @@ class Coordinator:
     def open_epochs(self) -> tuple[int, ...]:
         """Epochs that are begun and neither complete nor given up, ascending."""
         return tuple(sorted(self._acks))
+
+    @property
+    def next_number(self) -> int:
+        """The lowest epoch number that has not been begun."""
+        return self._next
 
     @property
     def recovering(self) -> bool:
@@ -198,7 +203,7 @@ class Coordinator:
             draining=self.draining,
         )
 
-    def missing(self, epoch: int) -> list[str]:
+    def missing(self, epoch: int) -> list[TaskId]:
         """Tasks that have not acked an open epoch."""
         return sorted(self.tasks - self._acks[epoch].keys())
 
@@ -238,21 +243,20 @@ class Coordinator:
                 assert_never(event)
         return self._trigger_if_due()
 
-    def _tasks_lost(self, tasks: frozenset[str], replayed: frozenset[str]) -> list[CoordinatorAction]:
+    def _tasks_lost(self, tasks: frozenset[TaskId], replayed: frozenset[ChannelId]) -> list[CoordinatorAction]:
         if not tasks <= self.tasks:
-            raise ProtocolError(f"lost {_some(sorted(tasks - self.tasks))}, which is no task of this job")
+            raise ProtocolError(f"lost {_some(tasks - self.tasks)}, which is no task of this job")
         actions: list[CoordinatorAction] = []
         for epoch in [e for e in self.open_epochs if self._storing is None or e != self._storing.epoch]:
-            actions += self._abort(epoch, f"{_some(sorted(tasks))} restarted")
+            actions += self._abort(epoch, f"{_some(tasks)} restarted")
         self.attempt += 1
         self._lost |= tasks
         self._unstopped = None  # who had stopped for the loss before has to stop for both
         # Caught up is fenced by the attempt in which the sender restarted last: by this one where it is lost again.
-        ends = {channel: ends_of(channel) for channel in self._behind.keys() | replayed}
         self._behind = {
-            channel: self.attempt if sender in self._lost else self._behind[channel]
-            for channel, (sender, receiver) in ends.items()
-            if receiver not in self._lost
+            channel: self.attempt if channel.sender in self._lost else self._behind[channel]
+            for channel in self._behind.keys() | replayed
+            if channel.receiver not in self._lost
         }
         return actions + self._recover()
 
@@ -298,11 +302,11 @@ class Coordinator:
         self._storing = Store(epoch, self._is_idle(self._acks[epoch]))
         return [self._storing]
 
-    def _is_idle(self, acks: dict[str, Acked]) -> bool:
+    def _is_idle(self, acks: dict[TaskId, Acked]) -> bool:
         if self._until == "end" and not all(acks[source].finished for source in self._sources):
             return False
-        sent: dict[str, int] = {}
-        received: dict[str, int] = {}
+        sent: dict[ChannelId, int] = {}
+        received: dict[ChannelId, int] = {}
         for ack in acks.values():
             if ack.logged:
                 return False
@@ -333,5 +337,6 @@ class Coordinator:
         return [Abort(epoch, reason)]
 
 
-def _some(names: list[str]) -> str:
+def _some(tasks: Iterable[TaskId]) -> str:
+    names = sorted(map(str, tasks))
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,6 +1,6 @@
 """What a task and the coordinator are told (events) and what they answer (actions): frozen values, no behaviour.
 
-Channels and tasks are named as in messages (`words/0->counts/1`, `counts/1`); a batch is opaque to the protocol.
+A batch is opaque to the protocol.
 
 What becomes of an epoch has one stem on its way, and an ending that says where it is:
 
@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from formats.ids import ChannelId, TaskId
+
 
 class ProtocolError(Exception):
     """A driver broke the protocol's rules: this is a bug, never a user's fault."""
@@ -28,7 +30,7 @@ class RecordsArrived:
     """A batch of `count` records is next on an input channel that is not blocked. first: the number of its first
     record, from 1 since the generation began."""
 
-    channel: str
+    channel: ChannelId
     first: int
     count: int
     batch: object = None
@@ -42,7 +44,7 @@ class RecordsArrived:
 class BarrierArrived:
     """Barrier `epoch` is next on an input channel that is not blocked."""
 
-    channel: str
+    channel: ChannelId
     epoch: int
 
 
@@ -57,7 +59,7 @@ class Triggered:
 class Sent:
     """The operator has put `count` records on an output channel."""
 
-    channel: str
+    channel: ChannelId
     count: int
 
 
@@ -98,7 +100,7 @@ class PeersRestarted:
 
     attempt: int
     floor: int
-    replayed: Mapping[str, int]
+    replayed: Mapping[ChannelId, int]
 
 
 TaskEvent = (
@@ -113,7 +115,7 @@ TaskEvent = (
 class Process:
     """Run the operator on a batch of which the first `skip` records are known already; `count` are new."""
 
-    channel: str
+    channel: ChannelId
     count: int
     batch: object = None
     skip: int = 0
@@ -123,14 +125,14 @@ class Process:
 class Block:
     """Deliver nothing more of this channel until `Unblock`; a held back edge is buffered without bound."""
 
-    channel: str
+    channel: ChannelId
 
 
 @dataclass(frozen=True, slots=True)
 class Unblock:
     """Deliver the channel again."""
 
-    channel: str
+    channel: ChannelId
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ class Log:
     """Append the batch, without its first `skip` records, to the channel's log of each of these epochs, before it is
     processed."""
 
-    channel: str
+    channel: ChannelId
     epochs: tuple[int, ...]
     count: int
     batch: object = None
@@ -198,7 +200,7 @@ class Discard:
 class CaughtUp:
     """Tell the coordinator that a restarted sender has sent again all that this task had received of the channel."""
 
-    channel: str
+    channel: ChannelId
 
 
 TaskAction = Process | Block | Unblock | Flush | Copy | Forward | Log | Persist | Ack | Commit | Discard | CaughtUp
@@ -216,13 +218,13 @@ class TriggerDue:
 class Acked:
     """A task's part is durable. sent, received: counters by channel at the cut; logged: records in its logs."""
 
-    task: str
+    task: TaskId
     epoch: int
     attempt: int
     finished: bool = False
     logged: int = 0
-    sent: Mapping[str, int] = field(default_factory=dict)
-    received: Mapping[str, int] = field(default_factory=dict)
+    sent: Mapping[ChannelId, int] = field(default_factory=dict)
+    received: Mapping[ChannelId, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +245,7 @@ class TimedOut:
 class SourceEnded:
     """A source task has reached the end of its input."""
 
-    task: str
+    task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,15 +260,15 @@ class TasksLost:
     replayed: the channels from them to tasks that go on.
     """
 
-    tasks: frozenset[str]
-    replayed: frozenset[str] = frozenset()
+    tasks: frozenset[TaskId]
+    replayed: frozenset[ChannelId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
     """A task that goes on has dropped its open epochs for this attempt."""
 
-    task: str
+    task: TaskId
     attempt: int
 
 
@@ -274,7 +276,7 @@ class Stopped:
 class ChannelCaughtUp:
     """The receiver of a replayed channel has seen again all that it had received."""
 
-    channel: str
+    channel: ChannelId
     attempt: int
 
 
@@ -328,7 +330,7 @@ class Stop:
     they restart from `epoch` (`PeersRestarted`), which it answers with `Stopped`."""
 
     attempt: int
-    tasks: frozenset[str]
+    tasks: frozenset[TaskId]
     floor: int
     epoch: int
 
@@ -338,7 +340,7 @@ class Restart:
     """Start these tasks from the epoch, under this attempt."""
 
     attempt: int
-    tasks: frozenset[str]
+    tasks: frozenset[TaskId]
     epoch: int
 
 

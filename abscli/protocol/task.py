@@ -53,6 +53,7 @@ from abscli.protocol.events import (
     Unblock,
 )
 from abscli.protocol.policy import Policy
+from formats.ids import ChannelId, TaskId
 
 
 class PartStage(StrEnum):
@@ -69,7 +70,7 @@ class PartStage(StrEnum):
 class Task:
     """One task.
 
-    inputs, outputs: channel names.
+    inputs, outputs: its channels.
     back: those inputs that are back-edge channels.
     first_epoch: the lowest epoch number of this attempt.
     sent, received: records per channel since the generation began; a restored receiver starts from `sender's count -
@@ -80,15 +81,15 @@ class Task:
 
     def __init__(
         self,
-        name: str,
-        inputs: Iterable[str],
-        outputs: Iterable[str],
-        back: Iterable[str] = (),
+        name: TaskId,
+        inputs: Iterable[ChannelId],
+        outputs: Iterable[ChannelId],
+        back: Iterable[ChannelId] = (),
         *,
         policy: Policy = Policy.ALIGNED,
         first_epoch: int = 1,
-        sent: Mapping[str, int] | None = None,
-        received: Mapping[str, int] | None = None,
+        sent: Mapping[ChannelId, int] | None = None,
+        received: Mapping[ChannelId, int] | None = None,
         finished: bool = False,
     ) -> None:
         self.name = name
@@ -98,20 +99,21 @@ class Task:
         self.back = frozenset(back)
         self.regular = frozenset(self.inputs) - self.back
         if not self.back <= frozenset(self.inputs):
-            raise ProtocolError(f"{name}: back edges {sorted(self.back - frozenset(self.inputs))} are no inputs")
+            strangers = ", ".join(map(str, sorted(self.back - frozenset(self.inputs))))
+            raise ProtocolError(f"{name}: back edges {strangers} are no inputs")
         if self.back and not self.regular and not policy.copies_at_first:
             raise ProtocolError(f"{name}: no regular input, so no barrier would ever start a copy")
         self.sent = dict.fromkeys(self.outputs, 0) | dict(sent or {})
         self.received = dict.fromkeys(self.inputs, 0) | dict(received or {})
         self.finished = finished
         self.copied = first_epoch - 1
-        self.blocked: set[str] = set()
+        self.blocked: set[ChannelId] = set()
         self._first_epoch = first_epoch
-        self._marked: dict[int, set[str]] = {}
-        self._logging: dict[int, set[str]] = {}
+        self._marked: dict[int, set[ChannelId]] = {}
+        self._logging: dict[int, set[ChannelId]] = {}
         self._unacked: set[int] = set()
         self._given_up: set[int] = set()
-        self._replayed: set[str] = set()
+        self._replayed: set[ChannelId] = set()
 
     @property
     def is_source(self) -> bool:
@@ -125,7 +127,12 @@ class Task:
         return self.is_source or self.policy.copies_at_first
 
     @property
-    def logged(self) -> frozenset[str]:
+    def floor(self) -> int:
+        """The lowest epoch whose barriers count (R8, R10)."""
+        return self._first_epoch
+
+    @property
+    def logged(self) -> frozenset[ChannelId]:
         """The inputs whose state at the cut is kept."""
         return frozenset(self.inputs) if self.policy.logs_regular else self.back
 
@@ -141,12 +148,24 @@ class Task:
             return PartStage.GIVEN_UP
         return PartStage.ALIGNING if epoch in self._marked else PartStage.UNSEEN
 
-    def awaits(self, epoch: int) -> frozenset[str]:
+    def awaits(self, epoch: int) -> frozenset[ChannelId]:
         """The inputs whose barrier `epoch` this task still needs for its part."""
         if epoch <= self.copied:
             return frozenset(self._logging.get(epoch, ()))
         needed = frozenset(self.inputs) if self.policy.copies_at_first else self.regular
         return needed - self._marked.get(epoch, set())
+
+    def ahead(self) -> list[TaskEvent]:
+        """What it has heard of epochs after its newest copy. The copy does not hold it: who is restored from it and is
+        to go on as this task did is told it again."""
+        given_up = [Aborted(epoch) for epoch in sorted(self._given_up) if epoch > self.copied]
+        marked = [
+            BarrierArrived(channel, epoch)
+            for epoch in sorted(self._marked)
+            for channel in self.inputs
+            if channel in self._marked[epoch]
+        ]
+        return [*given_up, *marked]
 
     def on(self, event: TaskEvent) -> list[TaskAction]:
         """Take an event, return what to do, in order. ProtocolError if the driver broke a rule."""
@@ -201,7 +220,7 @@ class Task:
             actions.append(CaughtUp(channel))
         return actions
 
-    def _barrier(self, channel: str, epoch: int) -> list[TaskAction]:
+    def _barrier(self, channel: ChannelId, epoch: int) -> list[TaskAction]:
         self._check_deliverable(channel)
         if self._is_old(epoch):
             return []
@@ -220,7 +239,7 @@ class Task:
             actions += self._copy(epoch)
         return actions
 
-    def _give_up_passed(self, channel: str, epoch: int) -> list[TaskAction]:
+    def _give_up_passed(self, channel: ChannelId, epoch: int) -> list[TaskAction]:
         """R7: what is open below `epoch` and still waits for this channel."""
         passed = [e for e, marked in self._marked.items() if e < epoch and channel not in marked]
         passed += [e for e, open_on in self._logging.items() if e < epoch and channel in open_on]
@@ -235,12 +254,12 @@ class Task:
         actions: list[TaskAction] = [Flush(epoch), Copy(epoch), Forward(epoch), *self._unblock(marked)]
         return actions + self._persist_if_whole(epoch)
 
-    def _unblock(self, marked: set[str]) -> list[TaskAction]:
+    def _unblock(self, marked: set[ChannelId]) -> list[TaskAction]:
         waiting = [channel for channel in self.inputs if channel in marked and channel in self.blocked]
         self.blocked.difference_update(waiting)
         return [Unblock(channel) for channel in waiting]
 
-    def _close_log(self, channel: str, epoch: int) -> list[TaskAction]:
+    def _close_log(self, channel: ChannelId, epoch: int) -> list[TaskAction]:
         if epoch not in self._logging:
             return []
         if channel not in self._logging[epoch]:
@@ -284,7 +303,7 @@ class Task:
     def _is_old(self, epoch: int) -> bool:
         return epoch < self._first_epoch or epoch in self._given_up
 
-    def _check_deliverable(self, channel: str) -> None:
+    def _check_deliverable(self, channel: ChannelId) -> None:
         if channel not in self.received:
             raise ProtocolError(f"{self.name}: {channel} is not an input")
         if channel in self.blocked:

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
+from formats.ids import AnyChannelId, EdgeId, TaskId
 from formats.view import Repeat, Status
 
 
@@ -26,12 +27,16 @@ class Code(StrEnum):
     TOPOLOGY_MISSING = "topology-missing"
     MANIFEST_UNREADABLE = "manifest-unreadable"
     MISPLACED_KEY = "misplaced-key"
+    REGION_MIXED = "region-mixed"
+    SPLIT_OWNED_TWICE = "split-owned-twice"
+    STATE_DISAGREES = "state-disagrees"
     STALE_PATH = "stale-path"
     SINK_PART_MISSING = "sink-part-missing"
     SINK_PART_UNNAMED = "sink-part-unnamed"
+    INPUT_LOST = "input-lost"
 
 
-HARMLESS = frozenset({Code.UNREFERENCED_FILE, Code.STALE_PATH})
+HARMLESS = frozenset({Code.UNREFERENCED_FILE, Code.STALE_PATH, Code.STATE_DISAGREES})
 """Findings that take nothing away from an epoch."""
 
 
@@ -39,12 +44,13 @@ class Finding(msgspec.Struct, frozen=True):
     """One thing that is wrong.
 
     path: relative to the store.
-    task, channel: None where it concerns none.
+    task: None where it concerns none.
+    channel: one, or all of an edge; None where it concerns none.
     """
 
     code: Code
-    task: str | None
-    channel: str | None
+    task: TaskId | None
+    channel: AnyChannelId | EdgeId | None
     path: str | None
     message: str
 

@@ -33,8 +33,9 @@ class Failures(StrEnum):
     NONE = "none"
 
 
-def mixture(seed: int, failures: Failures) -> Limits:
-    """How much of each may happen in the run of a seed."""
+def mixture(seed: int, failures: Failures, workers: int = 0) -> Limits:
+    """How much of each may happen in the run of a seed. workers: with so many of them, which are lost as a whole and
+    take their steps again; how much channels hold and workers keep depends on the seed, too."""
     wanted = set(Failures) if failures is Failures.ANY else {failures}
     slips = failures is not Failures.NONE
     return Limits(
@@ -47,6 +48,9 @@ def mixture(seed: int, failures: Failures) -> Limits:
         else 0,
         lost_acks=seed % 2 if slips else 0,
         timeouts=(seed // 4) % 2 if slips else 0,
+        workers=workers,
+        capacity=(0, 2, 3)[seed % 3] if workers else 0,
+        kept=None if seed % 5 or not workers else 4,
     )
 
 
@@ -55,6 +59,7 @@ class Tally:
     """What a number of runs came to.
 
     seconds: of CPU.
+    situations: in how many runs each was come to, with workers.
     failed: the outcome with the lowest seed that broke a rule.
     """
 
@@ -63,6 +68,7 @@ class Tally:
     epochs: int = 0
     seconds: float = 0.0
     failures: Counter[str] = field(default_factory=Counter)
+    situations: Counter[str] = field(default_factory=Counter)
     failed: Outcome | None = None
 
     def add(self, other: Tally) -> None:
@@ -72,25 +78,36 @@ class Tally:
         self.epochs += other.epochs
         self.seconds += other.seconds
         self.failures.update(other.failures)
+        self.situations.update(other.situations)
         self.failed = self.failed or other.failed
 
 
 def campaign(
-    model: Model, policy: Policy, failures: Failures, seeds: range, *, batch: int = 3, workers: int | None = None
+    model: Model,
+    policy: Policy,
+    failures: Failures,
+    seeds: range,
+    *,
+    batch: int = 3,
+    workers: int | None = None,
+    of_workers: int = 0,
 ) -> Iterator[Tally]:
-    """The sums so far, again and again, in the order of the seeds; ends with the last seed or the first violation."""
+    """The sums so far, again and again, in the order of the seeds; ends with the last seed or the first violation.
+
+    workers: processes that run simulations; of_workers: the simulated ones, as of `mixture`.
+    """
     total = Tally()
     chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
     workers = min(workers or os.cpu_count() or 1, len(chunks))
     if workers < 2:
         for chunk in chunks:
-            total.add(_some(model, policy, failures, chunk, batch))
+            total.add(_some(model, policy, failures, chunk, batch, of_workers))
             yield total
             if total.failed is not None:
                 return
         return
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        futures = [pool.submit(_some, model, policy, failures, chunk, batch) for chunk in chunks]
+        futures = [pool.submit(_some, model, policy, failures, chunk, batch, of_workers) for chunk in chunks]
         for future in futures:
             total.add(future.result())
             yield total
@@ -99,14 +116,15 @@ def campaign(
                 return
 
 
-def _some(model: Model, policy: Policy, failures: Failures, seeds: range, batch: int) -> Tally:
+def _some(model: Model, policy: Policy, failures: Failures, seeds: range, batch: int, of_workers: int) -> Tally:
     tally = Tally()
     started = time.process_time()
     for seed in seeds:
-        outcome = run(model, policy, mixture(seed, failures), seed, batch=batch)
+        outcome = run(model, policy, mixture(seed, failures, of_workers), seed, batch=batch)
         tally.runs += 1
         tally.steps += len(outcome.steps)
         tally.epochs += outcome.epochs
+        tally.situations.update(outcome.situations)
         tally.failures.update(step[0] for step in outcome.steps if step[0] in FAILURES)
         if outcome.rule is not None:
             tally.failed = outcome

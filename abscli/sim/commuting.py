@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from abscli.protocol.coordinator import NextEpoch
+from abscli.protocol.coordinator import NextEpoch, Phase
 from abscli.protocol.events import Completed
 from abscli.sim.interned import InternedWorld
 from abscli.sim.task import Barrier
-from abscli.sim.world import Limits, Step
-from formats.ids import operator_of
+from abscli.sim.world import DETECTOR, Limits, Step
+from formats.ids import ChannelId, TaskId
 
 
 def hurry(world: InternedWorld, steps: list[Step]) -> list[Step]:
@@ -25,8 +25,9 @@ def hurry(world: InternedWorld, steps: list[Step]) -> list[Step]:
 
     While nothing but a crash of everything can go wrong, a part that is durable, its ack and the manifest are seen by
     nobody but the coordinator; what comes of them is told in notices, whose time is free. With single losses the write
-    of a part and of the manifest, and the word of the loss, have a time of their own. What has happened is added to
-    `steps`.
+    of a part and of the manifest, and the word of the loss, have a time of their own. Where workers keep schedules only
+    the word of the loss has, since the orders of all that they do are many; random runs have the others. What has
+    happened is added to `steps`.
     """
     kinds = _hurried(world.limits)
     while step := next((step for step in world.enabled() if _is_hurried(world, step, kinds)), None):
@@ -38,7 +39,7 @@ def hurry(world: InternedWorld, steps: list[Step]) -> list[Step]:
 def _hurried(limits: Limits) -> tuple[str, ...]:
     if limits.timeouts or limits.lost_acks:
         return ("stored",)
-    if limits.losses:
+    if limits.losses and not limits.workers:
         return ("stored", "mail")
     return ("stored", "mail", "manifest", "persist")
 
@@ -46,12 +47,21 @@ def _hurried(limits: Limits) -> tuple[str, ...]:
 def _is_hurried(world: InternedWorld, step: Step, kinds: tuple[str, ...]) -> bool:
     if step[0] == "notice":  # a source hears of the next epoch behind this one, in the same queue
         return step[1] in world.model.sources and isinstance(world.notices[step[1]][0], Completed)
-    return step[0] in kinds and step[1:] != ("detector",)
+    return step[0] in kinds and step[1:] != (DETECTOR,)
 
 
 def only_crashes(limits: Limits) -> bool:
     """Whether nothing but a crash of everything can go wrong: then sets of steps are chosen, else all are tried."""
     return not (limits.losses or limits.lost_acks or limits.timeouts or limits.rescales)
+
+
+def is_over(world: InternedWorld) -> bool:
+    """Whether all that may go wrong has gone wrong, and nothing of it is left: then sets of steps are chosen again."""
+    limits = world.limits
+    return bool(limits.workers) and not (
+        world.losses or limits.crashes or limits.lost_acks or limits.timeouts or limits.rescales or world.dead
+        or world.coordinator_now.phase is not Phase.RUNNING or world.mail[DETECTOR] or world.is_recovering
+    )  # fmt: skip
 
 
 def to_try(world: InternedWorld) -> list[Step]:
@@ -64,16 +74,16 @@ def _can_wait(world: InternedWorld, step: Step) -> bool:
     """Whether it changes nothing to hear of complete epochs later: they matter at the task's next copy only."""
     if step[0] != "notice" or not all(isinstance(notice, Completed) for notice in world.notices[step[1]]):
         return False
-    heads = (world.channels[channel.name][:1] for channel in world.model.inputs[step[1]])
+    heads = (world.channels[channel.id][:1] for channel in world.model.inputs[step[1]])
     return not any(head and isinstance(head[0], Barrier) for head in heads)
 
 
 def _persistent(world: InternedWorld, enabled: list[Step]) -> list[Step]:
     """The fewest steps of one task that no step of another has to come before; all, where no task has such."""
-    by_task: dict[str, list[Step]] = {}
+    by_task: dict[TaskId, list[Step]] = {}
     for step in enabled:
         if step[0] == "deliver":
-            by_task.setdefault(world.model.channels[step[1]].receiver, []).append(step)
+            by_task.setdefault(step[1].receiver, []).append(step)
         elif step[0] in ("read", "notice"):
             by_task.setdefault(step[1], []).append(step)
     best = enabled
@@ -90,7 +100,7 @@ def _persistent(world: InternedWorld, enabled: list[Step]) -> list[Step]:
 class _Others:
     """What can come to one task before it makes a step of its own."""
 
-    def __init__(self, world: InternedWorld, task: str, movers: Iterable[str]) -> None:
+    def __init__(self, world: InternedWorld, task: TaskId, movers: Iterable[TaskId]) -> None:
         self.world = world
         self.task = task
         coordinator = world.coordinator_now
@@ -112,13 +122,13 @@ class _Others:
         """Whether the task can be triggered by the coordinator, now or soon."""
         return bool(self.notices) or (self.world.simulated(self.task).machine.is_triggered and self.may_trigger)
 
-    def silent(self, channel: str) -> bool:
+    def silent(self, channel: ChannelId) -> bool:
         """Whether a channel to the task has nothing for it to take, and gets nothing."""
         if channel in self.world.simulated(self.task).machine.blocked:
             return True
-        return not self.world.channels[channel] and self.world.model.channels[channel].sender not in self.moving()
+        return not self.world.channels[channel] and channel.sender not in self.moving()
 
-    def moving(self) -> set[str]:
+    def moving(self) -> set[TaskId]:
         """Tasks that may move before this one does, at once or because another has sent them something."""
         model, world = self.world.model, self.world
         moving = self._movers | {other for other, notices in world.notices.items() if notices}
@@ -127,18 +137,18 @@ class _Others:
         moving -= {self.task}
         todo = list(moving)
         while todo:
-            for channel in model.outputs[todo.pop()]:
-                if channel.receiver not in moving and channel.receiver != self.task:
-                    moving.add(channel.receiver)
-                    todo.append(channel.receiver)
+            for receiver in (channel.id.receiver for channel in model.outputs[todo.pop()]):
+                if receiver not in moving and receiver != self.task:
+                    moving.add(receiver)
+                    todo.append(receiver)
         return moving
 
-    def can_follow(self, channel: str) -> bool:
+    def can_follow(self, channel: ChannelId) -> bool:
         """Whether the record at the head of a channel can be taken first, whatever else comes to the task."""
         world, task = self.world, self.task
         if isinstance(world.channels[channel][0], Barrier) or self.is_told:
             return False
-        inputs = [other.name for other in world.model.inputs[task] if other.name != channel]
+        inputs = [other.id for other in world.model.inputs[task] if other.id != channel]
         if all(map(self.silent, inputs)):
             return True
         # no copy comes before this channel's barrier, and a task that sends nothing does not mind the order of records
@@ -151,7 +161,7 @@ class _Others:
         heads = [world.channels[step[1]][0] for step in own if step[0] == "deliver"]
         copies = any(isinstance(head, Barrier) for head in heads)
         inputs = world.model.inputs[self.task]
-        if not all(world.channels[channel.name] or self.silent(channel.name) for channel in inputs):
+        if not all(world.channels[channel.id] or self.silent(channel.id) for channel in inputs):
             return False
         hears = bool(world.notices[self.task]) and ("notice", self.task) in own
         if not hears and (self.is_told or (copies and self.acked)):
@@ -163,7 +173,7 @@ class _Others:
     def _at_end(self) -> bool:
         """Whether the source has nothing more to read: what it says then is heard by the coordinator."""
         world = self.world
-        task, rows = world.simulated(self.task), world.model.rows[operator_of(self.task)]
+        task, rows = world.simulated(self.task), world.model.rows[self.task.operator]
         return all(task.positions.get(split, 0) >= len(rows[split]) for split in world.model.splits_of(self.task))
 
     def _is_not_last(self) -> bool:

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-COORDINATOR = "coordinator"
+COORDINATOR: Final = "coordinator"
 KINDS = frozenset({
     "record", "barrier", "copy", "persist", "ack", "log", "block", "unblock",
-    "crash", "restore", "commit", "trigger", "complete", "abort", "violation", "drop",
+    "crash", "restore", "replayed", "commit", "trigger", "complete", "abort", "violation", "drop",
 })  # fmt: skip
 """What a moment may be."""
 
@@ -19,13 +20,17 @@ KINDS = frozenset({
 class Moment:
     """An event at a task.
 
-    label: it in a few words; of a `copy` the last number in it is the epoch.
+    label: it in a few words.
+    epoch: the one that it belongs to, if any.
+    steps_again: of a restore, how many steps are taken again.
     """
 
     step: int
     task: str
     label: str
     kind: str
+    epoch: int | None = None
+    steps_again: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -37,6 +42,9 @@ class Message:
     """A message on its way.
 
     sent, received: steps; received None: still in flight, or lost.
+    epoch: of a barrier.
+    known: its receiver has had it before, and drops it by its number.
+    count: of records.
     """
 
     sender: str
@@ -44,27 +52,40 @@ class Message:
     sent: int
     received: int | None
     label: str
-    barrier: bool
+    epoch: int | None = None
+    known: bool = False
+    count: int = 1
 
     def __post_init__(self) -> None:
         if self.received is not None and self.received < self.sent:
             raise ValueError(f"{self.label!r} is sent at step {self.sent} and received at {self.received}")
 
+    @property
+    def barrier(self) -> bool:
+        """It is a barrier (a marker), not a record."""
+        return self.epoch is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Diagram:
-    """One run, or its end. Moments and messages name `tasks` or the coordinator; those of one step stand in order."""
+    """One run, or its end. Moments and messages name `tasks` or the coordinator; those of one step stand in order.
+
+    groups: of each task the group that it is drawn with, such as its operator; none: each is by itself.
+    """
 
     title: str
     tasks: tuple[str, ...]
     moments: tuple[Moment, ...]
     messages: tuple[Message, ...]
     violation: str | None
+    groups: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = {*self.tasks, COORDINATOR}
         if len(set(self.tasks)) < len(self.tasks):
             raise ValueError("a task stands twice in a diagram")
+        if self.groups and len(self.groups) != len(self.tasks):
+            raise ValueError(f"a diagram has {len(self.tasks)} tasks in {len(self.groups)} groups")
         named = [m.task for m in self.moments] + [end for m in self.messages for end in (m.sender, m.receiver)]
         if strangers := sorted(set(named) - names):
             raise ValueError(f"a diagram has no task {strangers[0]}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from abscli.sim.model import Record
 from abscli.sim.task import Part
-from formats.ids import ends_of, operator_of
+from formats.ids import ChannelId, TaskId
 
 GAP = 10
 
@@ -24,8 +24,8 @@ class Snapshot:
     """
 
     epoch: int
-    parts: Mapping[str, Part]
-    seen: Mapping[str, Mapping[int, int]]
+    parts: Mapping[TaskId, Part]
+    seen: Mapping[TaskId, Mapping[int, int]]
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
@@ -34,24 +34,23 @@ class Snapshot:
         seen = frozenset((task, frozenset(counts.items())) for task, counts in self.seen.items())
         return self.epoch, parts, seen
 
-    def received(self, channel: str, task: str) -> int:
+    def received(self, channel: ChannelId) -> int:
         """What a restored receiver has of a channel: the sender's count less the log, which comes (again) first."""
-        sender = ends_of(channel)[0]
-        return dict(self.parts[sender].sent)[channel] - len(self.log(channel, task))
+        return self.sent(channel) - len(self.log(channel))
 
-    def sent(self, channel: str) -> int:
+    def sent(self, channel: ChannelId) -> int:
         """What its sender had put on a channel."""
-        return dict(self.parts[ends_of(channel)[0]].sent)[channel]
+        return dict(self.parts[channel.sender].sent)[channel]
 
-    def log(self, channel: str, task: str) -> tuple[Record, ...]:
+    def log(self, channel: ChannelId) -> tuple[Record, ...]:
         """The state of a channel at the cut."""
-        return dict(self.parts[task].logs).get(channel, ())
+        return dict(self.parts[channel.receiver].logs).get(channel, ())
 
     def by_operator(self) -> dict[str, Counter[int]]:
         """What each operator had counted."""
         seen: dict[str, Counter[int]] = {}
         for task, counts in self.seen.items():
-            seen.setdefault(operator_of(task), Counter()).update(counts)
+            seen.setdefault(task.operator, Counter()).update(counts)
         return seen
 
 
@@ -70,10 +69,10 @@ class Disk:
     attempt: int = 0
     last: int = 0
     triggered: Mapping[int, int] = field(default_factory=dict)
-    parts: Mapping[tuple[str, int], Part] = field(default_factory=dict)
+    parts: Mapping[tuple[TaskId, int], Part] = field(default_factory=dict)
     complete: Mapping[int, Snapshot] = field(default_factory=dict)
-    staged: Mapping[tuple[str, int], tuple[Record, ...]] = field(default_factory=dict)
-    visible: Mapping[str, tuple[Record, ...]] = field(default_factory=dict)
+    staged: Mapping[tuple[TaskId, int], tuple[Record, ...]] = field(default_factory=dict)
+    visible: Mapping[TaskId, tuple[Record, ...]] = field(default_factory=dict)
 
     @property
     def base(self) -> Snapshot | None:
@@ -101,13 +100,13 @@ class Disk:
         """A task's part is durable."""
         return replace(self, parts={**self.parts, (part.task, part.epoch): part})
 
-    def part(self, task: str, epoch: int) -> Part | None:
+    def part(self, task: TaskId, epoch: int) -> Part | None:
         """A durable part."""
         return self.parts.get((task, epoch))
 
     def completes(self, epoch: int, parts: tuple[Part, ...]) -> Disk:
         """The manifest is written. Parts of it and of older epochs are no longer kept apart."""
-        seen: dict[str, Mapping[int, int]] = {}
+        seen: dict[TaskId, Mapping[int, int]] = {}
         for part in parts:
             older = self.complete[part.base].seen[part.task] if part.base else {}
             seen[part.task] = {**older, **dict(part.changed)}
@@ -120,11 +119,11 @@ class Disk:
             triggered={e: attempt for e, attempt in self.triggered.items() if e > epoch},
         )
 
-    def stages(self, task: str, epoch: int, rows: tuple[Record, ...]) -> Disk:
+    def stages(self, task: TaskId, epoch: int, rows: tuple[Record, ...]) -> Disk:
         """A sink's rows of an epoch are on disk, not visible."""
         return replace(self, staged={**self.staged, (task, epoch): rows})
 
-    def reveals(self, task: str, epoch: int) -> Disk:
+    def reveals(self, task: TaskId, epoch: int) -> Disk:
         """Rows staged by a task up to an epoch become visible."""
         mine = sorted(key for key in self.staged if key[0] == task and key[1] <= epoch)
         if not mine:
@@ -133,7 +132,7 @@ class Disk:
         left = {key: kept for key, kept in self.staged.items() if key not in mine}
         return replace(self, staged=left, visible={**self.visible, task: rows})
 
-    def settles(self, task: str) -> Disk:
+    def settles(self, task: TaskId) -> Disk:
         """A sink task starts again from `last`: what is staged up to it is shown, the rest is dropped."""
         disk = self.reveals(task, self.last)
         return replace(disk, staged={key: rows for key, rows in disk.staged.items() if key[0] != task})

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from abscli.protocol.events import ProtocolError
 from abscli.protocol.policy import Policy
-from abscli.sim.commuting import hurry, only_crashes, to_try
-from abscli.sim.interned import InternedWorld, Table
+from abscli.sim.commuting import hurry, is_over, only_crashes, to_try
+from abscli.sim.interned import InternedLocalWorld, InternedWorld, Table
 from abscli.sim.model import Model
 from abscli.sim.properties import Violation
 from abscli.sim.world import Limits, Step
@@ -57,16 +57,16 @@ def explore(
     """
     started = time.monotonic()
     table = Table()
-    first = InternedWorld(model, policy, limits, table)
+    first = (InternedLocalWorld if limits.workers else InternedWorld)(model, policy, limits, table)
     path: list[list[Step]] = [hurry(first, []) if hurried else []]
     seen = {hash(first.key())}
     crashed: set[int] = set()
     few = persistent and hurried and only_crashes(limits)
 
     def todo_in(world: InternedWorld) -> list[Step]:
-        if few:
+        if few or (persistent and hurried and is_over(world)):
             steps = [] if world.finished else to_try(world)
-            if world.crashes and (left := hash(world.left_by_crash())) not in crashed:
+            if few and world.crashes and (left := hash(world.left_by_crash())) not in crashed:
                 crashed.add(left)
                 steps.append(("crash",))
             return steps

@@ -9,20 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
+from abscli.protocol.causal import Knowledge
 from abscli.protocol.coordinator import Coordinator
 from abscli.protocol.events import CoordinatorAction, CoordinatorEvent, TaskEvent
+from abscli.protocol.kept import KeptFrames
 from abscli.protocol.policy import Policy
 from abscli.sim.disk import Disk, Snapshot
+from abscli.sim.local import LocalWorld
 from abscli.sim.model import Model
 from abscli.sim.task import Effect, Part, SimulatedTask
 from abscli.sim.world import Limits, World
+from formats.ids import ChannelId, TaskId
 
 M = TypeVar("M", SimulatedTask, Coordinator)
+
+_PLAIN = (int, str, bytes, tuple, frozenset, TaskId, ChannelId, Part)
+_SHARED = (int, str, bytes, tuple, frozenset, TaskId, ChannelId, Model)
 
 
 def frozen(value: Any) -> Any:
     """A hashable picture of plain data and of objects made of it; equal for equal content."""
-    if value is None or isinstance(value, int | str | tuple | frozenset | Part):
+    if value is None or isinstance(value, _PLAIN):
         return value
     if isinstance(value, dict):
         return frozenset([(key, frozen(item)) for key, item in value.items()])
@@ -30,7 +37,7 @@ def frozen(value: Any) -> Any:
         return frozenset(value)
     if isinstance(value, list):
         return tuple(map(frozen, value))
-    if isinstance(value, Model | Snapshot):
+    if isinstance(value, Model | Snapshot | Knowledge):
         return value.key
     return (type(value).__name__, *(frozen(item) for item in _fields(value).values()))
 
@@ -43,9 +50,9 @@ def cloned(value: Any) -> Any:
         return copy
     if isinstance(value, list):
         return [cloned(item) for item in value]
-    if isinstance(value, set):
-        return set(value)
-    if value is None or isinstance(value, int | str | tuple | frozenset | Model):
+    if isinstance(value, set | bytearray):
+        return type(value)(value)
+    if value is None or isinstance(value, _SHARED):
         return value
     twin = object.__new__(type(value))
     for name, item in _fields(value).items():
@@ -69,7 +76,7 @@ class Table:
         self._disks: dict[Any, Disk] = {}
         self._saves: dict[tuple[Any, ...], tuple[Disk, Disk]] = {}
 
-    def number(self, machine: SimulatedTask | Coordinator) -> int:
+    def number(self, machine: SimulatedTask | Coordinator | Knowledge | KeptFrames) -> int:
         """The number of a machine in this state."""
         key = frozen(machine)
         number = self._numbers.get(key)
@@ -102,6 +109,9 @@ class Table:
 class InternedWorld(World):
     """A world over a table that it shares with its copies."""
 
+    changing: tuple[str, ...] = ("tasks", "channels", "notices", "mail", "history")
+    """Dictionaries that each copy has its own of."""
+
     def __init__(self, model: Model, policy: Policy, limits: Limits, table: Table) -> None:
         self.table = table
         super().__init__(model, policy, limits)
@@ -109,7 +119,7 @@ class InternedWorld(World):
     def stand_in(self, machine: SimulatedTask | Coordinator) -> Any:
         return self.table.number(machine)
 
-    def simulated(self, task: str) -> SimulatedTask:
+    def simulated(self, task: TaskId) -> SimulatedTask:
         simulated: SimulatedTask = self.table.machines[self.tasks[task]]
         return simulated
 
@@ -118,12 +128,12 @@ class InternedWorld(World):
         coordinator: Coordinator = self.table.machines[self.coordinator]
         return coordinator
 
-    def _handle(self, task: str, event: TaskEvent) -> list[Effect]:
+    def _handle(self, task: TaskId, event: TaskEvent) -> list[Effect]:
         effects: list[Effect]
         self.tasks[task], effects = self.table.step(self.tasks[task], event, lambda simulated: simulated.handle(event))
         return effects
 
-    def _read(self, task: str, count: int) -> list[Effect]:
+    def _read(self, task: TaskId, count: int) -> list[Effect]:
         effects: list[Effect]
         self.tasks[task], effects = self.table.step(self.tasks[task], count, lambda simulated: simulated.read(count))
         return effects
@@ -142,7 +152,7 @@ class InternedWorld(World):
         """A world that goes its own way."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        for name in ("tasks", "channels", "notices", "mail", "history"):
+        for name in self.changing:
             setattr(twin, name, dict(getattr(self, name)))
         return twin
 
@@ -175,7 +185,49 @@ class InternedWorld(World):
             (self.ticks, self.crashes, self.losses, self.lost_acks, self.timeouts, self.rescales),
             (self.finished, self.went_back),
             tuple(
-                records[base.received(name, self.model.channels[name].receiver) if base else 0 :]
-                for name, records in self.history.items()
+                records[base.received(channel) if base else 0 :]
+                for channel, records in self.history.items()
             ),
+        )
+
+
+class InternedLocalWorld(InternedWorld, LocalWorld):
+    """The same of workers that keep schedules; what a task's states were follows from its steps."""
+
+    changing = (
+        *InternedWorld.changing, "knowledge", "kept", "carried", "cuts", "based", "again", "floors", "came", "passed",
+        "states",
+    )  # fmt: skip
+
+    def keeper(self, keeper: Knowledge | KeptFrames) -> Any:
+        return self.table.number(keeper)
+
+    def known(self, worker: int) -> Knowledge:
+        knowledge: Knowledge = self.table.machines[self.knowledge[worker]]
+        return knowledge
+
+    def frames(self, worker: int) -> KeptFrames:
+        frames: KeptFrames = self.table.machines[self.kept[worker]]
+        return frames
+
+    def _change(self, keepers: dict[int, Any], worker: int, change: str, *arguments: Any) -> Any:
+        keepers[worker], answer = self.table.step(
+            keepers[worker], (change, *arguments), lambda keeper: getattr(keeper, change)(*arguments)
+        )
+        return answer
+
+    def key(self) -> tuple[Any, ...]:
+        return (
+            *super().key(),
+            *self.knowledge.values(),
+            *self.kept.values(),
+            *map(tuple, self.carried.values()),
+            frozenset(self.cuts.items()),
+            tuple(self.based.items()),
+            frozenset((task, replay.at) for task, replay in self.again.items()),
+            frozenset(self.floors.items()),
+            frozenset(self.came.items()),
+            frozenset(self.passed.items()),
+            (self.gone, self.back, self.fresh),
+            frozenset(self.reports.items()),
         )

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from abscli.graph.backedges import back_edges
-from formats.ids import TaskId, channel_name, task_name
-from formats.job.expand import neighbours, task_names
+from formats.ids import ChannelId, TaskId
+from formats.job.expand import neighbours, task_ids
 from formats.job.model import Edge, Kind, Operator, Partition, Topology, canonical
 
 ROUNDS = 2
@@ -45,9 +45,7 @@ class Channel:
     edge: its place among the topology's edges.
     """
 
-    name: str
-    sender: str
-    receiver: str
+    id: ChannelId
     edge: int
     back: bool
 
@@ -92,45 +90,52 @@ class Model:
         return {op.id: op for op in self.topology.operators}
 
     @cached_property
-    def tasks(self) -> tuple[str, ...]:
-        """All task names, by operator."""
-        return tuple(task_names(self.topology))
+    def tasks(self) -> tuple[TaskId, ...]:
+        """All tasks, by operator."""
+        return tuple(task_ids(self.topology))
 
     @cached_property
-    def channels(self) -> dict[str, Channel]:
-        """By name, in the order of the edges."""
-        channels: dict[str, Channel] = {}
+    def channels(self) -> dict[ChannelId, Channel]:
+        """By id, in the order of the edges."""
+        task = {id: id for id in self.tasks}  # one object for each, since equality of one object is seen at once
+        channels: dict[ChannelId, Channel] = {}
         for at, edge in enumerate(self.topology.edges):
             width = self.operators[edge.target].parallelism
             for i in range(self.operators[edge.source].parallelism):
                 for j in neighbours(edge, i, width):
-                    sender, receiver = task_name(edge.source, i), task_name(edge.target, j)
-                    name = channel_name(sender, receiver)
-                    channels[name] = Channel(name, sender, receiver, at, self.is_back(edge))
+                    id = ChannelId(task[TaskId(edge.source, i)], task[TaskId(edge.target, j)])
+                    channels[id] = Channel(id, at, self.is_back(edge))
         return channels
 
     @cached_property
-    def ids(self) -> dict[str, TaskId]:
-        """Of each task, by its name."""
-        return {task: TaskId.parse(task) for task in self.tasks}
-
-    @cached_property
-    def inputs(self) -> dict[str, tuple[Channel, ...]]:
+    def inputs(self) -> dict[TaskId, tuple[Channel, ...]]:
         """Of each task."""
-        return {task: tuple(c for c in self.channels.values() if c.receiver == task) for task in self.tasks}
+        return {task: tuple(c for c in self.channels.values() if c.id.receiver == task) for task in self.tasks}
 
     @cached_property
-    def outputs(self) -> dict[str, tuple[Channel, ...]]:
+    def outputs(self) -> dict[TaskId, tuple[Channel, ...]]:
         """Of each task."""
-        return {task: tuple(c for c in self.channels.values() if c.sender == task) for task in self.tasks}
+        return {task: tuple(c for c in self.channels.values() if c.id.sender == task) for task in self.tasks}
 
     @cached_property
-    def sources(self) -> tuple[str, ...]:
+    def routes(self) -> dict[TaskId, tuple[tuple[int, dict[int, ChannelId]], ...]]:
+        """Of each task, its channels by the subtask at their end, for each edge that goes out of its operator."""
+        return {
+            task: tuple(
+                (at, {c.id.receiver.subtask: c.id for c in self.outputs[task] if c.edge == at})
+                for at, edge in enumerate(self.topology.edges)
+                if edge.source == task.operator
+            )
+            for task in self.tasks
+        }
+
+    @cached_property
+    def sources(self) -> tuple[TaskId, ...]:
         """Tasks without inputs."""
         return tuple(task for task in self.tasks if not self.inputs[task])
 
     @cached_property
-    def sinks(self) -> frozenset[str]:
+    def sinks(self) -> frozenset[TaskId]:
         """Tasks whose rows become visible output: those of sinks, and of opaque operators that nothing reads from."""
         return frozenset(
             task for task in self.tasks
@@ -141,16 +146,15 @@ class Model:
         """Whether the edge closes a cycle."""
         return (edge.source, edge.target) in self.back
 
-    def operator_of(self, task: str) -> Operator:
+    def operator_of(self, task: TaskId) -> Operator:
         """The operator that a task is part of."""
-        return self.operators[self.ids[task].operator]
+        return self.operators[task.operator]
 
-    def splits_of(self, task: str) -> tuple[int, ...]:
+    def splits_of(self, task: TaskId) -> tuple[int, ...]:
         """The splits that a source task reads, in order."""
-        id = self.ids[task]
-        return tuple(range(id.subtask, len(self.rows[id.operator]), self.operators[id.operator].parallelism))
+        return tuple(range(task.subtask, len(self.rows[task.operator]), self.operator_of(task).parallelism))
 
-    def keeps_until_flush(self, task: str) -> bool:
+    def keeps_until_flush(self, task: TaskId) -> bool:
         """Whether the task's operator emits once an epoch."""
         op = self.operator_of(task)
         return op.kind is Kind.REDUCE and op.emit == "epoch"

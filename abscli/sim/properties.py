@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from abscli.protocol.policy import Policy
-from abscli.sim.model import Channel, Model, Record
+from abscli.sim.model import Model, Record
 from abscli.sim.task import Part
-from formats.ids import operator_of
+from formats.ids import ChannelId, TaskId
 
 
 class Violation(AssertionError):
@@ -25,7 +25,7 @@ def check_open(epochs: Sequence[int], most: int) -> None:
         raise Violation("concurrent", f"epochs {', '.join(map(str, epochs))} are open at once; {most} may be")
 
 
-def check_parts(epoch: int, attempt: int, parts: Mapping[str, Part | None]) -> None:
+def check_parts(epoch: int, attempt: int, parts: Mapping[TaskId, Part | None]) -> None:
     """A manifest names the durable parts of all tasks, each made by the attempt that triggered the epoch."""
     for task, part in parts.items():
         if part is None:
@@ -37,7 +37,11 @@ def check_parts(epoch: int, attempt: int, parts: Mapping[str, Part | None]) -> N
 
 
 def check_cut(
-    model: Model, policy: Policy, epoch: int, parts: Mapping[str, Part], history: Mapping[str, tuple[Record, ...]]
+    model: Model,
+    policy: Policy,
+    epoch: int,
+    parts: Mapping[TaskId, Part],
+    history: Mapping[ChannelId, tuple[Record, ...]],
 ) -> None:
     """The cut is consistent: on every channel, what was sent and not received is what was logged, record by record.
 
@@ -46,9 +50,9 @@ def check_cut(
     sent = {channel: count for part in parts.values() for channel, count in part.sent}
     received = {channel: count for part in parts.values() for channel, count in part.received}
     logs = {channel: records for part in parts.values() for channel, records in part.logs}
-    for name, channel in model.channels.items():
-        flying, log = sent[name] - received[name], logs.get(name, ())
-        counts = f"epoch {epoch}: {name}: {sent[name]} sent, {received[name]} received, {len(log)} logged"
+    for id, channel in model.channels.items():
+        flying, log = sent[id] - received[id], logs.get(id, ())
+        counts = f"epoch {epoch}: {id}: {sent[id]} sent, {received[id]} received, {len(log)} logged"
         if log and not (channel.back or policy.logs_regular):
             raise Violation("conservation", f"{counts}, and it is a regular channel")
         if not policy.exactly_once and not channel.back:
@@ -56,24 +60,30 @@ def check_cut(
                 raise Violation("conservation", f"{counts}: {flying} are lost")
         elif flying < 0:
             raise Violation("orphan", counts)
-        elif history[name][received[name] : sent[name]] != log:
+        elif history[id][received[id] : sent[id]] != log:
             raise Violation("conservation", counts)
 
 
-def check_order(channel: Channel, first: int, records: tuple[Record, ...], history: tuple[Record, ...]) -> None:
+def check_order(channel: ChannelId, first: int, records: tuple[Record, ...], history: tuple[Record, ...]) -> None:
     """Records are delivered in the order in which they were sent: a restored log comes first (rule 7)."""
     if history[first - 1 : first - 1 + len(records)] != records:
-        raise Violation("order", f"{channel.name}: record {first} is not the one that was sent as such")
+        raise Violation("order", f"{channel}: record {first} is not the one that was sent as such")
 
 
-def check_replay(channel: Channel, number: int, record: Record, history: tuple[Record, ...]) -> None:
+def check_replay(channel: ChannelId, number: int, record: Record, history: tuple[Record, ...]) -> None:
     """What a restarted task sends again to one that goes on is what it had sent."""
     if record != history[number - 1]:
         before = history[number - 1].value
-        raise Violation("replay", f"{channel.name}: record {number} was {before}, and comes again as {record.value}")
+        raise Violation("replay", f"{channel}: record {number} was {before}, and comes again as {record.value}")
 
 
-def check_reveal(task: str, epoch: int, complete: bool) -> None:
+def check_survivor(task: TaskId, may_start: frozenset[TaskId]) -> None:
+    """Nobody goes back but who is lost, and who cannot be spared."""
+    if task not in may_start:
+        raise Violation("survivor", f"{task} starts again, and was not lost")
+
+
+def check_reveal(task: TaskId, epoch: int, complete: bool) -> None:
     """Only complete epochs become visible: visible output never goes back."""
     if not complete:
         raise Violation("visible", f"{task} shows its output of epoch {epoch}, which is not complete")
@@ -88,11 +98,11 @@ def check_seen(model: Model, policy: Policy, seen: Mapping[str, Counter[int]], *
         _check_counts(f"the state of {id}", policy, seen.get(id, Counter()), wanted, repeats=repeats)
 
 
-def check_output(model: Model, policy: Policy, visible: Mapping[str, tuple[Record, ...]], *, repeats: bool) -> None:
+def check_output(model: Model, policy: Policy, visible: Mapping[TaskId, tuple[Record, ...]], *, repeats: bool) -> None:
     """The visible output is that of a run without failures. visible: by sink task."""
-    shown: dict[str, Counter[int]] = {operator_of(task): Counter() for task in model.sinks}
+    shown: dict[str, Counter[int]] = {task.operator: Counter() for task in model.sinks}
     for task, rows in visible.items():
-        shown.setdefault(operator_of(task), Counter()).update(row.value for row in rows)
+        shown.setdefault(task.operator, Counter()).update(row.value for row in rows)
     expected = model.expected()
     for id, values in shown.items():
         _check_counts(f"the output of {id}", policy, values, expected[id], repeats=repeats)

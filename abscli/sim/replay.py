@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from abscli.protocol.events import ProtocolError
 from abscli.protocol.policy import Policy
+from abscli.sim.local import LocalWorld
 from abscli.sim.model import Model
 from abscli.sim.properties import Violation
 from abscli.sim.world import Limits, Step, World
@@ -67,7 +68,7 @@ def shortest(
     """
 
     def broken(model: Model, candidate: Sequence[Step]) -> Played | None:
-        played = play(World(model, policy, limits), candidate, to_the_end=True)
+        played = play((LocalWorld if limits.workers else World)(model, policy, limits), candidate, to_the_end=True)
         return played if played.rule == rule else None
 
     model = models[0]

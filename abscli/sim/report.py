@@ -11,6 +11,7 @@ from abscli.protocol.policy import Policy
 from abscli.sim.campaign import Failures, campaign, mixture
 from abscli.sim.diagram import Diagram
 from abscli.sim.explore import Explored, explore
+from abscli.sim.local import LocalSituation
 from abscli.sim.model import Model
 from abscli.sim.recorder import diagram
 from abscli.sim.replay import shortest
@@ -27,6 +28,7 @@ class Row:
     runs, epochs: of random runs.
     worlds, ends, whole: of a search, whether it saw everything.
     failures: how often each happened (random), or which one might happen anywhere (search).
+    situations: of random runs on workers, in how many each was come to.
     """
 
     policy: Policy
@@ -35,6 +37,7 @@ class Row:
     runs: int | None = None
     epochs: int | None = None
     failures: dict[str, int] = field(default_factory=dict)
+    situations: dict[str, int] | None = None
     anywhere: str | None = None
     worlds: int | None = None
     ends: int | None = None
@@ -62,7 +65,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """The whole result."""
+    """The whole result. workers: that take their steps again when they are lost; 0: the recovery set restarts."""
 
     job: str
     tasks: int
@@ -70,37 +73,50 @@ class Simulated:
     seed: int | None
     rows: tuple[Row, ...]
     finding: Finding | None
+    workers: int = 0
 
 
 def random_runs(
-    model: Model, policies: Sequence[Policy], failures: Failures, seeds: range, show: Callable[[str], None]
+    model: Model,
+    policies: Sequence[Policy],
+    failures: Failures,
+    seeds: range,
+    show: Callable[[str], None],
+    workers: int = 0,
 ) -> Simulated:
     """Runs from these seeds under each policy, to the first violation."""
     rows = []
     finding = None
     for policy in policies:
         total = None
-        for total in campaign(model, policy, failures, seeds, batch=BATCH):
+        for total in campaign(model, policy, failures, seeds, batch=BATCH, of_workers=workers):
             show(f"{policy}: {total.runs:,} of {len(seeds):,} runs")
         if total is None:
             break
         rows.append(
-            Row(policy, total.steps, total.seconds, runs=total.runs, epochs=total.epochs, failures=dict(total.failures))
+            Row(policy, total.steps, total.seconds, runs=total.runs, epochs=total.epochs, failures=dict(total.failures),
+                situations={each: total.situations[each] for each in LocalSituation} if workers else None)
         )
         if (bad := total.failed) is not None and bad.rule is not None:
             show(f"{policy}: seed {bad.seed} violates {bad.rule!r}; looking for a shorter trace")
-            limits = mixture(bad.seed, failures)
+            limits = mixture(bad.seed, failures, workers)
             finding = _finding(model, policy, limits, bad.steps, bad.rule, bad.seed)
             break
-    return Simulated(model.topology.job, len(model.tasks), len(model.channels), seeds.start, tuple(rows), finding)
+    return Simulated(model.topology.job, len(model.tasks), len(model.channels), seeds.start, tuple(rows), finding,
+                     workers)
 
 
 def every_interleaving(
-    model: Model, policies: Sequence[Policy], failures: Failures, most: int, show: Callable[[str], None]
+    model: Model,
+    policies: Sequence[Policy],
+    failures: Failures,
+    most: int,
+    show: Callable[[str], None],
+    workers: int = 0,
 ) -> Simulated:
     """A search under each policy, with one failure of the kind anywhere; two of them for `any`."""
     wanted = [Failures.FULL, Failures.PARTIAL] if failures is Failures.ANY else [failures]
-    jobs = [(policy, kind, scope(kind)) for policy in policies for kind in wanted]
+    jobs = [(policy, kind, scope(kind, workers=workers)) for policy in policies for kind in wanted]
     rows, finding = [], None
     with ProcessPoolExecutor(None, multiprocessing.get_context("spawn")) as pool:
         searches = [pool.submit(_search, model, policy, limits, most) for policy, _, limits in jobs]
@@ -115,7 +131,7 @@ def every_interleaving(
                 finding = _finding(model, policy, limits, explored.trace, explored.rule, None)
                 pool.shutdown(cancel_futures=True)
                 break
-    return Simulated(model.topology.job, len(model.tasks), len(model.channels), None, tuple(rows), finding)
+    return Simulated(model.topology.job, len(model.tasks), len(model.channels), None, tuple(rows), finding, workers)
 
 
 def _search(model: Model, policy: Policy, limits: Limits, most: int) -> Explored:
@@ -124,20 +140,22 @@ def _search(model: Model, policy: Policy, limits: Limits, most: int) -> Explored
     return explore(model, policy, limits, most=most, alive=lambda: parent is None or parent.is_alive())
 
 
-def scope(kind: Failures, epochs: int = 1, max_concurrent: int = 2) -> Limits:
-    """What a search lets happen: one failure of a kind. epochs: of the clock, before the one that the end takes."""
+def scope(kind: Failures, epochs: int = 1, max_concurrent: int = 2, workers: int = 0) -> Limits:
+    """What a search lets happen: one failure of a kind. epochs: of the clock, before the one that the end takes.
+    workers: as of `mixture`."""
     return Limits(
         epochs=epochs,
         max_concurrent=max_concurrent,
         crashes=kind is Failures.FULL,
         losses=kind is Failures.PARTIAL,
         rescales=kind is Failures.RESCALE,
+        workers=workers,
     )
 
 
-def one_run(model: Model, policy: Policy, failures: Failures, seed: int) -> Diagram:
+def one_run(model: Model, policy: Policy, failures: Failures, seed: int, workers: int = 0) -> Diagram:
     """The run of a seed, as a diagram."""
-    limits = mixture(seed, failures)
+    limits = mixture(seed, failures, workers)
     outcome = run(model, policy, limits, seed, batch=BATCH)
     return diagram(f"{model.topology.job}, {policy}, seed {seed}", model, policy, limits, outcome.steps)
 

@@ -1,21 +1,24 @@
-"""A restored epoch under another parallelism: a new generation, whose counters begin anew.
+"""A restored epoch under another parallelism, by the rules that the engine goes by (`abscli.planner.rescale`).
 
-Keyed state goes to the owner of its key. Logged records of hash and rebalance edges are routed anew and count as sent
-on their new channel; a broadcast log is taken over only when all receivers have the same; an operator with a forward
-edge keeps its parallelism.
+Keyed state goes to the owner of its key, logs are routed anew, counters begin anew. An operator with a forward edge
+keeps its parallelism: one alone changes at a time.
 """
 
 from __future__ import annotations
 
-from itertools import count
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import msgspec
 
+from abscli.planner.rescale import Rule, reroute, rule_of
 from abscli.sim.disk import Snapshot
 from abscli.sim.model import Model, Record
 from abscli.sim.task import Part
-from formats.ids import TaskId, channel_name, operator_of, task_name
+from formats.ids import ChannelId, TaskId
 from formats.job.model import Edge, Partition
+
+Log = tuple[Record, ...]
 
 
 def may_rescale(model: Model, operator: str) -> bool:
@@ -38,7 +41,7 @@ def with_parallelism(model: Model, operator: str, parallelism: int) -> Model:
 
 def rescaled(old: Model, new: Model, snapshot: Snapshot) -> Snapshot | None:
     """The epoch as tasks of the new job restore it; None if a log cannot be taken over."""
-    logs: dict[str, tuple[Record, ...]] = {}
+    logs: dict[ChannelId, tuple[Record, ...]] = {}
     for edge in old.topology.edges:
         routed = _rerouted(edge, old, new, snapshot)
         if routed is None:
@@ -48,13 +51,12 @@ def rescaled(old: Model, new: Model, snapshot: Snapshot) -> Snapshot | None:
     for task in new.tasks:
         positions: dict[int, int] = {}
         counts: dict[int, int] = {}
-        id = new.ids[task]
-        width = new.operators[id.operator].parallelism
-        before = [part for name, part in snapshot.parts.items() if operator_of(name) == id.operator]
+        width = new.operator_of(task).parallelism
+        before = [part for other, part in snapshot.parts.items() if other.operator == task.operator]
         for part in before:
-            positions |= {k: at for k, at in part.positions if k % width == id.subtask}
+            positions |= {k: at for k, at in part.positions if k % width == task.subtask}
             for value, times in snapshot.seen[part.task].items():
-                if value % width == id.subtask:
+                if value % width == task.subtask:
                     counts[value] = counts.get(value, 0) + times
         parts[task] = Part(
             task=task,
@@ -65,39 +67,44 @@ def rescaled(old: Model, new: Model, snapshot: Snapshot) -> Snapshot | None:
             positions=tuple(sorted(positions.items())),
             finished=all(part.finished for part in before),
             turns=(),
-            sent=tuple((c.name, len(logs.get(c.name, ()))) for c in new.outputs[task]),
-            received=tuple((c.name, 0) for c in new.inputs[task]),
-            logs=tuple((c.name, logs[c.name]) for c in new.inputs[task] if logs.get(c.name)),
+            sent=tuple((c.id, len(logs.get(c.id, ()))) for c in new.outputs[task]),
+            received=tuple((c.id, 0) for c in new.inputs[task]),
+            logs=tuple((c.id, logs[c.id]) for c in new.inputs[task] if logs.get(c.id)),
         )
         seen[task] = counts
     return Snapshot(snapshot.epoch, parts, seen)
 
 
-def _rerouted(edge: Edge, old: Model, new: Model, snapshot: Snapshot) -> dict[str, tuple[Record, ...]] | None:
+def _rerouted(edge: Edge, old: Model, new: Model, snapshot: Snapshot) -> dict[ChannelId, tuple[Record, ...]] | None:
     """The logs of one edge by new channel."""
-    senders, receivers = new.operators[edge.source].parallelism, new.operators[edge.target].parallelism
-    routed: dict[str, tuple[Record, ...]] = {}
-    turn = count()
-    for i in range(old.operators[edge.source].parallelism):
-        sender = task_name(edge.source, i)
-        channels = [c for c in old.outputs[sender] if c.edge == old.topology.edges.index(edge)]
-        logs = [snapshot.log(c.name, c.receiver) for c in channels]
-        heir = task_name(edge.source, i % senders)
-        if edge.partition is Partition.BROADCAST:
-            if len(set(logs)) > 1:
-                return None
-            for j in range(receivers):
-                name = channel_name(heir, task_name(edge.target, j))
-                routed[name] = routed.get(name, ()) + logs[0]
-            continue
-        for channel, log in zip(channels, logs, strict=True):
-            for record in log:
-                if edge.partition is Partition.HASH:
-                    target = record.value % receivers
-                elif edge.partition is Partition.REBALANCE:
-                    target = next(turn) % receivers
-                else:
-                    target = TaskId.parse(channel.receiver).subtask
-                name = channel_name(heir, task_name(edge.target, target))
-                routed[name] = (*routed.get(name, ()), record)
-    return routed
+    rule = rule_of(edge, old.operators, new.operators)
+    place = old.topology.edges.index(edge)
+    senders = (TaskId(edge.source, i) for i in range(old.operators[edge.source].parallelism))
+    channels = [channel.id for sender in senders for channel in old.outputs[sender] if channel.edge == place]
+    logs = {(id.sender.subtask, id.receiver.subtask): log for id in channels if (log := snapshot.log(id))}
+    width = new.operators[edge.source].parallelism, new.operators[edge.target].parallelism
+    if rule is None:
+        return None if logs else {}
+    routed = reroute(rule, logs, old.operators[edge.target].parallelism, width, _Rows())
+    if routed is None:
+        return None
+    return {
+        ChannelId(TaskId(edge.source, i), TaskId(edge.target, j)): tuple(chain.from_iterable(pieces))
+        for (i, j), pieces in routed.items()
+    }
+
+
+class _Rows:
+    """`abscli.planner.rescale.Spread` of the simulator's logs; the key of a record is its value."""
+
+    def by_key(self, log: Log, rule: Rule, width: int) -> Iterable[tuple[int, Log]]:
+        return [(record.value % width, (record,)) for record in log]
+
+    def in_turn(self, log: Log, first: int, width: int) -> Iterable[tuple[int, Log]]:
+        return [((first + k) % width, (record,)) for k, record in enumerate(log)]
+
+    def count(self, log: Log) -> int:
+        return len(log)
+
+    def alike(self, logs: Sequence[Log]) -> bool:
+        return len(set(logs)) == 1

@@ -12,10 +12,12 @@ from typing import TypeVar
 from abscli.protocol.events import ProtocolError
 from abscli.protocol.policy import Policy
 from abscli.protocol.turns import Turns
+from abscli.sim.local import LocalWorld
 from abscli.sim.model import Model
 from abscli.sim.properties import Violation
 from abscli.sim.task import Barrier
 from abscli.sim.world import Limits, Step, World
+from formats.ids import ChannelId, TaskId
 
 MAX_STEPS = 20_000
 FAILURE = 0.03
@@ -36,6 +38,7 @@ class Outcome:
 
     rule, message: None if all properties held.
     epochs: complete ones.
+    situations: what it came to, with workers.
     """
 
     seed: int
@@ -44,6 +47,7 @@ class Outcome:
     message: str | None
     epochs: int
     attempts: int
+    situations: frozenset[str] = frozenset()
 
 
 class Scheduler:
@@ -53,9 +57,9 @@ class Scheduler:
         self._random = random.Random(seed)
         self._batch = batch
         self._in_turn = self._chance(0.5)
-        self._turns: dict[str, Turns] = {}
-        self._slow: dict[str, bool] = {}
-        self._passed: dict[str, int] = {}
+        self._turns: dict[TaskId, Turns] = {}
+        self._slow: dict[Step, bool] = {}
+        self._passed: dict[TaskId, int] = {}
 
     def _chance(self, share: float) -> bool:
         return self._random.random() < share
@@ -81,25 +85,25 @@ class Scheduler:
             if not self._is_slow(step):
                 break
         if step[0] == "deliver":
-            name = self._reads_next(world, step[1], steps)
-            return ("deliver", name, 1 + self._below(self._batch))
+            channel = self._reads_next(world, step[1], steps)
+            return ("deliver", channel, 1 + self._below(self._batch))
         if step[0] == "read":
             return ("read", step[1], 1 + self._below(self._batch))
         return step
 
     def _is_slow(self, step: Step) -> bool:
-        place = " ".join(map(str, step[:2]))
+        place = step[:2]
         if place not in self._slow:
             self._slow[place] = self._chance(SLOW)
         return self._slow[place]
 
-    def _reads_next(self, world: World, name: str, steps: list[Step]) -> str:
+    def _reads_next(self, world: World, channel: ChannelId, steps: list[Step]) -> ChannelId:
         """In half of the runs a task takes its inputs as the engine does, in the others in any order."""
         if not self._in_turn:
-            return name
+            return channel
         channels = world.model.channels
-        task = channels[name].receiver
-        mine: list[str] = [step[1] for step in steps if step[0] == "deliver" and channels[step[1]].receiver == task]
+        task = channel.receiver
+        mine: list[ChannelId] = [step[1] for step in steps if step[0] == "deliver" and step[1].receiver == task]
         back = [other for other in mine if channels[other].back]
         regular = [other for other in mine if not channels[other].back]
         turns = self._turns.setdefault(task, Turns())
@@ -117,7 +121,7 @@ def run(model: Model, policy: Policy, limits: Limits, seed: int, *, batch: int =
     world: World | None = None
     rule = message = None
     try:
-        world = World(model, policy, limits)
+        world = (LocalWorld if limits.workers else World)(model, policy, limits)
         scheduler = Scheduler(seed, batch)
         while not world.finished:
             step = scheduler.choose(world)
@@ -132,4 +136,6 @@ def run(model: Model, policy: Policy, limits: Limits, seed: int, *, batch: int =
     except ProtocolError as error:
         rule, message = "protocol", f"protocol: {error}"
     complete = world.completed if world else 0
-    return Outcome(seed, tuple(steps), rule, message, complete, world.disk.attempt if world else 0)
+    situations = frozenset(map(str, world.situations)) if isinstance(world, LocalWorld) else frozenset()
+    attempts = world.disk.attempt if world else 0
+    return Outcome(seed, tuple(steps), rule, message, complete, attempts, situations)

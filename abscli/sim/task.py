@@ -31,7 +31,7 @@ from abscli.protocol.events import (
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
 from abscli.sim.model import Model, Record
-from formats.ids import channel_name, task_name
+from formats.ids import ChannelId, TaskId
 from formats.job.model import Partition
 
 
@@ -48,7 +48,7 @@ class Barrier(NamedTuple):
     epoch: int
 
 
-class Counts(dict[str, int]):
+class Counts(dict[ChannelId, int]):
     """Counters by channel that are never changed."""
 
     def __hash__(self) -> int:  # type: ignore[override]
@@ -59,7 +59,7 @@ class Counts(dict[str, int]):
 class Part:
     """A task's durable part of an epoch: only what changed since the complete epoch `base` is in `changed`."""
 
-    task: str
+    task: TaskId
     epoch: int
     attempt: int
     base: int
@@ -67,9 +67,9 @@ class Part:
     positions: tuple[tuple[int, int], ...]
     finished: bool
     turns: tuple[tuple[int, int], ...]
-    sent: tuple[tuple[str, int], ...]
-    received: tuple[tuple[str, int], ...]
-    logs: tuple[tuple[str, tuple[Record, ...]], ...]
+    sent: tuple[tuple[ChannelId, int], ...]
+    received: tuple[tuple[ChannelId, int], ...]
+    logs: tuple[tuple[ChannelId, tuple[Record, ...]], ...]
 
 
 # -- effects: what a task asks of the world ---------------------------------------------------------------------
@@ -78,7 +78,7 @@ class Part:
 class Put(NamedTuple):
     """Append to a channel."""
 
-    channel: str
+    channel: ChannelId
     item: Item | Barrier
 
 
@@ -105,7 +105,7 @@ class Tell(NamedTuple):
     """A message to the coordinator: `ack` of an epoch, `ended`, or `caught-up` with a channel."""
 
     kind: str
-    subject: int | str
+    subject: int | TaskId | ChannelId
     attempt: int
 
 
@@ -117,7 +117,7 @@ class Draft:
     """A copy whose part is not written yet."""
 
     part: Part
-    logs: dict[str, list[Record]] = field(default_factory=dict)
+    logs: dict[ChannelId, list[Record]] = field(default_factory=dict)
 
 
 class SimulatedTask:
@@ -126,14 +126,14 @@ class SimulatedTask:
     def __init__(
         self,
         model: Model,
-        task: str,
+        task: TaskId,
         policy: Policy,
         attempt: int,
         first_epoch: int,
         base: int = 0,
         restored: Part | None = None,
         seen: Mapping[int, int] | None = None,
-        received: Mapping[str, int] | None = None,
+        received: Mapping[ChannelId, int] | None = None,
     ) -> None:
         self.model = model
         self.attempt = attempt
@@ -148,9 +148,9 @@ class SimulatedTask:
         channels = model.inputs[task]
         self.machine = Task(
             task,
-            [c.name for c in channels],
-            [c.name for c in model.outputs[task]],
-            [c.name for c in channels if c.back],
+            [c.id for c in channels],
+            [c.id for c in model.outputs[task]],
+            [c.id for c in channels if c.back],
             policy=policy,
             first_epoch=first_epoch,
             sent=dict(restored.sent) if restored else None,
@@ -159,7 +159,7 @@ class SimulatedTask:
         )
 
     @property
-    def name(self) -> str:
+    def name(self) -> TaskId:
         """The task's."""
         return self.machine.name
 
@@ -202,9 +202,8 @@ class SimulatedTask:
 
     def read(self, count: int) -> list[Effect]:
         """A source's next rows, at most `count` and of one split; the end of its input when there are none."""
-        operator = self.model.ids[self.name].operator
         for split in self.model.splits_of(self.name):
-            rows, at = self.model.rows[operator][split], self.positions.get(split, 0)
+            rows, at = self.model.rows[self.name.operator][split], self.positions.get(split, 0)
             if at < len(rows):
                 self.positions[split] = min(len(rows), at + count)
                 return self._emit(rows[at : at + count])
@@ -226,15 +225,17 @@ class SimulatedTask:
 
     def _emit(self, rows: Iterable[Record]) -> list[Effect]:
         effects: list[Effect] = []
-        own = self.model.ids[self.name]
+        routes, edges = self.model.routes[self.name], self.model.topology.edges
         for row in rows:
-            for at, edge in enumerate(self.model.topology.edges):
-                if edge.source != own.operator or (self.model.is_back(edge) and not row.rounds):
+            for at, channels in routes:
+                edge = edges[at]
+                back = self.model.is_back(edge)
+                if back and not row.rounds:
                     continue
-                record = row.over(self.model.is_back(edge))
+                record = row.over(back)
                 width = self.model.operators[edge.target].parallelism
-                for target in self._targets(at, edge.partition, own.subtask, record, width):
-                    channel = channel_name(self.name, task_name(edge.target, target))
+                for target in self._targets(at, edge.partition, self.name.subtask, record, width):
+                    channel = channels[target]
                     number = self.machine.sent[channel] + 1
                     self.machine.on(Sent(channel, 1))
                     effects.append(Put(channel, Item(number, record)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, Final, Literal, assert_never
 
 from abscli.protocol.coordinator import Coordinator, NextEpoch
 from abscli.protocol.events import (
@@ -42,7 +42,7 @@ from abscli.protocol.events import (
     Triggered,
 )
 from abscli.protocol.policy import Policy
-from abscli.sim.disk import Disk
+from abscli.sim.disk import Disk, Snapshot
 from abscli.sim.losses import recovery_of
 from abscli.sim.model import Model, Record
 from abscli.sim.properties import (
@@ -58,12 +58,17 @@ from abscli.sim.properties import (
 )
 from abscli.sim.rescale import may_rescale, rescaled, with_parallelism
 from abscli.sim.task import Barrier, Counts, Effect, Item, Part, Put, Reveal, SimulatedTask, Staged, Tell, Write
+from formats.ids import ChannelId, TaskId
 
 Step = tuple[Any, ...]
-"""What a scheduler may let happen next, in words: ("deliver", "a/0->b/1", 2)."""
+"""What a scheduler may let happen next: a word, and what it happens to: ("deliver", ChannelId of a/0->b/1, 2)."""
 
 WIDTHS = (1, 2, 3)
 """Parallelisms that a rescale tries."""
+
+DETECTOR: Final = "detector"
+Sender = TaskId | Literal["detector"]
+"""Who has messages for the coordinator: the tasks, and what finds out that some are lost."""
 
 Mail = tuple[str, Any, int]
 """A message to the coordinator: its kind, its subject (an epoch, a task, a channel), and the attempt of who sent it."""
@@ -74,6 +79,10 @@ class Limits:
     """How much of each may happen in a run.
 
     epochs: that the clock triggers; the end takes more of itself.
+    workers: 0: tasks are lost one by one, and the planner's set restarts; else workers are, and their tasks take their
+    steps again (`local`).
+    capacity: records that a channel holds before its sender has to wait; 0: any number. Of workers only.
+    kept: records that a worker keeps for those that restart; None: all. Of workers only.
     """
 
     epochs: int = 3
@@ -83,6 +92,9 @@ class Limits:
     lost_acks: int = 0
     timeouts: int = 0
     rescales: int = 0
+    workers: int = 0
+    capacity: int = 0
+    kept: int | None = None
 
 
 class World:
@@ -93,7 +105,7 @@ class World:
         self.policy = policy
         self.limits = limits
         self.disk = Disk()
-        self.history: dict[str, tuple[Record, ...]] = dict.fromkeys(model.channels, ())
+        self.history: dict[ChannelId, tuple[Record, ...]] = dict.fromkeys(model.channels, ())
         self.ticks = limits.epochs
         self.crashes = limits.crashes
         self.losses = limits.losses
@@ -113,18 +125,18 @@ class World:
         self.save("next_life")
         self.finished = False
         first = self.disk.begun + 1
-        self.tasks: dict[str, Any] = {}
-        self.channels: dict[str, tuple[Item | Barrier, ...]] = dict.fromkeys(self.model.channels, ())
-        self.notices: dict[str, tuple[TaskEvent, ...]] = dict.fromkeys(self.model.tasks, ())
-        self.mail: dict[str, tuple[Mail, ...]] = dict.fromkeys((*self.model.tasks, "detector"), ())
+        self.tasks: dict[TaskId, Any] = {}
+        self.channels: dict[ChannelId, tuple[Item | Barrier, ...]] = dict.fromkeys(self.model.channels, ())
+        self.notices: dict[TaskId, tuple[TaskEvent, ...]] = dict.fromkeys(self.model.tasks, ())
+        self.mail: dict[Sender, tuple[Mail, ...]] = dict.fromkeys((*self.model.tasks, DETECTOR), ())
         self.writes: tuple[Part, ...] = ()
         self.manifests: tuple[int, ...] = ()
         self.stored: tuple[int, ...] = ()
-        self.dead: frozenset[str] = frozenset()
+        self.dead: frozenset[TaskId] = frozenset()
         for task in self.model.tasks:
             self.start(task, self.disk.attempt, first)
-        for name in self.model.channels:
-            self.refill(name)
+        for channel in self.model.channels:
+            self.refill(channel)
         base = self.disk.base
         self.coordinator: Any = self.stand_in(
             Coordinator(
@@ -140,7 +152,7 @@ class World:
         if self.coordinator_now.next_epoch() is NextEpoch.AT_ONCE:
             self.ask(TriggerDue())
 
-    def start(self, task: str, attempt: int, first_epoch: int) -> None:
+    def start(self, task: TaskId, attempt: int, first_epoch: int) -> None:
         """A task starts from the newest complete epoch; a sink settles its output first."""
         base = self.disk.base
         if task in self.model.sinks:
@@ -151,18 +163,22 @@ class World:
                 base=self.disk.last,
                 restored=base.parts[task] if base else None,
                 seen=base.seen[task] if base else None,
-                received={c.name: base.received(c.name, task) for c in self.model.inputs[task]} if base else None,
+                received=self.received(task, base) if base else None,
             )
         )  # fmt: skip
 
-    def refill(self, name: str) -> None:
+    def received(self, task: TaskId, base: Snapshot) -> dict[ChannelId, int]:
+        """What a task has of its channels when it starts from a snapshot."""
+        return {channel.id: base.received(channel.id) for channel in self.model.inputs[task]}
+
+    def refill(self, channel: ChannelId) -> None:
         """A channel between two tasks that start begins with its log; what was sent beyond the cut is forgotten."""
-        base, channel = self.disk.base, self.model.channels[name]
-        sent = base.sent(name) if base else 0
-        first = base.received(name, channel.receiver) + 1 if base else 1
-        log = base.log(name, channel.receiver) if base else ()
-        self.history[name] = self.history[name][:sent]
-        self.channels[name] = tuple(Item(first + i, record) for i, record in enumerate(log))
+        base = self.disk.base
+        sent = base.sent(channel) if base else 0
+        first = base.received(channel) + 1 if base else 1
+        log = base.log(channel) if base else ()
+        self.history[channel] = self.history[channel][:sent]
+        self.channels[channel] = tuple(Item(first + i, record) for i, record in enumerate(log))
 
     # -- what the interned explorer replaces --------------------------------------------------------------
 
@@ -170,7 +186,7 @@ class World:
         """What stands for a new task or coordinator."""
         return machine
 
-    def simulated(self, task: str) -> SimulatedTask:
+    def simulated(self, task: TaskId) -> SimulatedTask:
         """A task, to look at."""
         simulated: SimulatedTask = self.tasks[task]
         return simulated
@@ -181,10 +197,10 @@ class World:
         coordinator: Coordinator = self.coordinator
         return coordinator
 
-    def _handle(self, task: str, event: TaskEvent) -> list[Effect]:
+    def _handle(self, task: TaskId, event: TaskEvent) -> list[Effect]:
         return self.simulated(task).handle(event)
 
-    def _read(self, task: str, count: int) -> list[Effect]:
+    def _read(self, task: TaskId, count: int) -> list[Effect]:
         return self.simulated(task).read(count)
 
     def save(self, change: str, *arguments: Any) -> None:
@@ -194,22 +210,27 @@ class World:
     def _answer(self, event: CoordinatorEvent) -> list[CoordinatorAction]:
         return self.coordinator_now.on(event)
 
+    @property
+    def is_recovering(self) -> bool:
+        """Whether a task is not yet where it was when it was lost."""
+        return False
+
     # -- steps --------------------------------------------------------------------------------------------
 
     def enabled(self) -> list[Step]:
         """All that may happen next but for failures, in a fixed order."""
         steps: list[Step] = []
-        for name, items in self.channels.items():
+        for channel, items in self.channels.items():
             if items:
-                receiver = self.model.channels[name].receiver
-                if receiver not in self.dead and name not in self.simulated(receiver).machine.blocked:
-                    steps.append(("deliver", name, 1))
+                receiver = channel.receiver
+                if receiver not in self.dead and channel not in self.simulated(receiver).machine.blocked:
+                    steps.append(("deliver", channel, 1))
         for task in self.model.sources:
             if task not in self.dead and not self.simulated(task).machine.finished:
                 steps.append(("read", task, 1))
         steps += [("persist", part.task, part.epoch) for part in self.writes]
         steps += [("notice", task) for task, events in self.notices.items() if events]
-        steps += [("mail", task) for task, messages in self.mail.items() if messages]
+        steps += [("mail", sender) for sender, messages in self.mail.items() if messages]
         steps += [("manifest", epoch) for epoch in self.manifests]
         steps += [("stored", epoch) for epoch in self.stored]
         if self._may_tick():
@@ -228,7 +249,7 @@ class World:
         if self.losses:
             steps += [("lose", task) for task in self.model.tasks if task not in self.dead]
         if self.lost_acks:
-            steps += [("lose-ack", task) for task, mail in self.mail.items() if mail and mail[0][0] == "ack"]
+            steps += [("lose-ack", sender) for sender, mail in self.mail.items() if mail and mail[0][0] == "ack"]
         late = coordinator.open_epochs[:1] if self.timeouts else ()
         steps += [("time-out", epoch) for epoch in coordinator.open_epochs if epoch in late or epoch in self.hopeless]
         return steps + [("stale", i) for i in range(len(self.stale))]
@@ -244,10 +265,10 @@ class World:
     def do(self, step: Step) -> None:
         """Let a step happen; Violation or ProtocolError if it breaks a rule."""
         match step:
-            case ("deliver", name, count):
-                self._deliver(name, count)
+            case ("deliver", channel, count):
+                self._deliver(channel, count)
             case ("read", task, count):
-                self._apply(task, self._read(task, count))
+                self._read_on(task, count)
             case ("persist", task, epoch):
                 part = next(p for p in self.writes if (p.task, p.epoch) == (task, epoch))
                 self.writes = tuple(p for p in self.writes if p is not part)
@@ -257,14 +278,14 @@ class World:
                 event, *rest = self.notices[task]
                 self.notices[task] = tuple(rest)
                 self._notice(task, event)
-            case ("mail", task):
-                message, *others = self.mail[task]
-                self.mail[task] = tuple(others)
-                self._open(task, message)
+            case ("mail", sender):
+                message, *others = self.mail[sender]
+                self.mail[sender] = tuple(others)
+                self._open(sender, message)
             case ("stale", index):
                 message = self.stale[index]
                 self.stale = self.stale[:index] + self.stale[index + 1 :]
-                self._open("", message)
+                self._open(None, message)
             case ("manifest", epoch):
                 self.manifests = tuple(e for e in self.manifests if e != epoch)
                 self._write_manifest(epoch)
@@ -294,21 +315,27 @@ class World:
             case _:
                 raise ValueError(f"no step {step}")
 
-    def _deliver(self, name: str, count: int) -> None:
-        items = self.channels[name]
-        channel = self.model.channels[name]
+    def _read_on(self, task: TaskId, count: int) -> None:
+        self._apply(task, self._read(task, count))
+
+    def _take(self, channel: ChannelId, count: int) -> None:
+        """The first items leave the channel."""
+        self.channels[channel] = self.channels[channel][count:]
+
+    def _deliver(self, channel: ChannelId, count: int) -> None:
+        items = self.channels[channel]
         head = items[0]
         if isinstance(head, Barrier):
-            self.channels[name] = items[1:]
-            self._tell(channel.receiver, BarrierArrived(name, head.epoch))
+            self._take(channel, 1)
+            self._tell(channel.receiver, BarrierArrived(channel, head.epoch))
             return
         taken: list[Record] = []
         while len(taken) < min(count, len(items)) and isinstance(item := items[len(taken)], Item):
             taken.append(item.record)
-        self.channels[name] = items[len(taken) :]
+        self._take(channel, len(taken))
         batch = tuple(taken)
-        check_order(channel, head.number, batch, self.history[name])
-        self._tell(channel.receiver, RecordsArrived(name, head.number, len(batch), batch))
+        check_order(channel, head.number, batch, self.history[channel])
+        self._tell(channel.receiver, RecordsArrived(channel, head.number, len(batch), batch))
 
     # -- failures --------------------------------------------------------------------------------------------------
 
@@ -335,35 +362,35 @@ class World:
                 self.save("settles", task)
         self.save("rescaled", snapshot)
         self.model = model
-        self.history = {name: snapshot.log(name, c.receiver) for name, c in model.channels.items()}
+        self.history = {channel: snapshot.log(channel) for channel in model.channels}
         self.crash()
 
-    def lose(self, task: str) -> None:
+    def lose(self, task: TaskId) -> None:
         """A task dies, and with it what the planner says must restart; the coordinator hears of it by and by."""
         lost, replayed = recovery_of(self.model, task)
         self.went_back = True
         self._kill(lost)
-        self.mail["detector"] += (("lost", TasksLost(lost, replayed), 0),)
+        self.mail[DETECTOR] += (("lost", TasksLost(lost, replayed), 0),)
 
-    def _kill(self, tasks: frozenset[str]) -> None:
+    def _kill(self, tasks: frozenset[TaskId]) -> None:
         self.dead |= tasks
         self.writes = tuple(part for part in self.writes if part.task not in tasks)
-        for name in tasks:
-            self.notices[name] = ()
+        for task in tasks:
+            self.notices[task] = ()
 
-    def stop(self, attempt: int, tasks: frozenset[str], floor: int) -> None:
+    def stop(self, attempt: int, tasks: frozenset[TaskId], floor: int) -> None:
         """Those that restart send nothing any more, also where they still run; the others hear of it."""
         self._kill(tasks)
         base = self.disk.base
         for task in self.model.tasks:
-            if task in tasks:
+            if task in tasks or task in self.dead:  # who is lost and not missed yet does not answer
                 continue
             replayed = Counts(
-                (c.name, base.sent(c.name) if base else 0) for c in self.model.inputs[task] if c.sender in tasks
+                (c.id, base.sent(c.id) if base else 0) for c in self.model.inputs[task] if c.id.sender in tasks
             )
             self.notices[task] += (PeersRestarted(attempt, floor, replayed),)
 
-    def restart(self, attempt: int, tasks: frozenset[str]) -> None:
+    def restart(self, attempt: int, tasks: frozenset[TaskId]) -> None:
         """The lost tasks start from the newest complete epoch, their channels with what belongs on them."""
         base = self.disk.base
         first = self.disk.begun + 1
@@ -372,27 +399,27 @@ class World:
             if task in tasks:
                 self.notices[task] = ()
                 self.start(task, attempt, first)
-        for name, channel in self.model.channels.items():
+        for channel in self.model.channels:
             if channel.receiver not in tasks:
                 continue
             if channel.sender in tasks:
-                self.refill(name)
+                self.refill(channel)
             else:  # a replayable edge: the survivor's output since the epoch comes from its own log
-                received = base.received(name, channel.receiver) if base else 0
-                self.channels[name] = tuple(
-                    Item(received + 1 + i, record) for i, record in enumerate(self.history[name][received:])
+                received = base.received(channel) if base else 0
+                self.channels[channel] = tuple(
+                    Item(received + 1 + i, record) for i, record in enumerate(self.history[channel][received:])
                 )
 
     # -- effects of tasks ---------------------------------------------------------------------------------
 
-    def _tell(self, task: str, event: TaskEvent) -> None:
+    def _tell(self, task: TaskId, event: TaskEvent) -> None:
         self._apply(task, self._handle(task, event))
 
-    def _apply(self, task: str, effects: list[Effect]) -> None:
+    def _apply(self, task: TaskId, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Put(name, item):
-                    self._put(name, item)
+                case Put(channel, item):
+                    self._put(channel, item)
                 case Write(part):
                     self.writes += (part,)
                 case Staged(epoch, rows):
@@ -405,22 +432,23 @@ class World:
                 case _:
                     assert_never(effect)
 
-    def _put(self, name: str, item: Item | Barrier) -> None:
+    def _put(self, channel: ChannelId, item: Item | Barrier) -> None:
         if isinstance(item, Item):
-            history = self.history[name]
+            history = self.history[channel]
             if item.number <= len(history):
-                check_replay(self.model.channels[name], item.number, item.record, history)
+                check_replay(channel, item.number, item.record, history)
             else:
-                self.history[name] = (*history, item.record)
-        self.channels[name] += (item,)
+                self.history[channel] = (*history, item.record)
+        self.channels[channel] += (item,)
 
-    def _notice(self, task: str, event: TaskEvent) -> None:
+    def _notice(self, task: TaskId, event: TaskEvent) -> None:
         """What the coordinator tells a task; a driver empties replayed channels in the same step."""
         if isinstance(event, PeersRestarted):
-            for name, sent in event.replayed.items():
-                unread = tuple(i for i in self.channels[name] if isinstance(i, Item) and i.number <= sent)
-                self.channels[name] = unread
-                self.history[name] = self.history[name][: max(sent, self.simulated(task).machine.received[name])]
+            for channel, sent in event.replayed.items():
+                unread = tuple(i for i in self.channels[channel] if isinstance(i, Item) and i.number <= sent)
+                self.channels[channel] = unread
+                received = self.simulated(task).machine.received[channel]
+                self.history[channel] = self.history[channel][: max(sent, received)]
             self._tell(task, event)
             self.mail[task] += (("stopped", task, event.attempt),)
         else:
@@ -428,13 +456,13 @@ class World:
 
     # -- the coordinator ----------------------------------------------------------------------------------
 
-    def _open(self, task: str, message: Mail) -> None:
+    def _open(self, sender: Sender | None, message: Mail) -> None:
         kind, subject, attempt = message
         match kind:
             case "ack":
                 # An ack of an earlier life names its task too: the queue that it came through is gone.
-                sender, epoch = subject if isinstance(subject, tuple) else (task, subject)
-                self.ask(self._ack(sender, epoch, attempt))
+                task, epoch = subject if isinstance(subject, tuple) else (sender, subject)
+                self.ask(self._ack(task, epoch, attempt))
             case "ended":
                 self.ask(SourceEnded(subject))
             case "caught-up":
@@ -444,7 +472,7 @@ class World:
             case "lost":
                 self.ask(subject)
 
-    def _ack(self, task: str, epoch: int, attempt: int) -> Acked:
+    def _ack(self, task: TaskId, epoch: int, attempt: int) -> Acked:
         part = self.disk.part(task, epoch)
         if part is None:
             return Acked(task, epoch, attempt, sent=Counts(), received=Counts())
@@ -476,7 +504,7 @@ class World:
                 case _:
                     assert_never(action)
 
-    def _announce(self, event: TaskEvent, tasks: Iterable[str]) -> None:
+    def _announce(self, event: TaskEvent, tasks: Iterable[TaskId]) -> None:
         for task in tasks:
             if task not in self.dead:
                 self.notices[task] += (event,)
@@ -504,12 +532,12 @@ class World:
         """Nothing is under way, and nothing has been sent since the cut: what may have been delivered in the meantime
         does not make it true."""
         base = self.disk.base
-        for name, records in self.history.items():
-            if base is None or base.log(name, self.model.channels[name].receiver) or base.sent(name) < len(records):
-                raise Violation("idle", f"the job ends, and records were on {name} at the cut or came after it")
-        for name, items in self.channels.items():
+        for channel, records in self.history.items():
+            if base is None or base.log(channel) or base.sent(channel) < len(records):
+                raise Violation("idle", f"the job ends, and records were on {channel} at the cut or came after it")
+        for channel, items in self.channels.items():
             if any(isinstance(item, Item) for item in items):
-                raise Violation("idle", f"the job ends, and {name} still holds records")
+                raise Violation("idle", f"the job ends, and {channel} still holds records")
         for task in self.model.tasks:
             if task not in self.dead and self.simulated(task).owed:
                 raise Violation("idle", f"the job ends, and {task} still owes rows")

@@ -7,6 +7,7 @@ default here answers.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from formats.errors import OtherFormat
 from formats.reference import NOTHING, ReadOptions
+from formats.view import total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from abscli.diff.state import Pair, Side
     from abscli.report.findings import StoreReport
     from abscli.stores.recovery import Recovery
+    from abscli.stores.removal import Collected, RemovalRequest
     from abscli.text.inspect_page import EpochPage, StorePage
     from abscli.text.validate import Advice, Leftovers
     from formats.job.model import Topology
@@ -62,6 +65,35 @@ class Checked:
     """Epoch -> what takes nothing from it and should be known."""
 
 
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """By what lives of one job are known: a job that is submitted again may have a directory of its own each time.
+
+    operators: ids of its operators.
+    began: when the first of its files was written, as seconds since 1970.
+    ended: when the last one was.
+    """
+
+    operators: frozenset[str]
+    began: float
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """Files that nothing refers to. One that is being written may look like one.
+
+    files: by path from the store -> bytes; None where that is not known.
+    """
+
+    files: Mapping[str, int | None]
+
+    @property
+    def bytes(self) -> int | None:
+        """Of all; None if one is not known."""
+        return total(list(self.files.values()))
+
+
 class OwnReader(Protocol):
     """The system's own reader, running."""
 
@@ -77,7 +109,31 @@ class Owners(Protocol):
 
     @property
     def fits(self) -> bool:
-        """Whether all state has an owner and every operator is known."""
+        """Whether all state has an owner, and the system would take the job."""
+
+    def text(self, width: int) -> str:
+        """For people."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For scripts."""
+
+
+class Rewritten(Protocol):
+    """What a file of changes makes of an epoch, worked out or written as a copy."""
+
+    def text(self, width: int) -> str:
+        """For people."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For scripts."""
+
+
+class Upgrade(Protocol):
+    """Whether another release of a system restores an epoch."""
+
+    @property
+    def restores(self) -> bool | None:
+        """Whether all of its state does; None: not known."""
 
     def text(self, width: int) -> str:
         """For people."""
@@ -126,6 +182,41 @@ class System(Protocol):
         """
         return None
 
+    def start_path(self, store: CheckpointStore, epoch: int) -> str:
+        """What its own tools are given to start from an epoch; `PATH@N` where these are ours."""
+        from formats.storage import absolute
+
+        return f"{absolute(store.path)}@{epoch}"
+
+    def cannot_start(self, store: CheckpointStore, epoch: int) -> str | None:
+        """Why its own tools would not start from an epoch where it lies, though nothing of it is lost, in words; None
+        if they would."""
+        return None
+
+    def lives(self, store: CheckpointStore, epoch: int) -> Lives | None:
+        """By what lives of one job are told from another job's; None where nothing tells."""
+        return None
+
+    def orphans(self, stores: Sequence[CheckpointStore], reports: Sequence[StoreReport]) -> list[Orphans | None]:
+        """Files of each store that no epoch of any of them needs; None where that is not known.
+
+        reports: what a quick check says of each.
+        """
+        return [_orphans(report) for report in reports]
+
+    def collect(self, stores: Sequence[Storage], path: str, request: RemovalRequest) -> Collected:
+        """What may go from a store, or from all that lie in a directory; where that is asked for it has gone.
+
+        stores: one where it was named itself; path: as it was. Raises OtherFormat, StoreInUse, BadOption.
+        """
+        raise _not_collected(self, path)
+
+    def removal_text(
+        self, collected: Collected, *, store: str, removed: bool, command: str, width: int, ascii: bool
+    ) -> str:
+        """What `abs gc` shows. command: what carries it out."""
+        raise _not_collected(self, store)
+
     def store_text(self, page: StorePage, *, width: int, ascii: bool) -> str:
         """What `abs inspect` shows of a store."""
         from abscli.text.inspect import store_text
@@ -165,8 +256,40 @@ class System(Protocol):
         raise meaningless("--engine", self, ())
 
     def owners(self, store: CheckpointStore, epoch: int, file: str) -> Owners:
-        """Who would own what, for the option `uids`. file: names the operators of a job."""
+        """Who would own what, for the option `uids` and for a job file in place of an epoch. file: names the operators
+        of a job."""
         raise meaningless("--uids", self, ())
+
+    def upgrade(self, store: CheckpointStore, epoch: int, version: str, schema: str | None = None) -> Upgrade:
+        """Whether a release of this system restores an epoch, for the option `for`. schema: a file of classes."""
+        raise meaningless("--for", self, (), store.path)
+
+    def rewrite(
+        self, store: CheckpointStore, epoch: int, changes: str | None, layout: str | None, to: str | None, *,
+        write: bool, progress: Callable[[int], None],
+    ) -> Rewritten:  # fmt: skip
+        """A changed copy of an epoch, by a file of changes, in another layout, or both. to: where it goes; write: it
+        is made, else only worked out; progress: told the bytes of every read and write."""
+        message = f"checkpoints of {self.words.title} are not rewritten"
+        raise OtherFormat(message, path=store.path, hint="abs plan-recovery and abs restore bring them back")
+
+
+def _orphans(report: StoreReport) -> Orphans | None:
+    """As a check names them, without their sizes."""
+    from abscli.report.findings import Code
+
+    if Code.UNREFERENCED_FILE in report.unchecked:
+        return None
+    paths = [f.path for f in report.all_findings if f.code is Code.UNREFERENCED_FILE and f.path is not None]
+    return Orphans(dict.fromkeys(paths))
+
+
+def _not_collected(system: System, path: str) -> OtherFormat:
+    where = shlex.quote(path)
+    return OtherFormat(
+        f"`abs gc` does not know what may go from a store of format {system.name}", path=path,
+        hint=f"`abs inspect {where}`, `abs validate {where}` and `abs plan-recovery {where}` read it",
+    )  # fmt: skip
 
 
 def meaningless(option: str, system: System, others: Sequence[System], path: str | None = None) -> OtherFormat:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from abscli.stores.pinned import difference, pieces, stale
-from formats.disk import writing
+from formats.disk import make_folder, sync_folder, writing
 from formats.errors import Damaged, FormatError, NotFound
 from formats.plan import PinnedFile, Plan
 from formats.storage import UNFINISHED, LocalStorage, Storage, check_path, local_name
@@ -112,6 +112,10 @@ class NewFolder:
         """Write a file with these bytes."""
         self._write(name, [data], len(data))
 
+    def write_pieces(self, name: str, pieces: Iterable[bytes]) -> int:
+        """Write a file of these pieces, made as they are written; its bytes."""
+        return self._write(name, pieces, None)
+
     def _write(self, name: str, data: Iterable[bytes], size: int | None) -> int:
         full = os.path.join(self.path, check_path(name))
         if name.count("/") > _DEEPEST:
@@ -121,7 +125,7 @@ class NewFolder:
         with writing(final, size):
             self._make(os.path.dirname(full))
             out = open(full, "xb")  # noqa: SIM115  # closed below: what is read in between has errors of its own
-        with out:
+        try:
             for piece in data:
                 with writing(final, size):
                     out.write(piece)
@@ -130,6 +134,9 @@ class NewFolder:
             with writing(final, size):
                 out.flush()
                 os.fsync(out.fileno())
+        finally:
+            with contextlib.suppress(OSError):  # of what `flush` could not write either
+                out.close()
         self.files += 1
         self.bytes += written
         return written
@@ -143,7 +150,7 @@ class NewFolder:
     def sync(self) -> None:
         """Make every name in it durable."""
         for folder in self._folders:
-            _sync(folder)
+            sync_folder(folder)
 
 
 @contextlib.contextmanager
@@ -153,7 +160,7 @@ def new_folder(to: str, progress: Callable[[int], None] = lambda count: None) ->
     progress: told the bytes of every piece that is written.
     """
     with writing(to):
-        _make_durably(os.path.dirname(to))
+        make_folder(os.path.dirname(to))
         clear_dead(to)
         path, lock = _begin(to)
     try:
@@ -214,24 +221,7 @@ def _appear(path: str, to: str) -> None:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
             raise _in_the_way(to) from None
         raise
-    _sync(os.path.dirname(to))
-
-
-def _make_durably(folder: str) -> None:
-    if os.path.isdir(folder):
-        return
-    _make_durably(os.path.dirname(folder))
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(folder)
-    _sync(os.path.dirname(folder))
-
-
-def _sync(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(os.path.dirname(to))
 
 
 def local_roots(*storages: Storage) -> list[str]:

@@ -28,8 +28,8 @@ def open_planned(plan: Plan[Any]) -> CheckpointStore:
     return system_named(plan.system).open(open_storage(plan.store), plan.read)
 
 
-def plan_graph(job: str, failed: Sequence[str]) -> Plan[Any]:
+def plan_graph(job: str, failed: Sequence[str], *, local: bool = False) -> Plan[Any]:
     """What must restart when these tasks have died, from a file of a job's graph alone; UnknownTask."""
     from abscli.stores.native import plan
 
-    return plan.plan_graph(parse_job(job), failed)
+    return plan.plan_graph(parse_job(job), failed, local=local)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from abscli.stores.copying import check_target
+from abscli.stores.reasons import NoPlan
 from formats.plan import Body, Plan
 from formats.reference import NOTHING, ReadOptions
 from formats.storage import absolute
@@ -20,6 +21,7 @@ from formats.view import CheckpointStore
 if TYPE_CHECKING:
     from abscli.engine.coordinator import Progress
     from abscli.engine.news import News
+    from formats.job.changes import Changes
     from formats.job.model import Topology
 
 
@@ -65,32 +67,43 @@ class PlanRequest:
 
     epoch: that and no other; None for the newest that will do.
     failed: the job runs, and these tasks have died.
+    failed_workers: the job runs, and these of its workers are lost.
+    local: where the job runs: lost tasks take their steps again.
     repair: mend the epoch in place of taking every task back.
     distrust: tasks whose part of the epoch is not to be used.
     parallelism: OP=N.
-    query_id, keep_in_flight: of a Spark checkpoint.
+    query_id, keep_in_flight, sink: of a Spark checkpoint.
+    set_offset: of one, too: SOURCE:SPLIT=N.
+    name_source: of one, too: SOURCE=NAME.
     path_map: OLD=NEW.
     read: what the store was opened with.
     """
 
     epoch: int | None = None
     failed: tuple[str, ...] = ()
+    failed_workers: tuple[int, ...] = ()
+    local: bool = False
     repair: bool = False
     distrust: tuple[str, ...] = ()
     parallelism: tuple[str, ...] = ()
     query_id: str | None = None
     keep_in_flight: bool = False
+    sink: str | None = None
+    set_offset: tuple[str, ...] = ()
+    name_source: tuple[str, ...] = ()
     path_map: tuple[str, ...] = ()
     read: ReadOptions = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class JobFile:
-    """A topology file that a user named. path: as it was written; directory: what its own paths are relative to."""
+    """A topology file that a user named. path: as it was written; directory: what its own paths are relative to;
+    changes: what it says of operators since the last run."""
 
     path: str
     directory: str
     topology: Topology
+    changes: Changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +111,21 @@ class RestoreRequest:
     """What a plan is to be carried out with.
 
     to: where the copy, or the restored epoch, goes.
+    sink_to: where the log of a Spark file sink goes.
     job: code and places of the job, where one is run.
     engine, master, policy, until, accept_missing: how it is run.
+    context: a SparkContext to run it on, in place of one at `master`.
     """
 
     to: str | None = None
+    sink_to: str | None = None
     job: JobFile | None = None
     engine: str = "spark"
     master: str = "local[*]"
     policy: str | None = None
     until: str = "drained"
     accept_missing: bool = False
+    context: Any = None
 
 
 S = TypeVar("S", bound=CheckpointStore, contravariant=True)
@@ -133,8 +150,8 @@ class Recovery(Protocol[S, B, R]):
     restore_options: frozenset[str] = frozenset()
     runs_job: bool = False
 
-    def plan(self, store: S, request: PlanRequest, watch: Watcher) -> Plan[B]:
-        """How to get a whole epoch again. Raises NoRecovery, NotFound, UnknownTask, BadOption."""
+    def plan(self, store: S, request: PlanRequest, watch: Watcher) -> Plan[B] | NoPlan:
+        """How to get a whole epoch again, or why that cannot be. Raises NotFound, UnknownTask, BadOption."""
 
     def check_plan(self, plan: Plan[B], store: S) -> None:
         """Raises StalePlan unless all that the plan relies on is as it was; NoRecovery if it cannot be carried out."""
@@ -184,4 +201,5 @@ def lasting(options: ReadOptions) -> ReadOptions:
         path_map=tuple(f"{old}={absolute(new)}" if new else old + equals for old, equals, new in moves),
         uid=tuple(options.uid),
         type=tuple(options.type),
+        topology=tuple(map(absolute, options.topology)),
     )

@@ -11,6 +11,7 @@ import msgspec
 
 from abscli.diff.epochs import FilesDiff, LogDiff, OperatorDiff, PositionDiff, TopologyDiff
 from abscli.text.columns import UNKNOWN, clean, columns, not_shown, number, size, wrapped
+from formats.ids import TaskId
 from formats.values import plain
 
 if TYPE_CHECKING:
@@ -85,8 +86,8 @@ def to_json(page: DiffPage, rows: Sequence[Mapping[str, Any]] | None = None, out
         **header(page.left, page.right),
         "identical": page.identical,
         "operators": msgspec.to_builtins(page.operators),
-        "positions": msgspec.to_builtins(page.positions),
-        "logs": msgspec.to_builtins(page.logs),
+        "positions": plain(page.positions),
+        "logs": plain(page.logs),
         "topology": msgspec.to_builtins(page.topology),
         "raw": msgspec.to_builtins(page.files),
         "rows": None if rows is None else list(rows),
@@ -99,7 +100,7 @@ def items(page: DiffPage) -> Iterator[dict[str, Any]]:
     lists = {"operator": page.operators, "position": page.positions, "log": page.logs, "topology": page.topology}
     for kind, entries in lists.items():
         for item in entries:
-            yield {"type": kind, **msgspec.to_builtins(item)}
+            yield {"type": kind, **plain(item)}
     yield {"type": "result", "identical": page.identical, **_raw(page)}
 
 
@@ -201,19 +202,19 @@ def _positions(page: DiffPage, width: int) -> list[str]:
     if len(moved) <= ROWS:
         rows = [
             (
-                at.task, at.split,
+                str(at.task), at.split,
                 number(at.before.offset) if at.before else "-", number(at.after.offset) if at.after else "-",
                 _signed(at.moved.offset), _signed(at.moved.records),
             )
             for at in moved
         ]  # fmt: skip
     else:
-        tasks: dict[str, list[PositionDiff]] = {}
+        tasks: dict[TaskId, list[PositionDiff]] = {}
         for at in moved:
             tasks.setdefault(at.task, []).append(at)
         rows = [
             (
-                task, f"({len(mine)} split{'s'[: len(mine) != 1]})",
+                str(task), f"({len(mine)} split{'s'[: len(mine) != 1]})",
                 number(_sum(at.before.offset if at.before else 0 for at in mine)),
                 number(_sum(at.after.offset if at.after else 0 for at in mine)),
                 _signed(_sum(at.moved.offset for at in mine)), _signed(_sum(at.moved.records for at in mine)),
@@ -244,10 +245,8 @@ def _signed(value: int | None) -> str:
 
 
 def _logs(page: DiffPage, width: int) -> list[str]:
-    rows = [
-        (log.channel, number(log.before), number(log.after), {True: "same", False: "differs", None: UNKNOWN}[log.same])
-        for log in page.logs
-    ]
+    records = {True: "same", False: "differs", None: UNKNOWN}
+    rows = [(str(log.channel), number(log.before), number(log.after), records[log.same]) for log in page.logs]
     lines = columns(("LOG OF", "FROM", "TO", "RECORDS"), rows[:ROWS], "lrrl", width) if rows else []
     return [*lines, f"... and {len(rows) - ROWS} more; -o json has them all"] if len(rows) > ROWS else lines
 

@@ -50,7 +50,7 @@ def store_text(
     for epoch, line in zip(page.epochs, body, strict=True):
         lines.append(line)
         if epoch.missing:
-            lines += wrapped(some(epoch.missing, MISSING), width, " " * 16, "       missing: ")
+            lines += wrapped(some(list(map(str, epoch.missing)), MISSING), width, " " * 16, "       missing: ")
         if epoch.reason:
             lines += wrapped(epoch.reason, width, " " * 16, "       because: ")
     lines += not_shown(header, rows, width, SPARE)

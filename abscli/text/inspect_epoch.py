@@ -9,6 +9,7 @@ from abscli.protocol.policy import Policy
 from abscli.text.columns import UNKNOWN, clean, columns, marked, moment, not_shown, number, seconds, size, some, wrapped
 from abscli.text.facts import facts
 from abscli.text.inspect_page import EpochPage, Times, slowest_tasks, slowest_times
+from formats.ids import edge_name
 from formats.view import Position, TaskFacts, total
 
 ROWS = 40
@@ -26,7 +27,7 @@ def epoch_text(
 ) -> str:
     """One epoch: heading, operators, tasks where few are asked for, channels, positions, what the system itself says.
 
-    own: that in words; None: the raw facts as they are.
+    own: that in words, of which there may be none; None: the raw facts as they are.
     """
     sections = [
         _heading(page, width, ascii),
@@ -42,7 +43,7 @@ def epoch_text(
 
 
 def _own(page: EpochPage, width: int, own: Sequence[str] | None) -> Sequence[str]:
-    if not page.raw or page.narrow:
+    if not page.raw or page.narrow or own == []:
         return []
     return [f"As {page.store.format.capitalize()} says it", *(facts(page.raw, width) if own is None else own)]
 
@@ -63,7 +64,7 @@ def _heading(page: EpochPage, width: int, ascii: bool) -> list[str]:
         summary.append(f"took {seconds(facts.duration)}")
     lines += wrapped(", ".join(summary), width, "  ", f"{marked(facts.status, ascii)}: ")
     if facts.missing:
-        lines += wrapped(some(facts.missing, ROWS), width, "  ", "  missing: ")
+        lines += wrapped(some(list(map(str, facts.missing)), ROWS), width, "  ", "  missing: ")
     if facts.reason:
         lines += wrapped(facts.reason, width, "  ", "  because: ")
     return lines
@@ -101,8 +102,8 @@ def _tasks(page: EpochPage, width: int) -> list[str]:
     """A line a task; of a single one its files, too."""
     tasks = [task for op in page.detail.operators for task in op.tasks]
     rows = [
-        (task.task, str(len(task.files)), size(total([file.bytes for file in task.files])), number(task.log_records),
-         *map(seconds, _times(task)))
+        (str(task.task), str(len(task.files)), size(total([file.bytes for file in task.files])),
+         number(task.log_records), *map(seconds, _times(task)))
         for task in tasks[:ROWS]
     ]  # fmt: skip
     header = ("TASK", "FILES", "BYTES", "LOGGED", *TIMES)
@@ -122,7 +123,7 @@ def _edges(page: EpochPage, width: int) -> list[str]:
     """Channels, summed by edge."""
     rows = [
         (
-            f"{edge.source}->{edge.target}",
+            edge_name(edge.source, edge.target),
             _back(page, (edge.source, edge.target)),
             *(number(value) for value in (edge.channels, edge.sent, edge.received, edge.logged)),
         )
@@ -134,7 +135,7 @@ def _edges(page: EpochPage, width: int) -> list[str]:
 
 def _channels(page: EpochPage, width: int) -> list[str]:
     rows = [
-        (c.channel, _back(page, c.edge), number(c.sent), number(c.received), number(c.logged))
+        (str(c.channel), _back(page, c.edge), number(c.sent), number(c.received), number(c.logged))
         for c in page.detail.channels[:ROWS]
     ]
     lines = columns(("CHANNEL", "", "SENT", "RECEIVED", "LOGGED"), rows, "llrrr", width) if rows else []
@@ -144,7 +145,7 @@ def _channels(page: EpochPage, width: int) -> list[str]:
 def _logged(page: EpochPage, width: int) -> list[str]:
     """The channels whose state at the cut is not empty."""
     logged = list(page.detail.channels.logged())
-    rows = [(c.channel, _back(page, c.edge), number(c.logged)) for c in logged[:ROWS]]
+    rows = [(str(c.channel), _back(page, c.edge), number(c.logged)) for c in logged[:ROWS]]
     lines = columns(("CHANNEL STATE", "", "RECORDS"), rows, "llr", width) if rows else []
     return lines + _left_out(len(logged))
 
@@ -157,7 +158,7 @@ def _repeats(page: EpochPage, width: int) -> list[str]:
     if not repeats:
         how_many = "not known how many" if repeats is None else "none"
         return wrapped(f"at-least-once: {how_many}", width, "  ", "Records that can repeat after a restore, ")
-    rows = [(repeat.channel, number(repeat.records)) for repeat in repeats[:ROWS]]
+    rows = [(str(repeat.channel), number(repeat.records)) for repeat in repeats[:ROWS]]
     return [*columns(("CAN REPEAT AFTER A RESTORE", "RECORDS"), rows, "lr", width), *_left_out(len(repeats))]
 
 
@@ -174,7 +175,7 @@ def _positions(page: EpochPage, width: int) -> list[str]:
             if (at := task.position)
         ]
     rows = [
-        (task.task, split, number(offset), number(records), "finished" if task.finished else "")
+        (str(task.task), split, number(offset), number(records), "finished" if task.finished else "")
         for task, split, offset, records in marks
     ]
     lines = columns(("SOURCE", "SPLIT", "OFFSET", "RECORDS", ""), rows, "llrrl", width) if rows else []

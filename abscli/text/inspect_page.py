@@ -13,8 +13,21 @@ import msgspec.structs
 
 from abscli.planner.repeats import may_repeat
 from formats.errors import NotFound, UnknownTask
-from formats.ids import ends_of, operator_of, subtask_names
-from formats.view import ChannelFacts, ChannelTable, CheckpointStore, EpochDetail, EpochFacts, OperatorFacts, Status
+from formats.ids import TaskId, operator_of
+from formats.values import plain
+from formats.view import (
+    ChannelFacts,
+    ChannelLine,
+    ChannelTable,
+    CheckpointStore,
+    EpochDetail,
+    EpochFacts,
+    FileFacts,
+    OperatorFacts,
+    Position,
+    Status,
+    TaskFacts,
+)
 
 VERSION = "1.0"
 
@@ -89,19 +102,25 @@ def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> Epo
             hint=f"it has the operators {', '.join(list(operators)[:20])}",
         )
     op = operators[wanted]
-    if task:
-        if task not in subtask_names(wanted, op.parallelism):
-            hint = f"{wanted} has the tasks {wanted}/0 to {wanted}/{op.parallelism - 1}"
-            raise UnknownTask(f"no task {task!r}", hint=hint)
-        op = msgspec.structs.replace(op, tasks=tuple(part for part in op.tasks if part.task == task))
+    one = _task_of(op, task) if task else None
+    if one:
+        op = msgspec.structs.replace(op, tasks=tuple(part for part in op.tasks if part.task == one))
 
     def concerns(channel: ChannelFacts) -> bool:
-        name = channel.channel
-        if task:
-            return task in name and task in ends_of(name)  # a million of them: most are told by the first
+        if one:
+            return one in (channel.channel.sender, channel.channel.receiver)
         return wanted in channel.edge
 
     return msgspec.structs.replace(detail, operators=(op,), channels=ChannelTable(filter(concerns, detail.channels)))
+
+
+def _task_of(operator: OperatorFacts, name: str) -> TaskId:
+    """The task of the operator that is called so; UnknownTask."""
+    tasks = [TaskId(operator.id, i) for i in range(operator.parallelism)]
+    for task in tasks:
+        if str(task) == name:
+            return task
+    raise UnknownTask(f"no task {name!r}", hint=f"{operator.id} has the tasks {tasks[0]} to {tasks[-1]}")
 
 
 def store_json(page: StorePage) -> dict[str, Any]:
@@ -124,20 +143,56 @@ def epoch_json(page: EpochPage) -> dict[str, Any]:
         **store_json(page.store),
         "epochs": [_epoch(page.detail.facts)],
         "policy": page.detail.policy,
-        "repeats": msgspec.to_builtins(may_repeat(page.detail.policy, page.detail.channels)),
+        "repeats": plain(may_repeat(page.detail.policy, page.detail.channels)),
         "slowest": slowest_tasks(page.detail.operators, slowest_times(page.detail.operators)),
-        "operators": page.detail.operators,
+        "operators": [_operator_line(operator) for operator in page.detail.operators],
         "channels": _channels(page),
         "raw": page.raw,
     }
 
 
-def _channels(page: EpochPage) -> Sequence[ChannelFacts]:
+def _channels(page: EpochPage) -> Sequence[ChannelLine]:
     """All of them, with whether they go back where that is known."""
-    channels = page.detail.channels
-    if page.back is None:
-        return tuple(channels)
-    return channels.marked(page.back)
+    return tuple(page.detail.channels.lines(page.back))
+
+
+class TaskLine(msgspec.Struct, frozen=True):
+    """A task as JSON has it, under its name: see `formats.view.TaskFacts`."""
+
+    task: str
+    files: tuple[FileFacts, ...]
+    log_records: int | None
+    position: tuple[Position, ...] | None
+    alignment: float | None
+    sync: float | None
+    async_: float | None = msgspec.field(name="async")
+    finished: bool | None
+
+
+class OperatorLine(msgspec.Struct, frozen=True):
+    """An operator as JSON has it: see `formats.view.OperatorFacts`."""
+
+    id: str
+    name: str | None
+    parallelism: int
+    bytes: int | None
+    rows: int | None
+    tasks: list[TaskLine]
+    new_bytes: int | None
+
+
+def _operator_line(operator: OperatorFacts) -> OperatorLine:
+    o = operator
+    return OperatorLine(
+        o.id, o.name, o.parallelism, o.bytes, o.rows, list(map(_task_line, o.tasks)), o.new_bytes
+    )
+
+
+def _task_line(task: TaskFacts) -> TaskLine:
+    t = task
+    return TaskLine(
+        str(t.task), t.files, t.log_records, t.position, t.alignment, t.sync, t.async_, t.finished
+    )
 
 
 def items(result: dict[str, Any]) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
@@ -150,7 +205,8 @@ def items(result: dict[str, Any]) -> tuple[dict[str, Any], Iterator[dict[str, An
 
 
 def _epoch(facts: EpochFacts) -> dict[str, Any]:
-    result: dict[str, Any] = msgspec.to_builtins(facts)
+    result: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(facts, missing=()))
+    result["missing"] = list(map(str, facts.missing))
     expected, acked = result.pop("expected"), result.pop("acked")
     return {**result, "tasks": {"expected": expected, "acked": acked}}
 
@@ -178,7 +234,7 @@ def slowest_tasks(operators: Sequence[OperatorFacts], times: Sequence[Times]) ->
         measured = [(value, -i) for i, value in enumerate(of) if value is not None]
         value, i = max(measured, default=(None, 0))
         slowest = next((task.task for task in operators[-i].tasks if which(task) == value), None) if measured else None
-        result[name] = None if slowest is None else {"task": slowest, "seconds": value}
+        result[name] = None if slowest is None else {"task": str(slowest), "seconds": value}
     return result
 
 

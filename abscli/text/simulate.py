@@ -12,7 +12,7 @@ from abscli.sim.world import Step
 from abscli.text.columns import columns, wrapped
 from abscli.text.spacetime import spacetime_text
 
-VERSION = "1.0"
+VERSION = "1.1"
 MAX_STEPS = 60
 """Steps of a diagram that are shown; the SVG and JSON have more."""
 
@@ -22,6 +22,8 @@ def simulated_text(result: Simulated, *, width: int, ascii: bool, picture: Diagr
     head = f"{result.job}: {result.tasks} tasks, {result.channels} channels"
     lines = [head + (f", from seed {result.seed}" if result.seed is not None else ""), ""]
     lines += _searches(result, width) if result.seed is None else _runs(result, width)
+    if result.workers and result.seed is not None:
+        lines += _situations(result, width)
     if picture is not None:
         lines += ["", spacetime_text(picture, width=width, ascii=ascii, max_steps=MAX_STEPS).rstrip()]
     lines.append("")
@@ -44,6 +46,14 @@ def _runs(result: Simulated, width: int) -> list[str]:
         for row in result.rows
     ]  # fmt: skip
     return [*columns(header, rows, "lrrrrrrrrr", width), "runs/s: of one core"]
+
+
+def _situations(result: Simulated, width: int) -> list[str]:
+    """What runs on workers came to."""
+    names = [name for row in result.rows[:1] for name in row.situations or ()]
+    rows = [(name, *(f"{(row.situations or {}).get(name, 0):,}" for row in result.rows)) for name in names]
+    header = (f"runs on {result.workers} workers in which", *(row.policy.value for row in result.rows))
+    return ["", *columns(header, rows, "l" + "r" * len(result.rows), width)]
 
 
 def _searches(result: Simulated, width: int) -> list[str]:
@@ -75,6 +85,7 @@ def simulated_json(result: Simulated) -> dict[str, Any]:
         "tasks": result.tasks,
         "channels": result.channels,
         "seed": result.seed,
+        "workers": result.workers,
         "rows": [_row(row) for row in result.rows],
         "violation": None
         if finding is None
@@ -104,6 +115,7 @@ def _row(row: Row) -> dict[str, Any]:
         "steps": row.steps,
         "epochs": row.epochs,
         "failures": row.failures if row.runs is not None else None,
+        "situations": row.situations,
         "anywhere": row.anywhere,
         "worlds": row.worlds,
         "ends": row.ends,

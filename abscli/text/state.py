@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,9 @@ from formats.view import StateFacts
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = "1.0"
+    from formats.query.exported import Exported
+
+VERSION = "1.1"
 CELL = 60
 """Characters of a value that a table shows; the other forms have it whole."""
 
@@ -36,6 +39,7 @@ def header(store: str, format: str, epoch: int, states: Sequence[StateFacts]) ->
         "more": None,
         "out": None,
         "rows": None,
+        "written": None,
     }
 
 
@@ -49,6 +53,20 @@ def row_items(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     for batch in batches:
         for row in batch.to_pylist():
             yield {name: plain(value) for name, value in row.items()}
+
+
+def exported_text(folder: str, written: Sequence[Exported], width: int) -> str:
+    """The states that were written, as a table, and why some were not."""
+    lines = wrapped(f"{number(sum(one.rows for one in written))} rows written to {folder}", width)
+    rows = [
+        (one.operator, one.state or "-", number(one.rows), size(one.bytes), os.path.basename(one.file or "-"))
+        for one in written
+    ]
+    lines += ["", *columns(("OPERATOR", "STATE", "ROWS", "BYTES", "FILE"), rows, "llrrl", width)]
+    for one in written:
+        if one.problem:
+            lines += wrapped(f"{one.operator} {one.state or ''}: {one.problem}", width, "  ")
+    return "\n".join(lines) + "\n"
 
 
 def states_text(store: str, epoch: int, states: Sequence[StateFacts], width: int) -> str:

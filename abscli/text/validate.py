@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
-
 from abscli.planner.ranges import Ranges
 from abscli.planner.repeats import total
 from abscli.report.findings import Code, EpochReport, Finding, StoreReport
 from abscli.text.columns import columns, marked, moment, not_shown, size, some, wrapped
 from formats.storage import Storage
+from formats.values import plain
 
 VERSION = "1.0"
 LOOKED_UP = 10_000
@@ -45,6 +44,10 @@ MEANING = {
     Code.MISPLACED_KEY: "the task holds keys of another: their later records would miss this state",
     Code.SINK_PART_MISSING: "rows of the output are lost to its readers; going back before the epoch makes them again",
     Code.SINK_PART_UNNAMED: "a process that had lost the job showed it, or somebody put it there; readers see its rows",
+    Code.REGION_MIXED: "what these tasks send each other would be lost or come twice: their states are of other cuts",
+    Code.SPLIT_OWNED_TWICE: "two tasks would read the same records",
+    Code.STATE_DISAGREES: "Flink restores it; tasks that are to have the same would begin with another",
+    Code.INPUT_LOST: "what the job reads next is not there: it does not start, or goes on without those records",
     Code.STALE_PATH: "it was moved: the engine looks at the old place; a copy made by 'abs restore' has the new one",
 }
 
@@ -132,13 +135,13 @@ def to_json(
         "quick": quick,
         "epochs": [
             {
-                **msgspec.to_builtins(epoch),
+                **plain(epoch),
                 "why_unchecked": dict(why.get(epoch.epoch, {})),
                 "notes": list(notes.get(epoch.epoch, ())),
             }
             for epoch in report.epochs
         ],
-        "findings": [msgspec.to_builtins(finding) for finding in report.findings],
+        "findings": plain(report.findings),
         "unchecked": [str(code) for code in report.unchecked],
         "latest_restorable": report.latest_restorable,
         "restorable": list(report.restorable),
@@ -279,14 +282,14 @@ def _findings(
     for code in dict.fromkeys(finding.code for finding in findings):
         same = [finding for finding in findings if finding.code is code]
         if code is Code.MISSING_ACK:
-            tasks = some([finding.task or "" for finding in same], 2 * SAME)
+            tasks = some([str(finding.task or "") for finding in same], 2 * SAME)
             lines += wrapped(f"{tasks}: {same[0].message}", width, "    ", f"  {code}: ")
             same = []
         if code is Code.UNREFERENCED_FILE and len(same) > 1:
             lines += _many_leftovers(same, shown)
             same = []
         for finding in same[:SAME]:
-            where = " ".join(part for part in (finding.channel or finding.task, finding.path) if part)
+            where = " ".join(str(part) for part in (finding.channel or finding.task, finding.path) if part)
             lines += wrapped(f"{where + ': ' if where else ''}{finding.message}", width, "    ", f"  {code}: ")
         if len(same) > SAME:
             lines.append(f"  ... and {len(same) - SAME} more; -o json has them all")

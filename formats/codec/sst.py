@@ -12,8 +12,8 @@ held against files that Flink 2.3 (RocksDB 8.10) and Spark wrote.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple, overload
 
 import xxhash
 
@@ -82,13 +82,87 @@ def parse_sst(data: bytes, path: str | None) -> list[Entry]:
     return _Table(data, path).entries()
 
 
+class Window:
+    """The bytes of a file that are read as they are asked for. read: (offset, length) -> bytes; size: of the file."""
+
+    AHEAD: Final = 4096
+    """Bytes that are read at least: the parts of a block, and the small blocks, lie beside each other."""
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int, path: str | None) -> None:
+        self._read, self._size, self._path = read, size, path
+        self._begin, self._data = 0, b""
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> bytes: ...
+    def __getitem__(self, at: int | slice) -> int | bytes:
+        if isinstance(at, slice):
+            begin, end, _ = at.indices(self._size)
+        else:
+            begin, end = at, at + 1
+        if begin < self._begin or end > self._begin + len(self._data):
+            begin_read = max(0, min(begin, self._size - self.AHEAD))
+            end_read = min(max(end + TRAILER, begin_read + self.AHEAD), self._size)
+            self._data = self._read(begin_read, end_read - begin_read)
+            self._begin = begin_read
+            if end - begin_read > len(self._data):
+                raise Damaged(f"ends at {begin_read + len(self._data)}, it has {self._size} bytes", path=self._path)
+        piece = self._data[begin - self._begin : max(end, begin) - self._begin]
+        return piece if isinstance(at, slice) else piece[0]
+
+
+class Span(NamedTuple):
+    """A block of data, by the index. last: a key from its last one on, before the next block's first; size: packed."""
+
+    last: bytes
+    offset: int
+    size: int
+
+
+class TableFacts:
+    """What a table says of itself, from its properties and index alone; blocks are read as they are asked for.
+
+    family: its column family.
+    entries: versions of keys, deletions among them.
+    key_bytes, value_bytes: of all of them, uncompressed, without what RocksDB adds.
+    index_bytes: packed.
+    """
+
+    def __init__(self, data: Window, path: str | None) -> None:
+        self._table = _Table(data, path, data_blocks=False)
+        properties = self._table.properties
+        self.family = properties.get(b"rocksdb.column.family.name", b"").decode("utf-8", "backslashreplace")
+        self.entries = self._number(_ENTRIES)
+        self.deletions = min(self._number(b"rocksdb.deleted.keys"), self.entries)
+        self.key_bytes = max(0, self._number(b"rocksdb.raw.key.size") - 8 * self.entries)
+        self.value_bytes = self._number(b"rocksdb.raw.value.size")
+        self.index_bytes = self._table.index.size
+
+    def _number(self, name: bytes) -> int:
+        written = self._table.properties.get(name)
+        return self._table.number(written) if written is not None else 0
+
+    def spans(self) -> list[Span]:
+        """Its blocks of data, in order of keys: reads the index."""
+        table = self._table
+        return [Span(key, at.offset, at.size) for key, at in table.indexed(table.index_block())]
+
+    def read(self, span: Span) -> list[Entry]:
+        """The entries of one block."""
+        return self._table.read(_Handle(span.offset, span.size))
+
+
 class _Table:
     """A table whose blocks lie without a gap between its beginning and its footer.
 
     blocks: of data, in order of keys; handles: of all blocks; meta: those that the metaindex names.
     """
 
-    def __init__(self, data: bytes, path: str | None) -> None:
+    def __init__(self, data: bytes | Window, path: str | None, *, data_blocks: bool = True) -> None:
         self.data, self.path = data, path
         self._footer()
         metaindex = self._index_block(self.metaindex)
@@ -97,7 +171,9 @@ class _Table:
         if _PROPERTIES in self.meta:
             self.properties = dict(self._items(self._index_block(self.meta[_PROPERTIES])))
         self._index_is_read()
-        self.blocks = list(self._index(self._index_block(self.index)))
+        if not data_blocks:
+            return
+        self.blocks = [at for _, at in self.indexed(self._index_block(self.index))]
         self.handles = sorted({self.metaindex, self.index, *self.meta.values(), *self.blocks})
         self._no_gap()
 
@@ -117,6 +193,18 @@ class _Table:
         if written is not None and (count := self._varint(written, 0)[0]) != len(out):
             raise Damaged(f"has {len(out)} entries, its properties say {count}", path=self.path)
         return out
+
+    def number(self, written: bytes) -> int:
+        """A number among the properties."""
+        return self._varint(written, 0)[0]
+
+    def index_block(self) -> bytes:
+        """The index, unpacked."""
+        return self._index_block(self.index)
+
+    def read(self, handle: _Handle) -> list[Entry]:
+        """The entries of a block of data."""
+        return [self._entry(key, value) for key, value in self._items(self._block(handle))]
 
     def _footer(self) -> None:
         data, path = self.data, self.path
@@ -246,20 +334,24 @@ class _Table:
             at = begin + size
             yield key, block[begin:at]
 
-    def _index(self, block: bytes) -> Iterator[_Handle]:
-        """Handles of the blocks of data, in order of their keys."""
+    def indexed(self, block: bytes) -> Iterator[tuple[bytes, _Handle]]:
+        """Blocks of data, in order of their keys: a key at or after the last one of each, and where it lies."""
         if not self._has_deltas():
-            for _, value in self._items(block):
-                yield self._handle(value, 0)[0]
+            for key, value in self._items(block):
+                yield key, self._handle(value, 0)[0]
             return
-        end, at, last, length = self._end(block), 0, _Handle(0, 0), 0
+        end, at, last, key = self._end(block), 0, _Handle(0, 0), b""
         while at < end:
-            shared, at = self._varint(block, at)
-            own, at = self._varint(block, at)
-            at += own
-            if shared > length or at > end:
+            shared, own = block[at], block[at + 1]
+            if (shared | own) < 0x80:
+                at += 2
+            else:
+                shared, at = self._varint(block, at)
+                own, at = self._varint(block, at)
+            if shared > len(key) or at + own > end:
                 raise self._outside()
-            length = shared + own
+            key = key[:shared] + block[at : at + own]
+            at += own
             if shared:  # a block that follows the last one: only by how much its size differs is there
                 more, at = self._varint(block, at)
                 last = _Handle(last.offset + last.size + TRAILER, last.size + zigzag(more))
@@ -267,7 +359,7 @@ class _Table:
                 last, at = self._handle(block, at)
             if at > end:
                 raise self._outside()
-            yield last
+            yield key, last
 
     def _has_deltas(self) -> bool:
         """Whether handles in the index stand as differences: all tables of version 4 on, unless they say otherwise."""
@@ -280,6 +372,8 @@ class _Table:
 
     def _varint(self, data: bytes, at: int) -> tuple[int, int]:
         try:
+            if data[at] < 0x80:
+                return data[at], at + 1
             return read_varint(data, at)
         except (IndexError, ValueError):
             raise Damaged("has a number that does not end", path=self.path) from None

@@ -10,14 +10,15 @@ feeds which is not in the metadata. Record types are not stored: records are cou
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
 from formats.errors import Damaged, FormatError
 from formats.flink.bytes import Reader
 from formats.flink.files.streams import Streams
+from formats.flink.ids import Edge, Names, OperatorHash, SubtaskId
 from formats.flink.metadata.handles import ChannelHandle, ChannelPart, Metadata, StreamHandle
-from formats.ids import UNKNOWN, channel_name, task_name
+from formats.ids import AnyChannelId, ChannelId, HalfChannelId
 
 MOST: Final = 256 << 20
 """Bytes of channel state beyond which they are not read to count."""
@@ -26,7 +27,7 @@ MOST: Final = 256 << 20
 class Side(NamedTuple):
     """Where buffers were kept: gate g of operator v (input), or result partition p of operator u (output)."""
 
-    operator: str
+    operator: OperatorHash
     number: int
 
 
@@ -46,20 +47,20 @@ class StreamCount(NamedTuple):
 class Channel(NamedTuple):
     """In-flight data of one channel.
 
-    sender, receiver: (operator id, subtask); None where the other end is not known.
+    sender, receiver: None where the other end is not known.
     bytes: of both sides together.
     records: None where they could not be counted.
     """
 
-    sender: tuple[str, int] | None
-    receiver: tuple[str, int] | None
+    sender: SubtaskId | None
+    receiver: SubtaskId | None
     bytes: int
     records: int | None
 
-    def name(self, names: Mapping[str, str]) -> str:
-        """`words/0->counts/1`, a `?` for an end that is not known. names: operator hash -> what the view calls it."""
-        ends = (task_name(names[end[0]], end[1]) if end else UNKNOWN for end in (self.sender, self.receiver))
-        return channel_name(*ends)
+    def id(self, names: Names) -> AnyChannelId:
+        """What the view calls it."""
+        sender, receiver = (end.task(names) if end else None for end in (self.sender, self.receiver))
+        return ChannelId(sender, receiver) if sender and receiver else HalfChannelId(sender, receiver)
 
 
 Buffers = dict[Side, dict[tuple[int, int], bytes]]
@@ -68,7 +69,7 @@ Buffers = dict[Side, dict[tuple[int, int], bytes]]
 
 def channel_bytes(metadata: Metadata) -> int:
     """Bytes of the streams that hold channel state, each counted once."""
-    streams = {handle.stream for _, _, _, handle in _handles(metadata)}
+    streams = {handle.stream for _, _, handle in _handles(metadata)}
     return sum(stream.size for stream in streams if stream is not None)
 
 
@@ -77,13 +78,13 @@ def has_channels(metadata: Metadata) -> bool:
     return next(_handles(metadata), None) is not None
 
 
-def in_flight(metadata: Metadata, streams: Streams, edges: Collection[tuple[str, str]] = ()) -> list[Channel]:
+def in_flight(metadata: Metadata, streams: Streams, edges: Collection[Edge] = ()) -> list[Channel]:
     """Every channel with in-flight data; see `contents`."""
     return [channel for channel, _ in contents(metadata, streams, edges)]
 
 
 def contents(
-    metadata: Metadata, streams: Streams, edges: Collection[tuple[str, str]] = ()
+    metadata: Metadata, streams: Streams, edges: Collection[Edge] = ()
 ) -> Iterator[tuple[Channel, bytes]]:
     """Every channel with its bytes, what the receiver had taken first. edges: which operators feed which, as far as
     that is known; decides where the data alone fits several. Raises Damaged, NotFound if a stream cannot be read."""
@@ -94,16 +95,17 @@ def contents(
         keys = {*inputs[gate], *((j, i) for i, j in outputs[result])}
         for j, i in sorted(keys):
             data = inputs[gate].get((j, i), b"") + outputs[result].get((i, j), b"")
-            yield Channel((result.operator, i), (gate.operator, j), len(data), _whole(data)), data
+            sender, receiver = SubtaskId(result.operator, i), SubtaskId(gate.operator, j)
+            yield Channel(sender, receiver, len(data), _whole(data)), data
     for gate, parts in inputs.items():
         if gate not in pairs:
             for (j, _), data in parts.items():
-                yield Channel(None, (gate.operator, j), len(data), _whole(data)), data
+                yield Channel(None, SubtaskId(gate.operator, j), len(data), _whole(data)), data
     paired = set(pairs.values())
     for result, parts in outputs.items():
         if result not in paired:
             for (i, _), data in parts.items():
-                yield Channel((result.operator, i), None, len(data), _whole(data)), data
+                yield Channel(SubtaskId(result.operator, i), None, len(data), _whole(data)), data
 
 
 def elements(data: bytes) -> Iterator[tuple[str, bytes]]:
@@ -141,6 +143,8 @@ def count(data: bytes) -> StreamCount:
 
 def buffers(stream: bytes, part: ChannelPart, path: str) -> bytes:
     """The buffers of one channel in its stream, joined. Damaged where they are not what the handle says."""
+    if min(part.gate, part.channel) < 0:
+        raise Damaged(f"buffers of channel {part.channel} of gate or partition {part.gate}", path=path)
     pieces = []
     total = 0
     for offset in part.offsets:
@@ -158,20 +162,20 @@ def buffers(stream: bytes, part: ChannelPart, path: str) -> bytes:
     return b"".join(pieces)
 
 
-def _handles(metadata: Metadata) -> Iterator[tuple[str, bool, int, ChannelHandle]]:
+def _handles(metadata: Metadata) -> Iterator[tuple[SubtaskId, bool, ChannelHandle]]:
+    """Each with whose it is, and whether it is of its output."""
     for operator in metadata.operators:
         for subtask in operator.subtasks:
-            for handle in subtask.input_channels:
-                yield operator.id, False, subtask.index, handle
-            for handle in subtask.output_channels:
-                yield operator.id, True, subtask.index, handle
+            own = SubtaskId(operator.id, subtask.index)
+            yield from ((own, False, handle) for handle in subtask.input_channels)
+            yield from ((own, True, handle) for handle in subtask.output_channels)
 
 
 def _buffers(metadata: Metadata, streams: Streams) -> tuple[Buffers, Buffers]:
     inputs: Buffers = {}
     outputs: Buffers = {}
     read: dict[StreamHandle, bytes] = {}  # several operators share the file of a task manager
-    for operator, output, subtask, handle in _handles(metadata):
+    for own, output, handle in _handles(metadata):
         if handle.stream is None:
             continue
         if handle.stream not in read:
@@ -179,14 +183,14 @@ def _buffers(metadata: Metadata, streams: Streams) -> tuple[Buffers, Buffers]:
         path = streams.name(handle.stream)
         sides = outputs if output else inputs
         for part in handle.parts:
-            channels = sides.setdefault(Side(operator, part.gate), {})
-            key = (subtask, part.channel)
+            channels = sides.setdefault(Side(own.operator, part.gate), {})
+            key = (own.subtask, part.channel)
             channels[key] = channels.get(key, b"") + buffers(read[handle.stream], part, path)
     return inputs, outputs
 
 
 def _pairs(
-    inputs: Buffers, outputs: Buffers, width: dict[str, int], edges: Collection[tuple[str, str]]
+    inputs: Buffers, outputs: Buffers, width: dict[OperatorHash, int], edges: Collection[Edge]
 ) -> dict[Side, Side]:
     """Input side -> output side, where each fits exactly one other."""
     fits = {
@@ -207,7 +211,7 @@ def _fit(
     received: dict[tuple[int, int], bytes],
     result: Side,
     sent: dict[tuple[int, int], bytes],
-    width: dict[str, int],
+    width: dict[OperatorHash, int],
 ) -> bool:
     """Whether two sides can be the ends of one edge: subtasks in range, and every channel ends with a whole record."""
     if gate.operator == result.operator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from formats.codec.sst import check_sst
 from formats.errors import FormatError, UnsupportedVersion
-from formats.flink.evidence import StreamCheck, StreamProblem, StreamResult
+from formats.flink.evidence import StreamCheck
 from formats.flink.files.streams import Streams
 from formats.flink.metadata.handles import (
     ChangelogHandle,
@@ -14,6 +14,8 @@ from formats.flink.metadata.handles import (
     StreamHandle,
     Subtask,
 )
+from formats.flink.problems import StreamProblem, StreamResult
+from formats.ids import TaskId
 
 BUDGET = 256 << 20
 """Bytes of table files whose blocks are checked, up to half a minute's work; what is beyond is said to be unchecked."""
@@ -34,7 +36,7 @@ class TableCheck:
         self.seen: set[StreamHandle] = set()
 
     def __call__(
-        self, task: str, operator: OperatorState, subtask: Subtask, field: str, handle: Handle, streams: Streams
+        self, task: TaskId, operator: OperatorState, subtask: Subtask, field: str, handle: Handle, streams: Streams
     ) -> StreamResult:
         problems: list[StreamProblem] = []
         unchecked: list[tuple[str, str]] = []

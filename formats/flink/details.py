@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from formats.errors import FormatError
-from formats.flink import channels, facts, splits
+from formats.flink import channels, facts
+from formats.flink.connectors import splits
 from formats.flink.files.folders import FolderStreams
+from formats.flink.ids import Names, SubtaskId
 from formats.flink.metadata.handles import (
     FileHandle,
     Metadata,
@@ -15,7 +17,7 @@ from formats.flink.metadata.handles import (
     handles,
     streams,
 )
-from formats.ids import task_name
+from formats.ids import TaskId
 from formats.view import (
     ChannelFacts,
     ChannelTable,
@@ -28,10 +30,10 @@ from formats.view import (
 )
 
 
-def detail(row: EpochFacts, metadata: Metadata, names: dict[str, str], at: FolderStreams) -> EpochDetail:
-    """Everything about an epoch that was completed. names: operator hash -> what the view calls it."""
+def detail(row: EpochFacts, metadata: Metadata, names: Names, at: FolderStreams) -> EpochDetail:
+    """Everything about an epoch that was completed."""
     in_flight = _in_flight(metadata, at)
-    waiting: dict[tuple[str, int], int | None] = {}
+    waiting: dict[SubtaskId, int | None] = {}
     for channel in in_flight or ():
         if channel.receiver is not None:
             so_far = waiting.get(channel.receiver, 0)
@@ -45,18 +47,18 @@ def detail(row: EpochFacts, metadata: Metadata, names: dict[str, str], at: Folde
             bytes=facts.operator_size(operator),
             rows=None,
             tasks=tuple(
-                _task(at, names[operator.id], subtask, waiting.get((operator.id, subtask.index)))
+                _task(at, (own := SubtaskId(operator.id, subtask.index)).task(names), subtask, waiting.get(own))
                 for subtask in _subtasks(operator)
             ),
         )
         for operator in metadata.operators
     )
-    logs = [(channel.name(names), channel.records) for channel in in_flight or ()]
+    logs = [(channel.id(names), channel.records) for channel in in_flight or ()]
     policy = "unaligned" if channels.has_channels(metadata) else None
-    return EpochDetail(row, operators, ChannelTable(ChannelFacts(name, None, None, n) for name, n in logs), policy)
+    return EpochDetail(row, operators, ChannelTable(ChannelFacts(id, None, None, n) for id, n in logs), policy)
 
 
-def _task(at: FolderStreams, name: str, subtask: Subtask, waiting: int | None) -> TaskFacts:
+def _task(at: FolderStreams, task: TaskId, subtask: Subtask, waiting: int | None) -> TaskFacts:
     sizes: dict[str, int] = {}
     seen = set()
     for _, handle in handles(subtask):
@@ -69,7 +71,7 @@ def _task(at: FolderStreams, name: str, subtask: Subtask, waiting: int | None) -
     if source_splits is not None:
         position = tuple(Position(split.id or "?", split.next, None) for split in source_splits)
     return TaskFacts(
-        task=task_name(name, subtask.index),
+        task=task,
         files=tuple(FileFacts(path, size, None, None) for path, size in sizes.items()),
         log_records=waiting,
         position=position,

@@ -16,6 +16,7 @@ from formats.flink import channels
 from formats.flink.facts import states
 from formats.flink.files.resolve import FileLike, How, directory_of, file_size, fits
 from formats.flink.files.streams import Streams
+from formats.flink.ids import Names, OperatorHash, SubtaskId
 from formats.flink.metadata.file import FILE
 from formats.flink.metadata.handles import (
     ChannelHandle,
@@ -31,8 +32,11 @@ from formats.flink.metadata.handles import (
     handles,
     streams,
 )
+from formats.flink.problems import StreamProblem, StreamResult
+from formats.flink.regional.agreement import check_agreement, check_splits
+from formats.flink.regional.origins import check_origins
 from formats.flink.store import FlinkStore
-from formats.ids import task_name
+from formats.ids import TaskId
 from formats.view import Status
 
 FIELDS: Final = {
@@ -60,7 +64,7 @@ class FileEvidence(msgspec.Struct, frozen=True):
     looked: False if it lies outside of the directories that were named, where it could not be looked for.
     """
 
-    task: str
+    task: TaskId
     field: str
     path: str
     written: str
@@ -83,31 +87,8 @@ class FileEvidence(msgspec.Struct, frozen=True):
         return not self.looked or self.how is How.OUTSIDE
 
 
-class StreamProblem(msgspec.Struct, frozen=True):
-    """Something in the streams of a checkpoint that is not as it should be.
-
-    code: a word of the check's findings.
-    """
-
-    code: str
-    task: str | None
-    channel: str | None
-    path: str | None
-    message: str
-
-
-class StreamResult(msgspec.Struct, frozen=True):
-    """What came of reading one handle's streams to the end.
-
-    unchecked: (code, why) of what could not be looked at.
-    """
-
-    problems: tuple[StreamProblem, ...] = ()
-    unchecked: tuple[tuple[str, str], ...] = ()
-
-
-StreamCheck = Callable[[str, OperatorState, Subtask, str, Handle, Streams], StreamResult]
-"""Reads one handle of a subtask (its task's name, ..., the handle's field) to the last byte. Called only where every
+StreamCheck = Callable[[TaskId, OperatorState, Subtask, str, Handle, Streams], StreamResult]
+"""Reads one handle of a subtask (its task, ..., the handle's field) to the last byte. Called only where every
 file of the handle is there with its size."""
 
 
@@ -116,7 +97,6 @@ class EpochEvidence(msgspec.Struct, frozen=True):
 
     home: its directory in the store.
     problem: why its `_metadata` cannot be read.
-    names: operator hash -> what it is called here.
     unchecked: code -> why.
     read: whether streams were read to the end.
     """
@@ -127,7 +107,7 @@ class EpochEvidence(msgspec.Struct, frozen=True):
     metadata: Metadata | None
     problem: str | None
     modified: str | None
-    names: dict[str, str]
+    names: Names
     files: tuple[FileEvidence, ...]
     problems: tuple[StreamProblem, ...]
     unchecked: dict[str, str]
@@ -161,7 +141,7 @@ def gather(
     files: list[FileEvidence] = []
     problems: list[StreamProblem] = []
     reasons: dict[str, dict[str, None]] = {}
-    named: dict[str, tuple[str, ...]] = {}
+    named: dict[OperatorHash, tuple[str, ...]] = {}
     for task, operator, subtask, field, handle in every_handle(metadata, names):
         mine = [_file(store, epoch, task, field, stream) for stream in _files(handle)]
         # a handle that lacks a file is not read: each of its streams would only say so again
@@ -181,6 +161,10 @@ def gather(
                     reasons.setdefault(code, {})[reason] = None
     for code, reason in _not_looked_at(files, quick):
         reasons.setdefault(code, {})[reason] = None
+    for result in _whole(store, epoch, metadata, names, at, quick=quick):
+        problems += result.problems
+        for code, reason in result.unchecked:
+            reasons.setdefault(code, {})[reason] = None
     unchecked = {code: _joined(list(each)) for code, each in reasons.items()}
     if not quick and channels.has_channels(metadata):
         if any(file.closed for file in files if file.field in ("input_channels", "output_channels")):
@@ -200,6 +184,23 @@ def gather(
         unchecked=unchecked,
         read=bool(checks) and not quick,
     )
+
+
+def _whole(
+    store: FlinkStore, epoch: int, metadata: Metadata, names: Names, at: Streams, *, quick: bool
+) -> Iterator[StreamResult]:
+    """What only all subtasks together can say."""
+
+    def older(number: int) -> Metadata | None:
+        try:
+            return store.metadata(number)
+        except FormatError:
+            return None
+
+    yield check_origins(metadata, names, older, store.plan)
+    if not quick:
+        yield check_splits(metadata, names, at)
+        yield check_agreement(metadata, names, at)
 
 
 def _not_looked_at(files: list[FileEvidence], quick: bool) -> Iterator[tuple[str, str]]:
@@ -225,13 +226,13 @@ def _joined(reasons: list[str]) -> str:
 
 
 def every_handle(
-    metadata: Metadata, names: dict[str, str]
-) -> Iterator[tuple[str, OperatorState, Subtask, str, Handle]]:
-    """Every handle with whose it is, and its task's name."""
+    metadata: Metadata, names: Names
+) -> Iterator[tuple[TaskId, OperatorState, Subtask, str, Handle]]:
+    """Every handle with whose it is, and its task."""
     for operator in metadata.operators:
         for subtask in operator.subtasks:
             for field, handle in handles(subtask):
-                yield task_name(names[operator.id], subtask.index), operator, subtask, field, handle
+                yield SubtaskId(operator.id, subtask.index).task(names), operator, subtask, field, handle
 
 
 def _files(handle: Handle) -> Iterator[FileLike]:
@@ -240,7 +241,7 @@ def _files(handle: Handle) -> Iterator[FileLike]:
             yield stream
 
 
-def _file(store: FlinkStore, epoch: int, task: str, field: str, handle: FileLike) -> FileEvidence:
+def _file(store: FlinkStore, epoch: int, task: TaskId, field: str, handle: FileLike) -> FileEvidence:
     at = store.streams(epoch)
     place = at.place(handle)
     looked, size = (True, None) if place is not None else at.outside(handle)
@@ -260,7 +261,7 @@ def _file(store: FlinkStore, epoch: int, task: str, field: str, handle: FileLike
 
 
 def _states(
-    operator: OperatorState, handle: Handle, at: Streams, named: dict[str, tuple[str, ...]]
+    operator: OperatorState, handle: Handle, at: Streams, named: dict[OperatorHash, tuple[str, ...]]
 ) -> tuple[str, ...]:
     """The names of the states in a handle whose file is lost: keyed ones as another subtask has them."""
     if isinstance(handle, OperatorStateHandle):
@@ -269,11 +270,11 @@ def _states(
         return ()
     if operator.id not in named:
         described = states(operator, at)
-        named[operator.id] = tuple(state["name"] for state in described if state["keyed"] and state["name"])
+        named[operator.id] = tuple(state.name for state in described if state.keyed and state.name)
     return named[operator.id]
 
 
-def _offsets(task: str, field: str, handle: Handle, at: Streams) -> Iterator[StreamProblem]:
+def _offsets(task: TaskId, field: str, handle: Handle, at: Streams) -> Iterator[StreamProblem]:
     """Offsets of key groups, elements and buffers lie within their stream."""
     match handle:
         case KeyGroupsHandle(stream=stream, offsets=offsets) if stream is not None:
@@ -291,7 +292,7 @@ def _offsets(task: str, field: str, handle: Handle, at: Streams) -> Iterator[Str
 
 
 def _in_flight(
-    metadata: Metadata, at: Streams, names: dict[str, str], unchecked: dict[str, str]
+    metadata: Metadata, at: Streams, names: Names, unchecked: dict[str, str]
 ) -> Iterator[StreamProblem]:
     """In-flight data of every channel is whole records, where both of its ends are known."""
     if channels.channel_bytes(metadata) > channels.MOST:
@@ -305,7 +306,7 @@ def _in_flight(
     lone = sum(1 for channel in flows if channel.sender is None or channel.receiver is None)
     for channel in flows:
         if channel.sender is not None and channel.receiver is not None and channel.records is None:
-            name = channel.name(names)
+            name = channel.id(names)
             yield StreamProblem("unreadable", None, name, None, "its in-flight data does not end with a whole record")
     if lone:
         unchecked["missing-log"] = f"of {lone} channels with in-flight data, the other end could not be told"

@@ -1,28 +1,7 @@
-"""What the metadata of one snapshot says, as plain facts for people who know Flink.
+"""What the metadata of one snapshot says, as facts for people who know Flink, and as `abs inspect -o json` has them.
 
 Sizes, two kinds, as Flink has them: *state size* is what all handles refer to, whoever wrote it; *checkpointed size*
 is what this very checkpoint wrote. Both count a file once for every handle; `file_bytes` counts each file once.
-
-The dictionary of `describe`:
-
-    metadata_version, written_by    of the file; which Flink can have written it
-    kind                            checkpoint | full checkpoint | savepoint
-    layout                          of a savepoint: canonical | native
-    stop                            of a stop-with-savepoint: suspend | terminate; else None
-    kind_known                      false where the properties are missing and the kind is guessed
-    backends                        rocksdb, heap, canonical, changelog: by the handles' types
-    checkpoint-id, directory, modified, unaligned
-    state_size, checkpointed_size, file_bytes, files, inline_bytes, shared_bytes
-    properties, properties_problem
-    master_states                   [{name, version, bytes}]
-    operators                       [{operator-name ... operator-total-size-in-bytes, as Flink's `savepoint_metadata`
-                                    has them (the last one is the checkpointed size), then ours: proved-uid, state-size,
-                                    fully-finished, finished-subtasks, states, subtasks}]
-      states                        [{name, kind, keyed, key, rows, bytes, opaque, serializers}]; those of keyed state
-                                    are named in the state files, of which the first SAMPLE subtasks' are read
-      subtasks                      [{subtask, finished, state_size, checkpointed_size, parts, key_groups, splits,
-                                    taken_over_from}]
-        parts                       {managed_operator: {type, bytes}, ...}
 """
 
 from __future__ import annotations
@@ -32,9 +11,14 @@ from typing import Any
 
 import msgspec
 
-from formats.flink import channels, splits
+from formats.flink import channels
+from formats.flink.connectors import committables, splits
+from formats.flink.connectors.committables import Committable
+from formats.flink.connectors.enumerators import Enumerator, enumerator
+from formats.flink.connectors.split_kinds import Split
 from formats.flink.files.resolve import FileLike
 from formats.flink.files.streams import Streams
+from formats.flink.ids import Names, OperatorHash
 from formats.flink.metadata.file import WRITTEN_BY
 from formats.flink.metadata.handles import (
     ChangelogHandle,
@@ -47,6 +31,7 @@ from formats.flink.metadata.handles import (
     KeyGroupsHandle,
     Metadata,
     OperatorState,
+    Properties,
     RelativeHandle,
     SegmentHandle,
     StreamHandle,
@@ -58,7 +43,6 @@ from formats.flink.metadata.handles import (
 )
 from formats.flink.metadata.handles import streams as below
 
-UNREAD = ("rows", "bytes", "opaque")
 SAMPLE = 16
 """Subtasks of an operator whose state files are asked for the names of its states."""
 
@@ -177,31 +161,151 @@ def _type(handle: Handle) -> str:
 # -- the whole --------------------------------------------------------------------------------------------
 
 
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What the metadata alone says of a snapshot.
+
+    metadata_version, written_by: of the file; which Flink can have written it.
+    kind, layout, stop: as of `KindFacts`.
+    kind_known: False where the properties are missing and the kind is guessed.
+    backends: rocksdb, heap, canonical, changelog: by the handles' types.
+    modified: when the file was written, None if that is not known.
+    regional: the state of some subtasks was taken over from an older checkpoint.
+    """
+
+    metadata_version: int
+    written_by: str
+    kind: str
+    layout: str | None
+    stop: str | None
+    kind_known: bool
+    backends: list[str]
+    checkpoint_id: int = msgspec.field(name="checkpoint-id")
+    directory: str
+    modified: str | None
+    unaligned: bool
+    regional: bool
+    state_size: int
+    checkpointed_size: int
+    file_bytes: int
+    files: int
+    inline_bytes: int
+    shared_bytes: int
+
+
+class DescribedMaster(msgspec.Struct, frozen=True):
+    """State of a master hook."""
+
+    name: str
+    version: int
+    bytes: int
+
+
+class DescribedState(msgspec.Struct, frozen=True):
+    """A state of an operator. Those of keyed state are named in the state files, of which SAMPLE are read.
+
+    rows, bytes: None where they were not counted.
+    opaque: why rows of it cannot be read.
+    serializers: of key, namespace and value, each as plain values; `unknown`: the class of one that is not known.
+    """
+
+    name: str | None
+    kind: str
+    keyed: bool
+    key: tuple[str, ...] = ()
+    rows: int | None = None
+    bytes: int | None = None
+    opaque: str | None = None
+    serializers: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class DescribedPart(msgspec.Struct, frozen=True):
+    """What a subtask has of one sort of state."""
+
+    type: str
+    bytes: int
+
+
+class DescribedSubtask(msgspec.Struct, frozen=True):
+    """One subtask.
+
+    parts: by the sort of state, such as `managed_operator`.
+    key_groups: the first and the last.
+    splits: None where it reads none, or they are not known.
+    committables: what a sink has still to commit; None where it is no committer.
+    taken_over_from: the checkpoint whose state this is, of a regional one.
+    """
+
+    subtask: int
+    finished: bool
+    state_size: int
+    checkpointed_size: int
+    parts: dict[str, DescribedPart]
+    key_groups: tuple[int, int] | None
+    splits: tuple[Split, ...] | None
+    committables: tuple[Committable, ...] | None
+    taken_over_from: int | None
+
+
+class DescribedOperator(msgspec.Struct, frozen=True, rename="kebab"):
+    """One operator: the columns of Flink's `savepoint_metadata` as it calls them, then ours.
+
+    operator_total_size_in_bytes: its checkpointed size.
+    proved_uid: a guess that its hash proves.
+    enumerator: of a source, what its coordinator holds; None where that is not known.
+    """
+
+    checkpoint_id: int
+    operator_name: str | None
+    operator_uid: str | None
+    operator_uid_hash: OperatorHash
+    operator_parallelism: int
+    operator_max_parallelism: int
+    operator_subtask_state_count: int
+    operator_coordinator_state_size_in_bytes: int
+    operator_total_size_in_bytes: int
+    proved_uid: str | None
+    state_size: int
+    fully_finished: bool
+    finished_subtasks: int
+    enumerator: Enumerator | None
+    states: list[DescribedState]
+    subtasks: list[DescribedSubtask]
+
+
+class Described(Summary, frozen=True, kw_only=True):
+    """All of a snapshot. properties_problem: why they cannot be understood."""
+
+    properties: Properties | None
+    properties_problem: str | None
+    master_states: list[DescribedMaster]
+    operators: list[DescribedOperator]
+
+
 def describe(
     metadata: Metadata,
     *,
-    names: dict[str, str],
+    names: Names,
     directory: str,
     modified: str | None,
     streams: Streams,
-    counted: str | None = None,
-) -> dict[str, Any]:
-    """The dictionary of this module's docstring. names: proved uids by hash; counted: hash of the operator whose rows
-    are to be counted, which reads all of its state."""
-    return {
-        **summary(metadata, directory=directory, modified=modified),
-        "properties": msgspec.to_builtins(metadata.properties) if metadata.properties else None,
-        "properties_problem": metadata.problem,
-        "master_states": [{"name": m.name, "version": m.version, "bytes": len(m.data)} for m in metadata.master_states],
-        "operators": [
+    counted: OperatorHash | None = None,
+) -> Described:
+    """All that there is to say. names: proved uids; counted: the operator whose rows are to be counted, which reads all
+    of its state."""
+    return Described(
+        **msgspec.structs.asdict(summary(metadata, directory=directory, modified=modified)),
+        properties=metadata.properties,
+        properties_problem=metadata.problem,
+        master_states=[DescribedMaster(m.name, m.version, len(m.data)) for m in metadata.master_states],
+        operators=[
             _operator(metadata, operator, names.get(operator.id), streams, operator.id == counted)
             for operator in metadata.operators
         ],
-    }
+    )
 
 
-def summary(metadata: Metadata, *, directory: str, modified: str | None) -> dict[str, Any]:
-    """The first part of `describe`: what the metadata alone says of the whole."""
+def summary(metadata: Metadata, *, directory: str, modified: str | None) -> Summary:
+    """The first part of `describe`."""
     sort = kind(metadata, directory)
     files: dict[str, int] = {}
     inline = 0
@@ -222,25 +326,26 @@ def summary(metadata: Metadata, *, directory: str, modified: str | None) -> dict
         for file in handle.shared
         for stream in below(file.stream)
     }
-    return {
-        "metadata_version": metadata.version,
-        "written_by": WRITTEN_BY[metadata.version],
-        "kind": sort.kind,
-        "layout": sort.layout,
-        "stop": sort.stop,
-        "kind_known": sort.certain,
-        "backends": backends(metadata),
-        "checkpoint-id": metadata.checkpoint_id,
-        "directory": directory,
-        "modified": modified,
-        "unaligned": channels.has_channels(metadata),
-        "state_size": sum(operator_size(operator) for operator in metadata.operators),
-        "checkpointed_size": total_checkpointed(metadata),
-        "file_bytes": sum(files.values()),
-        "files": len(files),
-        "inline_bytes": inline,
-        "shared_bytes": sum(shared.values()),
-    }
+    return Summary(
+        metadata_version=metadata.version,
+        written_by=WRITTEN_BY[metadata.version],
+        kind=sort.kind,
+        layout=sort.layout,
+        stop=sort.stop,
+        kind_known=sort.certain,
+        backends=backends(metadata),
+        checkpoint_id=metadata.checkpoint_id,
+        directory=directory,
+        modified=modified,
+        unaligned=channels.has_channels(metadata),
+        regional=metadata.regional,
+        state_size=sum(operator_size(operator) for operator in metadata.operators),
+        checkpointed_size=total_checkpointed(metadata),
+        file_bytes=sum(files.values()),
+        files=len(files),
+        inline_bytes=inline,
+        shared_bytes=sum(shared.values()),
+    )
 
 
 def every_stream(metadata: Metadata) -> Iterator[StreamHandle]:
@@ -263,70 +368,71 @@ def file_handles(metadata: Metadata) -> Iterator[tuple[OperatorState, Subtask, F
                         yield operator, subtask, stream
 
 
-def states(operator: OperatorState, streams: Streams, *, count: bool = False) -> list[dict[str, Any]]:
+def states(operator: OperatorState, streams: Streams, *, count: bool = False) -> list[DescribedState]:
     """The states of an operator by name. count: read all rows, for their number and bytes."""
     from formats.flink.state.rows import OPERATOR_WORDS, summaries
 
     few = operator if count else msgspec.structs.replace(operator, subtasks=operator.subtasks[:SAMPLE])
     described = {
-        (row.keyed, row.name): {
-            "name": row.name,
-            "kind": row.kind,
-            "keyed": row.keyed,
-            "key": list(row.key),
-            "rows": row.rows if count else None,
-            "bytes": row.bytes if count else None,
-            "opaque": row.opaque or (row.problem.message if row.problem is not None else None),
-            "serializers": row.serializers,
-        }
+        (row.keyed, row.name): DescribedState(
+            name=row.name,
+            kind=row.kind,
+            keyed=row.keyed,
+            key=row.key,
+            rows=row.rows if count else None,
+            bytes=row.bytes if count else None,
+            opaque=row.opaque or (row.problem.message if row.problem is not None else None),
+            serializers=row.serializers,
+        )
         for row in summaries(few, streams, count=count)
     }
     for subtask in operator.subtasks:
         for handle in (subtask.managed_operator, subtask.raw_operator):
             for part in handle.states if handle is not None else ():
-                row: dict[str, Any] = dict.fromkeys(UNREAD)
-                row |= {"name": part.name, "kind": OPERATOR_WORDS[part.mode], "keyed": False, "key": []}
-                described.setdefault((False, part.name), {**row, "serializers": {}})
+                described.setdefault(
+                    (False, part.name), DescribedState(part.name, OPERATOR_WORDS[part.mode], keyed=False)
+                )
     return list(described.values())
 
 
 def _operator(
     metadata: Metadata, operator: OperatorState, proved: str | None, streams: Streams, count: bool
-) -> dict[str, Any]:
-    return {
-        "checkpoint-id": metadata.checkpoint_id,
-        "operator-name": operator.name,
-        "operator-uid": operator.uid,
-        "operator-uid-hash": operator.id,
-        "operator-parallelism": operator.parallelism,
-        "operator-max-parallelism": operator.max_parallelism,
-        "operator-subtask-state-count": len(operator.subtasks),
-        "operator-coordinator-state-size-in-bytes": coordinator_size(operator),
-        "operator-total-size-in-bytes": operator_checkpointed(operator),
-        "proved-uid": proved,
-        "state-size": operator_size(operator),
-        "fully-finished": operator.finished,
-        "finished-subtasks": sum(s.finished for s in operator.subtasks),
-        "states": states(operator, streams, count=count),
-        "subtasks": [_subtask(s, streams) for s in sorted(operator.subtasks, key=lambda s: s.index)],
-    }
+) -> DescribedOperator:
+    return DescribedOperator(
+        checkpoint_id=metadata.checkpoint_id,
+        operator_name=operator.name,
+        operator_uid=operator.uid,
+        operator_uid_hash=operator.id,
+        operator_parallelism=operator.parallelism,
+        operator_max_parallelism=operator.max_parallelism,
+        operator_subtask_state_count=len(operator.subtasks),
+        operator_coordinator_state_size_in_bytes=coordinator_size(operator),
+        operator_total_size_in_bytes=operator_checkpointed(operator),
+        proved_uid=proved,
+        state_size=operator_size(operator),
+        fully_finished=operator.finished,
+        finished_subtasks=sum(s.finished for s in operator.subtasks),
+        enumerator=enumerator(operator),
+        states=states(operator, streams, count=count),
+        subtasks=[_subtask(s, streams) for s in sorted(operator.subtasks, key=lambda s: s.index)],
+    )
 
 
-def _subtask(subtask: Subtask, at: Streams) -> dict[str, Any]:
-    parts: dict[str, dict[str, Any]] = {}
+def _subtask(subtask: Subtask, at: Streams) -> DescribedSubtask:
+    parts: dict[str, DescribedPart] = {}
     for field, handle in handles(subtask):
-        part = parts.setdefault(field, {"type": _type(handle), "bytes": 0})
-        part["bytes"] += state_size(handle)
+        before = parts[field] if field in parts else DescribedPart(_type(handle), 0)
+        parts[field] = DescribedPart(before.type, before.bytes + state_size(handle))
     keyed = subtask.managed_keyed or subtask.raw_keyed
     groups = key_groups(keyed) if keyed is not None else None
-    source_splits = splits.readable(subtask, at)
-    return {
-        "subtask": subtask.index,
-        "finished": subtask.finished,
-        "state_size": subtask_size(subtask),
-        "checkpointed_size": subtask_checkpointed(subtask),
-        "parts": parts,
-        "key_groups": [groups.start, groups.stop - 1] if groups else None,
-        "splits": msgspec.to_builtins(source_splits) if source_splits is not None else None,
-        "taken_over_from": subtask.ref_checkpoint,
-    }
+    return DescribedSubtask(
+        subtask=subtask.index,
+        finished=subtask.finished,
+        state_size=subtask_size(subtask),
+        checkpointed_size=subtask_checkpointed(subtask),
+        parts=parts,
+        key_groups=(groups.start, groups.stop - 1) if groups else None,
+        splits=splits.readable(subtask, at),
+        committables=committables.readable(subtask, at),
+        taken_over_from=subtask.ref_checkpoint,
+    )

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from formats.errors import FormatError
-from formats.flink import channels, facts, splits
+from formats.flink import channels, facts
+from formats.flink.connectors import splits
+from formats.flink.connectors.split_kinds import Split
 from formats.flink.files.streams import Streams
+from formats.flink.ids import Edge, OperatorHash
 from formats.flink.metadata.handles import Metadata, OperatorState
-from formats.flink.splits import Split
 from formats.flink.state.keyed import read_blocks
 from formats.flink.state.operator import read_operator_state
 from formats.flink.types.values import Codec, Shape
@@ -29,7 +31,6 @@ MOST: Final = 16 << 20
 
 _INTEGERS: Final = frozenset({"int32", "int64"})
 
-Edge = tuple[str, str]
 Take = Callable[[Any], Any]
 
 
@@ -45,10 +46,10 @@ class SourceProgress(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """The numbers of one checkpoint, operators by their hash.
+    """The numbers of one checkpoint.
 
     sources: those of which every split is known.
-    in_flight: (sender, receiver) -> records, where all of them could be counted.
+    in_flight: records, where all of them could be counted.
     sums: operator -> {`state.field` -> sum over all keys and subtasks}, of whole numbers.
     loose: in-flight data is left whose other end is not known.
     skipped: operators whose state is too much to be summed.
@@ -56,11 +57,11 @@ class Tally(msgspec.Struct, frozen=True):
 
     epoch: int
     unaligned: bool
-    sources: dict[str, SourceProgress]
+    sources: dict[OperatorHash, SourceProgress]
     in_flight: dict[Edge, int]
-    sums: dict[str, dict[str, int]]
+    sums: dict[OperatorHash, dict[str, int]]
     loose: bool
-    skipped: tuple[str, ...] = ()
+    skipped: tuple[OperatorHash, ...] = ()
 
 
 def tallies(store: FlinkStore, epochs: Iterable[int]) -> dict[int, Tally]:
@@ -113,14 +114,15 @@ def _in_flight(metadata: Metadata, streams: Streams, edges: set[Edge]) -> tuple[
     loose = False
     for channel in flows:
         if channel.sender is not None and channel.receiver is not None:
-            edge = channel.sender[0], channel.receiver[0]
+            edge = Edge(channel.sender.operator, channel.receiver.operator)
         else:
             if not channel.bytes:
                 continue
             mine = [
                 edge
                 for edge in edges
-                if edge[0] == (channel.sender or edge)[0] and edge[1] == (channel.receiver or (edge[1],))[0]
+                if (channel.sender is None or edge.sender == channel.sender.operator)
+                and (channel.receiver is None or edge.receiver == channel.receiver.operator)
             ]
             if len(mine) != 1:
                 loose = True
@@ -140,7 +142,9 @@ def _source(operator: OperatorState, streams: Streams) -> SourceProgress | None:
         if mine is None:
             return None
         source_splits += mine
-    positions = {split.id: split.next for split in source_splits if split.id is not None and split.next is not None}
+    # a file that was read to its end has left no split, so that those that are left do not say how much was read
+    counted = [split for split in source_splits if split.kind != "file"]
+    positions = {split.id: split.next for split in counted if split.id is not None and split.next is not None}
     if not source_splits or len(positions) != len(source_splits):
         return None
     return SourceProgress(positions, _starts(source_splits))

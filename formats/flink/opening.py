@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from formats.bounds import USER_FILE, read_user_file
 from formats.errors import FormatError
 from formats.flink.files import layout
 from formats.flink.files.resolve import parse_path_map
+from formats.flink.plan_json import read_plan
 from formats.flink.store import FlinkStore
 from formats.storage import Storage
 
@@ -23,8 +25,10 @@ def open_flink(
     path_map: Sequence[str] = (),
     uid: Sequence[str] = (),
     type: Sequence[str] = (),
+    topology: Sequence[str] = (),
 ) -> FlinkStore:
-    """The store with the options as a user writes them (OLD=NEW, NAME=TYPE); FormatError for one that is not that."""
+    """The store with the options as a user writes them (OLD=NEW, NAME=TYPE, a file with a plan); FormatError for one
+    that is not that."""
     types = None
     try:
         maps = [parse_path_map(text) for text in path_map]
@@ -34,7 +38,11 @@ def open_flink(
             types = named_types(dict(_named(text) for text in type))
     except ValueError as error:
         raise FormatError(str(error)) from None
-    return FlinkStore(storage.root, search=search, maps=maps, uids=uid, types=types)
+    plan = None
+    for file in topology:
+        data = read_user_file(file, USER_FILE, hint="give the answer of Flink's REST, /jobs/ID/plan")
+        plan = read_plan(data, file)
+    return FlinkStore(storage.root, search=search, maps=maps, uids=uid, types=types, plan=plan)
 
 
 def _named(text: str) -> tuple[str, str]:

@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 
 from formats.errors import FormatError
+from formats.flink.ids import OperatorHash, hash_in
 from formats.job.model import Edge, Kind, Operator, Partition, Topology
 
 ID_CHARACTERS = 40
 """A name that is longer does not stand for its vertex; the id does."""
 
-_HASH = re.compile(r"[0-9a-f]{32}")
 _SHIPPED = {
     "FORWARD": Partition.FORWARD,
     "HASH": Partition.HASH,
@@ -41,7 +41,7 @@ class Vertex(msgspec.Struct, frozen=True):
     """
 
     id: str
-    hash: str | None
+    hash: OperatorHash | None
     names: tuple[str, ...]
     parallelism: int
     inputs: tuple[tuple[str, str, bool], ...]
@@ -102,7 +102,7 @@ def _vertex(node: dict[str, Any]) -> Vertex:
         )
         for one in (*node.get("inputs", ()), *node.get("predecessors", ()))
     )
-    return Vertex(id, id if _HASH.fullmatch(id) else None, names, parallelism, inputs)
+    return Vertex(id, hash_in(id), names, parallelism, inputs)
 
 
 def _chain(description: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ Flink writes without it. Inline bytes, offsets, ids and sizes stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -96,22 +96,31 @@ def _safe(name: str) -> str:
     return "file" if plain in ("", FILE) else plain[:200]
 
 
-def rewritten(metadata: Metadata, copied: dict[FileLike, FileCopy], target: str, directory: str = "") -> Metadata:
+def rewritten(
+    metadata: Metadata,
+    copied: dict[FileLike, FileCopy],
+    target: str,
+    directory: str = "",
+    own: Collection[RelativeHandle] = (),
+) -> Metadata:
     """The metadata of the copy.
 
     target: absolute path of the copy's directory; directory: the snapshot's own name, to tell its kind where its
-    properties are lost.
+    properties are lost. own: files that are of the copy alone, and lie in it already.
     """
 
     def relative(handle: FileLike) -> StreamHandle:
-        return RelativeHandle(copied[handle].target, handle.size, of_changes(handle))
+        return handle if handle in own else RelativeHandle(copied[handle].target, handle.size, of_changes(handle))
 
     def absolute(handle: FileLike) -> StreamHandle:
         return FileHandle(f"file:{target.rstrip('/')}/{copied[handle].target}", handle.size, of_changes(handle))
 
     names = _Names(relative, absolute)
     operators = tuple(
-        replace(operator, subtasks=tuple(_subtask(subtask, names) for subtask in operator.subtasks))
+        # what was taken over from another checkpoint is the copy's own: it refers to nothing outside of it
+        replace(operator, subtasks=tuple(
+            replace(_subtask(subtask, names), ref_checkpoint=None) for subtask in operator.subtasks
+        ))
         for operator in metadata.operators
     )
     copy = replace(metadata, operators=operators, problem=None)
@@ -123,6 +132,11 @@ def rewritten(metadata: Metadata, copied: dict[FileLike, FileCopy], target: str,
     if sort.kind == "savepoint":
         written = properties.savepoint((sort.layout or "native").upper())
     return replace(copy, properties=written, tail=properties.encode(written))
+
+
+def with_files(subtask: Subtask, change: Map) -> Subtask:
+    """A subtask with other handles of its files."""
+    return _subtask(subtask, _Names(change, change))
 
 
 def _subtask(subtask: Subtask, names: _Names) -> Subtask:

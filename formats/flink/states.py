@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from formats.flink import facts
+from formats.flink.ids import Names
 from formats.flink.state.keyed_tables import Types
+from formats.flink.state.places import PLACES
 from formats.flink.state.rows import StateSummary, batches, summaries, tables
 from formats.view import StateFacts
 
@@ -26,16 +28,18 @@ COUNTED = 64 << 20
 
 def list_states(
     operators: Iterable[OperatorState],
-    names: Mapping[str, str],
+    names: Names,
     streams: Streams,
     *,
     count: bool = False,
     types: Types | None = None,
     whole: bool = False,
 ) -> list[StateFacts]:
-    """Every state of the operators that `names` has (hash -> what the view calls it), by operator. count: read all
-    rows, to know how many there are and how much of them is hidden; whole: its key with all that tells rows apart, as
-    windows and the keys of maps do."""
+    """Every state of the operators that `names` has, by operator.
+
+    count: read all rows, to know how many there are and how much of them is hidden.
+    whole: its key with all that tells rows apart, as windows and the keys of maps do.
+    """
     return [
         _facts(names[operator.id], row, row.identity if whole else row.key)
         for operator in operators
@@ -70,10 +74,12 @@ def select(
     path: str,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one state that satisfy a condition; where it names whole keys, only their key groups are read."""
-    from formats.query.predicate import check_columns, filtered
+    from formats.query.predicate import check_columns, columns_of, filtered
 
+    named = {*(columns or ()), *(columns_of(where) if where is not None else ())}
     groups = _groups(operator, streams, name, where) if where is not None else None
-    for batch in batches(operator, streams, name, types=types, groups=groups, path=path):
+    places = not named.isdisjoint(PLACES)
+    for batch in batches(operator, streams, name, types=types, groups=groups, path=path, places=places):
         check_columns(columns or (), batch.schema)
         yield batch if where is None else filtered(batch, where)
 
@@ -84,6 +90,9 @@ def _groups(operator: OperatorState, streams: Streams, name: str | None, where: 
     from formats.flink.state.key_lookup import groups_of
     from formats.query.predicate import keys_named
 
+    placed = keys_named(where, [PLACES[0]])
+    if placed is not None and all(one[PLACES[0]].isdecimal() for one in placed):
+        return sorted({int(one[PLACES[0]]) for one in placed})
     table = next((table for table in tables(operator, streams) if table.name == name), None)
     if table is None:
         return None

@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from formats.errors import Damaged, FormatError, NotFound, UnknownTask
 from formats.flink import channels, facts
@@ -19,18 +21,22 @@ from formats.flink.files import layout
 from formats.flink.files.folders import Folder, FolderStreams
 from formats.flink.files.layout import SiteKind, find, number
 from formats.flink.files.resolve import FileLike, How, PathMap, file_size, fits
+from formats.flink.ids import Names, proved
 from formats.flink.metadata.file import FILE, kryo_of, parse
 from formats.flink.metadata.handles import Metadata, OperatorState
-from formats.flink.uids import proved
-from formats.ids import may_be_operator
+from formats.flink.state.places import PLACES
+from formats.ids import AnyChannelId, may_be_operator
 from formats.storage import LocalStorage, Storage, open_storage
+from formats.timestamps import rfc3339
 from formats.view import ChannelTable, CheckpointStore, EpochDetail, EpochFacts, StateFacts, Status
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from formats.flink.plan_json import JobPlan
     from formats.flink.state.keyed_tables import Types
     from formats.query.predicate import Predicate
+    from formats.statistics import StateStatistics
 
 MOST = 1 << 30
 """Bytes beyond which a `_metadata` is not read: none that Flink writes comes near."""
@@ -47,11 +53,13 @@ class FlinkStore(CheckpointStore):
     maps: `--path-map`.
     uids: guesses that name operators of Flink 1.x by their hash.
     types: of state that Python wrote (`python_types`).
+    plan: of the job, as Flink has it.
 
     Raises NotFound if nothing of Flink is there.
     """
 
     format = "flink"
+    places = PLACES
 
     def __init__(
         self,
@@ -61,6 +69,7 @@ class FlinkStore(CheckpointStore):
         maps: Sequence[PathMap] = (),
         uids: Sequence[str] = (),
         types: Types | None = None,
+        plan: JobPlan | None = None,
     ) -> None:
         site = find(path)
         self._path = path
@@ -70,6 +79,7 @@ class FlinkStore(CheckpointStore):
         self.maps = tuple(maps)
         self.uids = tuple(uids)
         self.types = types
+        self.plan = plan
         own = None
         if site.kind is not SiteKind.SNAPSHOT:
             names = [entry.name for entry in site.storage.list("")]
@@ -187,12 +197,12 @@ class FlinkStore(CheckpointStore):
             seconds = os.stat(self.storage.local_path(f"{home}/{FILE}" if home else FILE)).st_mtime
         except (OSError, FormatError):
             return None
-        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return rfc3339(seconds)
 
     # -- names --------------------------------------------------------------------------------------------
 
-    def names(self, metadata: Metadata) -> dict[str, str]:
-        """Operator hash -> what it is called here: its uid if channels can be named by it, else the hash."""
+    def names(self, metadata: Metadata) -> Names:
+        """What operators are called here: the uid if channels can be named by it, else the hash."""
         proved_uids = proved(self.uids, (operator.id for operator in metadata.operators))
         uids = {operator.id: operator.uid or proved_uids.get(operator.id) or "" for operator in metadata.operators}
         return {id: uid if may_be_operator(uid) else id for id, uid in uids.items()}
@@ -249,6 +259,7 @@ class FlinkStore(CheckpointStore):
             triggered=None,
             duration=None,
             reason=reason,
+            state_bytes=sum(facts.operator_size(operator) for operator in metadata.operators),
         )
 
     def missing(self, epoch: int) -> Iterator[str]:
@@ -345,26 +356,40 @@ class FlinkStore(CheckpointStore):
         owner = self.find_operator(epoch, operator)
         return state_schema(owner, self.streams(epoch), name, types=self.types, path=self.path)
 
-    def log(self, epoch: int, channel: str) -> Iterator[pa.RecordBatch]:
+    def written(self, epoch: int) -> str | None:
+        return self.modified(epoch)
+
+    def statistics(self, epoch: int, operator: str | None = None, ttl: float | None = None) -> list[StateStatistics]:
+        from formats.flink.statistics import Question, statistics
+
+        metadata = self.metadata(epoch)
+        wanted = None if operator is None else self.find_operator(epoch, operator).id
+        names = {hash_: name for hash_, name in self.names(metadata).items() if wanted in (None, hash_)}
+        modified = self.modified(epoch)
+        taken = None if modified is None else round(datetime.fromisoformat(modified).timestamp() * 1000)
+        question = Question(taken, None if ttl is None else round(ttl * 1000), self.types)
+        return statistics(metadata, names, self.streams(epoch), question)
+
+    def log(self, epoch: int, channel: AnyChannelId) -> Iterator[pa.RecordBatch]:
         """In-flight elements of a channel, one row each: `element` (record, watermark, other) and its `bytes`."""
         import pyarrow as pa
 
         metadata = self.metadata(epoch)
         names = self.names(metadata)
         for one, data in channels.contents(metadata, self.streams(epoch)):
-            if one.name(names) == channel:
+            if one.id(names) == channel:
                 kinds, values = zip(*channels.elements(data), strict=True) if data else ((), ())
                 yield pa.record_batch({"element": pa.array(kinds, pa.string()), "bytes": pa.array(values, pa.binary())})
                 return
-        raise UnknownTask(f"checkpoint {epoch} has no in-flight data on channel {channel!r}", path=self.path)
+        raise UnknownTask(f"checkpoint {epoch} has no in-flight data on channel '{channel}'", path=self.path)
 
     def raw(self, epoch: int, counted: str | None = None) -> dict[str, Any]:
-        """What the metadata says, with the columns of Flink's `savepoint_metadata`; see `formats.flink.facts`.
+        """What the metadata says, with the columns of Flink's `savepoint_metadata`: a `formats.flink.facts.Described`.
 
         counted: an operator, by uid or hash, whose state is read for the numbers of its rows.
         """
         metadata = self.metadata(epoch)
-        return facts.describe(
+        described = facts.describe(
             metadata,
             names=proved(self.uids, (operator.id for operator in metadata.operators)),
             directory=self._directory(epoch),
@@ -372,6 +397,8 @@ class FlinkStore(CheckpointStore):
             streams=self.streams(epoch),
             counted=self.find_operator(epoch, counted).id if counted is not None else None,
         )
+        raw: dict[str, Any] = msgspec.to_builtins(described)
+        return raw
 
     def _directory(self, epoch: int) -> str:
         return self.home(epoch) or self.folder.roots[0].rpartition("/")[2]
@@ -390,7 +417,7 @@ class FlinkStore(CheckpointStore):
                 )
             except FormatError:
                 continue
-            checkpoints.append({"epoch": epoch, **summary})
+            checkpoints.append({"epoch": epoch, **msgspec.to_builtins(summary)})
         beside = {}
         if self.kind is not SiteKind.SNAPSHOT:
             for name in layout.OF_A_JOB:

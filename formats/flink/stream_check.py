@@ -11,7 +11,6 @@ from collections import Counter
 from typing import Final
 
 from formats.errors import FormatError
-from formats.flink.evidence import StreamProblem, StreamResult
 from formats.flink.files.streams import Streams
 from formats.flink.metadata.handles import (
     FileChangelogHandle,
@@ -23,21 +22,24 @@ from formats.flink.metadata.handles import (
     Subtask,
     key_groups,
 )
+from formats.flink.problems import StreamProblem, StreamResult
 from formats.flink.state.keyed import read_blocks
 from formats.flink.state.keys import GroupOf
 from formats.flink.state.operator import read_operator_state
 from formats.flink.state.rocksdb import NotInstalled, NotOpened
+from formats.ids import TaskId
+from formats.job.model import key_group_range
 
 _MOST: Final = 5
 """Problems of one handle that are told one by one."""
 
 
 def check_state(
-    task: str, operator: OperatorState, subtask: Subtask, field: str, handle: Handle, streams: Streams
+    task: TaskId, operator: OperatorState, subtask: Subtask, field: str, handle: Handle, streams: Streams
 ) -> StreamResult:
     """Read one handle to the end; a `StreamCheck`."""
-    if field == "managed_keyed" and not isinstance(handle, OperatorStateHandle):
-        return _keyed(task, operator, subtask, handle, streams)  # type: ignore[arg-type]
+    if field == "managed_keyed" and isinstance(handle, KeyedHandle):
+        return _keyed(task, operator, subtask, handle, streams)
     if field == "managed_operator" and isinstance(handle, OperatorStateHandle):
         return _operator(task, handle, streams)
     if field.startswith("raw_"):
@@ -46,7 +48,9 @@ def check_state(
     return StreamResult()
 
 
-def _keyed(task: str, operator: OperatorState, subtask: Subtask, handle: KeyedHandle, streams: Streams) -> StreamResult:
+def _keyed(
+    task: TaskId, operator: OperatorState, subtask: Subtask, handle: KeyedHandle, streams: Streams
+) -> StreamResult:
     problems: list[StreamProblem] = []
     unchecked: list[tuple[str, str]] = []
     outside = _outside(operator, subtask, handle)
@@ -89,16 +93,15 @@ def _outside(operator: OperatorState, subtask: Subtask, handle: KeyedHandle) -> 
     if isinstance(handle, InMemoryChangelogHandle | FileChangelogHandle):
         return None
     groups = key_groups(handle)
-    p, most = operator.parallelism, operator.max_parallelism
-    first = -(-subtask.index * most // p)
-    last = ((subtask.index + 1) * most - 1) // p
-    if groups and not (first <= groups[0] and groups[-1] <= last):
-        mismatch = f"key groups {groups[0]} to {groups[-1]}, but subtask {subtask.index} of {p} has {first} to {last}"
+    own = key_group_range(subtask.index, operator.parallelism, operator.max_parallelism)
+    if groups and not (own.start <= groups[0] and groups[-1] < own.stop):
+        subtask_of = f"subtask {subtask.index} of {operator.parallelism}"
+        mismatch = f"key groups {groups[0]} to {groups[-1]}, but {subtask_of} has {own.start} to {own.stop - 1}"
         return f"its keyed state is of {mismatch}"
     return None
 
 
-def _operator(task: str, handle: OperatorStateHandle, streams: Streams) -> StreamResult:
+def _operator(task: TaskId, handle: OperatorStateHandle, streams: Streams) -> StreamResult:
     problems: list[StreamProblem] = []
     unchecked: list[tuple[str, str]] = []
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from formats.ids import channel_name, subtask_names, task_name
+from formats.ids import ChannelId, TaskId
 from formats.job.model import Edge, Operator, Partition, Topology
 
 
@@ -15,9 +15,9 @@ def tasks(topology: Topology) -> Iterator[tuple[Operator, int]]:
             yield operator, index
 
 
-def task_names(topology: Topology) -> list[str]:
-    """The names of all tasks of a job, in the same order."""
-    return [name for operator in topology.operators for name in subtask_names(operator.id, operator.parallelism)]
+def task_ids(topology: Topology) -> list[TaskId]:
+    """The same tasks, as ids."""
+    return [TaskId(operator.id, index) for operator, index in tasks(topology)]
 
 
 def neighbours(edge: Edge, index: int, parallelism: int) -> range:
@@ -25,16 +25,16 @@ def neighbours(edge: Edge, index: int, parallelism: int) -> range:
     return range(index, index + 1) if edge.partition is Partition.FORWARD else range(parallelism)
 
 
-def channels_out(edge: Edge, index: int, parallelism: int) -> list[str]:
+def channels_out(edge: Edge, index: int, parallelism: int) -> list[ChannelId]:
     """The channels from a subtask of the edge's source, in the order of their receivers. parallelism: of the target."""
-    sender = task_name(edge.source, index)
-    return [channel_name(sender, task_name(edge.target, j)) for j in neighbours(edge, index, parallelism)]
+    sender = TaskId(edge.source, index)
+    return [ChannelId(sender, TaskId(edge.target, j)) for j in neighbours(edge, index, parallelism)]
 
 
-def channels_in(edge: Edge, index: int, parallelism: int) -> list[str]:
+def channels_in(edge: Edge, index: int, parallelism: int) -> list[ChannelId]:
     """The channels to a subtask of the edge's target, in the order of their senders. parallelism: of the source."""
-    receiver = task_name(edge.target, index)
-    return [channel_name(task_name(edge.source, i), receiver) for i in neighbours(edge, index, parallelism)]
+    receiver = TaskId(edge.target, index)
+    return [ChannelId(TaskId(edge.source, i), receiver) for i in neighbours(edge, index, parallelism)]
 
 
 def size_of(topology: Topology) -> tuple[int, int]:

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from formats.ids import edge_name
+
 
 class Partition(StrEnum):
     """How an edge spreads rows over the receiver's tasks."""
@@ -49,12 +51,34 @@ class Edge(msgspec.Struct, frozen=True):
     key: tuple[str, ...] = ()
     replayable: bool = False
 
+    @property
+    def name(self) -> str:
+        """`words->counts`."""
+        return edge_name(self.source, self.target)
+
+
+class Emit(StrEnum):
+    """When a `reduce` emits."""
+
+    EPOCH = "epoch"
+    RECORD = "record"
+    BATCH = "batch"
+
+
+class Aggregation(StrEnum):
+    """What a named output of a `reduce` computes."""
+
+    COUNT = "count"
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+
 
 class Aggregate(msgspec.Struct, frozen=True):
-    """One named output of a `reduce`: function `count`, `sum`, `min` or `max` over `column` (`*` for count)."""
+    """One named output of a `reduce`, over `column` (`*` for count)."""
 
     name: str
-    function: str
+    function: Aggregation
     column: str
 
 
@@ -64,7 +88,7 @@ class Operator(msgspec.Struct, frozen=True):
     function: `module:name` or a built-in's name (map, filter, flat_map, process, join);
     key: columns of `reduce`, `distinct`, keyed `process` and `join`;
     aggregates: of `reduce`;
-    emit: of `reduce`: `epoch`, `record` or `batch`;
+    emit: of `reduce`;
     connector: the mapping under `source` or `sink`, with its `type`.
     """
 
@@ -75,7 +99,7 @@ class Operator(msgspec.Struct, frozen=True):
     function: str | None = None
     key: tuple[str, ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
-    emit: str | None = None
+    emit: Emit | None = None
     connector: dict[str, Any] | None = None
     deterministic: bool = True
     ordered_output: bool = False

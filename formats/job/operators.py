@@ -9,35 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
-from formats.job import values as read
-from formats.job.errors import Findings
-from formats.job.model import KEYED, Aggregate, Kind, Partition
-from formats.job.nodes import Mapping, Node, Scalar, Sequence, shown
-from formats.job.values import Record, Schema, Shape, one_of, shape
+from formats.job.model import KEYED, Aggregate, Aggregation, Emit, Kind, Partition
+from formats.user_file import values as read
+from formats.user_file.mistakes import Mistakes
+from formats.user_file.nodes import Mapping, Node, Scalar, Sequence, shown
+from formats.user_file.values import Record, Schema, Shape, one_of, shape
 
 ID = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 ID_SCHEMA: Schema = {"type": "string", "pattern": f"^{ID.pattern}$"}
 _IDS: Schema = {"propertyNames": {"pattern": ID_SCHEMA["pattern"]}}
-
-
-class Emit(StrEnum):
-    """When a `reduce` emits."""
-
-    EPOCH = "epoch"
-    RECORD = "record"
-    BATCH = "batch"
-
-
-class Function(StrEnum):
-    """What a named output of a `reduce` computes."""
-
-    COUNT = "count"
-    SUM = "sum"
-    MIN = "min"
-    MAX = "max"
 
 
 @dataclass(slots=True)
@@ -114,34 +96,34 @@ class Draft:
 
 
 def read_operator(
-    key: Scalar, node: Node, parallelism: int | None, max_parallelism: int | None, findings: Findings
+    key: Scalar, node: Node, parallelism: int | None, max_parallelism: int | None, mistakes: Mistakes
 ) -> Draft:
     """The draft of one operator; parallelism, max_parallelism: the file's defaults, None if they are broken."""
     if not isinstance(key.value, str):
         word = ID.fullmatch(key.text)
         hint: str | None = f'quote it: "{key.text}", or choose another id' if word else "choose another id"
-        findings.add(key, f"an operator's id must be a string, not {read.describe(key)}", hint)
+        mistakes.add(key, f"an operator's id must be a string, not {read.describe(key)}", hint)
     elif not ID.fullmatch(key.text):
         hint = "a letter, then letters, digits, '_', '.' or '-'"
-        findings.add(key, f"{shown(key.text)} is no operator id", hint)
+        mistakes.add(key, f"{shown(key.text)} is no operator id", hint)
     draft = Draft(key.text, key)
     where = f"operator {_clip(key.text)}"
     if not isinstance(node, Mapping):
         hint = "write {} for an opaque operator without inputs" if getattr(node, "value", "") is None else None
-        findings.add(node, f"{where} must be a mapping, not {read.describe(node)}", hint)
+        mistakes.add(node, f"{where} must be a mapping, not {read.describe(node)}", hint)
         draft.kind, draft.inputs_broken = None, True
         draft.parallelism, draft.max_parallelism = parallelism, max_parallelism
         return draft
     draft.entry = node
-    read.only(node, ("from", *MARKS.fields, *KINDS), where, findings)
-    marks = MARKS.read(node, where, findings) or {}
+    read.only(node, ("from", *MARKS.fields, *KINDS), where, mistakes)
+    marks = MARKS.read(node, where, mistakes) or {}
     draft.parallelism = marks.get("parallelism", parallelism)
     draft.max_parallelism = marks.get("max_parallelism", max_parallelism)
     draft.deterministic = marks.get("deterministic") is not False
     draft.ordered_output = marks.get("ordered_output") is True
     if "from" in node.pairs:
-        _read_inputs(draft, node.pairs["from"][1], where, findings)
-    _read_kind(draft, node, where, findings)
+        _read_inputs(draft, node.pairs["from"][1], where, mistakes)
+    _read_kind(draft, node, where, mistakes)
     return draft
 
 
@@ -183,21 +165,21 @@ FROM_SCHEMA: Schema = {
 }
 
 
-def _read_inputs(draft: Draft, node: Node, where: str, findings: Findings) -> None:
+def _read_inputs(draft: Draft, node: Node, where: str, mistakes: Mistakes) -> None:
     seen: set[str] = set()
     for sender, options in _senders(node):
         if isinstance(sender, Scalar) and sender.text in seen:  # in a list: a mapping has no key twice
-            findings.add(sender, f"{where}: input {shown(sender.text)} stands twice in from", "name it once")
+            mistakes.add(sender, f"{where}: input {shown(sender.text)} stands twice in from", "name it once")
             continue
-        name = read.string.read(sender, f"{where}: an input", findings)
+        name = read.string.read(sender, f"{where}: an input", mistakes)
         if name is None or not isinstance(sender, Scalar):
             draft.inputs_broken = True
         else:
-            draft.inputs.append(_input(name, sender, options, f"{where}: input {_clip(name)}", findings))
+            draft.inputs.append(_input(name, sender, options, f"{where}: input {_clip(name)}", mistakes))
         if isinstance(sender, Scalar):
             seen.add(sender.text)
     if not draft.inputs and not draft.inputs_broken:
-        findings.add(node, f"{where}: from names no operator", "leave from out for a source")
+        mistakes.add(node, f"{where}: from names no operator", "leave from out for a source")
         draft.inputs_broken = True
 
 
@@ -211,10 +193,10 @@ def _senders(node: Node) -> Iterator[tuple[Node, Node | None]]:
         yield node, None
 
 
-def _input(source: str, at: Scalar, options: Node | None, label: str, findings: Findings) -> Input:
+def _input(source: str, at: Scalar, options: Node | None, label: str, mistakes: Mistakes) -> Input:
     if options is None or (isinstance(options, Scalar) and options.value is None):
         return Input(source, at)
-    values = INPUT.read(options, label, findings)
+    values = INPUT.read(options, label, mistakes)
     if values is None or not isinstance(options, Mapping):
         return Input(source, at, broken=True)
     broken = any(values.get(name, "") is None for name in ("partition", "key"))
@@ -229,7 +211,7 @@ Members = dict[str, Any]
 
 def _member(name: str, of: Shape[Any]) -> Shape[Members]:
     """A kind that is given one value."""
-    return Shape(lambda node, label, findings: {name: of.read(node, label, findings)}, of.reference())
+    return Shape(lambda node, label, mistakes: {name: of.read(node, label, mistakes)}, of.reference())
 
 
 _FILE: dict[str, Shape[Any]] = {"type": read.string, "path": read.string, "deterministic": read.boolean}
@@ -239,15 +221,15 @@ _TYPES: Schema = {"type": "object", "minProperties": 1, "additionalProperties": 
 
 
 @shape(None, description="Column to type.", **_TYPES)
-def _types(node: Node, label: str, findings: Findings) -> None:
-    columns = read.mapping(node, label, findings)
+def _types(node: Node, label: str, mistakes: Mistakes) -> None:
+    columns = read.mapping(node, label, mistakes)
     if columns is None:
         return
     if not columns.pairs:
-        findings.add(node, f"{label} names no column", "leave it out to take the columns from the first file")
+        mistakes.add(node, f"{label} names no column", "leave it out to take the columns from the first file")
     for key, value in columns.pairs.values():
-        read.string.read(key, f"{label}: a column", findings)
-        read.string.read(value, f"{label}: the type of {shown(key.text)}", findings)
+        read.string.read(key, f"{label}: a column", mistakes)
+        read.string.read(value, f"{label}: the type of {shown(key.text)}", mistakes)
 
 
 CONNECTORS = {
@@ -264,14 +246,14 @@ def _connector(kind: Kind) -> Shape[Members]:
     types = CONNECTORS[kind]
     any_type = Record({"type": read.string}, {"type": "text, jsonl or another connector's name"}, more=True)
 
-    def read_connector(node: Node, label: str, findings: Findings) -> Members | None:
-        values = any_type.read(node, label, findings)
+    def read_connector(node: Node, label: str, mistakes: Mistakes) -> Members | None:
+        values = any_type.read(node, label, mistakes)
         if values is None or not isinstance(node, Mapping) or "type" not in node.pairs:
             return None
         options = types.get(values["type"])
         if options:
-            options.read(node, label, findings, title=f"{label} {values['type']}")
-        unread = Findings("") if options else findings  # what was checked by name needs no second finding
+            options.read(node, label, mistakes, title=f"{label} {values['type']}")
+        unread = Mistakes("") if options else mistakes  # what was checked by name needs no second mistake
         rows = node.pairs.items()
         return {"connector": {name: read.plain(v, f"{label}: {_clip(name)}", unread) for name, (_, v) in rows}}
 
@@ -284,17 +266,17 @@ _JOIN = Record(_KEYED_FUNCTION.fields, {"function": None, "key": "key: [column, 
 
 
 @shape(None, anyOf=[read.function.reference(), _KEYED_FUNCTION.schema])
-def _process(node: Node, label: str, findings: Findings) -> Members | None:
+def _process(node: Node, label: str, mistakes: Mistakes) -> Members | None:
     if isinstance(node, Mapping):
-        return _KEYED_FUNCTION.read(node, label, findings)
-    return {"function": read.function.read(node, label, findings)}
+        return _KEYED_FUNCTION.read(node, label, mistakes)
+    return {"function": read.function.read(node, label, mistakes)}
 
 
 @shape(None, anyOf=[{"type": "object", "maxProperties": 0}, {"type": "null"}, {"const": True}])
-def _union(node: Node, label: str, findings: Findings) -> Members:
+def _union(node: Node, label: str, mistakes: Mistakes) -> Members:
     empty = isinstance(node, Scalar) and (node.value is None or node.value is True)
     if not empty and not (isinstance(node, Mapping) and not node.pairs):
-        findings.add(node, f"{label} takes no options, not {read.describe(node)}", "write {}; its inputs stand in from")
+        mistakes.add(node, f"{label} takes no options, not {read.describe(node)}", "write {}; its inputs stand in from")
     return {}
 
 
@@ -304,49 +286,49 @@ _OUTPUT_SCHEMA: Schema = {
     "minProperties": 1,
     "maxProperties": 1,
     "additionalProperties": False,
-    "properties": {f.value: {"const": "*"} if f is Function.COUNT else read.string.reference() for f in Function},
+    "properties": {f.value: {"const": "*"} if f is Aggregation.COUNT else read.string.reference() for f in Aggregation},
 }
 
 
 @shape("reduce", **_REDUCE.schema, minProperties=2, additionalProperties=_OUTPUT_SCHEMA)
-def _reduce(node: Node, label: str, findings: Findings) -> Members | None:
-    values = _REDUCE.read(node, label, findings)
+def _reduce(node: Node, label: str, mistakes: Mistakes) -> Members | None:
+    values = _REDUCE.read(node, label, mistakes)
     if values is None or not isinstance(node, Mapping):
         return {"key": None, "emit": Emit.EPOCH}
     named = {name: pair for name, pair in node.pairs.items() if name not in _REDUCE.fields}
     if not named:
-        findings.add(node, f"{label} has no output", 'for example n: {count: "*"}')
+        mistakes.add(node, f"{label} has no output", 'for example n: {count: "*"}')
     outputs = [
-        _output(at, value, f"{label}: output {_clip(name)}", findings)
+        _output(at, value, f"{label}: output {_clip(name)}", mistakes)
         for name, (at, value) in named.items()
-        if read.string.read(at, f"{label}: an output", findings) is not None
+        if read.string.read(at, f"{label}: an output", mistakes) is not None
     ]
     aggregates = tuple(output for output in outputs if output is not None)
     for output in aggregates:
         if output.name in (values["key"] or ()):
             message = f"{label}: output {_clip(output.name)} has the name of a key column"
-            findings.add(named[output.name][0], message, "rename the output")
+            mistakes.add(named[output.name][0], message, "rename the output")
     emit = values.get("emit") or Emit.EPOCH
     return {"key": values["key"], "emit": emit, "aggregates": aggregates, "outputs_broken": None in outputs}
 
 
-def _output(at: Scalar, node: Node, label: str, findings: Findings) -> Aggregate | None:
-    options = read.mapping(node, label, findings)
+def _output(at: Scalar, node: Node, label: str, mistakes: Mistakes) -> Aggregate | None:
+    options = read.mapping(node, label, mistakes)
     if options is None:
         return None
     if len(options.pairs) != 1:
-        message = f"{label} must have one of {', '.join(Function)}, not {len(options.pairs)} entries"
-        findings.add(options, message, f'for example {at.text}: {{count: "*"}}')
+        message = f"{label} must have one of {', '.join(Aggregation)}, not {len(options.pairs)} entries"
+        mistakes.add(options, message, f'for example {at.text}: {{count: "*"}}')
         return None
     ((key, value),) = options.pairs.values()
-    function = one_of(Function).read(key, f"{label}: its function", findings)
-    column = read.string.read(value, f"{label}: its column", findings)
+    function = one_of(Aggregation).read(key, f"{label}: its function", mistakes)
+    column = read.string.read(value, f"{label}: its column", mistakes)
     if function is None or column is None:
         return None
-    if function is Function.COUNT and column != "*":
-        findings.add(value, f'{label}: count takes "*", not {shown(column)}', "it counts rows")
+    if function is Aggregation.COUNT and column != "*":
+        mistakes.add(value, f'{label}: count takes "*", not {shown(column)}', "it counts rows")
         return None
-    return Aggregate(at.text, function.value, column)
+    return Aggregate(at.text, function, column)
 
 
 KINDS: dict[Kind, Shape[Members]] = {
@@ -363,14 +345,14 @@ KINDS: dict[Kind, Shape[Members]] = {
 }
 
 
-def _read_kind(draft: Draft, node: Mapping, where: str, findings: Findings) -> None:
+def _read_kind(draft: Draft, node: Mapping, where: str, mistakes: Mistakes) -> None:
     given = [key for key in node.pairs if key in KINDS]
     for extra in given[1:]:
         message = f"{where}: both {given[0]} and {extra}; an operator does one thing"
-        findings.add(node.pairs[extra][0], message, "split it into two operators")
+        mistakes.add(node.pairs[extra][0], message, "split it into two operators")
     if given:
         kind = draft.kind = Kind(given[0])
-        members = KINDS[kind].read(node.pairs[kind][1], f"{where}: {kind}", findings)
+        members = KINDS[kind].read(node.pairs[kind][1], f"{where}: {kind}", mistakes)
         if members is None and kind in KEYED:
             draft.key = None
         for name, value in (members or {}).items():

@@ -8,6 +8,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from formats.errors import FormatError, NotFound, UnsupportedVersion
+from formats.ids import TaskId
 from formats.native import layout
 from formats.native.evidence import open_for_validation
 from formats.native.facts import AttemptFacts, FenceFacts, ManifestFacts, StoreFacts, TriggerFacts
@@ -62,6 +63,9 @@ def read_books(storage: Storage) -> Books:
             notes.damaged[problem.path] = problem.message
     paths = [f"{layout.ATTEMPTS}/{entry.name}" for entry in storage.list(layout.ATTEMPTS)]
     attempts = [life for path in paths if (life := notes.read(partial(store.attempt, path), path))]
+    for entry in storage.list(layout.RECOVERIES):
+        path = f"{layout.RECOVERIES}/{entry.name}"
+        notes.read(partial(store.recovery, path), path)
     graphs = set()
     for entry in storage.list("topologies"):
         path = f"topologies/{entry.name}"
@@ -85,9 +89,9 @@ def _head(store: NativeStore, epoch: int, notes: _Reader) -> ManifestFacts | Tri
     home = store.home(epoch) or ""
     trigger = notes.read(lambda: store.trigger(epoch), layout.trigger(epoch, home))
     notes.read(lambda: store.aborted(epoch), outcome)
-    names: list[str] = []
+    tasks: list[TaskId] = []
     if trigger is not None:
-        names = notes.read(lambda: store.task_names(epoch), layout.topology(trigger.topology_sha256)) or []
-    for task in names:
-        notes.read(partial(store.part, epoch, task), layout.ack(epoch, task, home))
+        tasks = notes.read(lambda: store.tasks(epoch), layout.topology(trigger.topology_sha256)) or []
+    for task in tasks:
+        notes.read(partial(store.part, epoch, task), layout.ack(epoch, str(task), home))
     return trigger

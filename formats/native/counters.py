@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from itertools import chain, repeat
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, product, repeat, starmap
 from typing import NamedTuple
 
-from formats.ids import channel_name, edge_of, ends_of, operator_of, subtask_names
+from formats.ids import ChannelId, TaskId, channel_name, subtask_names
 from formats.job.model import Edge, Partition, Topology
 from formats.native.facts import PartFacts
-from formats.view import ChannelFacts, ChannelTable, EdgeFacts
+from formats.view import ChannelFacts, ChannelLine, ChannelTable, EdgeFacts
 
 
 class Counters(NamedTuple):
@@ -21,22 +21,22 @@ class Counters(NamedTuple):
     sent, received: records by channel, in the order of the task's channels.
     """
 
-    sent: dict[str, int]
-    received: dict[str, int]
+    sent: dict[ChannelId, int]
+    received: dict[ChannelId, int]
 
     def sent_by_operator(self) -> dict[str, tuple[int, ...]]:
         """As the facts of a part have it: by receiver's operator, in the order of its subtasks."""
-        return _folded(self.sent, lambda sender, receiver: receiver)
+        return _folded((channel.receiver.operator, count) for channel, count in self.sent.items())
 
     def received_by_operator(self) -> dict[str, tuple[int, ...]]:
         """As the facts of a part have it: by sender's operator, in the order of its subtasks."""
-        return _folded(self.received, lambda sender, receiver: sender)
+        return _folded((channel.sender.operator, count) for channel, count in self.received.items())
 
 
-def _folded(counts: dict[str, int], other: Callable[[str, str], str]) -> dict[str, tuple[int, ...]]:
+def _folded(counts: Iterable[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
     rows: dict[str, list[int]] = {}
-    for channel, count in counts.items():
-        rows.setdefault(operator_of(other(*ends_of(channel))), []).append(count)
+    for operator, count in counts:
+        rows.setdefault(operator, []).append(count)
     return {operator: tuple(row) for operator, row in rows.items()}
 
 
@@ -47,7 +47,7 @@ Parts = Mapping[str, Sequence[PartFacts | None]]
 def by_operator(topology: Topology, parts: Sequence[PartFacts]) -> Parts:
     """Parts of tasks that the job graph does not have are left out."""
     by_id: dict[str, Sequence[PartFacts | None]] = {}
-    start, tasks = 0, [part.task for part in parts]
+    start, tasks = 0, [part.task_name for part in parts]
     for op in topology.operators:  # a complete epoch has them in this order
         stop = start + op.parallelism
         if tasks[start:stop] != subtask_names(op.id, op.parallelism):
@@ -58,43 +58,58 @@ def by_operator(topology: Topology, parts: Sequence[PartFacts]) -> Parts:
 
 
 def _sorted_out(topology: Topology, parts: Sequence[PartFacts]) -> Parts:
-    own = {part.task: part for part in parts}
+    own = {part.task_name: part for part in parts}
     return {op.id: [own.get(name) for name in subtask_names(op.id, op.parallelism)] for op in topology.operators}
 
 
-def channel_facts(
-    topology: Topology, parts: Parts, back: Container[tuple[str, str]] | None = None
-) -> Iterator[ChannelFacts]:
-    """Counters of every channel, by edge, sender, receiver; unknown where a side has not acked. back: the back edges,
-    as (source, target)."""
+def channel_facts(topology: Topology, parts: Parts) -> Iterator[ChannelFacts]:
+    """Counters of every channel, by edge, sender, receiver; unknown where a side has not acked."""
     for edge in topology.edges:
-        yield from _of_edge(edge, parts, None if back is None else (edge.source, edge.target) in back)
+        yield from _facts_of(edge, parts)
 
 
-def _of_edge(edge: Edge, parts: Parts, back: bool | None = None) -> Iterator[ChannelFacts]:
+def channel_lines(
+    topology: Topology, parts: Parts, back: Container[tuple[str, str]] | None
+) -> Iterator[ChannelLine]:
+    """The same under their names, which are glued from those of the tasks, for a million channels are put out. back:
+    the back edges, as (source, target)."""
+    for edge in topology.edges:
+        sources, targets = (subtask_names(id, len(parts[id])) for id in (edge.source, edge.target))
+        if edge.partition is Partition.FORWARD:
+            names = list(map(channel_name, sources, targets))
+        else:
+            ends = [channel_name("", receiver) for receiver in targets]
+            names = [sender + end for sender in sources for end in ends]
+        marks = repeat(None if back is None else (edge.source, edge.target) in back)
+        yield from map(ChannelLine, names, *_columns(edge, parts), marks)
+
+
+def _facts_of(edge: Edge, parts: Parts) -> Iterator[ChannelFacts]:
+    sources, targets = ([TaskId(id, i) for i in range(len(parts[id]))] for id in (edge.source, edge.target))
+    pairs = zip(sources, targets, strict=False) if edge.partition is Partition.FORWARD else product(sources, targets)
+    return map(ChannelFacts, starmap(ChannelId, pairs), *_columns(edge, parts))
+
+
+def _columns(edge: Edge, parts: Parts) -> tuple[Iterable[int | None], Iterable[int | None], Iterable[int | None]]:
+    """What was sent, received and logged on the channels of an edge, by sender, then by receiver."""
     senders, receivers = parts[edge.source], parts[edge.target]
-    sources, targets = (subtask_names(id, len(parts[id])) for id in (edge.source, edge.target))
     forward = edge.partition is Partition.FORWARD
     p, q = (1, 1) if forward else (len(senders), len(receivers))
     sent = _rows([part.sent.get(edge.target) if part else None for part in senders], q)
     received = _rows([part.received.get(edge.source) if part else None for part in receivers], p)
-    unlogged = [None if part is None else 0 for part in receivers]
-    logged = {log.channel: log.records for part in receivers if part for log in part.logs}
-    if forward:
-        names = list(map(channel_name, sources, targets))
-    else:
-        ends = [channel_name("", receiver) for receiver in targets]
-        names = [sender + end for sender in sources for end in ends]
+    logged = [None if part is None else 0 for part in receivers]
+    if not forward:
         received = list(zip(*received, strict=True))
-        unlogged *= p
-    return map(
-        ChannelFacts,
-        names,
-        chain.from_iterable(sent),
-        chain.from_iterable(received),
-        map(logged.get, names, unlogged) if logged else unlogged,
-        repeat(back),
-    )
+        logged *= p
+    for log in (log for part in receivers if part and part.logs for log in part.logs):
+        channel = log.channel
+        i, j = channel.sender.subtask, channel.receiver.subtask
+        if channel.edge == (edge.source, edge.target) and i < len(senders) and j < len(receivers):
+            if not forward:
+                logged[i * len(receivers) + j] = log.records
+            elif i == j:
+                logged[i] = log.records
+    return chain.from_iterable(sent), chain.from_iterable(received), logged
 
 
 def _rows(counts: list[tuple[int, ...] | None], channels: int) -> Sequence[tuple[int | None, ...]]:
@@ -118,24 +133,30 @@ class Channels(ChannelTable):
             self._made = tuple(channel_facts(self._topology, self._parts))
         return self._made
 
-    def marked(self, back: Container[tuple[str, str]]) -> list[ChannelFacts]:
-        return list(channel_facts(self._topology, self._parts, back))
+    def __len__(self) -> int:
+        return sum(self._count(edge) for edge in self._topology.edges)
+
+    def _count(self, edge: Edge) -> int:
+        senders, receivers = len(self._parts[edge.source]), len(self._parts[edge.target])
+        return min(senders, receivers) if edge.partition is Partition.FORWARD else senders * receivers
+
+    def lines(self, back: Container[tuple[str, str]] | None) -> list[ChannelLine]:
+        return list(channel_lines(self._topology, self._parts, back))
 
     def logged(self) -> Iterator[ChannelFacts]:
         for edge in self._topology.edges:
             if any(log.records for part in self._parts[edge.target] if part and part.logs for log in part.logs):
-                yield from (channel for channel in _of_edge(edge, self._parts) if channel.logged)
+                yield from (channel for channel in _facts_of(edge, self._parts) if channel.logged)
 
     def edges(self) -> Iterator[EdgeFacts]:
         logged: dict[tuple[str, str], int] = {}
         for operator, parts in self._parts.items():
             for log in (log for part in parts if part and part.logs for log in part.logs):
-                ends = (edge_of(log.channel)[0], operator)
+                ends = (log.channel.sender.operator, operator)
                 logged[ends] = logged.get(ends, 0) + log.records
         for edge in self._topology.edges:
             senders, receivers = self._parts[edge.source], self._parts[edge.target]
-            forward = edge.partition is Partition.FORWARD
-            count = len(senders) if forward else len(senders) * len(receivers)
+            count = self._count(edge)
             yield EdgeFacts(
                 source=edge.source,
                 target=edge.target,

@@ -12,8 +12,8 @@ from typing import TypeVar
 import msgspec
 
 from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
-from formats.ids import operator_of
-from formats.job.expand import task_names
+from formats.ids import TaskId
+from formats.job.expand import task_ids
 from formats.job.model import Topology
 from formats.native import layout
 from formats.native.facts import (
@@ -42,7 +42,7 @@ class Problem(msgspec.Struct, frozen=True):
     code: str
     path: str
     message: str
-    task: str | None = None
+    task: TaskId | None = None
 
 
 class EpochEvidence(msgspec.Struct, frozen=True):
@@ -96,6 +96,7 @@ class StoreEvidence(msgspec.Struct, frozen=True):
 
     files: the names of all there was when the look began.
     fences: the paths of those at numbers under which no epoch had begun.
+    recoveries: the paths of the records of live recoveries, readable or not.
     """
 
     readable: bool
@@ -103,6 +104,7 @@ class StoreEvidence(msgspec.Struct, frozen=True):
     files: tuple[str, ...]
     problems: tuple[Problem, ...]
     fences: tuple[str, ...] = ()
+    recoveries: tuple[str, ...] = ()
 
 
 class _Notes:
@@ -111,7 +113,9 @@ class _Notes:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
 
-    def read(self, reader: Callable[[], T], path: str, code: str = "unreadable", task: str | None = None) -> T | None:
+    def read(
+        self, reader: Callable[[], T], path: str, code: str = "unreadable", task: TaskId | None = None
+    ) -> T | None:
         try:
             return reader()
         except UnsupportedVersion:
@@ -157,6 +161,9 @@ def store_evidence(
         if name.startswith(f"{layout.ATTEMPTS}/")
         and (record := notes.read(functools.partial(store.attempt, name), name)) is not None
     ]
+    recoveries = tuple(name for name in files if name.startswith(f"{layout.RECOVERIES}/"))
+    for name in recoveries:
+        notes.read(functools.partial(store.recovery, name), name)
     graphs = {name for name in files if name.startswith("topologies/")}
     for name in sorted(graphs):
         sha256 = name.removeprefix("topologies/").removesuffix(".json")
@@ -169,7 +176,7 @@ def store_evidence(
     for number in fences:
         notes.read(functools.partial(store.fence, number), layout.outcome(number))
     paths = tuple(layout.outcome(number) for number in fences)
-    return StoreEvidence(not problems, tuple(attempts), files, tuple(notes.problems), paths)
+    return StoreEvidence(not problems, tuple(attempts), files, tuple(notes.problems), paths, recoveries)
 
 
 def lasting_files(store: NativeStore, evidence: StoreEvidence) -> Iterator[str]:
@@ -261,7 +268,7 @@ def _widths(topology: Topology | None, parts: tuple[PartFacts, ...] | None) -> d
     return {
         file.path: groups[operator]
         for part in parts or ()
-        if (operator := operator_of(part.task)) in groups
+        if (operator := part.operator) in groups
         for file in part.state
     }
 
@@ -273,8 +280,8 @@ def _acked(
     if topology is None:
         return None
     parts = []
-    for task in task_names(topology):
-        path = layout.ack(epoch, task, home)
+    for task in task_ids(topology):
+        path = layout.ack(epoch, str(task), home)
         part = notes.read(functools.partial(store.part, epoch, task, home), path, task=task)
         if part is not None:
             parts.append(part)

@@ -9,7 +9,8 @@ import msgspec
 
 from formats.bounds import check_json
 from formats.errors import Damaged, FormatError, NotFound, UnsafePath
-from formats.job.expand import task_names
+from formats.ids import TaskId
+from formats.job.expand import task_ids
 from formats.job.model import Topology
 from formats.native import layout, lock
 from formats.native.facts import (
@@ -20,6 +21,7 @@ from formats.native.facts import (
     ManifestFacts,
     OutcomeKind,
     PartFacts,
+    RecoveryFacts,
     StoreFacts,
     TasksFacts,
     TriggerFacts,
@@ -84,9 +86,13 @@ class FactFiles:
         """The lowest number above all that have an outcome: an owner of the store decides this one next."""
         return next((n + 1 for n in reversed(self._numbers()) if self.outcome_kind(n) is not None), 1)
 
+    def is_fenced(self, epoch: int) -> bool:
+        """Whether the outcome of a number is a fence."""
+        return self.outcome_kind(epoch) is FenceFacts
+
     def fences(self) -> list[int]:
         """Numbers that attempts took from those before them, ascending."""
-        return [number for number in self._numbers() if self.outcome_kind(number) is FenceFacts]
+        return [number for number in self._numbers() if self.is_fenced(number)]
 
     def _has(self, path: str) -> bool:
         try:
@@ -196,15 +202,15 @@ class FactFiles:
             tasks = decode_facts(data, TasksFacts, f"{self.storage.root}/{file.path}")
             check_facts(tasks, f"{self.storage.root}/{file.path}")
             return tasks.parts
-        return tuple(part for task in self.task_names(epoch) if (part := self.part(epoch, task)) is not None)
+        return tuple(part for task in self.tasks(epoch) if (part := self.part(epoch, task)) is not None)
 
-    def part(self, epoch: int, task: str, attempt: str | None = None) -> PartFacts | None:
+    def part(self, epoch: int, task: TaskId, attempt: str | None = None) -> PartFacts | None:
         """One task's ack of an epoch that is not complete, by the attempt of that id or the one whose work the epoch
         is; None if it has not acked; Damaged if it is another's."""
         home = self.home(epoch) if attempt is None else attempt
         if home is None:
             return None
-        path = layout.ack(epoch, task, home)
+        path = layout.ack(epoch, str(task), home)
         try:
             facts = self._unseal(path, PartFacts)
         except NotFound:
@@ -226,6 +232,18 @@ class FactFiles:
         if path != layout.attempt(facts.attempt):
             raise Damaged(f"is the file of attempt {facts.attempt}", path=f"{self.storage.root}/{path}")
         return identity(facts, data)
+
+    def recoveries(self) -> list[RecoveryFacts]:
+        """All live recoveries, by attempt, then by number."""
+        return [self.recovery(f"{layout.RECOVERIES}/{entry.name}") for entry in self.storage.list(layout.RECOVERIES)]
+
+    def recovery(self, path: str) -> RecoveryFacts:
+        """One live recovery; Damaged if the file is not what was written, or is another's."""
+        facts = self._unseal(path, RecoveryFacts)
+        if path != layout.recovery(facts.attempt, facts.number):
+            message = f"is the file of recovery {facts.number} of attempt {facts.attempt}"
+            raise Damaged(message, path=f"{self.storage.root}/{path}")
+        return facts
 
     def topology_sha256(self, epoch: int) -> str:
         """Digest of the job graph that the epoch was taken of."""
@@ -272,9 +290,9 @@ class FactFiles:
         numbers = [entry.name.partition(".")[0] for entry in self.storage.list(layout.ATTEMPTS)]
         return max((int(n) for n in numbers if n.isdigit()), default=None)
 
-    def task_names(self, epoch: int) -> list[str]:
+    def tasks(self, epoch: int) -> list[TaskId]:
         """Every task of an epoch's job graph, by operator in declared order, then subtask."""
-        return task_names(self.topology(epoch))
+        return task_ids(self.topology(epoch))
 
 
 def files_of(part: PartFacts) -> list[FileFacts]:

@@ -15,9 +15,15 @@ from msgspec import Meta
 
 from formats.bounds import check_json
 from formats.errors import Damaged, UnsupportedVersion
+from formats.ids import ChannelId, TaskId, operator_of
 from formats.view import FileFacts, Position
 
-FORMAT_VERSION = "2.0"
+FORMAT_VERSION = "2.1"
+"""Of what is written, where nothing needs a newer reader."""
+
+REFERRING_VERSION = "3.0"
+"""Of facts in which a task has a file by key group: a reader of version 2 would take all of it."""
+
 EpochNumber = Annotated[int, Meta(ge=0, le=10**10 - 1)]
 """As many digits as the name of an epoch's folder has."""
 
@@ -41,10 +47,15 @@ class StoreFacts(msgspec.Struct, frozen=True):
 class AttemptFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """`attempts/<n>.json`: one life of the job.
 
-    kind: `run` or `restore`. first_epoch: every epoch that this attempt triggers is at or above it. directory: of the
-    job file, against which its paths are relative. id: 128 random bits in hex, since copies of a store go on with the
-    same numbers; stores of version 1 have none in the file, see `identity`. plan: digest of the
-    plan that a restore carries out, so that the same plan can be gone on with after a crash.
+    kind: `run`, `restore`, `repair` or `rescale`. first_epoch: every epoch that this attempt triggers is at or above
+    it. directory: of the job file, against which its paths are relative. id: 128 random bits in hex, since copies of a
+    store go on with the same numbers; stores of version 1 have none in the file, see `identity`. plan: digest of the
+    plan that it carries out, so that the same plan can be gone on with after a crash.
+    code: digests of the modules that the job's functions stand in, and of those beside the job file that they import,
+    by path; null where that is not known.
+    repairs: of a repair, the epoch that it makes whole; it triggers none. Its own are the numbers from first_epoch to
+    this one, none where the epoch had been complete before: what it shows is then still of the attempt that took it.
+    workers: how many it runs on; worker w holds the subtasks i of every operator with i mod workers = w.
     """
 
     schema: str
@@ -60,6 +71,50 @@ class AttemptFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     started: str
     id: str = ""
     plan: str | None = None
+    code: dict[str, str] | None = None
+    repairs: EpochNumber | None = None
+    workers: Count | None = None
+
+    def is_of(self, epoch: int) -> bool:
+        """Whether it began at or below the epoch, or made it whole: so it goes wherever the epoch goes."""
+        return (self.first_epoch if self.repairs is None else self.repairs) <= epoch
+
+
+class TakenAgainFacts(msgspec.Struct, frozen=True):
+    """Lost tasks restarted alone and took their steps again.
+
+    steps: how many that were. schedule_bytes: of all schedules that they were sent. frame_bytes: what all workers had
+    kept of what they had sent.
+    """
+
+    steps: Count
+    schedule_bytes: Count
+    frame_bytes: Count
+
+
+class RecoveryFacts(msgspec.Struct, frozen=True):
+    """`recoveries/<attempt>-<number>.json`: workers of a running attempt were lost, and tasks restarted.
+
+    number: from 1 within the attempt. epoch: from which they restarted. cause: what was lost, for people. workers: the
+    numbers of those that were lost. restart: what restarted, ranges of subtasks by operator. untouched: how many tasks
+    went on. replayed: records that sources read again. lost: when. seconds: until all that restarted had caught up.
+    again: where they took their steps again, what that took.
+    """
+
+    schema: str
+    version: str
+    attempt: Count
+    attempt_id: str
+    number: Count
+    epoch: EpochNumber
+    cause: str
+    workers: tuple[Count, ...]
+    restart: dict[str, str]
+    untouched: Count
+    replayed: Count
+    lost: str
+    seconds: float
+    again: TakenAgainFacts | None = None
 
 
 class TriggerFacts(msgspec.Struct, frozen=True):
@@ -76,13 +131,77 @@ class TriggerFacts(msgspec.Struct, frozen=True):
     triggered: str
     attempt_id: str = ""
 
+    @classmethod
+    def of(
+        cls, attempt: AttemptFacts, epoch: int, parent: int, *, triggered: str, policy: str | None = None
+    ) -> TriggerFacts:
+        """Of an epoch that an attempt begins. policy: how it is taken, where that is not the attempt's."""
+        return cls(
+            epoch=epoch,
+            parent=parent,
+            attempt=attempt.attempt,
+            generation=attempt.generation,
+            policy=policy or attempt.policy,
+            topology_sha256=attempt.topology_sha256,
+            triggered=triggered,
+            attempt_id=attempt.id,
+            **header(cls),
+        )
+
+
+class RowGroupFacts(msgspec.Struct, frozen=True, array_like=True):
+    """A row group of a state file: one key group or a piece of one, or several whole ones.
+
+    first, last: its key groups, both included.
+    rows: how many it has.
+    offset, bytes: where in the file it lies.
+    sha256: of these bytes.
+    """
+
+    first: Count
+    last: Count
+    rows: Count
+    offset: Count
+    bytes: Count
+    sha256: str
+
+
+class FooterFacts(msgspec.Struct, frozen=True, array_like=True):
+    """What follows the last row group of a state file, up to its end: without it no row group can be read.
+
+    offset: where it begins.
+    sha256: of its bytes.
+    """
+
+    offset: Count
+    sha256: str
+
+
+class StateFileFacts(FileFacts, frozen=True, omit_defaults=True):
+    """A state file; path, bytes, rows and sha256 are of the whole of it.
+
+    row_groups: by offset, those that the task reads; none in files of version 2.0, whose parts nothing proves.
+    footer: None for a file of version 2.0.
+    key_groups: first and last, both included, of those that count for the task, where it has not the whole file: see
+    `formats.native.state.references`.
+    """
+
+    row_groups: tuple[RowGroupFacts, ...] = ()
+    footer: FooterFacts | None = None
+    key_groups: tuple[Count, Count] | None = None
+
 
 class LogFacts(msgspec.Struct, frozen=True):
     """The records of one channel that belong to the cut; file None when there are none."""
 
-    channel: str
+    channel_name: str = msgspec.field(name="channel")
     records: Count
     file: FileFacts | None
+
+    @property
+    def channel(self) -> ChannelId:
+        """The channel."""
+        return ChannelId.parse(self.channel_name)
 
 
 class SinkFile(msgspec.Struct, frozen=True):
@@ -95,23 +214,38 @@ class SinkFile(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class PartFacts(msgspec.Struct, frozen=True):
+class ScheduleFacts(msgspec.Struct, frozen=True):
+    """The order in which a task took what it was given, up to a copy.
+
+    line: the attempt in which the task last began without taking the same steps again; positions count from there.
+    first: the position of the first step here, the one behind the copy of an epoch that was complete then. steps: as
+    `formats.native.schedules` reads them; the last one is the copy.
+    """
+
+    line: Count
+    first: Count
+    steps: str
+
+
+class PartFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """`epochs/<n>/<attempt id>/parts/<operator>/<subtask>/ack.json`: one task's part is durable.
 
-    state: files oldest first, a later row of a key replaces an earlier one; rows: live keys.
+    state: files oldest first, a later row of a key replaces an earlier one; rows: live keys, None where a rescale
+    has shared them out and nobody has counted them yet.
     sent, received: by neighbour operator, a count per channel in the order of the neighbour's subtasks.
     round_robin: by receiver operator, the number of the next row of a rebalance edge. connector: what the source
     needs besides positions (its schema). sink: what this epoch's completion makes visible, parts of aborted epochs
-    since the last complete one included; all were staged by this attempt. Durations in seconds.
+    since the last complete one included; all were staged by this attempt. Durations in seconds. schedule: the steps of
+    the task since the newest complete epoch, where the job keeps them and they are not too many.
     """
 
     schema: str
     version: str
     epoch: EpochNumber
     attempt: Count
-    task: str
-    state: tuple[FileFacts, ...]
-    rows: Count
+    task_name: str = msgspec.field(name="task")
+    state: tuple[StateFileFacts, ...]
+    rows: Count | None
     logs: tuple[LogFacts, ...]
     sent: dict[str, tuple[Count, ...]]
     received: dict[str, tuple[Count, ...]]
@@ -124,6 +258,17 @@ class PartFacts(msgspec.Struct, frozen=True):
     sync: float
     async_: float = msgspec.field(name="async")
     attempt_id: str = ""
+    schedule: ScheduleFacts | None = None
+
+    @property
+    def task(self) -> TaskId:
+        """Whose part it is."""
+        return TaskId.parse(self.task_name)
+
+    @property
+    def operator(self) -> str:
+        """Whose task's part it is."""
+        return operator_of(self.task_name)
 
 
 class TasksFacts(msgspec.Struct, frozen=True):
@@ -135,11 +280,12 @@ class TasksFacts(msgspec.Struct, frozen=True):
     parts: tuple[PartFacts, ...]
 
 
-class ManifestFacts(msgspec.Struct, frozen=True):
+class ManifestFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """`epochs/<n>/outcome.json`: the epoch is complete.
 
     bytes: written for it; state_bytes, state_rows: of all that it refers to. duration: seconds from trigger to this
-    file. idle: the job had nothing left to do.
+    file. idle: the job had nothing left to do. moved, removed: of the first epoch of a generation: the operators of
+    its parent that have another id from here on, and those that are gone on purpose.
     """
 
     schema: str
@@ -157,11 +303,13 @@ class ManifestFacts(msgspec.Struct, frozen=True):
     tasks: Count
     bytes: Count
     state_bytes: Count
-    state_rows: Count
+    state_rows: Count | None
     log_records: Count
     idle: bool
     tasks_file: FileFacts
     attempt_id: str = ""
+    moved: dict[str, str] = {}
+    removed: tuple[str, ...] = ()
 
 
 class AbortFacts(msgspec.Struct, frozen=True):
@@ -198,6 +346,7 @@ OutcomeKind = type[ManifestFacts] | type[AbortFacts] | type[FenceFacts]
 SCHEMAS: dict[type[msgspec.Struct], str] = {
     StoreFacts: "abs.store",
     AttemptFacts: "abs.attempt",
+    RecoveryFacts: "abs.recovery",
     TriggerFacts: "abs.trigger",
     PartFacts: "abs.part",
     TasksFacts: "abs.tasks",
@@ -209,9 +358,15 @@ SCHEMAS: dict[type[msgspec.Struct], str] = {
 F = TypeVar("F", bound=msgspec.Struct)
 
 
-def header(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """The two members that begin every facts file."""
-    return {"schema": SCHEMAS[kind], "version": FORMAT_VERSION}
+def header(kind: type[msgspec.Struct], *, referring: bool = False) -> dict[str, str]:
+    """The two members that begin every facts file. referring: it needs a reader that knows files by key group."""
+    return {"schema": SCHEMAS[kind], "version": REFERRING_VERSION if referring else FORMAT_VERSION}
+
+
+def major(version: str) -> int:
+    """The number before the dot; 0 where there is none."""
+    number = version.partition(".")[0]
+    return int(number[:9]) if number.isascii() and number.isdigit() else 0
 
 
 def identity(facts: AttemptFacts, data: bytes) -> AttemptFacts:
@@ -225,9 +380,15 @@ def digest_1(facts: StoreFacts) -> str:
     return digest(seal(msgspec.structs.replace(facts, version="1.0")))
 
 
+def older_digests(facts: StoreFacts) -> set[str]:
+    """Those that the store's own file can have had before an attempt brought it up to its version."""
+    versions = [version for version in ("1.0", "2.0", FORMAT_VERSION) if major(version) < major(facts.version)]
+    return {digest(seal(msgspec.structs.replace(facts, version=version))) for version in versions}
+
+
 def is_version_1(facts: AttemptFacts) -> bool:
     """Whether the attempt was one of a store of version 1."""
-    return facts.version.partition(".")[0] == "1"
+    return major(facts.version) == 1
 
 
 def new_id() -> str:
@@ -311,8 +472,7 @@ def _refuse_newer(data: bytes, path: str) -> None:
 
 
 def _refuse_major(version: str, path: str) -> None:
-    ours, major = FORMAT_VERSION.partition(".")[0], version.partition(".")[0]
-    if major.isascii() and major.isdigit() and int(major[:9]) > int(ours):
+    if major(version) > (ours := major(REFERRING_VERSION)):
         raise UnsupportedVersion(
             f"has format version {version}, this program reads up to {ours}.x", path=path, hint="use a newer abs"
         )

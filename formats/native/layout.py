@@ -7,10 +7,16 @@ version 1, which had no such folder.
 
 from __future__ import annotations
 
+import re
+from typing import NamedTuple
+
+from formats.ids import TaskId
+
 STORE = "abs-store.json"
 LOCK = "lock"
 EPOCHS = "epochs"
 ATTEMPTS = "attempts"
+RECOVERIES = "recoveries"
 ASIDE = "aside"
 """What was damaged, kept as it was: no command looks into it, and nothing removes it."""
 
@@ -68,8 +74,39 @@ def attempt(number: int) -> str:
     return f"{ATTEMPTS}/{number:06d}.json"
 
 
+def recovery(attempt: int, number: int) -> str:
+    """The record of the attempt's `number`-th live recovery."""
+    return f"{RECOVERIES}/{attempt:06d}-{number:04d}.json"
+
+
 def topology(sha256: str) -> str:
     return f"topologies/{sha256}.json"
+
+
+class PartPath(NamedTuple):
+    """A file of a part.
+
+    home: the folder of all that its attempt writes for the epoch.
+    file: its name within the part.
+    """
+
+    home: str
+    task: TaskId
+    file: str
+
+
+_PART = re.compile(r"(.+?)/parts/([^/]+/[^/]+)/(ack\.json|state\.parquet|log/.+\.arrow)", re.DOTALL)
+
+
+def part_of(path: str) -> PartPath | None:
+    """Whose part a file belongs to, by its name; None where it is no file of a part."""
+    match = _PART.fullmatch(path)
+    if match is None:
+        return None
+    try:
+        return PartPath(match[1], TaskId.parse(match[2]), match[3])
+    except ValueError:
+        return None
 
 
 def epoch_of(path: str) -> int | None:

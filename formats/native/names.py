@@ -14,7 +14,15 @@ import msgspec
 from formats.errors import Damaged, UnsafePath
 from formats.job.expand import size_of
 from formats.job.model import MAX_CHANNELS, MAX_TASKS, Topology
-from formats.native.facts import ID_LENGTH, ManifestFacts, PartFacts, SinkFile, TasksFacts
+from formats.native.facts import (
+    ID_LENGTH,
+    ManifestFacts,
+    PartFacts,
+    RecoveryFacts,
+    SinkFile,
+    StateFileFacts,
+    TasksFacts,
+)
 from formats.storage import check_path
 from formats.view import FileFacts
 
@@ -23,6 +31,7 @@ _TASK = rf"{_ID}/(?:0|[1-9][0-9]{{0,9}})"
 _OPERATOR = re.compile(_ID)
 _TASK_NAME = re.compile(_TASK)
 _TASK_NAMES = re.compile(rf"(?:{_TASK}\n)*")
+_SUBTASKS = re.compile(r"[0-9]{1,10}(?:-[0-9]{1,10})?(?:,[0-9]{1,10}(?:-[0-9]{1,10})?)*")
 _CHANNEL = re.compile(rf"{_TASK}->{_TASK}")
 _ATTEMPT = re.compile(rf"(?:[0-9a-f]{{{ID_LENGTH}}})?")
 """Its id, part of paths; empty in a store of version 1."""
@@ -43,6 +52,12 @@ def check_facts(facts: msgspec.Struct, where: str) -> None:
     match facts:
         case ManifestFacts():
             _file(facts.tasks_file, where)
+            for operator in (*facts.moved, *facts.moved.values(), *facts.removed):
+                _name(operator, _OPERATOR, "operator", where)
+        case RecoveryFacts():
+            for operator, subtasks in facts.restart.items():
+                _name(operator, _OPERATOR, "operator", where)
+                _name(subtasks, _SUBTASKS, "set of subtasks", where)
         case PartFacts():
             _check_part(facts, where)
         case TasksFacts():
@@ -50,6 +65,9 @@ def check_facts(facts: msgspec.Struct, where: str) -> None:
             for part in facts.parts:
                 if not plain or part.sink or part.positions:
                     _check_part(part, where)
+                else:
+                    for file in part.state:
+                        _row_groups(file, where)
 
 
 def _all_plain(parts: Sequence[PartFacts]) -> bool:
@@ -58,12 +76,12 @@ def _all_plain(parts: Sequence[PartFacts]) -> bool:
     operators: set[str] = set()
     for part in parts:
         operators.update(part.sent, part.received, part.round_robin)
-    files = [file for part in parts for file in part.state]
+    files: list[FileFacts] = [file for part in parts for file in part.state]
     files += [log.file for part in parts if part.logs for log in part.logs if log.file is not None]
     lines = "".join(["\n" + file.path for file in files]) + "\n"
     digests = [file.sha256 or "" for file in files]
     return (
-        _TASK_NAMES.fullmatch("".join([part.task + "\n" for part in parts])) is not None
+        _TASK_NAMES.fullmatch("".join([part.task_name + "\n" for part in parts])) is not None
         and all(_OPERATOR.fullmatch(id) for id in operators)
         and (not files or not any(sign in lines for sign in _DOUBTFUL))
         and set(map(len, digests)) <= {64}
@@ -71,17 +89,18 @@ def _all_plain(parts: Sequence[PartFacts]) -> bool:
         and all(_ATTEMPT.fullmatch(id) for id in {part.attempt_id for part in parts})
         and min([file.bytes or 0 for file in files], default=0) >= 0
         and min([file.rows or 0 for file in files], default=0) >= 0
-        and all(_CHANNEL.fullmatch(log.channel) for part in parts if part.logs for log in part.logs)
+        and all(_CHANNEL.fullmatch(log.channel_name) for part in parts if part.logs for log in part.logs)
     )
 
 
 def _check_part(part: PartFacts, where: str) -> None:
-    _name(part.task, _TASK_NAME, "task", where)
+    _name(part.task_name, _TASK_NAME, "task", where)
     _name(part.attempt_id, _ATTEMPT, "id of an attempt", where)
     for file in part.state:
         _file(file, where)
+        _row_groups(file, where)
     for log in part.logs:
-        _name(log.channel, _CHANNEL, "channel", where)
+        _name(log.channel_name, _CHANNEL, "channel", where)
         if log.file is not None:
             _file(log.file, where)
     for operator in (*part.sent, *part.received, *part.round_robin):
@@ -98,6 +117,33 @@ def _file(file: FileFacts, where: str) -> None:
     _name(file.sha256 or "", _DIGEST, f"digest of {file.path}", where)
     _not_negative(file.bytes, f"size of {file.path}", where)
     _not_negative(file.rows, f"number of rows of {file.path}", where)
+
+
+def _row_groups(file: StateFileFacts, where: str) -> None:
+    """Row groups lie in their file, in front of its footer, one after the other, with key groups that ascend."""
+    if not file.row_groups and file.footer is None and file.key_groups is None:
+        return
+    size = file.bytes or 0
+    end = last = 0
+    for group in file.row_groups:
+        start = f"row group at byte {group.offset}"
+        if group.offset < end:
+            raise Damaged(f"{file.path}: {start} begins before byte {end}, where the one before it ends", path=where)
+        if group.first < last or group.last < group.first:
+            span = f"key groups {group.first} to {group.last}"
+            raise Damaged(f"{file.path}: {start} has {span}, after one up to {last}", path=where)
+        if len(group.sha256) != 64 or not _HEX.issuperset(group.sha256):
+            _name(group.sha256, _DIGEST, f"digest of the {start} of {file.path}", where)
+        end, last = group.offset + group.bytes, group.last
+    if file.key_groups is not None and file.key_groups[0] > file.key_groups[1]:
+        raise Damaged(f"{file.path}: {file.key_groups[0]} to {file.key_groups[1]} are no key groups", path=where)
+    if file.footer is None and not file.row_groups:
+        return
+    if file.footer is None or not end <= file.footer.offset < size:
+        footer = "none" if file.footer is None else f"one from byte {file.footer.offset}"
+        message = f"{file.path} has {size} bytes, row groups up to byte {end} and a footer, here {footer}"
+        raise Damaged(message, path=where)
+    _name(file.footer.sha256, _DIGEST, f"digest of the footer of {file.path}", where)
 
 
 def _sink_file(file: SinkFile, where: str) -> None:
@@ -140,4 +186,4 @@ def _graph_problems(topology: Topology) -> Iterator[str]:
             yield f"operator {op.id[:60]} has parallelism {op.parallelism}, of {op.max_parallelism} at most"
     for edge in topology.edges:
         if edge.source not in ids or edge.target not in ids:
-            yield f"has an edge {f'{edge.source}->{edge.target}'[:120]!r} between operators that it does not have"
+            yield f"has an edge {edge.name[:120]!r} between operators that it does not have"

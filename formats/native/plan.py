@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Meta, field
 
 from formats.plan import Body, Count, Sha256, Skipped
-from formats.view import Repeat
 
 Subtasks = Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]*)(-[1-9][0-9]*)?(,[1-9][0-9]*(-[1-9][0-9]*)?)*\Z")]
 """`0-3,7`: its grammar; that it ascends is checked where it is read as a set (`abscli.planner.ranges`)."""
@@ -49,6 +48,14 @@ class ReplayLog(msgspec.Struct, frozen=True):
     records: Count | None
 
 
+class RepeatRow(msgspec.Struct, frozen=True):
+    """A channel on which so many records come again after a restore though the receiver's state holds them already:
+    only in an at-least-once epoch."""
+
+    channel: str
+    records: Annotated[int, Meta(ge=0)]
+
+
 class Rewind(msgspec.Struct, frozen=True):
     """A split of a source task and the offsets it goes back from and to, in the connector's unit.
 
@@ -77,7 +84,9 @@ class NativePlan(Body, frozen=True, kw_only=True):
     base_epoch: the whole one that tasks go back to, the same except in a repair. Both are null in a plan from a graph.
     repeats: records that come again though restored state holds them (an at-least-once epoch), null if unknown.
     untouched: a number of tasks.
+    distrust: of a repair, those of `failed` of whose parts nothing is to be believed.
     parallelism: of the operators that get another one.
+    local: of a running job whose workers keep schedules: lost tasks take their steps again.
 
     Raises ValueError when a plan that is to be carried out names no epoch.
     """
@@ -91,12 +100,14 @@ class NativePlan(Body, frozen=True, kw_only=True):
     restart: tuple[RestartRow, ...]
     dedup: tuple[DedupRow, ...]
     replay_logs: tuple[ReplayLog, ...]
-    repeats: tuple[Repeat, ...] | None = None
+    repeats: tuple[RepeatRow, ...] | None = None
     rewind: tuple[Rewind, ...]
     untouched: Count
     parallelism: dict[str, Annotated[int, Meta(ge=1, le=2**31 - 1)]]
     cost: Cost
     skipped: tuple[Skipped, ...] = ()
+    distrust: tuple[Task, ...] = ()
+    local: bool = False
 
     def __post_init__(self) -> None:
         if self.needs_store and None in (self.epoch, self.base_epoch):

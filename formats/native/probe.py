@@ -6,7 +6,7 @@ import functools
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ import msgspec
 
 from formats.bounds import too_much
 from formats.errors import FormatError
+from formats.native.facts import StateFileFacts
 from formats.storage import Storage, StoredFile
 from formats.view import FileFacts
 
@@ -33,11 +34,18 @@ KEYS = 4096
 to hash all takes several times as long as their digest."""
 
 
+Slice = tuple[int, int]
+"""Offset and length."""
+
+
 class FileProbe(msgspec.Struct, frozen=True):
     """What a file is.
 
     size None: it is not there; what was not looked at is None, too.
     rows, key_groups (lowest, highest): of a state or log file whose digest holds.
+    row_groups: of a state file whose digest holds, by offset the first and last key group and the rows.
+    slices: SHA-256 of the row groups and of the footer that facts name, by offset and length, whether or not the
+    file's own holds.
     strays: of the KEYS keys that were hashed, how many stand in a key group that is not their hash's.
     error: why it could not be read.
     """
@@ -49,6 +57,12 @@ class FileProbe(msgspec.Struct, frozen=True):
     key_groups: tuple[int, int] | None = None
     strays: int | None = None
     error: str | None = None
+    row_groups: dict[int, tuple[int, int, int]] | None = None
+    slices: dict[Slice, str] = {}
+
+
+Key = tuple[str, str | None]
+"""Path and digest: what a file is called, and what it should be."""
 
 
 class Prober:
@@ -62,7 +76,8 @@ class Prober:
         self.quick = quick
         self._progress = progress
         self._lock = threading.Lock()
-        self._known: dict[tuple[str, str | None], FileProbe] = {}
+        self._known: dict[Key, FileProbe] = {}
+        self._sliced: dict[Key, set[Slice]] = {}
 
     def probe(
         self, files: Iterable[FileFacts], *, quick: bool | None = None, widths: Mapping[str, int] = MappingProxyType({})
@@ -73,14 +88,27 @@ class Prober:
         the number of key groups, where it is known.
         """
         quick = self.quick if quick is None else quick
-        wanted = {(file.path, file.sha256): file for file in files}
-        new = [file for key, file in wanted.items() if key not in self._known]
+        wanted: dict[Key, set[Slice]] = {}
+        sizes: dict[Key, FileFacts] = {}
+        for file in files:
+            key = file.path, file.sha256
+            sizes[key] = file
+            # Of one file several tasks may each name the row groups that are theirs.
+            wanted.setdefault(key, set()).update(_slices(file))
+        new = [
+            (sizes[key], sorted(slices))
+            for key, slices in wanted.items()
+            if key not in self._known or not (quick or slices <= self._sliced[key])
+        ]
+        look = functools.partial(self._probe, quick=quick, widths=widths)
         if len(new) > 1 and not quick:
             with ThreadPoolExecutor(min(len(new), 2 * (os.cpu_count() or 1))) as pool:
-                probes = list(pool.map(functools.partial(self._probe, quick=quick, widths=widths), new))
+                probes = list(pool.map(look, *zip(*new, strict=True)))
         else:
-            probes = [self._probe(file, quick=quick, widths=widths) for file in new]
-        self._known.update({(file.path, file.sha256): probe for file, probe in zip(new, probes, strict=True)})
+            probes = [look(file, slices) for file, slices in new]
+        for (file, slices), probe in zip(new, probes, strict=True):
+            self._known[file.path, file.sha256] = probe
+            self._sliced[file.path, file.sha256] = set(slices)
         return {path: self._known[path, sha256] for path, sha256 in wanted}
 
     def beside(self, storage: Storage) -> Prober:
@@ -91,73 +119,93 @@ class Prober:
         """Look at a file again the next time that it is asked for."""
         self._known = {key: probe for key, probe in self._known.items() if key[0] != path}
 
-    def _probe(self, file: FileFacts, *, quick: bool, widths: Mapping[str, int]) -> FileProbe:
+    def _probe(
+        self, file: FileFacts, slices: Sequence[Slice], *, quick: bool, widths: Mapping[str, int]
+    ) -> FileProbe:
         try:
             size = self.storage.size(file.path)
             if quick or size is None or (file.bytes is not None and size != file.bytes):
                 return FileProbe(file.path, size)
-            sha256, data = self._digest(file.path)
+            sha256, sliced, data = self._digest(file.path, slices)
         except (FormatError, OSError) as error:
             return FileProbe(file.path, None, error=_reason(error))
         if sha256 != file.sha256:
-            return FileProbe(file.path, size, sha256)
+            return FileProbe(file.path, size, sha256, slices=sliced)
         try:
-            rows, key_groups, strays = self._decode(file.path, size, data, widths.get(file.path))
+            decoded = self._decode(file.path, size, data, widths.get(file.path))
         except Exception as error:  # whatever a crafted file makes the decoders raise is a finding
             return FileProbe(file.path, size, sha256, error=_reason(error))
-        return FileProbe(file.path, size, sha256, rows, key_groups, strays)
+        return msgspec.structs.replace(decoded, sha256=sha256, slices=sliced)
 
-    def _digest(self, path: str) -> tuple[str, bytes | None]:
-        """SHA-256 of a file, and its bytes where they are one chunk."""
+    def _digest(self, path: str, slices: Sequence[Slice]) -> tuple[str, dict[Slice, str], bytes | None]:
+        """SHA-256 of a file and of slices of it, and its bytes where they are one chunk."""
         sha, offset = hashlib.sha256(), 0
+        parts = [(start, start + length, hashlib.sha256()) for start, length in slices]
         while True:
             chunk = self.storage.read(path, offset, CHUNK)
             sha.update(chunk)
+            view = memoryview(chunk)
+            for start, stop, part in parts:
+                if start < offset + len(chunk) and stop > offset:
+                    part.update(view[max(0, start - offset) : stop - offset])
             if self._progress is not None:
                 with self._lock:
                     self._progress(len(chunk))
             if len(chunk) < CHUNK:
-                return sha.hexdigest(), chunk if offset == 0 else None
+                sliced = {(start, stop - start): part.hexdigest() for start, stop, part in parts}
+                return sha.hexdigest(), sliced, chunk if offset == 0 else None
             offset += len(chunk)
 
-    def _decode(
-        self, path: str, size: int, data: bytes | None, width: int | None
-    ) -> tuple[int | None, tuple[int, int] | None, int | None]:
-        """Rows, key groups and strays."""
+    def _decode(self, path: str, size: int, data: bytes | None, width: int | None) -> FileProbe:
+        """What is in it."""
         if not path.endswith((".parquet", ".arrow")):
-            return None, None, None
+            return FileProbe(path, size)
         import pyarrow as pa
 
         slices = StoredFile(self.storage, path, size)
         source = pa.PythonFile(slices, mode="r") if data is None else pa.BufferReader(data)
         if path.endswith(".arrow"):
-            return _log(source), None, None
+            return FileProbe(path, size, rows=_log(source))
         import pyarrow.parquet as pq
 
-        from formats.native.guards import check_row_groups
+        from formats.native.state.guards import check_row_groups
 
         file = pq.ParquetFile(source)
         check_row_groups(file.metadata, path)
-        rows, key_groups = _state(file)
-        return rows, key_groups, _strays(file, width) if width is not None and rows else None
+        row_groups = _state(file)
+        rows = sum(count for _, _, count in row_groups.values())
+        filled = [(first, last) for first, last, count in row_groups.values() if count]
+        key_groups = (min(first for first, _ in filled), max(last for _, last in filled)) if filled else None
+        strays = _strays(file, width) if width is not None and rows else None
+        return FileProbe(path, size, rows=rows, key_groups=key_groups, strays=strays, row_groups=row_groups)
 
 
-def _state(file: pq.ParquetFile) -> tuple[int, tuple[int, int] | None]:
-    """Rows of a state file, and its lowest and highest key group."""
+def _slices(file: FileFacts) -> Iterator[Slice]:
+    """What facts name of a state file with a digest of its own."""
+    if isinstance(file, StateFileFacts):
+        yield from ((group.offset, group.bytes) for group in file.row_groups)
+        if file.footer is not None and file.bytes is not None:
+            yield file.footer.offset, file.bytes - file.footer.offset
+
+
+def _state(file: pq.ParquetFile) -> dict[int, tuple[int, int, int]]:
+    """Of each row group of a state file, by offset, the lowest and the highest key group, and the rows."""
     import pyarrow.compute as pc
 
-    from formats.native.tables import KEY_GROUP
+    from formats.native.state.row_groups import spans
+    from formats.native.state.tables import KEY_GROUP
 
-    rows, lowest, highest = 0, None, None
-    for batch in file.iter_batches(batch_size=ROWS, columns=[KEY_GROUP]):
-        column = batch.column(KEY_GROUP)
-        if column.null_count:
-            raise ValueError(f"{column.null_count} rows have no {KEY_GROUP}")
-        rows += len(column)
-        seen = pc.min_max(column).as_py()
-        lowest = seen["min"] if lowest is None else min(lowest, seen["min"])
-        highest = seen["max"] if highest is None else max(highest, seen["max"])
-    return rows, None if lowest is None or highest is None else (lowest, highest)
+    row_groups = {}
+    for number, place in enumerate(spans(file.metadata)):
+        rows, lowest, highest = 0, 2**31 - 1, 0
+        for batch in file.iter_batches(batch_size=ROWS, columns=[KEY_GROUP], row_groups=[number]):
+            column = batch.column(KEY_GROUP)
+            if column.null_count:
+                raise ValueError(f"{column.null_count} rows have no {KEY_GROUP}")
+            seen = pc.min_max(column).as_py()
+            rows, lowest, highest = rows + len(column), min(lowest, seen["min"]), max(highest, seen["max"])
+        row_groups[place.start] = (lowest, highest, rows)
+    return row_groups
 
 
 def _strays(file: pq.ParquetFile, width: int) -> int:
@@ -165,7 +213,7 @@ def _strays(file: pq.ParquetFile, width: int) -> int:
     import pyarrow as pa
 
     from formats.native.hashing import key_groups
-    from formats.native.tables import KEY_GROUP, as_written, key_columns
+    from formats.native.state.tables import KEY_GROUP, as_written, key_columns
 
     schema = as_written(file.schema_arrow.empty_table()).schema
     names = key_columns(file.schema_arrow)

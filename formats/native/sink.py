@@ -131,6 +131,11 @@ class SinkFolder:
         """The parts that wait."""
         return self._by_attempt(STAGED)
 
+    def staged_by(self, attempt_id: str) -> list[PartId]:
+        """The parts of one attempt that wait."""
+        entries = self.storage.list(f"{STAGED}/{attempt_id}")
+        return [PartId(attempt_id, e.name) for e in entries if e.size is not None and PART.fullmatch(e.name)]
+
     def superseded(self) -> dict[PartId, int]:
         """The parts that were set aside; of one attempt a name stands once."""
         return self._by_attempt(SUPERSEDED)
@@ -163,9 +168,9 @@ class SinkFolder:
         path = f"{CLAIMS}/{numbers[-1]:010d}.json"
         return unseal(self.storage.read(path), SinkClaim, f"{self.path}/{path}", CLAIM_SCHEMA)
 
-    def is_newest(self, claim: SinkClaim) -> bool:
-        """Whether nobody has taken the sink over since."""
-        return self._claim_numbers()[-1:] == [claim.number]
+    def is_newest(self, claim: SinkClaim | None) -> bool:
+        """Whether nobody has taken the sink over since; None: since there was no claim."""
+        return self._claim_numbers()[-1:] == ([] if claim is None else [claim.number])
 
     def put_claim(self, claim: SinkClaim) -> None:
         """Take the sink over; FileExistsError if somebody else took that number. Claims before the last one go."""

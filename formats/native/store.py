@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
-from formats.ids import operator_of, task_name
+from formats.ids import AnyChannelId, TaskId
 from formats.job.model import key_group_range
 from formats.native import layout
 from formats.native.counters import Channels, by_operator
@@ -15,12 +18,22 @@ from formats.native.fact_files import FactFiles
 from formats.native.fact_files import files_of as files_of
 from formats.native.facts import FenceFacts, ManifestFacts, PartFacts
 from formats.storage import Storage
-from formats.view import CheckpointStore, EpochDetail, EpochFacts, OperatorFacts, StateFacts, Status, TaskFacts
+from formats.view import (
+    CheckpointStore,
+    EpochDetail,
+    EpochFacts,
+    OperatorFacts,
+    RowPlaces,
+    StateFacts,
+    Status,
+    TaskFacts,
+    total,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from formats.native.state import TaskRows
+    from formats.native.state.live_rows import TaskRows
     from formats.query.predicate import Predicate
 
 PRESENCE_LIMIT = 50_000
@@ -101,9 +114,9 @@ class NativeStore(FactFiles, CheckpointStore):
                     file.path, self.storage.size(file.path)
                 )
                 if size is None:
-                    yield f"{part.task}: {file.path} is missing"
+                    yield f"{part.task_name}: {file.path} is missing"
                 elif size != file.bytes:
-                    yield f"{part.task}: {file.path} has {size} bytes, the manifest says {file.bytes}"
+                    yield f"{part.task_name}: {file.path} has {size} bytes, the manifest says {file.bytes}"
         if not self._has(layout.topology(manifest.topology_sha256)):
             yield f"{layout.topology(manifest.topology_sha256)} is missing"
 
@@ -111,9 +124,9 @@ class NativeStore(FactFiles, CheckpointStore):
         trigger, given_up = self.trigger(epoch), self.aborted(epoch)
         if trigger is None:
             raise self.no_epoch(epoch)
-        names = self.task_names(epoch)
+        tasks = self.tasks(epoch)
         home = trigger.attempt_id
-        missing = tuple(task for task in names if not self._has(layout.ack(epoch, task, home)))
+        missing = tuple(task for task in tasks if not self._has(layout.ack(epoch, str(task), home)))
         fence = self.fence(epoch) if self.outcome_kind(epoch) is FenceFacts else None
         if given_up is not None:
             status = Status.ABORTED
@@ -126,10 +139,10 @@ class NativeStore(FactFiles, CheckpointStore):
             status=status,
             parent=trigger.parent,
             attempt=trigger.attempt,
-            expected=len(names),
-            acked=len(names) - len(missing),
+            expected=len(tasks),
+            acked=len(tasks) - len(missing),
             missing=missing,
-            bytes=sum(self._bytes_on_disk(layout.part_dir(epoch, task, home)) for task in names),
+            bytes=sum(self._bytes_on_disk(layout.part_dir(epoch, str(task), home)) for task in tasks),
             triggered=trigger.triggered,
             duration=None,
             reason=given_up.reason if given_up else None,
@@ -154,19 +167,45 @@ class NativeStore(FactFiles, CheckpointStore):
             policy=head.policy if head else None,
         )
 
+    def raw(self, epoch: int, counted: str | None = None) -> dict[str, Any] | None:
+        if not self.has_manifest(epoch):
+            return None
+        manifest = self.manifest(epoch)
+        try:
+            maker = next((life for life in self.attempts() if life.attempt == manifest.attempt), None)
+        except FormatError:  # which `validate` names; the epoch itself can be shown
+            maker = None
+        return {
+            "generation": manifest.generation,
+            "moved": manifest.moved,
+            "removed": list(manifest.removed),
+            "code": maker.code if maker else None,
+        }
+
     def states(self, epoch: int) -> list[StateFacts]:
-        from formats.native.state import StateFile
+        from formats.native.state.live_rows import StateFile
 
         parts = self.parts(epoch)
         states = []
         for op in self.topology(epoch).operators:
-            mine = [part for part in parts if operator_of(part.task) == op.id and part.state]
+            mine = [part for part in parts if part.operator == op.id and part.state]
             if mine:
                 key = StateFile(self.storage, mine[0].state[0]).key
                 files = {file.path: file.bytes or 0 for part in mine for file in part.state}
-                rows = sum(part.rows for part in mine)
+                rows = total([part.rows for part in mine])
                 states.append(StateFacts(op.id, None, "keyed", key, rows, sum(files.values())))
         return states
+
+    def row_places(self, epoch: int, operator: str) -> RowPlaces | None:
+        from formats.native.state.tables import KEY_GROUP
+
+        owner = self.topology(epoch).operator(operator)
+
+        def of(batch: pa.RecordBatch) -> tuple[Any, Any]:
+            groups = batch.column(KEY_GROUP).to_numpy()
+            return groups.astype("int64") * owner.parallelism // owner.max_parallelism, groups
+
+        return RowPlaces(frozenset({KEY_GROUP}), owner.parallelism, owner.max_parallelism, of)
 
     def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
         return self.select(epoch, operator, name)
@@ -180,7 +219,7 @@ class NativeStore(FactFiles, CheckpointStore):
         columns: Sequence[str] | None = None,
         where: Predicate | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        from formats.native.state import live_rows
+        from formats.native.state.live_rows import live_rows
 
         tasks = (task for _, task in self.task_rows(epoch, operator, name))
         width = self.topology(epoch).operator(operator).max_parallelism
@@ -193,48 +232,58 @@ class NativeStore(FactFiles, CheckpointStore):
 
     def task_rows(self, epoch: int, operator: str, name: str | None = None) -> Iterator[tuple[PartFacts, TaskRows]]:
         """The tasks of an operator that have state, by key group; NotFound if there is no such state."""
-        from formats.native.state import TaskRows
+        from formats.native.state.live_rows import TaskRows
 
         if name is not None:
             raise NotFound(f"{operator} has no state {name!r}: native state has no names", path=self.path)
         operators = {op.id: op for op in self.topology(epoch).operators}
-        parts = [part for part in self.parts(epoch) if operator_of(part.task) == operator and part.state]
+        parts = [part for part in self.parts(epoch) if part.operator == operator and part.state]
         if operator not in operators or not parts:
-            having = dict.fromkeys(operator_of(part.task) for part in self.parts(epoch) if part.state)
+            having = dict.fromkeys(part.operator for part in self.parts(epoch) if part.state)
             available = f"state of the operators {', '.join(having)}" if having else "no state of any operator"
             raise NotFound(f"epoch {epoch} has no state of {operator!r}", path=self.path, hint=f"it has {available}")
         op = operators[operator]
         width = op.parallelism
-        own = {task_name(op.id, i): key_group_range(i, width, op.max_parallelism) for i in range(width)}
+        own = {TaskId(op.id, i): key_group_range(i, width, op.max_parallelism) for i in range(width)}
         for part in parts:
             if part.task not in own:
                 raise Damaged(f"epoch {epoch} has a part of {part.task}, a task that the job graph does not have",
                               path=self.path)  # fmt: skip
             yield part, TaskRows(self.storage, part.state, own[part.task])
 
-    def log(self, epoch: int, channel: str) -> Iterator[pa.RecordBatch]:
-        from formats.native.tables import decode_log
+    def log(self, epoch: int, channel: AnyChannelId) -> Iterator[pa.RecordBatch]:
+        from formats.native.state.tables import decode_log
 
         for part in self.parts(epoch):
             for log in part.logs:
                 if log.channel == channel and log.file:
                     yield from decode_log(self.storage.read(log.file.path), log.file.path)
 
-    def log_digests(self, epoch: int) -> dict[str, str | None]:
+    def log_digests(self, epoch: int) -> dict[AnyChannelId, str | None]:
         return {log.channel: log.file.sha256 for part in self.parts(epoch) for log in part.logs if log.file}
+
+    def overview(self) -> dict[str, Any] | None:
+        """`recoveries`: what restarted while its attempt ran, by attempt; None if nothing did."""
+        recoveries = []
+        for entry in self.storage.list(layout.RECOVERIES):
+            with contextlib.suppress(FormatError):  # `validate` names what is damaged
+                facts = msgspec.to_builtins(self.recovery(f"{layout.RECOVERIES}/{entry.name}"))
+                recoveries.append({name: facts[name] for name in facts if name not in ("schema", "version")})
+        return {"recoveries": recoveries} if recoveries else None
 
 
 def _operator(id: str, parts: Sequence[PartFacts | None], own: str) -> OperatorFacts:
     """own: what the paths of the epoch's own files begin with."""
     present = [part for part in parts if part is not None]
     all_present = len(present) == len(parts)
-    files = [file for part in present for file in part.state]
+    # Tasks may share a file, each with key groups of its own.
+    files = {file.path: file for part in present for file in part.state}.values()
     return OperatorFacts(
         id=id,
         name=None,
         parallelism=len(parts),
         bytes=sum([file.bytes or 0 for file in files]) if all_present else None,
-        rows=sum([part.rows for part in present]) if all_present else None,
+        rows=total([part.rows for part in present]) if all_present else None,
         tasks=tuple(_tasks(present)),
         new_bytes=sum([file.bytes or 0 for file in files if file.path.startswith(own)]) if all_present else None,
     )

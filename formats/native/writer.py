@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import msgspec
 
 from formats.errors import Damaged, NotFound, OtherJob
@@ -17,26 +15,20 @@ from formats.native.facts import (
     FenceFacts,
     ManifestFacts,
     PartFacts,
+    RecoveryFacts,
     StoreFacts,
     TasksFacts,
     TriggerFacts,
     digest,
     header,
+    major,
     seal,
     unseal,
 )
+from formats.native.state.references import refers
 from formats.storage import Storage
-from formats.view import FileFacts
-
-
-def now() -> str:
-    """RFC 3339 in UTC, milliseconds."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def seconds_between(earlier: str, later: str) -> float:
-    """Seconds from one of `now`'s times to another, never negative."""
-    return max(0.0, (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds())
+from formats.timestamps import now, seconds_between
+from formats.view import FileFacts, total
 
 
 def create(storage: Storage, job: str) -> None:
@@ -72,10 +64,11 @@ def put_store(storage: Storage, job: str) -> None:
     storage.put(layout.STORE, seal(StoreFacts(job=job, created=now(), **header(StoreFacts))))
 
 
-def bring_up(storage: Storage, facts: StoreFacts) -> None:
-    """Let a store of an older version say that it is of this one, before an attempt writes what that did not have."""
-    if facts.version != FORMAT_VERSION:
-        storage.put(layout.STORE, seal(msgspec.structs.replace(facts, version=FORMAT_VERSION)), replace=True)
+def bring_up(storage: Storage, facts: StoreFacts, version: str = FORMAT_VERSION) -> None:
+    """Let a store of an older major version say that it is of this one, before an attempt writes what that did not
+    have."""
+    if major(facts.version) < major(version):
+        storage.put(layout.STORE, seal(msgspec.structs.replace(facts, version=version)), replace=True)
 
 
 def put_topology(storage: Storage, topology: Topology) -> str:
@@ -93,6 +86,11 @@ def put_topology(storage: Storage, topology: Topology) -> str:
 def put_attempt(storage: Storage, attempt: AttemptFacts) -> None:
     """Record a new life of the job; FileExistsError if another process took the number."""
     storage.put(layout.attempt(attempt.attempt), seal(attempt))
+
+
+def put_recovery(storage: Storage, recovery: RecoveryFacts) -> None:
+    """Record that tasks of a running attempt restarted."""
+    storage.put(layout.recovery(recovery.attempt, recovery.number), seal(recovery))
 
 
 def put_fence(storage: Storage, epoch: int, attempt: AttemptFacts) -> None:
@@ -116,22 +114,74 @@ def put_file(storage: Storage, path: str, data: bytes, rows: int) -> FileFacts:
 
 def put_part(storage: Storage, part: PartFacts) -> None:
     """Record a task's ack: everything that it names is durable."""
-    storage.put(layout.ack(part.epoch, part.task, part.attempt_id), seal(part))
+    storage.put(layout.ack(part.epoch, part.task_name, part.attempt_id), seal(part))
 
 
 def complete(
-    storage: Storage, trigger: TriggerFacts, job: str, parts: tuple[PartFacts, ...], *, idle: bool
+    storage: Storage,
+    trigger: TriggerFacts,
+    job: str,
+    parts: tuple[PartFacts, ...],
+    *,
+    idle: bool,
+    moved: dict[str, str] | None = None,
+    removed: tuple[str, ...] = (),
+    state_rows: int | None = None,
 ) -> ManifestFacts:
     """Make an epoch complete: the tasks file, then the manifest; then the acks, which it replaces, go.
 
+    moved, removed: operators of its parent, see `ManifestFacts`. state_rows: of all parts, where they have not all
+    counted theirs.
+
     FileExistsError if the number has an outcome: a later attempt has taken the store over.
     """
-    body = seal(TasksFacts(epoch=trigger.epoch, parts=parts, **header(TasksFacts)))
+    manifest = _put_tasks(
+        storage, trigger, job, parts, idle=idle, moved=moved, removed=removed, state_rows=state_rows
+    )
+    storage.put(layout.outcome(trigger.epoch), seal(manifest))
+    for part in parts:
+        storage.delete(layout.ack(part.epoch, part.task_name, part.attempt_id))
+    storage.delete(layout.trigger(trigger.epoch, trigger.attempt_id))
+    return manifest
+
+
+def complete_anew(
+    storage: Storage,
+    trigger: TriggerFacts,
+    job: str,
+    parts: tuple[PartFacts, ...],
+    *,
+    idle: bool,
+    moved: dict[str, str],
+    removed: tuple[str, ...],
+) -> ManifestFacts:
+    """Make an epoch complete whose number has an outcome, which a repair has taken over: the tasks file, then the
+    manifest in place of that outcome, in one step."""
+    manifest = _put_tasks(storage, trigger, job, parts, idle=idle, moved=moved, removed=removed)
+    storage.put(layout.outcome(trigger.epoch), seal(manifest), replace=True)
+    return manifest
+
+
+def _put_tasks(
+    storage: Storage,
+    trigger: TriggerFacts,
+    job: str,
+    parts: tuple[PartFacts, ...],
+    *,
+    idle: bool,
+    moved: dict[str, str] | None,
+    removed: tuple[str, ...],
+    state_rows: int | None = None,
+) -> ManifestFacts:
+    """Write the tasks file, and the manifest that is to name it."""
+    referring = any(refers(part.state) for part in parts)
+    body = seal(TasksFacts(epoch=trigger.epoch, parts=parts, **header(TasksFacts, referring=referring)))
     tasks_file = put_file(storage, layout.tasks_file(trigger.epoch, trigger.attempt_id), body, len(parts))
-    files = {f.path: f for p in parts for f in (*p.state, *(log.file for log in p.logs if log.file))}
+    state = {f.path: f for p in parts for f in p.state}
+    files = {**state, **{log.file.path: log.file for p in parts for log in p.logs if log.file}}
     own = layout.epoch_dir(trigger.epoch) + "/"
     completed = now()
-    manifest = ManifestFacts(
+    return ManifestFacts(
         job=job,
         epoch=trigger.epoch,
         parent=trigger.parent,
@@ -144,19 +194,16 @@ def complete(
         duration=seconds_between(trigger.triggered, completed),
         tasks=len(parts),
         bytes=len(body) + sum(f.bytes or 0 for f in files.values() if f.path.startswith(own)),
-        state_bytes=sum(f.bytes or 0 for p in parts for f in p.state),
-        state_rows=sum(p.rows for p in parts),
+        state_bytes=sum(f.bytes or 0 for f in state.values()),
+        state_rows=total([p.rows for p in parts]) if state_rows is None else state_rows,
         log_records=sum(log.records for p in parts for log in p.logs),
         idle=idle,
         tasks_file=tasks_file,
         attempt_id=trigger.attempt_id,
-        **header(ManifestFacts),
+        moved=moved or {},
+        removed=removed,
+        **header(ManifestFacts, referring=referring),
     )
-    storage.put(layout.outcome(trigger.epoch), seal(manifest))
-    for part in parts:
-        storage.delete(layout.ack(part.epoch, part.task, part.attempt_id))
-    storage.delete(layout.trigger(trigger.epoch, trigger.attempt_id))
-    return manifest
 
 
 def put_aborted(storage: Storage, epoch: int, attempt: AttemptFacts, reason: str) -> None:

@@ -8,7 +8,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import IO, Protocol
 
 import pyarrow as pa
 
@@ -30,6 +30,23 @@ def check_ending(path: str) -> str:
     if ending not in ENDINGS:
         raise BadExport(f"{path!r} does not say which format", hint=f"end it in {', '.join(ENDINGS)}")
     return ending
+
+
+def new_folder(path: str) -> str:
+    """A folder for files, made where there is none; BadExport for one that has something in it, and for none."""
+    if not path or (os.path.lexists(path) and not os.path.isdir(path)):
+        raise BadExport(f"{path!r} is no folder", hint="name a new folder")
+    with writing(path):
+        os.makedirs(path, exist_ok=True)
+        if os.listdir(path):
+            raise BadExport(f"{path!r} has something in it", hint="name a new folder")
+    return path
+
+
+def _columns(schema: pa.Schema, other: pa.Schema) -> str:
+    """The columns that another schema does not have so."""
+    columns = [f"{field.name} of type {field.type}" for field in schema if field not in list(other)]
+    return ", ".join(columns) or "other columns"
 
 
 class RowsFile:
@@ -58,6 +75,11 @@ class RowsFile:
 
     def write(self, rows: pa.Table | pa.RecordBatch) -> None:
         """More rows; BadExport if the format cannot hold them."""
+        if self._ending != ".jsonl" and not rows.schema.equals(self._schema):
+            # Where a serializer is damaged in one subtask's file only, its values are of another type there.
+            here, before = _columns(rows.schema, self._schema), _columns(self._schema, rows.schema)
+            hint = "`abs validate` says whether what is read is whole; a file of .jsonl holds both"
+            raise BadExport(f"has rows with {here}, and others with {before}", path=self._path, hint=hint)
         with self._named_in_errors():
             for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
                 self._write(batch)
@@ -94,20 +116,26 @@ def write_rows(path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) 
     return file.rows
 
 
-def _writer(ending: str, schema: pa.Schema, raw: Any, stack: ExitStack) -> Callable[[pa.RecordBatch], object]:
+class _Rows(Protocol):
+    """A file of rows that is being written, as pyarrow has them."""
+
+    def write_batch(self, batch: pa.RecordBatch, /) -> object: ...
+
+
+def _writer(ending: str, schema: pa.Schema, raw: IO[bytes], stack: ExitStack) -> Callable[[pa.RecordBatch], object]:
+    rows: _Rows | None = None
     if ending == ".parquet":
         import pyarrow.parquet as pq
 
-        parquet = stack.enter_context(pq.ParquetWriter(raw, schema, compression="zstd"))
-        return parquet.write_batch  # type: ignore[no-any-return]
-    if ending == ".arrow":
-        arrow = stack.enter_context(pa.ipc.new_file(raw, schema))
-        return arrow.write_batch  # type: ignore[no-any-return]
-    if ending == ".csv":
+        rows = stack.enter_context(pq.ParquetWriter(raw, schema, compression="zstd"))
+    elif ending == ".arrow":
+        rows = stack.enter_context(pa.ipc.new_file(raw, schema))
+    elif ending == ".csv":
         import pyarrow.csv as csv
 
-        text = stack.enter_context(csv.CSVWriter(raw, schema))
-        return text.write_batch  # type: ignore[no-any-return]
+        rows = stack.enter_context(csv.CSVWriter(raw, schema))
+    if rows is not None:
+        return rows.write_batch
 
     def lines(batch: pa.RecordBatch) -> None:
         for row in batch.to_pylist():

@@ -8,6 +8,7 @@ from formats.errors import Damaged, NotFound, UnsafePath, UnsupportedVersion
 from formats.spark import layout
 from formats.spark.checksums import check_hadoop_crc, check_spark_crc
 from formats.spark.folders import Folders, Listing
+from formats.spark.ids import StateTask, StorePartition
 from formats.spark.layout import StateFile
 from formats.spark.logs import log as logs
 from formats.spark.logs.offsets import Commit, Offsets, parse_commit, parse_offsets
@@ -180,12 +181,12 @@ class Checkpoint:
 
     def partitions(self, operator: int) -> list[int]:
         """The partitions that have a folder."""
-        names = self.folders(f"{layout.STATE}/{operator}")
+        names = self.folders(layout.operator_dir(operator))
         return sorted(int(name) for name in names if re.fullmatch(r"\d{1,7}", name))
 
     def _by_folders(self, operator: int) -> OperatorInfo:
         partitions = self.partitions(operator)
-        first = layout.store_dir(operator, partitions[0] if partitions else 0, layout.DEFAULT_STORE)
+        first = layout.task_dir(StateTask(operator, partitions[0] if partitions else 0))
         named = [name for name in self.folders(first) if name != layout.SSTS and not name.startswith(("_", "."))]
         count = partitions[-1] + 1 if partitions else 1
         stores = tuple(StoreInfo(name, 0, count, ()) for name in sorted(named) or [layout.DEFAULT_STORE])
@@ -212,9 +213,9 @@ class Checkpoint:
         versioned = [(int(name.partition("_")[0]), name) for name in self.files(folder) if re.match(r"\d{1,18}_", name)]
         return f"{folder}/{max(versioned)[1]}" if versioned and self.size(plain) is None else plain
 
-    def state_files(self, operator: int, partition: int, store: str) -> list[StateFile]:
+    def state_files(self, part: StorePartition) -> list[StateFile]:
         """The state files of one partition of a store, by version."""
-        folder = layout.store_dir(operator, partition, store)
+        folder = layout.store_dir(part)
         if folder not in self._state:
             files = (layout.state_file(name, size) for name, size in self.files(folder).items())
             self._state[folder] = sorted((file for file in files if file is not None), key=layout.by_version)

@@ -8,8 +8,10 @@ from functools import partial
 from formats.errors import NotFound
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
+from formats.spark.ids import StorePartition
 from formats.spark.logs import log as logs
 from formats.spark.logs.operators import OperatorInfo, StoreInfo
+from formats.spark.state.avro_rows import readable
 from formats.spark.state.rocks import parse_zip
 from formats.spark.state.rules import Coding, Rule, partition_rule
 from formats.spark.state.schema import StateSchema
@@ -28,6 +30,7 @@ class Family:
     schema: the columns of its keys and values.
     rule: which part of the key its partition goes by; None where that is not known.
     opaque: why its rows cannot be decoded here; None if they can.
+    avro: its rows are written as Avro.
     """
 
     operator: OperatorInfo
@@ -37,6 +40,7 @@ class Family:
     schema: StateSchema
     rule: Rule | None
     opaque: str | None
+    avro: bool = False
 
     @property
     def grouped(self) -> bool:
@@ -49,7 +53,7 @@ class Family:
             return Coding(self.schema, rocks)
         number = families.get(self.schema.name)
         listed = self.kind == "list" or self.schema.time is not None
-        return None if number is None else Coding(self.schema, rocks, number, listed)
+        return None if number is None else Coding(self.schema, rocks, number, listed, self.avro)
 
 
 _KINDS = {"ValueState": "value", "ListState": "list", "MapState": "map", "TimerState": "timers"}
@@ -65,8 +69,11 @@ def families(checkpoint: Checkpoint, operator: OperatorInfo, store: StoreInfo, e
         rule = partition_rule(operator.name, store.name, schema)
         opaque = None
         # The setting says how `transformWithState` writes rows; other operators' rows are UnsafeRows whatever it says.
-        if transform and encoding != "unsaferow":
+        avro = transform and encoding == "avro"
+        if transform and encoding not in ("unsaferow", "avro"):
             opaque = f"its rows are written as {encoding}: ask Spark with --engine spark"
+        elif avro and (reason := _beyond_avro(schema, store)) is not None:
+            opaque = f"its rows are written as Avro, {reason}: ask Spark with --engine spark"
         elif not schema.decodable:
             opaque = "its keys are encoded in a way that is not known here: ask Spark with --engine spark"
         # A store without column families: one state, that goes by the name of the store if it has one.
@@ -80,8 +87,19 @@ def families(checkpoint: Checkpoint, operator: OperatorInfo, store: StoreInfo, e
             kind = "timers" if "Timers_" in schema.name else "internal"
         if schema.time is not None:
             kind = "list" if schema.time == "behind" else "internal"  # in front: an index of Spark's own
-        out.append(Family(operator, store, schema.name, kind, schema, rule, opaque))
+        out.append(Family(operator, store, schema.name, kind, schema, rule, opaque, avro))
     return out
+
+
+def _beyond_avro(schema: StateSchema, store: StoreInfo) -> str | None:
+    """Why rows that are written as Avro cannot be read here; None if they can."""
+    if not schema.decodable or schema.ordered or schema.time is not None:
+        return "and its keys so that they sort"
+    if len(store.schemas) > 1:
+        return "and their schema has changed since"
+    if not (readable(schema.key) and readable(schema.value)):
+        return "with columns of types that are not known there"
+    return None
 
 
 def _as_written(operator: str | None, schema: StateSchema) -> StateSchema:
@@ -113,22 +131,23 @@ def variables(operator: OperatorInfo) -> dict[str, str]:
     }
 
 
-def family_numbers(checkpoint: Checkpoint, operator: int, partition: int, store: str) -> dict[str, int]:
+def family_numbers(checkpoint: Checkpoint, part: StorePartition) -> dict[str, int]:
     """Ids of column families by name, as the newest readable snapshot of a partition has them, or, as all number them
     alike, of another partition; none where there is no snapshot at all."""
-    own = _numbers(checkpoint, operator, partition, store)
+    own = _numbers(checkpoint, part)
     if own:
         return own
-    key = (operator, store)
+    key = (part.operator, part.store)
     if key not in checkpoint.family_ids:
-        others = (_numbers(checkpoint, operator, other, store) for other in checkpoint.partitions(operator))
+        partitions = checkpoint.partitions(part.operator)
+        others = (_numbers(checkpoint, part._replace(partition=other)) for other in partitions)
         checkpoint.family_ids[key] = next((numbers for numbers in others if numbers), {})
     return checkpoint.family_ids[key]
 
 
-def _numbers(checkpoint: Checkpoint, operator: int, partition: int, store: str) -> dict[str, int]:
-    folder = layout.store_dir(operator, partition, store)
-    for file in reversed(checkpoint.state_files(operator, partition, store)):
+def _numbers(checkpoint: Checkpoint, part: StorePartition) -> dict[str, int]:
+    folder = layout.store_dir(part)
+    for file in reversed(checkpoint.state_files(part)):
         if file.kind == "zip":
             path = f"{folder}/{file.name}"
             try:

@@ -7,6 +7,7 @@ from typing import Any
 
 from formats.errors import ChecksumMismatch, FormatError, NotFound
 from formats.spark.codings import Family
+from formats.spark.ids import StorePartition
 from formats.spark.layout import SNAPSHOTS, StateFile
 from formats.spark.replay import PartitionFiles
 
@@ -39,6 +40,7 @@ class FileEvidence:
     unread: why what it holds is not read here.
     since: of a changelog of checkpoint format 2, the oldest version of its lineage.
     records: of a delta or changelog, how many changes it has, None if that is not known.
+    belongs: the partition that all of its keys belong into, where that is another one.
     """
 
     file: StateFile
@@ -49,6 +51,7 @@ class FileEvidence:
     unread: str | None = None
     since: int | None = None
     records: int | None = None
+    belongs: int | None = None
 
     @property
     def loud(self) -> bool:
@@ -65,9 +68,7 @@ class FileEvidence:
 class PartitionEvidence:
     """The state files of one partition of a store.
 
-    operator: number of the operator.
-    partition: number of the partition.
-    store: name of the store.
+    id: which one.
     folder: where the files lie.
     files: all that are there, by name alone.
     evidence: by name, of those that were read.
@@ -77,9 +78,7 @@ class PartitionEvidence:
     unread: why not, where that is known.
     """
 
-    operator: int
-    partition: int
-    store: str
+    id: StorePartition
     folder: str
     files: PartitionFiles
     evidence: dict[str, FileEvidence]
@@ -88,16 +87,11 @@ class PartitionEvidence:
     places: bool
     unread: str | None
 
-    @property
-    def task(self) -> str:
-        """The task that the partition is."""
-        return f"{self.operator}/{self.partition}"
-
     def __reduce__(self) -> tuple[Any, ...]:
         """What goes between processes: little of files of which there is nothing to be said."""
         plain = {name: evidence.records for name, evidence in self.evidence.items() if evidence.plain}
         full = {name: evidence for name, evidence in self.evidence.items() if not evidence.plain}
-        return _unpacked, (self.operator, self.partition, self.store, self.folder, self.files, plain, full,
+        return _unpacked, (self.id, self.folder, self.files, plain, full,
                            self.orphans, self.shapes, self.places, self.unread)  # fmt: skip
 
     def versions(self) -> tuple[dict[int, FileEvidence], dict[int, FileEvidence]]:
@@ -142,7 +136,7 @@ class PartitionEvidence:
 
 
 def _unpacked(
-    operator: int, partition: int, store: str, folder: str, files: PartitionFiles, plain: dict[str, int | None],
+    id: StorePartition, folder: str, files: PartitionFiles, plain: dict[str, int | None],
     full: dict[str, FileEvidence], orphans: list[str], shapes: bool, places: bool, unread: str | None,
 ) -> PartitionEvidence:  # fmt: skip
     """The inverse of `PartitionEvidence.__reduce__`."""
@@ -150,16 +144,14 @@ def _unpacked(
         file = files.named(name)
         assert file is not None
         full[name] = FileEvidence(file, f"{folder}/{name}", vouched=True, records=records)
-    return PartitionEvidence(operator, partition, store, folder, files, full, orphans, shapes, places, unread)
+    return PartitionEvidence(id, folder, files, full, orphans, shapes, places, unread)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionWork:
     """What is to be read of one partition of a store.
 
-    operator: number of the operator.
-    partition: number of the partition.
-    store: name of the store.
+    id: which one.
     index: of the store among the operator's.
     families: of the store, None where its schema cannot be read.
     partitions: how many there are, of a checkpoint that was repartitioned also how many there were.
@@ -169,9 +161,7 @@ class PartitionWork:
     only: the version that is asked for, None for all.
     """
 
-    operator: int
-    partition: int
-    store: str
+    id: StorePartition
     index: int
     families: tuple[Family, ...] | None
     partitions: frozenset[int]

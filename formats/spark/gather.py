@@ -15,6 +15,7 @@ from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
 from formats.spark.codings import Family, expected_partitions, families, fits
 from formats.spark.evidence import PartitionEvidence, PartitionWork, Problem, problem_of
+from formats.spark.ids import StateTask, StorePartition
 from formats.spark.logs import log as logs
 from formats.spark.logs.offsets import Commit, Offsets
 from formats.spark.logs.operators import OperatorInfo, StoreInfo, metadata_path, schema_here
@@ -59,7 +60,7 @@ class CheckpointEvidence:
     problems: of no batch.
     stale: absolute paths that lead elsewhere.
     orphans: paths that no batch refers to.
-    expected: the tasks of each batch by its number of partitions, as (operator, partition).
+    expected: the tasks of a batch, by its number of partitions.
     names: of stateful operators.
     quick: state files were looked at by presence and size only.
     newest_commit: the newest batch with a commit, -1 if there is none.
@@ -76,7 +77,7 @@ class CheckpointEvidence:
     problems: list[Problem]
     stale: list[Problem]
     orphans: list[str]
-    expected: dict[int | None, list[tuple[int, int]]]
+    expected: dict[int | None, list[StateTask]]
     names: dict[int, str | None]
     quick: bool
     newest_commit: int
@@ -105,7 +106,7 @@ class CheckpointEvidence:
         earlier = self.history[at - 1] if at else None
         return earlier if earlier is not None and (self.sparse or earlier.batch == batch - 1) else None
 
-    def tasks(self, batch: BatchEvidence) -> list[tuple[int, int]]:
+    def tasks(self, batch: BatchEvidence) -> list[StateTask]:
         """The operators and partitions that a batch has state of."""
         partitions = batch.offsets.partitions if batch.offsets else None
         return self.expected.get(partitions) or next(iter(self.expected.values()), [])
@@ -154,13 +155,11 @@ def gather(
             partitions = counts or {store.partitions}
             for partition in checkpoint.partitions(operator.id) if unread is None else ():
                 if counts and partition >= max(counts):
-                    spare.setdefault(f"{layout.STATE}/{operator.id}/{partition}")
+                    spare.setdefault(layout.task_dir(StateTask(operator.id, partition)))
                     continue
                 work.append(
                     PartitionWork(
-                        operator.id,
-                        partition,
-                        store.name,
+                        StorePartition(operator.id, partition, store.name),
                         index,
                         own,
                         frozenset(partitions),
@@ -179,12 +178,12 @@ def gather(
             read += sum(one.file.size for one in evidence.evidence.values())
             progress(read)
     # Batches before and after a repartition have other tasks: the list is made once for each number of partitions.
-    expected: dict[int | None, list[tuple[int, int]]] = {}
+    expected: dict[int | None, list[StateTask]] = {}
     for batch in history:
         count = batch.offsets.partitions if batch.offsets else (newest.partitions if newest else None)
         if count not in expected:
             expected[count] = [
-                (operator.id, partition)
+                StateTask(operator.id, partition)
                 for operator in checkpoint.operators().values()
                 for partition in expected_partitions(checkpoint, operator, count)
             ]
@@ -252,7 +251,7 @@ def _probed(
 
 
 def _probe(checkpoint: Checkpoint, item: PartitionWork, quick: bool) -> PartitionEvidence:
-    files = partition_files(checkpoint, item.operator, item.partition, item.store, item.index)
+    files = partition_files(checkpoint, item.id, item.index)
     evidence = probe(checkpoint, item, files, quick=quick)
     checkpoint.forget(evidence.folder)
     return evidence

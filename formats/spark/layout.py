@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from formats.spark.ids import StateTask, StorePartition
+
 METADATA = "metadata"
 OFFSETS = "offsets"
 COMMITS = "commits"
@@ -72,7 +74,15 @@ def commits(batch: int) -> str:
     return f"{COMMITS}/{batch}"
 
 
-def store_dir(operator: int, partition: int, store: str) -> str:
+def operator_dir(operator: int) -> str:
+    return f"{STATE}/{operator}"
+
+
+def task_dir(task: StateTask) -> str:
+    return f"{STATE}/{task.operator}/{task.partition}"
+
+
+def store_dir(part: StorePartition) -> str:
     """Where one partition of a state store lies; the default store has no folder of its own."""
-    folder = f"{STATE}/{operator}/{partition}"
-    return folder if store == DEFAULT_STORE else f"{folder}/{store}"
+    folder = task_dir(part.task)
+    return folder if part.store == DEFAULT_STORE else f"{folder}/{part.store}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import field
 
-from formats.plan import Body, Count, InsidePath, check_once
+from formats.plan import Body, Count, InsidePath, PinnedFile, StorePath, check_once
 from formats.storage import check_path
 
 
@@ -66,6 +66,71 @@ class InputFolder(msgspec.Struct, frozen=True):
     here: bool | None
 
 
+class SetPosition(msgspec.Struct, frozen=True):
+    """Where a source goes on in a split, in place of where it was. Further on: what lies between is skipped; further
+    back: it is read again."""
+
+    source: str
+    split: str
+    before: Count = field(name="from")
+    after: Count = field(name="to")
+
+
+class SourceName(msgspec.Struct, frozen=True):
+    """What a source is called in the copy. source: what it is called in the checkpoint; its number, without a name."""
+
+    source: str
+    name: str
+
+
+class Undone(msgspec.Struct, frozen=True):
+    """A repartition of state that a copy is without. before: partitions, as of the copy; after: that it made."""
+
+    batch: Count
+    before: Count = field(name="from")
+    after: Count = field(name="to")
+
+
+class PutBack(msgspec.Struct, frozen=True):
+    """A file that lies where it does not belong. path: its place in the copy; source: where it lies."""
+
+    path: InsidePath
+    source: InsidePath
+    why: str
+
+    def __post_init__(self) -> None:
+        check_path(self.path)
+
+
+class SinkPlan(msgspec.Struct, frozen=True):
+    """The log of a file sink, as it was after the batch.
+
+    output: where the sink writes.
+    newest: the last batch that its log has.
+    files, bytes: of the output up to the batch.
+    later_files, later_bytes: of later batches: they lie where they are, and are no longer of the output.
+    missing: some files of the output up to the batch that are not there.
+    write: entries that are written anew, by name.
+    relies_on: the other entries of the copy, relative to the output.
+
+    Raises ValueError for one that writes an entry twice.
+    """
+
+    output: StorePath
+    newest: Count
+    files: Count
+    bytes: Count
+    later_files: Count
+    later_bytes: Count
+    missing: tuple[str, ...]
+    write: tuple[Written, ...]
+    relies_on: tuple[PinnedFile, ...]
+
+    def __post_init__(self) -> None:
+        check_once("sink.write", [file.path for file in self.write])
+        check_once("sink.relies_on", [file.path for file in self.relies_on])
+
+
 class SparkPlan(Body, frozen=True, kw_only=True):
     """How a query gets back to a batch; members in the order of the file.
 
@@ -73,6 +138,11 @@ class SparkPlan(Body, frozen=True, kw_only=True):
     newest_begun, newest_committed: of the checkpoint when the plan was made.
     next_as_before: whether the batch after it runs with the offsets that it had.
     again: what the sink will see again.
+    positions: places that sources are set to, besides the batch's.
+    put_back: files of the copy that lie elsewhere in the checkpoint.
+    names: of sources that are called otherwise in the copy.
+    undone: repartitions of later batches.
+    sink: of a file sink, if one was named.
 
     Raises ValueError for one that writes a file twice.
     """
@@ -89,9 +159,15 @@ class SparkPlan(Body, frozen=True, kw_only=True):
     state_bytes: Count
     write: tuple[Written, ...]
     left: tuple[Left, ...]
+    positions: tuple[SetPosition, ...] = ()
+    put_back: tuple[PutBack, ...] = ()
+    sink: SinkPlan | None = None
+    names: tuple[SourceName, ...] = ()
+    undone: tuple[Undone, ...] = ()
 
     def __post_init__(self) -> None:
         check_once("write", [file.path for file in self.write])
+        check_once("put_back", [file.path for file in self.put_back])
 
     @property
     def goes_back_to(self) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from formats.ids import TaskId
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
 from formats.spark.codings import expected_partitions
+from formats.spark.ids import StorePartition
 from formats.spark.layout import StateFile
 from formats.spark.logs.offsets import Offsets
 from formats.spark.logs.operators import OperatorInfo, StoreInfo
@@ -63,24 +65,25 @@ class Presence:
         self.operators = checkpoint.operators() if readable else {}
         self.last = max([-1, *checkpoint.numbers()]) + 1
         self._bytes = [0] * (self.last + 1)
-        self._partitions: dict[tuple[int, int, str], _Partition] = {}
+        self._partitions: dict[StorePartition, _Partition] = {}
         self._expected: dict[tuple[int, int | None], list[int]] = {}
-        self._lacking: dict[int | None, tuple[int, dict[int, list[tuple[str, str]]]]] = {}
+        self._lacking: dict[int | None, tuple[int, dict[int, list[tuple[TaskId, str]]]]] = {}
         for operator in self.operators.values():
             for partition in checkpoint.partitions(operator.id):
                 for info in operator.stores:
-                    self._partitions[operator.id, partition, info.name] = self._list(operator, partition, info)
+                    part = StorePartition(operator.id, partition, info.name)
+                    self._partitions[part] = self._list(part, operator, info)
         look = sum(len(own.zips) for own in self._partitions.values()) <= LOOK_INTO_ZIPS
-        for key, own in self._partitions.items():
-            folder = layout.store_dir(*key)
+        for part, own in self._partitions.items():
+            folder = layout.store_dir(part)
             own.whole.update(zip.version for zip in own.zips if zip.size and (not look or self._complete(folder, zip)))
             own.settle(self.last)
 
-    def _list(self, operator: OperatorInfo, partition: int, store: StoreInfo) -> _Partition:
+    def _list(self, part: StorePartition, operator: OperatorInfo, store: StoreInfo) -> _Partition:
         """One pass over the names in a partition's folder."""
         own = _Partition()
         of: PartitionFiles | None = None
-        for name, size in self.checkpoint.files(layout.store_dir(operator.id, partition, store.name)).items():
+        for name, size in self.checkpoint.files(layout.store_dir(part)).items():
             if (file := layout.state_file(name, size)) is None:
                 continue
             version = file.version
@@ -89,7 +92,7 @@ class Presence:
             if version < own.oldest or not own.oldest:
                 own.oldest = version
             if file.uuid is not None:
-                of = of or self._files_of(operator, partition, store)
+                of = of or self._files_of(operator, part.partition, store)
                 if file != (of.whole(version) if file.whole else of.log(version)):
                     continue
             if file.kind == "zip":
@@ -115,7 +118,7 @@ class Presence:
             self._expected[key] = expected_partitions(self.checkpoint, operator, count)
         return self._expected[key]
 
-    def of(self, epoch: int, offsets: Offsets | None) -> tuple[int, list[tuple[str, str]]]:
+    def of(self, epoch: int, offsets: Offsets | None) -> tuple[int, list[tuple[TaskId, str]]]:
         """How many partitions a batch has, and which of them lack files: task, and where."""
         count = offsets.partitions if offsets else None
         if count not in self._lacking:
@@ -123,20 +126,21 @@ class Presence:
         expected, lacking = self._lacking[count]
         return expected, lacking.get(epoch + 1, [])
 
-    def _all_lacking(self, partitions: int | None) -> tuple[int, dict[int, list[tuple[str, str]]]]:
+    def _all_lacking(self, partitions: int | None) -> tuple[int, dict[int, list[tuple[TaskId, str]]]]:
         """What lacks files, by version."""
-        lacking: dict[int, list[tuple[str, str]]] = {}
+        lacking: dict[int, list[tuple[TaskId, str]]] = {}
         count = 0
         for operator in self.operators.values():
             for partition in self.expected(operator, partitions):
                 count += 1
                 seen = set[int]()
                 for store in operator.stores:
-                    own = self._partitions.get((operator.id, partition, store.name))
+                    part = StorePartition(operator.id, partition, store.name)
+                    own = self._partitions.get(part)
                     missing = frozenset(range(1, self.last + 1)) if own is None else own.missing
-                    folder = layout.store_dir(operator.id, partition, store.name)
+                    folder = layout.store_dir(part)
                     for version in missing - seen:
-                        lack = (f"{operator.id}/{partition}", f"version {version} in {folder}")
+                        lack = (part.task.id, f"version {version} in {folder}")
                         lacking.setdefault(version, []).append(lack)
                     seen |= missing
         return count, lacking

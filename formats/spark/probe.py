@@ -56,10 +56,10 @@ class _Probe:
         self, checkpoint: Checkpoint, work: PartitionWork, files: PartitionFiles, quick: bool, names: set[str] | None
     ) -> None:
         self.checkpoint, self.work, self.files, self.quick = checkpoint, work, files, quick
-        self.folder = layout.store_dir(work.operator, work.partition, work.store)
+        self.folder = layout.store_dir(work.id)
         self.some = names is not None
         if names is None:
-            self.all = checkpoint.state_files(work.operator, work.partition, work.store)
+            self.all = checkpoint.state_files(work.id)
         else:
             named = (files.named(name) for name in names)
             self.all = sorted((file for file in named if file is not None), key=layout.by_version)
@@ -76,7 +76,7 @@ class _Probe:
         rocks = any(file.kind in ("zip", "changelog") for file in self.all)
         numbers: dict[str, int] = {}
         if any(family.grouped for family in self.families):
-            numbers = family_numbers(self.checkpoint, self.work.operator, self.work.partition, self.work.store)
+            numbers = family_numbers(self.checkpoint, self.work.id)
         for family in self.families:
             coding = family.coding(rocks, numbers)
             if coding is not None:
@@ -93,6 +93,9 @@ class _Probe:
                 for sst in ssts:
                     if sst in self.holding:
                         self.evidence[name].problems += self.holding[sst].problems
+                homes = {self.holding[sst].belongs for sst in ssts if sst in self.holding}
+                if len(homes) == 1 and None not in homes:
+                    self.evidence[name].belongs = homes.pop()
             for dispute in self.disputes:
                 others = [file for file in self.all if not file.whole and not self.evidence[file.name].problems]
                 dispute.settle(others, self._records_again, self._rows_again)
@@ -105,9 +108,7 @@ class _Probe:
         places = complete and self.work.strict and bool(self.work.partitions)
         places = places and all(f.rule is not None or not f.schema.key.fields for f, _ in self.rows.codings)
         return PartitionEvidence(
-            self.work.operator,
-            self.work.partition,
-            self.work.store,
+            self.work.id,
             self.folder,
             self.files,
             self.evidence,

@@ -35,6 +35,7 @@ def raw_facts(ck: Checkpoint, presence: Presence, epoch: int) -> dict[str, Any]:
     (milliseconds: `batch`, as of its start, and `next`); `timestamp` (milliseconds); `conf` (settings frozen in the
     offsets); `sources` [{`source`, `kind`, `offset`, `start`: the offset before}]; `operators` [{`id`, `name`,
     `stores` [{`name`, `partitions`, `prefix`, `schemas` [{`family`, `key`, `value`}]}], `properties`}];
+    `sinks`: by name, of a query whose sink has one [`sinkName`, `providerName`, `isActive`, ...];
     `in_flight`: the batch that was begun and not committed; `readable`: [first, last]; `state_ids`: of format 2.
     """
     offsets, commit, before = _try(ck.offsets, epoch), _try(ck.commit, epoch), _try(ck.offsets, epoch - 1)
@@ -64,6 +65,7 @@ def raw_facts(ck: Checkpoint, presence: Presence, epoch: int) -> dict[str, Any]:
             for name, offset in (offsets.sources if offsets else {}).items()
         ],
         "operators": [_operator(ck, operator) for operator in ck.operators().values()],
+        "sinks": commit.sinks if commit else None,
         "in_flight": in_flight,
         "readable": list(there) if there else None,
         "state_ids": (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from formats.codec.sst import MERGE, Entry, parse_sst
 from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
+from formats.spark.ids import StateTask, StorePartition
 from formats.spark.layout import StateFile
 from formats.spark.state.blocks import unpack
 from formats.spark.state.records import Records, parse_records
@@ -38,6 +39,7 @@ class PartitionFiles:
     def __init__(self, names: Mapping[str, int]) -> None:
         """names: what is in its folder, with sizes."""
         self._ids: dict[int, str] = {}
+        self._committed: list[tuple[int, str]] = []
         self._names = names
         several: dict[int, set[str]] = {}
         for name, size in names.items():
@@ -47,6 +49,11 @@ class PartitionFiles:
         # Two ids of one version are of two attempts, and names do not tell which of them was committed: commits do.
         self._only = {version: min(uuids) for version, uuids in several.items() if len(uuids) == 1}
 
+    def commit(self, ids: Iterable[tuple[int, str]]) -> None:
+        """Take over the unique ids that commits name."""
+        self._committed = list(ids)
+        self.know(self._committed)
+
     def know(self, lineage: Iterable[tuple[int, str]]) -> None:
         """Take over the unique ids that versions were committed under: checkpoint format 2 has them."""
         for version, uuid in lineage:
@@ -55,6 +62,14 @@ class PartitionFiles:
     def id_of(self, version: int) -> str | None:
         """The unique id of a version, as it was committed, or else the only one there is; None in format 1."""
         return self._ids.get(version) or self._only.get(version)
+
+    def with_id(self) -> Iterator[str]:
+        """Names of the files that carry a unique id."""
+        return (name for name in self._names if "_" in name)
+
+    def committed_names(self) -> Iterator[str]:
+        """What the files may be called that commits name, in checkpoint format 2."""
+        return (f"{version}_{uuid}.{kind}" for version, uuid in self._committed for kind in ("changelog", "zip"))
 
     def around(self, version: int, back: int) -> tuple[set[str], bool]:
         """The files that lead to a version, from so many snapshots back on, and to the next snapshot, by name; whether
@@ -132,24 +147,24 @@ class PartitionFiles:
         return Chain(None, tuple(reversed(logs)))
 
 
-def partition_files(checkpoint: Checkpoint, operator: int, partition: int, store: str, index: int) -> PartitionFiles:
+def partition_files(checkpoint: Checkpoint, part: StorePartition, index: int) -> PartitionFiles:
     """The state files of one partition of a store. index: of the store within its operator."""
-    files = PartitionFiles(checkpoint.files(layout.store_dir(operator, partition, store)))
+    files = PartitionFiles(checkpoint.files(layout.store_dir(part)))
     if files.with_ids:
-        files.know(ids_of(checkpoint, operator, partition, index).items())
+        files.commit(ids_of(checkpoint, part.task, index).items())
     return files
 
 
-def ids_of(checkpoint: Checkpoint, operator: int, partition: int, index: int) -> dict[int, str]:
-    """The unique ids of one partition's versions, from all commits that say them."""
+def ids_of(checkpoint: Checkpoint, task: StateTask, index: int) -> dict[int, str]:
+    """The unique ids of one partition's versions, from all commits that say them. index: of the store."""
     ids: dict[int, str] = {}
     for batch in checkpoint.batches(layout.COMMITS):
         try:
-            by_partition = (checkpoint.commit(batch).ids or {}).get(operator, ())
+            by_partition = (checkpoint.commit(batch).ids or {}).get(task.operator, ())
         except UNREADABLE:
             continue
-        if partition < len(by_partition) and index < len(by_partition[partition]):
-            ids[batch + 1] = by_partition[partition][index]
+        if task.partition < len(by_partition) and index < len(by_partition[task.partition]):
+            ids[batch + 1] = by_partition[task.partition][index]
     return ids
 
 

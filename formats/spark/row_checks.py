@@ -68,7 +68,7 @@ class RowChecks:
 
     def check_keys(self) -> None:
         """The shape and the place of all keys."""
-        bad: dict[bytes, tuple[str, str]] = {}
+        bad: dict[bytes, _Fault] = {}
         left = list(self._keys)
         for family, coding in self.codings:
             own = left
@@ -85,14 +85,17 @@ class RowChecks:
             return
         for evidence, stored in self._holders:
             wrong = [bad[key] for key in stored if key in bad]
-            misplaced = sum(code == "misplaced-key" for code, _ in wrong)
+            misplaced = [fault for fault in wrong if fault.code == "misplaced-key"]
             if misplaced:
-                message = f"{misplaced} of its {len(stored)} keys belong elsewhere: {_first(wrong, 'misplaced-key')}"
+                message = f"{len(misplaced)} of its {len(stored)} keys belong elsewhere: {misplaced[0].why}"
                 blame(evidence, "misplaced-key", message)
+                places = {fault.belongs for fault in misplaced}
+                if len(misplaced) == len(stored) and len(places) == 1:
+                    evidence.belongs = places.pop()
             elif wrong:
-                blame(evidence, "row-mismatch", f"a key in it is not what Spark writes: {wrong[0][1]}")
+                blame(evidence, "row-mismatch", f"a key in it is not what Spark writes: {wrong[0].why}")
 
-    def _places(self, family: Family, own: list[bytes], keys: Keys) -> Iterator[tuple[bytes, tuple[str, str]]]:
+    def _places(self, family: Family, own: list[bytes], keys: Keys) -> Iterator[tuple[bytes, _Fault]]:
         """Keys that Spark's hash puts into another partition."""
         if family.rule is None or not self.work.strict or not self.work.partitions:
             return
@@ -102,10 +105,20 @@ class RowChecks:
         wrong = ~keys.faults.bad
         for count in sorted(self.work.partitions):
             at = murmur3.partition_of(hashes, count)
-            wrong &= at != self.work.partition
+            wrong &= at != self.work.id.partition
+        # Before and after a repartition keys have other places: which one was meant is not known.
+        only = len(self.work.partitions) == 1
         for row in np.flatnonzero(wrong).tolist():
-            message = f"Spark's hash puts one into partition {at[row]}, it is in {self.work.partition}"
-            yield own[row], ("misplaced-key", message)
+            message = f"Spark's hash puts one into partition {at[row]}, it is in {self.work.id.partition}"
+            yield own[row], _Fault("misplaced-key", message, int(at[row]) if only else None)
+
+
+class _Fault(NamedTuple):
+    """What is wrong with a key. belongs: the partition that it should be in, where that is known."""
+
+    code: str
+    why: str
+    belongs: int | None = None
 
 
 class _Kept(NamedTuple):
@@ -132,10 +145,6 @@ def _items(kept: _Kept) -> _Kept:
     return out
 
 
-def _shapes(own: list[bytes], faults: Faults) -> Iterator[tuple[bytes, tuple[str, str]]]:
+def _shapes(own: list[bytes], faults: Faults) -> Iterator[tuple[bytes, _Fault]]:
     for row, why in faults.why.items():
-        yield own[row], ("row-mismatch", why)
-
-
-def _first(wrong: list[tuple[str, str]], code: str) -> str:
-    return next(why for kind, why in wrong if kind == code)
+        yield own[row], _Fault("row-mismatch", why)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from formats.errors import NotFound, UnsupportedVersion
+from formats.ids import AnyChannelId
+from formats.kafka import Place
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint, is_spark
 from formats.spark.codings import Family, expected_partitions, families, family_numbers
+from formats.spark.ids import StateTask, StorePartition, source_task
 from formats.spark.logs import log as logs
 from formats.spark.logs import sources
 from formats.spark.logs.offsets import Offsets
 from formats.spark.logs.operators import OperatorInfo, StoreInfo
 from formats.spark.presence import Presence
 from formats.spark.replay import Chain, PartitionFiles, load, partition_files
-from formats.spark.state.rocks import parse_zip
+from formats.spark.snapshots import counted_keys, sst_files
 from formats.storage import Storage
+from formats.timestamps import rfc3339
 from formats.view import (
     ChannelTable,
     CheckpointStore,
@@ -25,6 +28,7 @@ from formats.view import (
     EpochFacts,
     FileFacts,
     OperatorFacts,
+    RowPlaces,
     StateFacts,
     Status,
     TaskFacts,
@@ -32,6 +36,8 @@ from formats.view import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from formats.statistics import StateStatistics
 
 
 ASK = "ask Spark with --engine spark"
@@ -141,13 +147,30 @@ class SparkStore(CheckpointStore):
 
     def partition(self, operator: OperatorInfo, partition: int, store: StoreInfo) -> PartitionFiles:
         """The state files of one partition of a store."""
-        key = (operator.id, partition, store.name)
-        if key not in self._partitions:
-            index = operator.stores.index(store)
-            self._partitions[key] = partition_files(self.checkpoint, operator.id, partition, store.name, index)
-        return self._partitions[key]
+        part = StorePartition(operator.id, partition, store.name)
+        if part not in self._partitions:
+            self._partitions[part] = partition_files(self.checkpoint, part, operator.stores.index(store))
+        return self._partitions[part]
 
     # One epoch
+
+    def kafka(self, epoch: int) -> list[Place]:
+        if epoch not in self.epoch_numbers():
+            raise self.no_epoch(epoch)
+        return [
+            Place(source_task(name).operator, topic, partition, at)
+            for name, offset in self.checkpoint.offsets(epoch).sources.items()
+            for (topic, partition), at in sources.kafka_offsets(offset).items()
+        ]
+
+    def row_places(self, epoch: int, operator: str) -> RowPlaces | None:
+        tasks = next((len(op.tasks) for op in self.detail(epoch).operators if op.id == operator), 0)
+
+        def of(batch: pa.RecordBatch) -> tuple[Any, Any]:
+            partitions = batch.column("partition_id").to_numpy()
+            return partitions, partitions * 0 - 1
+
+        return RowPlaces(frozenset({"partition_id"}), tasks, 0, of) if tasks else None
 
     def detail(self, epoch: int) -> EpochDetail:
         numbers = self.epoch_numbers()
@@ -177,8 +200,8 @@ class SparkStore(CheckpointStore):
             names += [file for n, file in single.items() if base < n <= upto]
             sizes = self.checkpoint.files(folder)
             files = [FileFacts(f"{folder}/{file}", sizes[file], None, None) for file in names]
-        task = TaskFacts(f"source-{name}/0", tuple(files), None, sources.positions(offset), None, None)
-        return OperatorFacts(f"source-{name}", f"{kind} source" if kind else "source", 1, None, None, (task,))
+        task = TaskFacts(source_task(name), tuple(files), None, sources.positions(offset), None, None)
+        return OperatorFacts(task.task.operator, f"{kind} source" if kind else "source", 1, None, None, (task,))
 
     def _operator(self, operator: OperatorInfo, epoch: int, offsets: Offsets | None, count: bool) -> OperatorFacts:
         tasks = []
@@ -188,7 +211,7 @@ class SparkStore(CheckpointStore):
         for partition in expected:
             files: list[FileFacts] = []
             for store in operator.stores:
-                folder = layout.store_dir(operator.id, partition, store.name)
+                folder = layout.store_dir(StorePartition(operator.id, partition, store.name))
                 pf = self.partition(operator, partition, store)
                 try:
                     chain = pf.chain(epoch + 1)
@@ -200,33 +223,18 @@ class SparkStore(CheckpointStore):
                 facts = [FileFacts(f"{folder}/{file.name}", file.size, None, None) for file in chain.files]
                 if facts and live is not None:
                     facts[-1] = FileFacts(facts[-1].path, facts[-1].bytes, live, None)
-                facts += self._ssts(folder, chain)
+                facts += sst_files(self.checkpoint, folder, chain)
                 files += facts
                 total = None if total is None else total + sum(file.bytes or 0 for file in facts)
-            tasks.append(TaskFacts(f"{operator.id}/{partition}", tuple(files), None, None, None, None))
+            tasks.append(TaskFacts(StateTask(operator.id, partition).id, tuple(files), None, None, None, None))
         return OperatorFacts(str(operator.id), operator.name, len(expected), total, rows, tuple(tasks))
-
-    def _ssts(self, folder: str, chain: Chain) -> list[FileFacts]:
-        """The SST files that a snapshot of RocksDB consists of; none where it does not say."""
-        if chain.base is None or chain.base.kind != "zip":
-            return []
-        path = f"{folder}/{chain.base.name}"
-        try:
-            named = parse_zip(self.checkpoint.read(path), path).ssts
-        except UNREADABLE:
-            return []
-        return [FileFacts(f"{folder}/{layout.SSTS}/{sst.name}", sst.size, None, None) for sst in named]
 
     def _rows(
         self, folder: str, pf: PartitionFiles, chain: Chain, epoch: int, offsets: Offsets | None, count: bool
     ) -> int | None:
         """Live keys of a partition after a batch: as its zip says, else counted if that is cheap."""
         if chain.base is not None and chain.base.kind == "zip" and not chain.logs:
-            path = f"{folder}/{chain.base.name}"
-            try:
-                return parse_zip(self.checkpoint.read(path), path).keys
-            except UNREADABLE:
-                return None
+            return counted_keys(self.checkpoint, folder, chain)
         if not count or offsets is None:
             return None
         try:
@@ -247,6 +255,19 @@ class SparkStore(CheckpointStore):
         return total
 
     # State
+
+    def statistics(self, epoch: int, operator: str | None = None, ttl: float | None = None) -> list[StateStatistics]:
+        from formats.spark.statistics import statistics, stored
+
+        offsets = self._offsets(epoch)
+        stores: dict[tuple[int, str], list[Family]] = {}
+        for family in self.families(epoch):
+            if operator in (None, str(family.operator.id)):
+                stores.setdefault((family.operator.id, family.store.name), []).append(family)
+        ck = self.checkpoint
+        return statistics(
+            [stored(ck, families, epoch, offsets, self.partition) for families in stores.values()], offsets.timestamp
+        )
 
     def families(self, epoch: int) -> list[Family]:
         """The named states of a batch, by operator; NotFound if there is no such batch."""
@@ -298,9 +319,10 @@ class SparkStore(CheckpointStore):
         offsets = self._offsets(epoch)
         if offsets.unread is not None:
             raise UnsupportedVersion(offsets.unread, path=self.path, hint=ASK)
-        where = f"{layout.STATE}/{family.operator.id}"
+        where = layout.operator_dir(family.operator.id)
         for partition in expected_partitions(self.checkpoint, family.operator, offsets.partitions):
-            folder = layout.store_dir(family.operator.id, partition, family.store.name)
+            part = StorePartition(family.operator.id, partition, family.store.name)
+            folder = layout.store_dir(part)
             files = self.partition(family.operator, partition, family.store)
             try:
                 rows = load(self.checkpoint, folder, files, epoch + 1, offsets.row_checksum)
@@ -308,7 +330,7 @@ class SparkStore(CheckpointStore):
                 raise UnsupportedVersion(error.message, path=error.path, hint=error.hint or ASK) from None
             numbers: dict[str, int] = {}
             if family.grouped:
-                numbers = family_numbers(self.checkpoint, family.operator.id, partition, family.store.name)
+                numbers = family_numbers(self.checkpoint, part)
             coding = family.coding(offsets.provider == layout.ROCKSDB, numbers)
             if coding is None:
                 if not rows:
@@ -339,7 +361,7 @@ class SparkStore(CheckpointStore):
         problem = f"no state {name}" if name is not None else "several states: name one"
         raise NotFound(f"operator {operator} has {problem}; it has: {names}", path=self.path)
 
-    def log(self, epoch: int, channel: str) -> Iterator[pa.RecordBatch]:
+    def log(self, epoch: int, channel: AnyChannelId) -> Iterator[pa.RecordBatch]:
         """Spark keeps no channel state: a batch is cut where nothing is in flight."""
         raise NotFound(f"no log of channel {channel}: Spark keeps none", path=self.path)
 
@@ -369,5 +391,4 @@ def timestamp(milliseconds: int | None) -> str | None:
     """RFC 3339 in UTC; None if unknown or beyond what a date can say."""
     if milliseconds is None or not 0 <= milliseconds < 253402300800000:
         return None
-    when = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return rfc3339(milliseconds / 1000)

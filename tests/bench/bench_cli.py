@@ -17,6 +17,7 @@ from pathlib import Path
 
 from abscli.engine.job import JobOptions, run_job
 from abscli.examples import inputs
+from formats.job.file import parse_topology
 
 ABS = str(Path(sys.executable).with_name("abs"))
 
@@ -32,7 +33,7 @@ def main() -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory(prefix="abs-bench-") as root:
         folder = Path(root) / "job"
-        topology = inputs.write_job("wordcount", folder)
+        topology = parse_topology(inputs.write_job("wordcount", folder))
         run_job(topology, str(folder / "store"), JobOptions(str(folder), "x", engine="inline", interval=0.2))
         commands = {
             "python -c pass": [sys.executable, "-c", "pass"],

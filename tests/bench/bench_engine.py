@@ -18,9 +18,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from abscli.engine.drivers.spark import start_context
 from abscli.engine.job import JobOptions, run_job
-from abscli.engine.spark import start_context
 from abscli.examples import inputs
+from formats.job.file import parse_topology
 
 Kind = tuple[str, str | None, float | None]
 """Engine, policy, interval; without an interval there is one epoch, at the end, and the policy does not matter."""
@@ -41,7 +42,7 @@ def main() -> None:
         kinds.append((engine, None, None))
     with tempfile.TemporaryDirectory(prefix="abs-bench-") as root:
         folder = Path(root) / "job"
-        topology = inputs.write_job("wordcount", folder)
+        topology = parse_topology(inputs.write_job("wordcount", folder))
         words = sum(inputs.count_words(folder).values()) * arguments.copies
         for path in list((folder / "corpus").iterdir()) if arguments.copies > 1 else []:
             for i in range(1, arguments.copies):

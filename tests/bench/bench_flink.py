@@ -25,7 +25,7 @@ from formats.flink.metadata.handles import (
     RelativeHandle,
     Subtask,
 )
-from tests.support.flink_truth import DATA, differences, load
+from tests.support.flink.truth import DATA, differences, load
 
 INSPECT = """
 import json, resource, sys

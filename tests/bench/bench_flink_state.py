@@ -1,14 +1,23 @@
-"""How much of Flink's state is read, and how fast: `python tests/bench/bench_flink_state.py [FOLDER]`.
+"""How much of Flink's state is read, and how fast: `python tests/bench/bench_flink_state.py [FOLDER] [--export ROWS]`.
 
 FOLDER has `data/` (snapshots) and `truth/` (`*.state.jsonl`: what Flink's restored backends say). Without it, only the
-rates are measured: rows a second of synthetic state, decoded and as Arrow batches, one core.
+rates are measured: rows a second of synthetic state, decoded and as Arrow batches, one core; and, with --export, rows a
+second into Parquet: `abs state --all --out` as its users run it, on two cores, of a checkpoint of RocksDB with two
+tasks and so many rows, half of them counts, the others entries of maps. On a machine that does other things as well,
+the time of the processors says more.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
 import re
+import resource
 import struct
+import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,8 +29,9 @@ from formats.flink.state.columns import keyed_batches
 from formats.flink.state.keyed import read_blocks
 from formats.flink.state.keys import GroupOf
 from formats.flink.store import FlinkStore
-from tests.support.flink_state_truth import tally
-from tests.support.flink_streams import Inline
+from tests.support.flink.rocks import Row, entry, key, long, write_checkpoint
+from tests.support.flink.state_truth import tally
+from tests.support.flink.streams import Inline
 
 NAME = re.compile(
     r"(?P<case>.*?)(?:\.(?P<part>chk-\d+|repaired|extra-file|flipped-state-byte))?\.state(?:-read-by.*)?\.jsonl"
@@ -226,9 +236,55 @@ def _blocks(handle: KeyGroupsHandle, **more: Any) -> Iterator[Any]:
         yield block
 
 
+# -- into Parquet -----------------------------------------------------------------------------------------
+
+
+def exported(rows: int) -> None:
+    """Two states of the same size, so that each core has one."""
+    with tempfile.TemporaryDirectory() as name:
+        job, tables = Path(name) / ("e" * 32), Path(name) / "tables"
+        write_checkpoint(job, [_stored(range(64), rows // 2), _stored(range(64, 128), rows // 2)], copies=1)
+        size = sum(path.stat().st_size for path in (job / "shared").iterdir())
+        command = [sys.executable, "-m", "abscli", "state", str(job), "--all", "--out", str(tables), "-o", "json"]
+        cores = sorted(os.sched_getaffinity(0))[:2]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        begin = time.perf_counter()
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        os.sched_setaffinity(process.pid, cores)
+        out, _ = process.communicate()
+        seconds = time.perf_counter() - begin
+        assert process.returncode == 0
+        count = json.loads(out)["count"]
+        parquet = sum(path.stat().st_size for path in tables.iterdir())
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        busy = usage.ru_utime + usage.ru_stime - before.ru_utime - before.ru_stime
+        print(
+            f"{count:,} rows, {size / 1e6:.0f} MB of tables, into {parquet / 1e6:.0f} MB of Parquet on {len(cores)} "
+            f"cores in {seconds:.1f} s: {count / seconds:,.0f} rows/s; {busy:.1f} s of processor, "
+            f"{count / busy:,.0f} rows a second of one"
+        )
+
+
+def _stored(groups: range, rows: int) -> Iterator[Row]:
+    per_group = rows // len(groups) // 2
+    for group in groups:
+        for i in range(per_group):
+            yield "count", key(group, f"user-{i:09}"), long(i)
+        for i in range(per_group // 5):
+            for j in range(5):
+                yield "items", key(group, f"user-{i:09}", f"item-{j}"), entry(j)
+
+
 def main() -> None:
-    if len(sys.argv) > 1:
-        agreement(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--export", type=int, metavar="ROWS")
+    asked = parser.parse_args()
+    if asked.export is not None:
+        exported(asked.export)
+        return
+    if asked.folder is not None:
+        agreement(asked.folder)
         print()
     rates()
 

@@ -27,8 +27,8 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from formats.native.tables import KEY_GROUP
-from tests.support.synthetic import Synthetic, words
+from formats.native.state.tables import KEY_GROUP
+from tests.support.stores.large import Synthetic, words
 
 ABS = [sys.executable, "-m", "abscli.cli.main"]
 JOIN = """

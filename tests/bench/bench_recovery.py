@@ -12,7 +12,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from abscli.engine.spark import start_context
+from abscli.engine.drivers.spark import start_context
 from abscli.examples.scenario import tell
 
 

@@ -23,7 +23,7 @@ from abscli.protocol.policy import Policy
 from formats.job.model import Topology
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage
-from tests.support.jobs import inline, word_count
+from tests.support.jobs.small import inline, word_count
 
 SKEW = """
 import time

@@ -21,9 +21,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from abscli.cli.main import main
-from tests.support import spark_cases
-from tests.support.spark_damages import DAMAGES
-from tests.support.spark_words import CONFS, add_files, counts, go_on
+from tests.support.spark import cases
+from tests.support.spark.damages import DAMAGES
+from tests.support.spark.words import CONFS, add_files, counts, go_on
 
 FILES = 7
 
@@ -39,7 +39,7 @@ def restarted(session: Any, name: str, source: Path, checkpoint: Path) -> str:
     """The query, restarted twice with a new file each time: `exact`, `OTHER COUNTS`, or why Spark refuses."""
     for number in (FILES, FILES + 1):
         add_files(source, range(number, number + 1))
-        spark_cases.set_conf(session, CONFS[name])
+        cases.set_conf(session, CONFS[name])
         try:
             seen = go_on(session, source, checkpoint)
         except Exception as error:
@@ -64,7 +64,7 @@ def damaged_copy(home: Path, top: Path, damage: Any) -> tuple[Path, Path]:
 def run() -> None:
     from pyspark.sql import SparkSession
 
-    from abscli.engine.spark import start_context
+    from abscli.engine.drivers.spark import start_context
 
     names = sys.argv[1].split(",") if len(sys.argv) > 1 else ["hdfs", "changelog", "ids"]
     wanted = sys.argv[2:]
@@ -79,7 +79,7 @@ def run() -> None:
             home = top / name
             home.mkdir()
             add_files(home / "input", range(FILES))
-            spark_cases.set_conf(session, CONFS[name])
+            cases.set_conf(session, CONFS[name])
             go_on(session, home / "input", home / "checkpoint")
             for what, damage in DAMAGES.items():
                 if wanted and not any(word in what for word in wanted):

@@ -34,7 +34,7 @@ def truth() -> None:
     from formats.spark.store import SparkStore
     from formats.storage import LocalStorage
     from tests.spark.test_state import fingerprint, hidden, rows
-    from tests.support.spark_data import CASES, unpack
+    from tests.support.spark.data import CASES, unpack
 
     agree = total = reads = right = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -65,7 +65,7 @@ def truth() -> None:
 def start_spark() -> Any:
     from pyspark.sql import SparkSession
 
-    from abscli.engine.spark import start_context
+    from abscli.engine.drivers.spark import start_context
 
     return SparkSession(start_context("local[2]"))
 
@@ -74,7 +74,7 @@ def make(folder: Path) -> None:
     """With Spark: a checkpoint of 200 partitions to be multiplied, and one with a million rows of state."""
     if (folder / "done").exists():
         return
-    from tests.support.spark_cases import set_conf
+    from tests.support.spark.cases import set_conf
 
     session = start_spark()
     for name, partitions, rows, batches in (("small", PARTITIONS, 2000, 8), ("large", 2, ROWS, 1)):

@@ -18,8 +18,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from abscli.cli.main import main
-from tests.support import spark_cases
-from tests.support.spark_words import CONFS, add_files, counts, go_on, killed
+from tests.support.spark import cases
+from tests.support.spark.words import CONFS, add_files, counts, go_on, killed
 
 FILES = 7
 KILLS = [(name, when, 2 + i % 4) for i, name in enumerate(CONFS) for when in ("before", "partial", "after")]
@@ -42,7 +42,7 @@ def attempt(session: Any, home: Path, name: str, copy: Path, at: str, *options: 
     source = copy.with_suffix(".input")
     shutil.copytree(home / "input", source)
     add_files(source, range(FILES, FILES + 2))
-    spark_cases.set_conf(session, CONFS[name])
+    cases.set_conf(session, CONFS[name])
     try:
         seen = go_on(session, source, copy)
     except Exception as error:
@@ -80,7 +80,7 @@ def damage(checkpoint: Path, rng: random.Random) -> str:
 def run() -> None:
     from pyspark.sql import SparkSession
 
-    from abscli.engine.spark import start_context
+    from abscli.engine.drivers.spark import start_context
 
     seed = int(sys.argv[1]) if len(sys.argv) > 1 else 1
     rng = random.Random(seed)
@@ -110,7 +110,7 @@ def run() -> None:
             home = top / name
             home.mkdir()
             add_files(home / "input", range(FILES))
-            spark_cases.set_conf(session, CONFS[name])
+            cases.set_conf(session, CONFS[name])
             go_on(session, home / "input", home / "checkpoint")
             for n in range(4):
                 own = home / f"damaged{n}"

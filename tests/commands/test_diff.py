@@ -25,19 +25,21 @@ from abscli.diff.state import Side, diff_operators
 from abscli.stores.native import diff as diff_native
 from abscli.stores.native.diff import shared_files
 from formats import storage as storages
+from formats.ids import AnyChannelId
 from formats.job.model import Edge, Kind, Operator, Partition, Topology, key_group_range
 from formats.native import layout
-from formats.native.facts import PartFacts, header
+from formats.native.facts import PartFacts, StateFileFacts, header
 from formats.native.hashing import key_groups
-from formats.native.state import TaskRows
+from formats.native.state.live_rows import TaskRows
+from formats.native.state.row_groups import put_state
+from formats.native.state.tables import KEY_GROUP, encode_state
 from formats.native.store import NativeStore
-from formats.native.tables import KEY_GROUP, encode_state
 from formats.storage import MemoryStorage
-from formats.view import CheckpointStore, EpochDetail, EpochFacts, FileFacts, OperatorFacts, StateFacts, Status
+from formats.view import CheckpointStore, EpochDetail, EpochFacts, OperatorFacts, StateFacts, Status
 from tests.support.commands import result_of, run_command
 from tests.support.schemas import checked
-from tests.support.stores import FIRST, Build, loop_job, make_store
-from tests.support.synthetic import Synthetic
+from tests.support.stores.large import Synthetic
+from tests.support.stores.small import FIRST, Build, loop_job, make_store
 
 # -- tables against dictionaries ------------------------------------------------------------------------------
 
@@ -174,7 +176,7 @@ def test_rows_without_a_key_are_counted_as_often_as_they_are_there() -> None:
 M = 8
 
 
-def task_files(storage: MemoryStorage, updates: list[Values], own: range, label: str) -> list[FileFacts]:
+def task_files(storage: MemoryStorage, updates: list[Values], own: range, label: str) -> list[StateFileFacts]:
     files = []
     for i, update in enumerate(updates):
         rows = table(update)
@@ -184,17 +186,17 @@ def task_files(storage: MemoryStorage, updates: list[Values], own: range, label:
         data = encode_state(rows, ["k", "s"])
         path = f"{label}-{i}-{own.start}-{own.stop}.parquet"
         storage.put(path, data, replace=True)
-        files.append(FileFacts(path, len(data), rows.num_rows, f"{hash(data):x}"))
+        files.append(StateFileFacts(path, len(data), rows.num_rows, f"{hash(data):x}"))
     return files
 
 
-def owned(storage: MemoryStorage, files: dict[range, list[FileFacts]]) -> diff_native.Owned:
+def owned(storage: MemoryStorage, files: dict[range, list[StateFileFacts]]) -> diff_native.Owned:
     found = []
     for own, mine in files.items():
         task = TaskRows(storage, mine, own)
         rows = task.read(own).num_rows if mine else 0
         part = PartFacts(
-            epoch=1, attempt=1, task=f"t/{own.start}", state=tuple(mine), rows=rows, logs=(), sent={}, received={},
+            epoch=1, attempt=1, task_name=f"t/{own.start}", state=tuple(mine), rows=rows, logs=(), sent={}, received={},
             positions=None, round_robin={}, connector=None, sink=(), finished=False, alignment=0, sync=0, async_=0,
             **header(PartFacts),
         )  # fmt: skip
@@ -234,9 +236,9 @@ def test_epochs_that_share_files_differ_as_dictionaries_do(
 
 
 def test_files_are_shared_as_long_as_digests_are_known_and_the_same() -> None:
-    a, b, c = (FileFacts(name, 1, 1, sha) for name, sha in (("a", "1"), ("b", "2"), ("c", None)))
+    a, b, c = (StateFileFacts(name, 1, 1, sha) for name, sha in (("a", "1"), ("b", "2"), ("c", None)))
     pairs = (([a, b], [a, b]), ([a, b], [a]), ([b, a], [a, b]), ([c], [c]))
-    assert [shared_files(x, y) for x, y in pairs] == [2, 1, 0, 0]
+    assert [shared_files(x, y, range(8)) for x, y in pairs] == [2, 1, 0, 0]
 
 
 # -- the command ----------------------------------------------------------------------------------------------
@@ -414,11 +416,8 @@ def test_a_state_by_another_key_is_not_compared(tmp_path: Path, capsys: pytest.C
     for name, rename in (("a", "word"), ("b", "term")):
         made = Synthetic(str(tmp_path / name), 1, 16)
         (mine,) = made.slices(words(range(10)))
-        data = encode_state(mine.rename_columns([KEY_GROUP, rename, "n"]), [rename])
         path = layout.state(1, "counts/0", FIRST)
-        from formats.native.writer import put_file
-
-        made.epoch(1, 0, [(put_file(made.storage, path, data, 10),)])
+        made.epoch(1, 0, [(put_state(made.storage, path, mine.rename_columns([KEY_GROUP, rename, "n"]), [rename]),)])
     told = result(capsys, tmp_path / "a", tmp_path / "b")
     (counts,) = [op for op in told["operators"] if op["id"] == "counts"]
     assert (counts["change"], counts["added"]) == ("unknown", None)
@@ -500,7 +499,7 @@ class Viewed(CheckpointStore):
     def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
         return self._store.state(epoch, operator, name)
 
-    def log(self, epoch: int, channel: str) -> Iterator[pa.RecordBatch]:
+    def log(self, epoch: int, channel: AnyChannelId) -> Iterator[pa.RecordBatch]:
         return self._store.log(epoch, channel)
 
 

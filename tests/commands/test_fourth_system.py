@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from abscli.cli.main import main
-from tests.support.json_system import file_of, put_into_the_table, write_epoch, write_store
 from tests.support.schemas import checked
+from tests.support.stores.json_system import file_of, put_into_the_table, write_epoch, write_store
 
 
 @pytest.fixture

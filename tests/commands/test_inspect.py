@@ -23,7 +23,7 @@ from formats.storage import LocalStorage
 from formats.view import Status
 from tests.support.commands import result_of, run_command
 from tests.support.schemas import checked
-from tests.support.stores import FIRST, make_store
+from tests.support.stores.small import FIRST, make_store
 
 
 @pytest.fixture(scope="module")

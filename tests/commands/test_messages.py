@@ -16,15 +16,15 @@ import pytest
 
 from abscli.cli.main import main
 from abscli.stores.flink.plan import plan_flink
+from abscli.stores.reasons import NoPlan
 from abscli.text.columns import coloured, columns, not_shown
 from formats.disk import writing
-from formats.errors import NoRecovery
 from formats.flink.store import FlinkStore
 from formats.native import layout
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 from tests.commands.test_jobs import abs_, make_job, run
-from tests.support.stores import FIRST, make_store
+from tests.support.stores.small import FIRST, make_store
 
 FLINK = Path(__file__).parents[1] / "data" / "flink"
 
@@ -191,8 +191,10 @@ def test_output_to_a_full_disk_names_the_file(store: Path, capsys: pytest.Captur
     assert "hint: make room" in told
 
 
-def test_a_directory_that_is_not_there_is_named(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = store / "none" / "plan.json"
+def test_a_directory_that_is_not_there_is_named(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "none" / "plan.json"
     assert main(["plan-recovery", f"{store}@4", "--out", str(out)]) == 2
     assert f"there is no directory {out.parent}" in capsys.readouterr().err
 
@@ -208,10 +210,51 @@ def test_what_is_in_the_way_of_an_output_is_named(
 ) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "gone").symlink_to("nowhere")
+    (tmp_path / "folder").mkdir()
     obstacle = f"hint: {tmp_path / 'file'} is a file, where a directory is needed"
     assert obstacle in out_of("file/plan.json", tmp_path, capsys)
     assert f"hint: {tmp_path / 'gone'} is a link that leads nowhere" in out_of("gone/plan.json", tmp_path, capsys)
-    assert f"hint: {store} is a directory: name a file in it" in out_of("store", tmp_path, capsys)
+    assert f"hint: {tmp_path / 'folder'} is a directory: name a file in it" in out_of("folder", tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plan-recovery", "REF", "--out", "IN/abs-store.json"],
+        ["plan-recovery", "REF", "--out", "IN/new.json"],
+        ["plan-recovery", "REF", "--out", "link/abs-store.json"],
+        ["state", "REF", "seen", "--out", "IN/epochs/rows.parquet"],
+        ["state", "REF", "--all", "--out", "IN/tables"],
+        ["diff", "REF", "REF", "--rows", "--out", "IN/rows.jsonl"],
+        ["run", "job.yaml", "--store", "REF", "--engine", "inline", "--resume", "--trace", "IN/abs-store.json"],
+    ],
+    ids=" ".join,
+)
+def test_no_output_is_written_into_a_store(
+    words: list[str], store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could take the place of one of its files."""
+    monkeypatch.chdir(tmp_path)
+    make_job(tmp_path)
+    (tmp_path / "link").symlink_to(store)
+    before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    code = main([word.replace("REF", str(store)).replace("IN", str(store)) for word in words])
+    assert (code, {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}) == (2, before)
+    told = capsys.readouterr().err
+    assert f"lies in {store}, which is read from" in told
+    assert hint_of(told) == "hint: name a place outside of it"
+
+
+def test_the_metadata_of_a_checkpoint_of_flink_is_no_place_for_a_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(FLINK, tmp_path / "job")
+    metadata = next((tmp_path / "job").rglob("_metadata"))
+    before = metadata.read_bytes()
+    for ref in (metadata.parent, metadata.parents[1]):
+        assert main(["plan-recovery", str(ref), "--out", str(metadata)]) == 2
+        assert "which is read from" in capsys.readouterr().err
+    assert metadata.read_bytes() == before
 
 
 def make_job_with(tmp_path: Path, old: str, new: str) -> Path:
@@ -271,9 +314,9 @@ def test_a_plan_for_flink_says_of_every_checkpoint_why_not(tmp_path: Path) -> No
         metadata = job / name / "_metadata"
         metadata.write_bytes(metadata.read_bytes()[:100])
     (job / "chk-3").mkdir()  # being taken
-    with pytest.raises(NoRecovery) as raised:
-        plan_flink(FlinkStore(str(job)))
-    told = str(raised.value)
+    answer = plan_flink(FlinkStore(str(job)))
+    assert isinstance(answer, NoPlan)
+    told = answer.message
     assert "checkpoint 3: it has no _metadata" in told
     assert "checkpoint 2: " in told or "checkpoints 2, 1: " in told
     assert "its _metadata cannot be read" in told

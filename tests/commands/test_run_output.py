@@ -24,10 +24,11 @@ from abscli.engine.errors import EngineStopped
 from abscli.engine.job import _Signals, run_job
 from abscli.engine.lateness import Lateness
 from abscli.engine.news import EpochDone, EpochGivenUp, Late, News, Stopping
+from formats.ids import ChannelId, TaskId
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 from tests.commands.test_jobs import ABS, ROOT
-from tests.support.jobs import inline, word_count, write_words
+from tests.support.jobs.small import inline, word_count, write_words
 
 JOB = """version: 1
 job: loud
@@ -162,19 +163,21 @@ def test_records_of_an_epoch_are_counted_from_the_one_that_was_gone_on_from(tmp_
     assert [one.bytes for one in done if one.epoch == first.epoch] == [manifest.bytes]
 
 
-def test_on_a_terminal_the_changing_line_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+def test_on_a_terminal_the_changing_line_says_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(output, "progress_wanted", lambda: True)
-    monkeypatch.setattr(output, "say", said.append)
     with output.progress() as line:
         monkeypatch.setattr(line, "_wanted", False)
         display = Display("job", line)
         for news in (EpochDone(1, 0.0, 1.5, 10, 2048), EpochGivenUp(2, 0.0, "timed out"), Late("late", "wait")):
             display.news(news)
-    assert said == ["abs: warning: late", "hint: wait"]
+    assert capsys.readouterr().err == "abs: warning: late\nhint: wait\n"
     monkeypatch.setattr(output, "progress_wanted", lambda: False)
     display.news(EpochDone(1, 0.0, 1.5, 10, 2048))
-    assert said[2:] == ["1970-01-01T00:00:00.000Z epoch 1 complete in 1.500 s, 10 records, 2.0 KiB"]
+    assert capsys.readouterr().err == (
+        "1970-01-01T00:00:00.000Z epoch 1 complete in 1.500 s, 10 records, 2.0 KiB\n"
+    )
 
 
 # -- signals ------------------------------------------------------------------------------------------------------
@@ -241,7 +244,7 @@ def test_signals_before_there_is_a_job_are_told_and_kept() -> None:
 
 
 def write(task: str, seconds: float) -> Lag:
-    return Lag(task, "write", rows=12, seconds=seconds)
+    return Lag(TaskId.parse(task), "write", rows=12, seconds=seconds)
 
 
 def late(workers: int, *answers: Lagging, epochs: int = 3, after: float = 0.0) -> Late | None:
@@ -265,8 +268,9 @@ def test_two_late_epochs_are_not_told_and_three_are() -> None:
 
 
 def test_who_only_waits_for_a_slow_task_is_not_named() -> None:
-    aligning = Lag("words/1", "align", ("lines/1->words/1",), 4096, seconds=1.0)
-    waiting = Lag("counts/0", "align", ("words/1->counts/0",), 0, seconds=0.5)
+    lines, words, counts = TaskId("lines", 1), TaskId("words", 1), TaskId("counts", 0)
+    aligning = Lag(words, "align", (ChannelId(lines, words),), 4096, seconds=1.0)
+    waiting = Lag(counts, "align", (ChannelId(words, counts),), 0, seconds=0.5)
     said = late(1, Lagging(0, 3, (waiting, aligning)))
     assert said is not None
     assert "words/1 was aligning, waiting for the barrier of lines/1->words/1, behind 4,096 bytes" in said.message

@@ -22,19 +22,19 @@ from hypothesis import strategies as st
 from abscli.cli.main import main
 from abscli.commands.state import EXAMPLES
 from formats.native import layout
+from formats.native.facts import StateFileFacts
 from formats.native.hashing import key_groups
-from formats.native.state import StateFile, TaskRows, live_rows
+from formats.native.state.live_rows import StateFile, TaskRows, live_rows
+from formats.native.state.tables import KEY_GROUP, encode_state
 from formats.native.store import NativeStore
-from formats.native.tables import KEY_GROUP, encode_state
 from formats.query.keys import is_any_of, last_of_each, matches
 from formats.query.predicate import parse_predicate
 from formats.storage import LocalStorage, MemoryStorage, Storage
 from formats.values import plain
-from formats.view import FileFacts
 from tests.support.commands import result_of, run_command
 from tests.support.schemas import checked
-from tests.support.stores import FIRST, make_store
-from tests.support.synthetic import Synthetic
+from tests.support.stores.large import Synthetic
+from tests.support.stores.small import FIRST, make_store
 
 WORDS = 3000
 
@@ -181,7 +181,7 @@ def test_row_groups_that_cannot_hold_a_key_are_not_read(tmp_path: Path) -> None:
     storage = MemoryStorage()
     data = encode_state(table, ["k"])
     storage.put("f.parquet", data)
-    file = StateFile(storage, FileFacts("f.parquet", len(data), rows, None))
+    file = StateFile(storage, StateFileFacts("f.parquet", len(data), rows, None))
     read: list[int] = []
     inner = file._reader.read_row_groups
     file._reader.read_row_groups = lambda groups, **more: (read.extend(groups), inner(groups, **more))[1]
@@ -307,7 +307,7 @@ def test_live_rows_are_those_of_a_dictionary_however_they_are_chunked(
         table = table.add_column(0, KEY_GROUP, pa.array(key_groups([table["k"].combine_chunks()], 8)))
         data = encode_state(table, ["k"])
         storage.put(f"{i}.parquet", data)
-        files.append(FileFacts(f"{i}.parquet", len(data), len(update), None))
+        files.append(StateFileFacts(f"{i}.parquet", len(data), len(update), None))
     if not files:
         return
     task = TaskRows(storage, files, range(8))

@@ -22,17 +22,18 @@ from abscli.stores.native.check import check_all
 from abscli.stores.native.checks.files import check_files
 from abscli.stores.registry import SYSTEMS
 from abscli.text.validate import MEANING, text
+from formats.ids import TaskId
 from formats.native import layout, lock
 from formats.native.evidence import epoch_evidence, open_for_validation, store_evidence
-from formats.native.facts import digest, seal
+from formats.native.facts import StateFileFacts, digest, seal
 from formats.native.probe import Prober
+from formats.native.state.tables import KEY_GROUP, decode_state, encode_state
 from formats.native.store import NativeStore, files_of
-from formats.native.tables import KEY_GROUP, decode_state, encode_state
 from formats.storage import LocalStorage, MemoryStorage, walk
 from formats.view import FileFacts, Status
 from tests.support.commands import run_command
 from tests.support.schemas import checked
-from tests.support.stores import FIRST, in_memory, make_store
+from tests.support.stores.small import FIRST, in_memory, make_store
 
 STATE = layout.state(2, "seen/0", FIRST)
 
@@ -90,7 +91,7 @@ def put_down(report: StoreReport, path: str) -> set[int | None]:
     task = task_of(path)
     found = {None for f in report.findings if f.path == path}
     return found | {
-        r.epoch for r in report.epochs if any(f.path == path and f.task == task for f in r.findings)
+        r.epoch for r in report.epochs if any(f.path == path and (f.task and str(f.task)) == task for f in r.findings)
     }
 
 
@@ -142,18 +143,19 @@ def test_so_is_every_byte_by_the_check_of_its_file() -> None:
                 found: list[tuple[str | None, str | None]]
                 if epoch is None:  # of the store itself
                     store, problems = open_for_validation(storage)
-                    found = [(p.path, p.task) for p in store_evidence(store, problems).problems]
+                    found = [(p.path, p.task and str(p.task)) for p in store_evidence(store, problems).problems]
                 elif path.endswith(".json"):
                     evidence = epoch_evidence(NativeStore(storage, facts=facts), epoch, prober)
                     assert evidence is not None
                     assert evidence.epoch == epoch
-                    found = [(p.path, p.task) for p in evidence.problems] + [
-                        (f.path, f.task) for f in check_files(evidence)
+                    found = [(p.path, p.task and str(p.task)) for p in evidence.problems] + [
+                        (f.path, f.task and str(f.task)) for f in check_files(evidence)
                     ]
                 else:
                     (written,) = (f for part in whole[epoch].parts for f in files_of(part) if f.path == path)
                     probes = {**whole[epoch].probes, **Prober(storage).probe([written])}
-                    found = [(f.path, f.task) for f in check_files(replace(whole[epoch], probes=probes))]
+                    findings = check_files(replace(whole[epoch], probes=probes))
+                    found = [(f.path, f.task and str(f.task)) for f in findings]
                 assert (path, task) in found, (path, i)
                 prober.forget(path)
                 looked += 1
@@ -261,7 +263,7 @@ def test_a_link_out_of_the_store_is_not_followed(store: Path, capsys: pytest.Cap
 
 def test_a_path_that_leads_out_of_the_store_is_unreadable(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ack = store / layout.ack(5, "seen/0", FIRST)
-    part = NativeStore(LocalStorage(store)).part(5, "seen/0")
+    part = NativeStore(LocalStorage(store)).part(5, TaskId("seen", 0))
     assert part is not None
     evil = FileFacts("../../../etc/passwd", 1, 1, "0" * 64)
     ack.write_bytes(seal(replace(part, state=(evil,), rows=1)))
@@ -271,10 +273,10 @@ def test_a_path_that_leads_out_of_the_store_is_unreadable(store: Path, capsys: p
 
 def test_a_newer_format_is_refused_with_its_own_code(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest = store / layout.outcome(4)
-    manifest.write_bytes(seal(replace(NativeStore(LocalStorage(store)).manifest(4), version="3.0")))
+    manifest.write_bytes(seal(replace(NativeStore(LocalStorage(store)).manifest(4), version="4.0")))
     code, _, err = run(capsys, store)
     assert code == 12
-    assert "version 3.0" in err
+    assert "has format version 4.0, this program reads up to 3.x" in err
 
 
 # -- which exit code ------------------------------------------------------------------------------------------
@@ -388,7 +390,7 @@ def test_every_code_has_a_meaning() -> None:
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
 def test_every_finding_says_what_it_means_and_names_a_command_that_there_is(code: Code, system: System) -> None:
     whole = EpochReport(4, Status.COMPLETE, (), ())
-    broken = EpochReport(5, Status.DAMAGED, (Finding(code, "seen/0", None, "f", "said"),), ())
+    broken = EpochReport(5, Status.DAMAGED, (Finding(code, TaskId("seen", 0), None, "f", "said"),), ())
     for report in (StoreReport((whole, broken), (), (), (4,)), StoreReport((broken,), (), (), ())):
         shown = text(report, store="my store", job="j", unmet=[], advice=system.advice())
         meaning = system.advice().meanings.get(code, MEANING[code])
@@ -410,7 +412,7 @@ def test_keys_that_stand_in_another_group_than_their_hash_says_are_misplaced(tmp
     groups = [(group + 1) % 8 for group in table.column(KEY_GROUP).to_pylist()]
     data = encode_state(table.set_column(0, KEY_GROUP, pa.array(groups, pa.int32())), ["line"])
     (tmp_path / "store" / file.path).write_bytes(data)
-    written = FileFacts(file.path, len(data), 2, digest(data))
+    written = StateFileFacts(file.path, len(data), 2, digest(data))
     assert build.topology.operator("seen").max_parallelism == 8
     prober = Prober(LocalStorage(tmp_path / "store"))
     assert prober.probe([written], widths={file.path: 8})[file.path].strays == 2
@@ -421,5 +423,5 @@ def test_keys_that_stand_in_another_group_than_their_hash_says_are_misplaced(tmp
     (found,) = check_files(replace(evidence, parts=parts, probes={
         **evidence.probes, **prober.probe([written], widths={file.path: 8}),
     }))  # fmt: skip
-    assert (found.code, found.task, found.path) == (Code.MISPLACED_KEY, "seen/0", file.path)
+    assert (found.code, found.task, found.path) == (Code.MISPLACED_KEY, TaskId("seen", 0), file.path)
     assert found.message == "2 of the 2 keys that were hashed stand in another key group"

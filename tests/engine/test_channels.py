@@ -50,6 +50,37 @@ def test_what_goes_into_a_queue_comes_out_in_order_also_over_the_disk(
     assert inbox.bytes == inbox.queued == 0
 
 
+@given(
+    st.lists(st.one_of(st.integers(1, 50), st.none()), max_size=30),
+    st.integers(0, 2000),
+    st.integers(0, 400),
+    st.integers(0, 400),
+)
+def test_a_sender_that_starts_again_leaves_only_what_it_does_not_send_again(
+    items: list[int | None], spill_bytes: int, received: int, sent: int
+) -> None:
+    """R10: of what waits, records up to the one that its snapshot had sent stay; barriers go; the next one is next."""
+    inbox = Inbox("a->b", back=True, spill_bytes=spill_bytes)
+    following = 1
+    for epoch, count in enumerate(items):
+        inbox.put(Barrier(epoch) if count is None else batch(following, count))
+        following += count or 0
+    got: list[int] = []
+    while inbox and len(got) < received:
+        take(inbox, got)
+    came = [number for number in got if number > 0]
+    inbox.rewind(sent)
+    again = max(sent + 1, 1)
+    inbox.put(batch(again, 5))
+    left: list[int] = []
+    while inbox:
+        take(inbox, left)
+    inbox.close()
+    first = max(came, default=0) + 1
+    assert left == [*range(first, min(sent, following - 1) + 1), *range(again, again + 5)]
+    assert inbox.bytes == inbox.queued == 0
+
+
 def take(inbox: Inbox, got: list[int]) -> None:
     item = inbox.take()
     if isinstance(item, Barrier):
@@ -69,6 +100,36 @@ def test_a_gap_or_a_repetition_is_an_error(first: int) -> None:
         return
     with pytest.raises(ProtocolError, match=f"record {first} came, 3 was next"):
         inbox.put(batch(first, 1))
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=20), st.integers(0, 2000), st.data())
+def test_batches_are_cut_again_as_they_were(counts: list[int], spill_bytes: int, data: st.DataObject) -> None:
+    """`take_rows` waits for as many as were taken at once, over the ends of what was put in, but not over a barrier."""
+    inbox = Inbox("a->b", back=True, spill_bytes=spill_bytes)
+    total, following = sum(counts), 1
+    todo = data.draw(st.lists(st.integers(1, 70), max_size=40).map(lambda sizes: [s for s in sizes if s <= total]))
+    got: list[int] = []
+    for count in counts:
+        inbox.put(batch(following, count))
+        following += count
+        while todo and (came := inbox.take_rows(todo[0])) is not None:
+            assert came.rows.num_rows == todo.pop(0)
+            assert came.first == len(got) + 1
+            got += came.rows["n"].to_pylist()
+    assert got == list(range(1, len(got) + 1))
+    left = total - len(got)
+    inbox.put(Barrier(7))
+    inbox.put(Barrier(8))
+    if left:
+        with pytest.raises(ProtocolError, match="records were taken at once, barrier 7 is next"):
+            inbox.take_rows(left + 1)
+        with pytest.raises(ProtocolError, match=rf"barrier 7 was taken, record {len(got) + 1} is next"):
+            inbox.take_barrier(7)
+        assert inbox.take_rows(left) is not None
+    assert inbox.take_barrier(8) == Barrier(8)  # the one before it had been taken before the copy
+    assert inbox.take_barrier(9) is None
+    assert inbox.bytes == inbox.queued == 0
+    inbox.close()
+
 
 
 def test_a_blocked_queue_has_nothing_to_take() -> None:

@@ -25,10 +25,11 @@ from abscli.engine.coordinator import Progress, Service
 from abscli.engine.errors import EngineStopped
 from abscli.engine.io import sources
 from abscli.engine.job import run_job
+from abscli.engine.news import Recovered
 from abscli.engine.worker import Worker
-from tests.support.jobs import inline, last_counts, word_count, write_words
+from tests.support.jobs.small import inline, last_counts, word_count, write_words
 
-HELLO = Hello(0, "127.0.0.1", 1, 1)
+HELLO = Hello(0, "127.0.0.1", 1, 1, 0, "h1", "0")
 
 GARBAGE = [
     b"",
@@ -291,11 +292,11 @@ def test_a_second_sender_of_a_channel_is_turned_away(tmp_path: Path, monkeypatch
     ends: list[bool] = []
 
     def again(progress: Progress) -> None:
-        if ends or not progress.epochs or not all(worker._receivers for worker in workers):
+        if ends or not progress.epochs or not all(worker._peers.receiving for worker in workers):
             return
         for worker in workers:
-            for channel in list(worker._receivers):
-                for attempt in (worker.spec.attempt, worker.spec.attempt + 1):
+            for channel in list(worker._peers.receiving):
+                for attempt in (worker.spec.attempt, worker.spec.attempt - 1):
                     with socket.create_connection(worker._door.address, timeout=60) as sock:
                         greet(sock, worker.spec.token, ChannelHello(channel, attempt))
                         ends.append(turned_away(sock))
@@ -321,8 +322,31 @@ def test_a_hello_for_a_number_that_is_taken_ends_the_attempt_by_name(
             with socket.create_connection(service.address, timeout=60) as sock:
                 greet(sock, service.token, msgspec.structs.replace(HELLO, worker=1))
 
+    options = inline(tmp_path, interval=0.02, restarts=0)
     with pytest.raises(EngineStopped, match=r"worker 1 .* was started again"):
-        run_job(word_count(), str(tmp_path / "store"), inline(tmp_path, interval=0.02), again, services.append)
+        run_job(word_count(), str(tmp_path / "store"), options, again, services.append)
+
+
+def test_a_worker_that_is_started_again_takes_the_place_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And when it is gone at once, another one is started."""
+    counts = write_words(tmp_path, lines=20_000)
+    monkeypatch.setattr(sources, "CHUNK", 2048)
+    services: list[Service] = []
+    news: list[object] = []
+
+    def again(progress: Progress) -> None:
+        if progress.epochs and services:
+            service = services.pop()
+            with socket.create_connection(service.address, timeout=60) as sock:
+                greet(sock, service.token, msgspec.structs.replace(HELLO, worker=1))
+
+    options = inline(tmp_path, interval=0.02)
+    outcome = run_job(word_count(), str(tmp_path / "store"), options, again, services.append, on_news=news.append)
+    assert outcome.finished
+    assert [one for one in news if isinstance(one, Recovered) and "was started again" in one.recovery.cause]
+    assert last_counts(tmp_path) == counts
 
 
 CROWDED = """
@@ -332,7 +356,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 from abscli.engine.channels import door
 from abscli.engine.io import sources
 from abscli.engine.job import run_job
-from tests.support.jobs import inline, last_counts, word_count
+from tests.support.jobs.small import inline, last_counts, word_count
 
 made = door.Door.__init__
 def noted(self, *args, **more):

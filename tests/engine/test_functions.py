@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.functions import call, identity, load, words
+from formats.ids import TaskId
 
 LINES = st.lists(st.text(st.sampled_from("ab_1 .\t(ß漢é"), max_size=12), max_size=12)
 ASCII_LINES = st.lists(st.text(st.sampled_from("ab_1 .\t("), max_size=12), max_size=12)
@@ -65,7 +66,7 @@ def test_the_first_failing_row_is_blamed(rows: int, data: st.DataObject) -> None
         return part
 
     with pytest.raises(JobFailed, match=rf"task t/0, record {100 + min(bad)} .*'x': {min(bad)}"):
-        call(function, batch, pa.RecordBatch, operator="t", task="t/0", first=100)
+        call(function, batch, pa.RecordBatch, operator="t", task=TaskId("t", 0), first=100)
 
 
 def test_workers_in_one_process_load_their_functions_at_once(tmp_path: Path) -> None:

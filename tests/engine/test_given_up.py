@@ -8,19 +8,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from abscli.engine import worker
+from abscli.engine.channels import peers
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.io import sources
 from abscli.engine.job import run_job
 from abscli.engine.journal import Journal
 from abscli.engine.news import EpochGivenUp, News
-from formats.job.expand import task_names
+from formats.job.expand import task_ids
 from formats.job.model import Edge, Kind, Partition, Topology
 from formats.native.facts import AttemptFacts, PartFacts, header
 from formats.native.store import NativeStore
-from formats.native.writer import create, now, put_attempt, put_part, put_topology
+from formats.native.writer import create, put_attempt, put_part, put_topology
 from formats.storage import LocalStorage, MemoryStorage, Storage
-from tests.support.jobs import inline, operator, output_rows, word_count, write_words
+from formats.timestamps import now
+from tests.support.jobs.small import inline, operator, output_rows, word_count, write_words
 
 GATED = """
 import os, time
@@ -116,11 +117,11 @@ def journal() -> tuple[Storage, Topology, Journal]:
 
 
 def ack_all(storage: Storage, topology: Topology, epoch: int) -> None:
-    for task in task_names(topology):
+    for task in task_ids(topology):
         part = PartFacts(
-            epoch=epoch, attempt=1, task=task, state=(), rows=0, logs=(), sent={}, received={}, positions=None,
-            round_robin={}, connector=None, sink=(), finished=False, alignment=0.0, sync=0.0, async_=0.0,
-            attempt_id=ATTEMPT, **header(PartFacts),
+            epoch=epoch, attempt=1, task_name=str(task), state=(), rows=0, logs=(), sent={}, received={},
+            positions=None, round_robin={}, connector=None, sink=(), finished=False, alignment=0.0, sync=0.0,
+            async_=0.0, attempt_id=ATTEMPT, **header(PartFacts),
         )  # fmt: skip
         put_part(storage, part)
 
@@ -169,7 +170,7 @@ def words(batch):
 
 def test_records_of_a_split_are_counted_on_where_a_job_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "CHUNK", 2048)
-    monkeypatch.setattr(worker, "CHANNEL_BYTES", 4096)  # so that sources wait for the slow function
+    monkeypatch.setattr(peers, "CHANNEL_BYTES", 4096)  # so that sources wait for the slow function
     write_words(tmp_path, lines=5_000)
     (tmp_path / "slowly.py").write_text(SLOWLY.format(gate=str(tmp_path / "gate")))
     plain = word_count()

@@ -9,12 +9,13 @@ import pytest
 
 from abscli.engine.errors import EngineStopped
 from abscli.engine.journal import Journal
+from formats.ids import TaskId
 from formats.native import layout
 from formats.native.facts import AbortFacts, ManifestFacts
 from formats.native.store import NativeStore
 from formats.native.writer import put_fence, put_part
 from formats.storage import MemoryStorage
-from tests.support.stores import Build, loop_job
+from tests.support.stores.small import Build, loop_job
 
 
 class Recorder(MemoryStorage):
@@ -104,7 +105,7 @@ def test_no_manifest_is_written_when_a_file_that_an_ack_names_is_gone(build: Bui
     with pytest.raises(Damaged, match="refers to it, and it is gone"):
         journal.complete(1, idle=False)
     assert outcomes(build) == []
-    assert NativeStore(build.storage).part(1, "seen/0") is not None
+    assert NativeStore(build.storage).part(1, TaskId("seen", 0)) is not None
 
 
 def test_nothing_that_an_epoch_which_cannot_be_read_may_need_is_removed(build: Build) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import Any
@@ -18,8 +19,8 @@ from abscli.engine.state.aggregates import Overflow, ValueColumn, merged, result
 from abscli.engine.state.key_table import KeyIndex
 from abscli.engine.state.keyed_state import KeyedState
 from formats.native.hashing import hash_rows, key_groups
-from formats.native.state import latest
-from formats.native.tables import KEY_GROUP, decode_state, encode_state
+from formats.native.state.live_rows import latest
+from formats.native.state.tables import KEY_GROUP, decode_state, encode_state
 
 TEXT = st.one_of(st.none(), st.text(max_size=20), st.sampled_from(["a", "b", "a" * 8, "a" * 9, "\0", ""]))
 FLOATS = st.one_of(st.none(), st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf]), st.floats())
@@ -298,3 +299,20 @@ def test_state_files_are_sorted_and_read_by_key_group() -> None:
     some = decode_state(data, "f", range(2, 5))
     assert set(some[KEY_GROUP].to_pylist()) == {2, 3, 4}
     assert some.num_rows == sum(2 <= g < 5 for g in groups)
+
+
+def seconds_to_insert(keys: pa.Array) -> float:
+    """CPU time of the best of three."""
+    times = []
+    for _ in range(3):
+        index, begun = KeyIndex(), time.process_time()
+        for start in range(0, len(keys), 10_000):
+            index.locate([keys.slice(start, 10_000)])
+        times.append(time.process_time() - begun)
+    return min(times)
+
+
+def test_the_keys_of_one_key_group_are_found_as_fast_as_any() -> None:
+    numbers = pa.array(np.arange(8_000_000))
+    alike = numbers.filter(pa.array(key_groups([numbers], 256) == 7)).slice(0, 30_000)
+    assert seconds_to_insert(alike) < 3 * seconds_to_insert(numbers.slice(0, len(alike)))

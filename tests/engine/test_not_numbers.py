@@ -18,7 +18,7 @@ from abscli.engine.job import run_job
 from formats.job.model import Aggregate, Edge, Kind, Operator, Partition, Topology
 from formats.native.sink import staged_path
 from formats.query.predicate import BadPredicate, filtered, may_hold, parse_predicate
-from tests.support.jobs import inline, operator, output_rows
+from tests.support.jobs.small import inline, operator, output_rows
 
 KEYS = ["NaN", "Infinity", "-Infinity", None, 0.0, 1.5]
 """As JSON has them."""

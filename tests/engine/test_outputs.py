@@ -11,9 +11,10 @@ from formats.job.model import Edge, Kind, Operator, Partition, Topology
 from formats.native.facts import PartFacts, SinkFile, TriggerFacts, digest, header
 from formats.native.sink import part_name
 from formats.native.store import NativeStore
-from formats.native.writer import complete, now, put_trigger
-from tests.support.stores import FIRST
-from tests.support.synthetic import Synthetic
+from formats.native.writer import complete, put_trigger
+from formats.timestamps import now
+from tests.support.stores.large import Synthetic
+from tests.support.stores.small import FIRST
 
 
 def a_store_with_sinks(path: Path, sinks: int, epochs: int) -> tuple[Outputs, NativeStore]:

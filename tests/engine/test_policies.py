@@ -22,7 +22,7 @@ from abscli.report.findings import EpochReport
 from abscli.stores.native.plan import plan_recovery
 from abscli.stores.native.restore import restore
 from abscli.stores.native.verdict import check_epoch
-from formats.ids import channel_name
+from formats.ids import channel_name, edge_of
 from formats.job.model import Topology
 from formats.native import layout
 from formats.native.evidence import epoch_evidence
@@ -32,7 +32,7 @@ from formats.storage import LocalStorage
 from formats.view import ChannelFacts, Status
 from tests.commands.test_jobs import ABS, ROOT, abs_, result
 from tests.engine.test_spark import held_in_an_epoch, options, run_and_kill
-from tests.support.jobs import (
+from tests.support.jobs.small import (
     countdown,
     held_at,
     inline,
@@ -77,12 +77,9 @@ def regular(folder: Path, epoch: int) -> list[ChannelFacts]:
     """The regular channels of an epoch that have a log."""
     s = store(folder)
     back = back_edges(s.topology(epoch))
-    return [c for c in s.detail(epoch).channels if c.logged and ends(c.channel) not in back]
+    return [c for c in s.detail(epoch).channels if c.logged and c.edge not in back]
 
 
-def ends(channel: str) -> tuple[str, str]:
-    sender, receiver = (task.rpartition("/")[0] for task in channel.split("->"))
-    return sender, receiver
 
 
 def run(topology: Topology, folder: Path, policy: str | None, **more: object) -> Any:
@@ -147,9 +144,9 @@ def test_no_time_of_a_late_barrier_is_taken_for_alignment(tmp_path: Path) -> Non
 
 def test_back_pressure_and_a_loop_that_is_never_empty_starve_no_barrier(tmp_path: Path, monkeypatch: Any) -> None:
     from abscli.engine import coordinator as service
-    from abscli.engine import worker
+    from abscli.engine.channels import peers
 
-    monkeypatch.setattr(worker, "CHANNEL_BYTES", 1 << 10)
+    monkeypatch.setattr(peers, "CHANNEL_BYTES", 1 << 10)
     monkeypatch.setattr(service, "CIRCULATING_BYTES", 1 << 12)
     for policy in POLICIES:
         folder = tmp_path / policy
@@ -184,7 +181,7 @@ def test_logs_of_regular_channels_are_their_heads_whatever_the_next_policy(tmp_p
     run(skewed(), tmp_path, "unaligned")
     epoch = most(tmp_path, log_records)
     logged = regular(tmp_path, epoch)
-    assert {("lines", "words"), ("words", "counts")} <= {ends(channel.channel) for channel in logged}
+    assert {("lines", "words"), ("words", "counts")} <= {channel.edge for channel in logged}
     assert sum(channel.logged or 0 for channel in logged) == log_records(tmp_path, epoch)
     assert all(sum(b.num_rows for b in store(tmp_path).log(epoch, c.channel)) == c.logged for c in logged)
     outcome = run(skewed(), tmp_path, then, from_epoch=epoch)
@@ -199,7 +196,7 @@ def test_a_restored_log_that_is_not_read_before_the_next_copy_goes_into_the_next
     counts = write_skewed(tmp_path)
     run(skewed(), tmp_path, "unaligned")
     plan = plan_recovery(store(tmp_path), epoch=most(tmp_path, log_records))
-    assert ("words", "counts") in {ends(log.channel) for log in plan.body.replay_logs}
+    assert ("words", "counts") in {edge_of(log.channel) for log in plan.body.replay_logs}
     done = restore(plan, skewed(), inline(tmp_path, policy=then, until="drained", keep=None))
     assert done.replayed == sum(log.records or 0 for log in plan.body.replay_logs) > 0
     assert (done.policy, log_records(tmp_path, done.epoch)) == (then, 0)
@@ -213,7 +210,7 @@ def test_at_least_once_loses_nothing_and_repeats_what_validate_says(tmp_path: Pa
     run(skewed(), tmp_path, "at-least-once")
     epoch = most(tmp_path, repeats)
     said = checked(tmp_path, epoch).repeats
-    assert {ends(repeat.channel) for repeat in said or ()} == {("words", "counts")}
+    assert {repeat.channel.edge for repeat in said or ()} == {("words", "counts")}
     outcome = run(skewed(), tmp_path, then, from_epoch=epoch)
     assert (outcome.policy, outcome.repeats) == (then or "at-least-once", said)
     assert lost_and_surplus(counts, last_counts(tmp_path)) == (0, repeats(tmp_path, epoch))
@@ -224,9 +221,11 @@ def test_a_plan_and_a_restore_say_what_will_come_again(tmp_path: Path) -> None:
     run(skewed(), tmp_path, "at-least-once")
     epoch = most(tmp_path, repeats)
     plan = plan_recovery(store(tmp_path), epoch=epoch)
-    assert plan.body.repeats == checked(tmp_path, epoch).repeats
+    again = {str(repeat.channel): repeat.records for repeat in checked(tmp_path, epoch).repeats or ()}
+    assert {row.channel: row.records for row in plan.body.repeats or ()} == again
     done = restore(plan, skewed(), inline(tmp_path, until="drained", keep=None))
-    assert (done.policy, done.repeats) == ("at-least-once", plan.body.repeats)
+    assert done.policy == "at-least-once"
+    assert {str(repeat.channel): repeat.records for repeat in done.repeats or ()} == again
     run(skewed(), tmp_path, "aligned", from_epoch=done.epoch)
     assert lost_and_surplus(counts, last_counts(tmp_path)) == (0, repeats(tmp_path, epoch))
 
@@ -251,7 +250,7 @@ def test_a_loop_goes_on_from_its_logs_under_any_policy(tmp_path: Path, policy: s
 
 
 def test_a_job_goes_on_under_the_policy_that_it_ran_under_last(tmp_path: Path) -> None:
-    from tests.support.jobs import word_count
+    from tests.support.jobs.small import word_count
 
     write_words(tmp_path)
     assert run(word_count(), tmp_path, None).policy == "aligned"
@@ -374,7 +373,7 @@ def test_every_output_says_what_is_on_the_channels_and_what_may_repeat(tmp_path:
     ref = f"{STORE}@{latest}"
     weak = policy == "at-least-once"
     again = repeats(tmp_path, latest)
-    said = [{"channel": r.channel, "records": r.records} for r in checked(tmp_path, latest).repeats or ()]
+    said = [{"channel": str(r.channel), "records": r.records} for r in checked(tmp_path, latest).repeats or ()]
 
     shown = result(abs_("inspect", ref, "-o", "json", cwd=tmp_path), "abs.inspect")
     assert (shown["policy"], shown["repeats"], shown["epochs"][0]["policy"]) == (policy, said, policy)

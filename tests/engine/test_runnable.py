@@ -15,12 +15,12 @@ from abscli.engine.errors import UsageError
 from abscli.engine.runnable import all_faults, check_runnable
 from abscli.graph.restless import restless_loops
 from formats.job.expand import size_of
-from formats.job.file import TopologyErrors, parse_topology, parse_topology_bytes
+from formats.job.file import BadFile, parse_topology, parse_topology_bytes
 from formats.job.model import Topology
 from formats.native import lock
 from formats.storage import LocalStorage
 from tests.commands.test_jobs import abs_, fingerprint, make_job, result, run
-from tests.support.jobs import word_count
+from tests.support.jobs.small import word_count
 
 MODULE = """
 import sys
@@ -79,9 +79,9 @@ def bad(tmp_path: Path) -> Path:
 
 
 def places(path: Path) -> list[str]:
-    with pytest.raises(TopologyErrors) as raised:
+    with pytest.raises(BadFile) as raised:
         parse_topology(path, lambda graph: all_faults(graph, str(path.parent), from_start=True))
-    return [f"{e.line}:{e.column}: {e.message}" for e in raised.value.errors]
+    return [f"{e.line}:{e.column}: {e.message}" for e in raised.value.mistakes]
 
 
 def test_everything_is_said_at_once_with_its_place(bad: Path) -> None:
@@ -154,8 +154,8 @@ def known(operators: str, tmp_path: Path) -> list[str]:
 
     try:
         parse_topology_bytes((head + operators).encode(), "t.yaml", check)  # type: ignore[arg-type]
-    except TopologyErrors as errors:
-        return [error.message for error in errors.errors]
+    except BadFile as error:
+        return [mistake.message for mistake in error.mistakes]
     return []
 
 

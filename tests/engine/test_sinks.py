@@ -12,7 +12,7 @@ import pytest
 from abscli.engine.io.sinks import JsonLinesSink
 from formats.job.model import Kind
 from formats.native.sink import SinkFolder
-from tests.support.jobs import operator
+from tests.support.jobs.small import operator
 
 ID = "0" * 32
 OUT = operator("out", Kind.SINK, 1, connector={"type": "jsonl", "path": "out"})

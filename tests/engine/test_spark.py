@@ -16,11 +16,12 @@ from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.job import JobOptions, run_job
 from abscli.stores.native.plan import plan_recovery
 from abscli.stores.native.restore import restore
+from formats.ids import TaskId
 from formats.job.model import Topology
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 from formats.view import Status
-from tests.support.jobs import (
+from tests.support.jobs.small import (
     held_at,
     last_counts,
     open_gate,
@@ -32,6 +33,8 @@ from tests.support.jobs import (
     write_skewed,
     write_words,
 )
+
+pytestmark = pytest.mark.minutes
 
 STORE = "store"
 
@@ -69,7 +72,9 @@ def run_and_kill(
 ) -> EngineStopped:
     killer = Killer(due, worker)
     with pytest.raises(EngineStopped) as caught:
-        run_job(topology, str(folder / STORE), options(folder, context, **more), killer.progress, killer.meet)
+        run_job(
+            topology, str(folder / STORE), options(folder, context, restarts=0, **more), killer.progress, killer.meet
+        )
     assert f"process {killer.pid}" in caught.value.message
     return caught.value
 
@@ -111,7 +116,7 @@ def test_an_open_epoch_still_says_who_has_acked(tmp_path: Path, spark: Any) -> N
     assert newest.acked is not None
     assert newest.expected == 8
     assert len(newest.missing) == newest.expected - newest.acked
-    assert "words/1" in newest.missing  # its worker stood still
+    assert TaskId("words", 1) in newest.missing  # its worker stood still
 
 
 def test_a_killed_loop_is_planned_restored_and_resumed_to_every_pair_once(tmp_path: Path, spark: Any) -> None:

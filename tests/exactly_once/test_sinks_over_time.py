@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import tarfile
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -28,34 +26,10 @@ from formats.job.model import Topology
 from formats.native.facts import AttemptFacts
 from formats.native.sink import CLAIMS, epoch_of_part, part_name
 from formats.storage import LocalStorage, Storage
-from tests.support import lines_job
-from tests.support.archives import extract
-from tests.support.lines_job import Gate, Lines, topology, write_lines
+from tests.support.jobs import lines as lines_job
+from tests.support.jobs.lines import Gate, Lines, topology
 
-ROOT = Path(__file__).resolve().parents[2]
-EPOCHS = 14
 STRANGE = "not ours"
-
-
-@pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
-    gate = Gate()
-    gate.install(monkeypatch.setattr)
-    return gate
-
-
-@pytest.fixture
-def lines(tmp_path: Path, gate: Gate) -> Lines:
-    write_lines(tmp_path, EPOCHS)
-    return Lines(tmp_path, gate)
-
-
-@pytest.fixture
-def first_version(tmp_path: Path, gate: Gate) -> Lines:
-    """A store of version 1 with its sink."""
-    with tarfile.open(ROOT / "tests" / "data" / "store-1-with-sink.tar.gz") as archive:
-        extract(archive, tmp_path / "job")
-    return Lines(tmp_path / "job", gate)
 
 
 def put_strange(lines: Lines, *epochs: int) -> None:

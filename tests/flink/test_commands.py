@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import re
 import shutil
 from pathlib import Path
@@ -12,9 +13,10 @@ import pytest
 
 from abscli.cli.main import main
 from formats.flink.facts import file_handles
+from formats.flink.ids import operator_id
 from formats.flink.metadata.handles import RelativeHandle
 from formats.flink.store import FlinkStore
-from tests.support.flink_truth import DATA, load
+from tests.support.flink.truth import DATA, load
 from tests.support.schemas import checked
 
 HASHMAP = next((DATA / "hashmap-checkpoint").iterdir())
@@ -107,6 +109,14 @@ def test_one_operator_is_shown_with_its_subtasks_and_counted_rows(capsys: pytest
     assert code == 0
     assert re.search(r"totals/1 +8-15 ", out)
     assert "totals/0" not in out
+
+
+def test_an_operator_whose_name_is_not_stored_is_called_by_its_hash(capsys: pytest.CaptureFixture[str]) -> None:
+    totals = operator_id("totals")
+    code, out, _ = run(capsys, "inspect", latest(OLD), "--operator", totals)
+    assert code == 0
+    assert re.search(rf"{totals} +sum ", out)
+    assert "None" not in out
 
 
 def test_a_guessed_uid_is_proved_by_its_hash(capsys: pytest.CaptureFixture[str]) -> None:
@@ -535,3 +545,29 @@ def test_a_plan_file_that_does_not_hold_is_a_usage_error_and_an_earlier_one_says
     assert found == code
     if code == 12:
         assert f"hint: plan again: abs plan-recovery /data/job --out {plan}" in err
+
+
+def test_a_row_says_where_it_lies_and_a_key_group_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """Against Flink's own key groups."""
+    with lzma.open(DATA / "truth" / "hashmap-savepoint-canonical.state.jsonl.xz", "rt") as file:
+        lines = [json.loads(line) for line in file]
+    truth = {
+        row["key"]: (row["key_group"], row["subtask"])
+        for row in lines
+        if (row["uid"], row["state"]) == ("totals", "count")
+    }
+    told = result(capsys, "state", CANONICAL, "totals", "--state", "count", "--place")
+    assert [column["name"] for column in told["columns"]][:3] == ["__key_group", "__subtask", "key"]
+    assert {row["key"]: (row["__key_group"], row["__subtask"]) for row in told["rows"]} == truth
+    group = min(group for group, _ in truth.values())
+    wanted = sorted(key for key, (own, _) in truth.items() if own == group)
+    for condition in (f"__key_group = {group}", f"__key_group in ({group})"):
+        rows = result(capsys, "state", CANONICAL, "totals", "--state", "count", "--where", condition)["rows"]
+        assert sorted(row["key"] for row in rows) == wanted
+        assert set(rows[0]) == {"key", "value"}
+    rows = result(capsys, "state", CANONICAL, "totals", "--state", "count", "--where", "__subtask = 1")["rows"]
+    assert sorted(row["key"] for row in rows) == sorted(key for key, (_, subtask) in truth.items() if subtask == 1)
+    rows = result(capsys, "state", CANONICAL, "totals", "--state", "count", "--where", "__key_group = 99")["rows"]
+    assert rows == []
+    own = result(capsys, "state", CANONICAL, "op-state", "--state", "buffer", "--place")["rows"]
+    assert {(row["__key_group"], row["__subtask"] == row["subtask"]) for row in own} == {(None, True)}

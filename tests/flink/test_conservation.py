@@ -15,11 +15,13 @@ from abscli.report.findings import Code
 from abscli.stores.flink.conservation import conserved
 from formats.errors import Damaged
 from formats.flink.channels import buffers
+from formats.flink.ids import Edge
 from formats.flink.in_flight import SourceProgress, Tally, tallies
 from formats.flink.metadata.file import encode, parse
 from formats.flink.metadata.handles import ChannelPart, Metadata
 from formats.flink.store import FlinkStore
-from tests.support.flink_truth import DATA
+from formats.values import plain
+from tests.support.flink.truth import DATA
 from tests.support.schemas import checked
 
 UNALIGNED = next((DATA / "unaligned").iterdir())
@@ -29,7 +31,7 @@ NAMES = {"s": "numbers", "c": "counter", "d": "slow"}
 def cut(epoch: int, position: int, counted: int, in_flight: int, starts: tuple[int, ...] = ()) -> Tally:
     """A source that has read so far, and a counter behind it; a state `last` beside the count says nothing."""
     sums = {"c": {"seen\0n": counted, "last": 7 * epoch}}
-    return Tally(epoch, True, {"s": SourceProgress({"1": position}, starts)}, {("s", "c"): in_flight}, sums, False)
+    return Tally(epoch, True, {"s": SourceProgress({"1": position}, starts)}, {Edge("s", "c"): in_flight}, sums, False)
 
 
 def test_positions_and_counts_of_a_real_checkpoint_add_up_to_the_record() -> None:
@@ -76,7 +78,7 @@ def test_a_law_that_two_checkpoints_keep_is_told_where_a_third_breaks_it() -> No
     found = conserved(cut(2, 7_000, 1_000, 995), others, NAMES)
     (finding,) = found.findings
     assert finding.code is Code.CONSERVATION
-    assert finding.channel == "numbers->counter"
+    assert plain(finding)["channel"] == str(finding.channel) == "numbers->counter"
     assert finding.message == (
         "5 are missing, by a law that checkpoints 1 and 3 keep:"
         " numbers emitted 2000, counter counted 1000 (seen.n), 995 in flight"
@@ -112,7 +114,7 @@ def test_a_first_checkpoint_with_a_handful_of_records_is_left_open() -> None:
 
 def test_two_sources_and_an_operator_without_state_are_one_equation() -> None:
     sources = {"s": SourceProgress({"1": 900}, (100,)), "t": SourceProgress({"1": 5_500}, (5_000, 5_001))}
-    flying = {("s", "m"): 30, ("t", "m"): 10, ("m", "c"): 60}
+    flying = {Edge("s", "m"): 30, Edge("t", "m"): 10, Edge("m", "c"): 60}
     tally = Tally(2, True, sources, flying, {"m": {}, "c": {"seen\0": 1_200}}, False)
     found = conserved(tally, [], {"s": "one", "t": "two", "m": "mapped", "c": "counter"})
     assert found.holds == ("one and two emitted 1300, counter counted 1200 (seen), 100 in flight",)
@@ -175,3 +177,9 @@ def test_a_stream_of_one_channel_may_count_its_version_too() -> None:
     for size in (len(stream) - 5, len(stream) + 1):
         with pytest.raises(Damaged):
             buffers(stream, ChannelPart(0, 0, size, (4,)), "x")
+
+
+@pytest.mark.parametrize(("gate", "channel"), [(-1, 0), (0, -(2**31))])
+def test_a_channel_with_a_number_below_zero_is_damage_and_no_task(gate: int, channel: int) -> None:
+    with pytest.raises(Damaged, match=f"channel {channel} of gate or partition {gate}"):
+        buffers(bytes(4), ChannelPart(gate, channel, 0, ()), "x")

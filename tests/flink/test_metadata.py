@@ -14,6 +14,7 @@ from mmh3 import mmh3_x64_128_digest
 from formats.errors import Damaged, FormatError, UnsupportedVersion
 from formats.flink import facts
 from formats.flink.bytes import Reader, decode_utf, encode_utf
+from formats.flink.ids import operator_id, proved
 from formats.flink.java_object import JavaObject, read_value
 from formats.flink.metadata import properties
 from formats.flink.metadata.file import encode, parse
@@ -45,8 +46,7 @@ from formats.flink.metadata.handles import (
     StreamHandle,
     Subtask,
 )
-from formats.flink.uids import operator_id, proved
-from tests.support.flink_truth import DATA, differences, load
+from tests.support.flink.truth import DATA, differences, load
 
 CASES = sorted(DATA.glob("**/_metadata"))
 NAMES = [str(path.parent.relative_to(DATA)) for path in CASES]

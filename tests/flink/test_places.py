@@ -12,7 +12,7 @@ from formats.flink.facts import file_handles
 from formats.flink.files.resolve import How, PathMap, parse_path_map, plain, resolve
 from formats.flink.metadata.handles import FileHandle, RelativeHandle, SegmentHandle
 from formats.flink.store import FlinkStore
-from tests.support.flink_cases import HASHMAP, MERGED, check, largest
+from tests.support.flink.cases import HASHMAP, MERGED, check, largest
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import java.util.*;
 
 /**
  * Makes the snapshots in tests/data/flink/state: keys and namespaces that are both text, timers, state with a time to
- * live, operator state. What each key must hold follows from its number (tests/flink/test_state.py).
+ * live, operator state. What each key must hold follows from its number (tests/flink/state/test_state.py).
  *
  * <p>Arguments: an empty directory, CANONICAL, NATIVE or none (a savepoint at the end), max parallelism, parallelism,
  * then options of Flink as key=value.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hostile import MEASURE
+from tests.support.stores.hostile import MEASURE
 
 ROOT = Path(__file__).resolve().parents[2]
 GB = 1_000_000_000

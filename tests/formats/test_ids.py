@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from formats.ids import (
     UNKNOWN,
     ChannelId,
     EpochId,
+    HalfChannelId,
     TaskId,
     channel_name,
     edge_of,
@@ -52,6 +54,35 @@ def test_an_end_that_is_not_known_is_told_from_a_task(task: TaskId) -> None:
     assert ends_of(channel_name(UNKNOWN, str(task))) == (UNKNOWN, str(task))
     assert edge_of(channel_name(UNKNOWN, str(task))) == ("", task.operator)
     assert edge_of(channel_name(UNKNOWN, UNKNOWN)) == ("", "")
+
+
+@given(CHANNELS)
+def test_a_message_has_a_channel_as_its_two_ends(channel: ChannelId) -> None:
+    body = msgspec.json.encode(channel)
+    (sender, subtask), receiver = msgspec.json.decode(body)
+    assert (sender, subtask, receiver[0], receiver[1]) == (
+        channel.sender.operator, channel.sender.subtask, channel.receiver.operator, channel.receiver.subtask
+    )  # fmt: skip
+    assert msgspec.json.decode(body, type=ChannelId) == channel
+
+
+@pytest.mark.parametrize("body", [b'["",0]', b'["a",-1]', b'["a/0->b",0]', b'"a/0"', b'["a"]', b'["a","0"]'])
+def test_a_message_with_a_task_that_cannot_be_is_none(body: bytes) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(body, type=TaskId)
+
+
+@given(TASKS, st.booleans())
+def test_a_channel_with_one_end_has_the_name_and_the_edge_of_what_is_known(task: TaskId, sends: bool) -> None:
+    half = HalfChannelId(task if sends else None, None if sends else task)
+    assert ends_of(str(half)) == ((str(task), UNKNOWN) if sends else (UNKNOWN, str(task)))
+    assert half.edge == edge_of(str(half))
+
+
+def test_a_channel_with_both_ends_or_none_is_not_one_with_one_end() -> None:
+    for end in (None, TaskId("a", 0)):
+        with pytest.raises(ValueError, match="has not one end"):
+            HalfChannelId(end, end)
 
 
 @given(EPOCHS)

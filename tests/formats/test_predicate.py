@@ -25,7 +25,7 @@ from formats.query.predicate import (
     may_hold,
     parse_predicate,
 )
-from formats.query.select import key_predicate
+from formats.select import key_predicate
 
 TABLE = pa.table({
     "n": pa.array([1, 2, None, 10], pa.int64()),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from abscli.engine.spark import _zip_modules
+from abscli.engine.drivers.spark import _zip_modules
 from formats import scratch as module
 from formats.scratch import LOCK, PREFIX, clear_dead, scratch
 from tests.commands.test_jobs import ROOT
@@ -155,7 +155,7 @@ def test_the_modules_of_a_job_are_packed_where_nobody_else_can_write(temporary: 
 
 SPARK = """
 import os, signal
-from abscli.engine.spark import start_context
+from abscli.engine.drivers.spark import start_context
 context = start_context("local[1]")
 assert context.parallelize([1, 2], 1).sum() == 3
 print("started", flush=True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from abscli.cli.main import main
 from formats.errors import Damaged, NotFound, UnsafePath
-from formats.storage import ArrowStorage, LocalStorage, MemoryStorage, Storage, check_path, open_storage, walk
+from formats.storage import ArrowStorage, Entry, LocalStorage, MemoryStorage, Storage, check_path, open_storage, walk
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -187,6 +187,25 @@ def test_a_failed_put_leaves_nothing(local: LocalStorage, tmp_path: Path, monkey
     with pytest.raises(OSError, match="No space"):
         local.put("a", b"1")
     assert os.listdir(tmp_path / "root") == []
+
+
+@pytest.mark.parametrize("step", ["mkdir", "open"])
+def test_a_directory_that_goes_away_below_a_put_is_made_again(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Who deletes the last file of a directory removes it, also while another process is about to write there."""
+    local.put("epochs/1/old", b"old")
+    plain = getattr(os, step)
+
+    def late(*arguments: object, **options: object) -> object:
+        monkeypatch.setattr(os, step, plain)
+        LocalStorage(local.root).delete("epochs/1/old")
+        return plain(*arguments, **options)
+
+    monkeypatch.setattr(os, step, late)
+    local.put("epochs/1/parts/new", b"new")
+    assert local.read("epochs/1/parts/new") == b"new"
+    assert local.list("epochs/1") == [Entry("parts", None)]
 
 
 def test_a_missing_directory_is_no_store(tmp_path: Path) -> None:

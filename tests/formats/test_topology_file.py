@@ -16,11 +16,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from formats.errors import FormatError, UnsupportedVersion
-from formats.job.errors import Findings
-from formats.job.file import MAX_BYTES, TopologyErrors, parse_topology, parse_topology_bytes
+from formats.job.file import MAX_BYTES, BadFile, parse_topology, parse_topology_bytes
 from formats.job.model import Aggregate, Edge, Kind, Partition, Topology, canonical
-from formats.job.nodes import read_nodes
 from formats.job.operators import KINDS
+from formats.user_file.mistakes import Mistakes
+from formats.user_file.nodes import read_nodes
 
 DATA = Path(__file__).parents[1] / "data" / "topologies"
 GOOD = sorted((DATA / "good").iterdir())
@@ -35,11 +35,11 @@ def parsed(operators: str, head: str = "") -> Topology:
 
 
 def errors(text: str | bytes) -> list[str]:
-    """Findings as `line:column: message`."""
+    """Mistakes as `line:column: message`."""
     data = text if isinstance(text, bytes) else text.encode()
-    with pytest.raises(TopologyErrors) as raised:
+    with pytest.raises(BadFile) as raised:
         parse_topology_bytes(data, "t.yaml")
-    return [str(error).removeprefix("t.yaml:") for error in raised.value.errors]
+    return [str(error).removeprefix("t.yaml:") for error in raised.value.mistakes]
 
 
 def errors_in(operators: str, head: str = "") -> list[str]:
@@ -55,9 +55,9 @@ def test_a_good_file_is_read_and_fits_its_schema(path: Path) -> None:
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.name)
 def test_all_findings_of_a_bad_file_come_at_once_in_file_order(path: Path, request: pytest.FixtureRequest) -> None:
-    with pytest.raises(TopologyErrors) as raised:
+    with pytest.raises(BadFile) as raised:
         parse_topology_bytes(path.read_bytes(), path.name)
-    found = raised.value.errors
+    found = raised.value.mistakes
     assert [(e.line, e.column) for e in found] == sorted((e.line, e.column) for e in found)
     text = "".join(f"{e}\n" + (f"    hint: {e.hint}\n" if e.hint else "") for e in found)
     golden = path.with_suffix(".errors")
@@ -115,14 +115,14 @@ def damaged(value: Any) -> st.SearchStrategy[Any]:
 def test_what_a_kind_reads_without_findings_is_what_its_schema_accepts(kind: Kind, data: st.DataObject) -> None:
     example = data.draw(st.sampled_from(KIND_EXAMPLES[kind]))
     value = data.draw(st.just(example) | damaged(example))
-    findings = Findings("t.json")
+    findings = Mistakes("t.json")
     node = read_nodes(json.dumps(value).encode(), findings)
     assert node is not None
     KINDS[kind].read(node, kind, findings)
     try:
         findings.raise_any()
         holds = True
-    except TopologyErrors:
+    except BadFile:
         holds = False
     schema = {**KINDS[kind].reference(), "$defs": SCHEMA["$defs"]}
     assert jsonschema.Draft202012Validator(schema).is_valid(value) == holds
@@ -331,11 +331,11 @@ def test_a_missing_file_a_directory_and_an_impossible_name_are_said_to_be_so(tmp
 
 
 def test_findings_say_file_line_and_column_and_survive_pickling() -> None:
-    with pytest.raises(TopologyErrors) as raised:
+    with pytest.raises(BadFile) as raised:
         parse_topology_bytes(b"[]", "jobs/t.yaml")
     again = pickle.loads(pickle.dumps(raised.value))
     assert str(again) == str(raised.value) == "jobs/t.yaml:1:1: a topology must be a mapping, not a list"
-    assert again.errors == raised.value.errors
+    assert again.mistakes == raised.value.mistakes
 
 
 def test_a_chain_of_100_000_operators_is_read_in_seconds() -> None:

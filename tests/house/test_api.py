@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import doctest
+import importlib
+import inspect
+import os
+import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,12 +19,14 @@ import pytest
 
 import abscli
 from abscli import api, errors
+from abscli.api.jobs import RunningJob
+from formats.native import lock
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 from tests.support.imports import ROOT, imports
-from tests.support.json_system import JsonSystem, file_of, write_store
-from tests.support.spark_data import copy_of
-from tests.support.stores import make_store
+from tests.support.spark.data import copy_of
+from tests.support.stores.json_system import JsonSystem, file_of, write_store
+from tests.support.stores.small import make_store
 
 JOB = """\
 version: 1
@@ -54,8 +61,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def examples() -> Iterator[doctest.DocTest]:
-    """Those of the module, and the session of the README."""
-    yield from (test for test in doctest.DocTestFinder().find(api, "api", globs=vars(api)) if test.examples)
+    """Those of its modules, and the session of the README."""
+    for part in pkgutil.iter_modules(api.__path__):
+        module = importlib.import_module(f"{api.__name__}.{part.name}")
+        tests = doctest.DocTestFinder().find(module, f"api.{part.name}", globs=vars(module) | vars(api))
+        yield from (test for test in tests if test.examples)
     (session,) = re.findall(r"(?s)\n## From Python\n(.*?)\n## ", (ROOT / "README.md").read_text(encoding="utf-8"))
     yield doctest.DocTestParser().get_doctest(session, {}, "README", "README.md", 0)
 
@@ -81,7 +91,7 @@ def test_the_list_of_names_is_that_of_the_modules_that_have_them() -> None:
 
 def test_every_public_method_is_documented() -> None:
     for kind in (getattr(api, name) for name in api.__all__ if isinstance(getattr(api, name), type)):
-        for name, member in vars(kind).items():
+        for name, member in inspect.getmembers(kind):
             if not name.startswith("_") and (callable(member) or isinstance(member, property)):
                 assert member.__doc__, f"{kind.__name__}.{name}"
 
@@ -97,9 +107,11 @@ def test_both_packages_say_that_they_are_typed() -> None:
     assert (ROOT / "formats" / "py.typed").exists()
 
 
-@pytest.mark.parametrize("command", ["inspect", "state", "validate", "diff", "plan_recovery", "restore"])
+@pytest.mark.parametrize(
+    "command", ["inspect", "state", "validate", "diff", "plan_recovery", "restore", "gc", "rebuild", "demo"]
+)
 def test_a_command_opens_stores_as_a_notebook_does(command: str) -> None:
-    path = ROOT / "abscli" / "commands" / f"{command}.py"
+    path = ROOT / "abscli" / ("examples/scenario.py" if command == "demo" else f"commands/{command}.py")
     assert any(name.startswith("abscli.api.") for name in imports(path))
     assert not [name for name in imports(path) if name.startswith("abscli.stores.")]
 
@@ -172,6 +184,58 @@ def test_a_job_goes_on_from_its_newest_whole_epoch(folder: Path, caplog: pytest.
     assert caplog.messages[-1] == f"going on from epoch {first.epoch}"
     with pytest.raises(abscli.BadOption, match="exclude each other"):
         abscli.run_job("job.yaml", "made", engine="inline", resume=True, from_epoch=1)
+
+
+def test_who_starts_a_job_gets_it_and_its_processes(folder: Path) -> None:
+    jobs: list[RunningJob] = []
+    abscli.run_job("job.yaml", "made", engine="inline", interval=None, workers=2, on_start=jobs.append)
+    (job,) = jobs
+    assert job.pids() == {0: os.getpid(), 1: os.getpid()}
+
+
+def test_a_store_is_seen_as_it_is_now_when_it_is_refreshed(tmp_path: Path) -> None:
+    place = copy_of("wc_rocks", tmp_path)
+    store = abscli.open_store(place)
+    before = store.epochs()
+    number = before[-1].number
+    for log in ("offsets", "commits"):
+        shutil.copy(place / log / str(number), place / log / str(number + 1))
+    assert [epoch.number for epoch in store.refresh().epochs()] == [*(e.number for e in before), number + 1]
+
+
+def test_what_may_go_from_a_store_goes(folder: Path) -> None:
+    store = abscli.open_store("snapshots")
+    garbage = store.garbage(keep=1)
+    assert repr(garbage).startswith(f"Garbage('snapshots', {len(garbage.epochs)} epochs and ")
+    assert "may go" in repr(garbage)
+    assert str(garbage).endswith("Do it: abs gc snapshots --keep 1 --yes")
+    assert [epoch.number for epoch in store.epochs()] == [1, 2, 3, 4, 5]
+    gone = store.gc(keep=1)
+    assert gone.removed
+    assert gone.epochs == garbage.epochs
+    assert [epoch.number for epoch in store.epochs()] == list(gone.kept) == list(garbage.kept)
+    with pytest.raises(abscli.BadOption, match="is one epoch"):
+        abscli.open_store("snapshots@4").gc()
+    with pytest.raises(abscli.BadOption, match="name the directory of its job"):
+        abscli.open_store(next((FLINK / "hashmap-checkpoint").rglob("_metadata")).parent).garbage()
+    with pytest.raises(abscli.OtherFormat, match="does not know what may go from a store of format ledger"):
+        JsonSystem().collect([], "ledger", garbage.asked)
+
+
+def test_nothing_goes_and_nothing_is_made_anew_while_a_job_runs(folder: Path) -> None:
+    store = abscli.open_store("snapshots")
+    with lock.exclusive(LocalStorage("snapshots")):
+        for call in (store.garbage, store.gc, lambda: abscli.rebuild("snapshots")):
+            with pytest.raises(abscli.StoreInUse):
+                call()
+
+
+def test_books_that_are_lost_beyond_help_are_named(folder: Path) -> None:
+    shutil.rmtree("snapshots/topologies")
+    rebuilt = abscli.rebuild("snapshots", dry_run=True)
+    assert not rebuilt.whole
+    assert "file lost" in repr(rebuilt)
+    assert "Cannot be made anew" in str(rebuilt)
 
 
 def test_a_stale_plan_is_refused(folder: Path) -> None:

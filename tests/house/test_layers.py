@@ -85,6 +85,30 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert not needs, "\n".join(f"{module} -> {', '.join(sorted(o & needs.keys()))}" for module, o in needs.items())
 
 
+def test_no_file_right_in_formats_and_no_folder_beside_it_import_each_other() -> None:
+    """A folder as a whole: where one of its modules imports the file, the file imports none of it."""
+    graph = {module: needs for module, needs in module_graph().items() if module.startswith("formats.")}
+    folders = {module.split(".")[1] for module in graph if module.count(".") >= 2}
+    for file in (module for module in graph if module.count(".") == 1):
+        if file.removeprefix("formats.") in folders:
+            continue
+        above = {module.split(".")[1] for module, needs in graph.items() if file in needs} & folders
+        below = {module.split(".")[1] for module in graph[file] if module.count(".") >= 2}
+        assert not above & below, f"{file} imports of formats/{min(above & below)}, and is imported there"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_that_tests_and_benches_import_are_there(path: Path) -> None:
+    """Benches are not part of the tests, and imports inside functions are seen only where these run."""
+    for dotted in imports(path):
+        if dotted.partition(".")[0] in ("abscli", "formats", "tests"):
+            place = ROOT.joinpath(*dotted.split("."))
+            package = place.parent / "__init__.py"
+            in_package = package.exists() and package.stat().st_size > 0  # an empty one has no names
+            modules = (place / "__init__.py", place.with_suffix(".py"), place.parent.with_suffix(".py"))
+            assert in_package or any(module.exists() for module in modules), f"{dotted} is not there"
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(("abscli/commands/", "abscli/cli/"))])
 def test_nothing_below_the_commands_prints(name: str) -> None:
     for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):

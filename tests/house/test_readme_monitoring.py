@@ -16,7 +16,7 @@ import yaml
 from abscli.cli.main import main
 from formats.native import layout
 from tests.support.schemas import checked
-from tests.support.stores import FIRST, make_store
+from tests.support.stores.small import FIRST, make_store
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 SECTION = README.partition("## In CI and monitoring\n")[2].partition("\n## ")[0]

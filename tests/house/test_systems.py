@@ -9,9 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from abscli.stores.registry import SYSTEMS
+from formats.schema import BODIES
 from tests.house.test_layers import ROOT, imports
 
-OF_ITS_OWN_STORE = {"demo", "gc", "rebuild", "run"}
+OF_ITS_OWN_STORE = {"demo", "rebuild", "run"}
 """Commands of the engine's own store."""
 
 COMMANDS = sorted(
@@ -73,3 +74,8 @@ def test_each_system_answers_a_question_in_a_file_of_the_same_name(question: str
     for folder in FOLDERS.values():
         path = ROOT / "abscli" / "stores" / folder / f"{question}.py"
         assert path.exists(), f"{path} is not there"
+
+
+def test_the_schema_of_plans_has_the_body_of_each_system_of_the_table() -> None:
+    """`formats` cannot look into the table."""
+    assert {system.name: system.recovery().body for system in SYSTEMS} == BODIES

@@ -19,16 +19,17 @@ from abscli.stores.native.checks.conservation import check_conservation
 from abscli.stores.native.checks.positions import check_positions, cut_of
 from abscli.stores.native.store_verdict import check_store
 from abscli.stores.native.verdict import check_epoch, cut_in
+from formats.ids import ChannelId, TaskId
 from formats.native import layout
 from formats.native.counters import Channels, by_operator
 from formats.native.evidence import EpochEvidence, StoreEvidence, epoch_evidence, store_evidence
-from formats.native.facts import LogFacts, PartFacts
+from formats.native.facts import LogFacts, PartFacts, ScheduleFacts
 from formats.native.probe import CHUNK, FileProbe, Prober
+from formats.native.state.tables import KEY_GROUP, encode_state
 from formats.native.store import NativeStore
-from formats.native.tables import KEY_GROUP, encode_state
 from formats.storage import MemoryStorage
 from formats.view import ChannelFacts, FileFacts, Position, Repeat, Status
-from tests.support.stores import FIRST, Build, make_store
+from tests.support.stores.small import FIRST, Build, make_store
 
 SEEN, OUT = "seen/0", "out/0"
 
@@ -51,7 +52,7 @@ def whole(build: Build) -> EpochEvidence:
 
 def with_part(given: EpochEvidence, task: str, change: Callable[[PartFacts], PartFacts]) -> EpochEvidence:
     assert given.parts is not None
-    return replace(given, parts=tuple(change(part) if part.task == task else part for part in given.parts))
+    return replace(given, parts=tuple(change(part) if part.task_name == task else part for part in given.parts))
 
 
 def with_probe(given: EpochEvidence, path: str, **change: object) -> EpochEvidence:
@@ -59,7 +60,7 @@ def with_probe(given: EpochEvidence, path: str, **change: object) -> EpochEviden
 
 
 def codes(given: EpochEvidence) -> list[tuple[str, str | None]]:
-    return [(finding.code.value, finding.task) for finding in check_epoch(given).findings]
+    return [(finding.code.value, finding.task and str(finding.task)) for finding in check_epoch(given).findings]
 
 
 # -- one epoch ------------------------------------------------------------------------------------------------
@@ -91,7 +92,7 @@ def test_what_may_repeat_is_said_where_it_is_known(build: Build, whole: EpochEvi
     assert whole.head is not None
     weak = replace(whole, parts=moved(whole.parts or (), SEEN, "lines", 3))
     weak = replace(weak, manifest=replace(whole.manifest, policy="at-least-once"))
-    assert check_epoch(weak).repeats == (Repeat("lines/0->seen/0", 3),)
+    assert check_epoch(weak).repeats == (Repeat(ChannelId.parse("lines/0->seen/0"), 3),)
     for unknown in ("topology", "parts", "manifest"):
         lacking = replace(weak, **{unknown: None, **({"trigger": None} if unknown == "manifest" else {})})
         assert check_epoch(lacking).repeats is None
@@ -117,7 +118,7 @@ def test_parts_are_exactly_those_of_the_job_graph(whole: EpochEvidence) -> None:
     assert codes(lacking) == [("missing-ack", OUT)]
     twice = replace(whole, parts=(*whole.parts, whole.parts[-1]), manifest=replace(manifest, tasks=6))
     assert ("unreadable", OUT) in codes(twice)
-    stranger = with_part(whole, OUT, lambda part: replace(part, task="out/1", received={}))
+    stranger = with_part(whole, OUT, lambda part: replace(part, task_name="out/1", received={}))
     assert codes(stranger) == [("missing-ack", OUT), ("unreadable", "out/1")]
     assert codes(replace(whole, manifest=replace(manifest, tasks=4))) == [("unreadable", None)]
 
@@ -151,7 +152,7 @@ def test_a_file_that_is_not_what_was_written_damages_the_epoch(
 def test_a_log_file_is_put_down_to_its_channel(whole: EpochEvidence) -> None:
     given = with_probe(whole, layout.log(4, SEEN, "seen/1", FIRST), size=None)
     (finding,) = check_epoch(given).findings
-    assert (finding.code, finding.task, finding.channel) == (Code.MISSING_FILE, SEEN, "seen/1->seen/0")
+    assert (finding.code, str(finding.task), str(finding.channel)) == (Code.MISSING_FILE, SEEN, "seen/1->seen/0")
 
 
 def test_a_job_graph_that_is_gone_is_told_as_such(whole: EpochEvidence) -> None:
@@ -200,6 +201,26 @@ def test_a_log_whose_file_has_other_rows_than_records_is_a_finding(whole: EpochE
     assert codes(with_part(whole, SEEN, fewer)) == [("row-mismatch", SEEN), ("conservation", SEEN)]
 
 
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ("r3 z4 c4", "its schedule: 'z4' is no step"),
+        ("r3 b4", "its schedule: it does not end with the copy of epoch 4"),
+        ("r3 c4 r1", "its schedule: it does not end with the copy of epoch 4"),
+        ("r3 c2", "its schedule: it does not end with the copy of epoch 4"),
+        ("", "its schedule: it does not end with the copy of epoch 4"),
+        ("r900:3 c4", "its schedule: a step of input 900, of at most"),
+    ],
+)
+def test_a_schedule_is_of_its_task_and_up_to_its_copy(whole: EpochEvidence, steps: str, message: str) -> None:
+    def scheduled(text: str) -> EpochEvidence:
+        return with_part(whole, SEEN, lambda part: replace(part, schedule=ScheduleFacts(1, 0, text)))
+
+    assert codes(scheduled("r3 b4 c4")) == codes(whole)
+    assert codes(scheduled(steps)) == [("unreadable", SEEN)]
+    assert check_epoch(scheduled(steps)).findings[0].message.startswith(message)
+
+
 def test_quick_lists_what_it_did_not_check(build: Build) -> None:
     report = check_epoch(evidence(build, 4, quick=True), cut_in(evidence(build, 2)))
     assert report.verdict is Status.COMPLETE
@@ -229,11 +250,11 @@ def moved(
             return replace(part, sent={**part.sent, **counts})
         return replace(part, received={**part.received, **counts})
 
-    return tuple(shift(part) if part.task == task else part for part in parts)
+    return tuple(shift(part) if part.task_name == task else part for part in parts)
 
 
 def broken(build: Build, parts: tuple[PartFacts, ...], policy: str) -> list[str | None]:
-    return [finding.channel for finding in check_conservation(build.topology, parts, policy)]
+    return [finding.channel and str(finding.channel) for finding in check_conservation(build.topology, parts, policy)]
 
 
 @pytest.mark.parametrize("policy", ["aligned", "unaligned", "at-least-once"])
@@ -290,7 +311,7 @@ def test_a_channel_of_which_one_end_is_missing_is_not_judged(build: Build) -> No
 def test_a_wrong_number_of_counters_is_a_finding_for_the_task(build: Build, whole: EpochEvidence) -> None:
     parts = with_part(whole, SEEN, lambda part: replace(part, received={"lines": (40,), "seen": (14, 14, 14)})).parts
     found = list(check_conservation(build.topology, parts or (), "aligned"))
-    assert [(f.task, f.channel) for f in found] == [(SEEN, None), (SEEN, None)]
+    assert [(str(f.task), f.channel) for f in found] == [(SEEN, None), (SEEN, None)]
 
 
 @settings(max_examples=50)
@@ -298,12 +319,12 @@ def test_a_wrong_number_of_counters_is_a_finding_for_the_task(build: Build, whol
 def test_any_single_counter_that_is_off_is_found_on_its_channel(data: st.DataObject) -> None:
     build = make_store(MemoryStorage(), parallelism=3, more=False)
     parts = NativeStore(build.storage).parts(1)
-    sides = [(p.task, sent, n) for p in parts for sent in (True, False) for n in (p.sent if sent else p.received)]
+    sides = [(p.task_name, sent, n) for p in parts for sent in (True, False) for n in (p.sent if sent else p.received)]
     task, sent, neighbour = data.draw(st.sampled_from(sides))
     by = data.draw(st.integers(-5, 5).filter(bool))
     found = list(check_conservation(build.topology, moved(parts, task, neighbour, by, sent=sent), "aligned"))
     assert len(found) == 1
-    ends = (found[0].channel or "").split("->")
+    ends = str(found[0].channel).split("->")
     assert ends[0 if sent else 1] == task
     assert ends[1 if sent else 0] == f"{neighbour}/0"
 
@@ -313,7 +334,7 @@ def test_any_single_counter_that_is_off_is_found_on_its_channel(data: st.DataObj
 def test_a_counter_that_is_off_is_found_or_said_to_repeat(data: st.DataObject, policy: str) -> None:
     build = make_store(MemoryStorage(), parallelism=2, policy=policy, more=False)
     parts = NativeStore(build.storage).parts(1)
-    sides = [(p.task, sent, n) for p in parts for sent in (True, False) for n in (p.sent if sent else p.received)]
+    sides = [(p.task_name, sent, n) for p in parts for sent in (True, False) for n in (p.sent if sent else p.received)]
     task, sent, neighbour = data.draw(st.sampled_from(sides))
     by = data.draw(st.integers(-5, 5).filter(bool))
     after = moved(parts, task, neighbour, by, sent=sent)
@@ -334,7 +355,7 @@ def said_to_repeat(build: Build, parts: tuple[PartFacts, ...], policy: str) -> t
     """The regular channels that are said to repeat records; a back edge that does so is a finding."""
     repeats = may_repeat(policy, Channels(build.topology, by_operator(build.topology, parts)))
     assert repeats is not None
-    return tuple(r for r in repeats if not (r.channel.startswith("seen/") and "->seen/" in r.channel))
+    return tuple(r for r in repeats if r.channel.edge != ("seen", "seen"))
 
 
 def test_what_repeats_is_no_finding_and_named_by_channel() -> None:
@@ -344,7 +365,9 @@ def test_what_repeats_is_no_finding_and_named_by_channel() -> None:
     early = replace(given, parts=moved(moved(given.parts or (), SEEN, "lines", 3), OUT, "seen", 2))
     report = check_epoch(early)
     assert (report.verdict, report.findings, report.policy) == (Status.COMPLETE, (), "at-least-once")
-    assert report.repeats == (Repeat("lines/0->seen/0", 3), Repeat("seen/0->out/0", 2))
+    assert [(str(repeat.channel), repeat.records) for repeat in report.repeats or ()] == [
+        ("lines/0->seen/0", 3), ("seen/0->out/0", 2),
+    ]  # fmt: skip
 
 
 def test_a_log_on_a_regular_channel_damages_an_at_least_once_epoch_though_its_counters_agree() -> None:
@@ -355,7 +378,7 @@ def test_a_log_on_a_regular_channel_damages_an_at_least_once_epoch_though_its_co
 
     given = with_part(evidence(build, 4), SEEN, log)
     given = replace(given, parts=moved(given.parts or (), SEEN, "lines", -2))
-    found = [(finding.code, finding.channel) for finding in check_epoch(given).findings]
+    found = [(finding.code, str(finding.channel)) for finding in check_epoch(given).findings]
     assert (Code.CONSERVATION, "lines/0->seen/0") in found
 
 
@@ -364,8 +387,9 @@ def test_exactly_once_epochs_repeat_nothing_and_what_is_not_known_is_not_none(bu
     assert check_epoch(whole).repeats == ()
     for policy in ("aligned", "unaligned"):
         assert may_repeat(policy, ()) == ()
-    channels = (ChannelFacts("a/0->b/0", 1, 3, 0), ChannelFacts("a/1->b/0", 1, None, None))
-    assert may_repeat("at-least-once", channels[:1]) == (Repeat("a/0->b/0", 2),)
+    one, other = ChannelId.parse("a/0->b/0"), ChannelId.parse("a/1->b/0")
+    channels = (ChannelFacts(one, 1, 3, 0), ChannelFacts(other, 1, None, None))
+    assert may_repeat("at-least-once", channels[:1]) == (Repeat(one, 2),)
     assert may_repeat("at-least-once", channels) is None
     assert may_repeat("at-least-once", ()) is None
     assert may_repeat("mystery", channels) is None
@@ -401,13 +425,29 @@ def test_a_new_split_is_no_step_back() -> None:
     assert list(check_positions(cut_of(1, 1, source()), source(Position("new", 0, 0)))) == []
 
 
-def test_positions_are_compared_with_the_parent_and_in_one_generation_only(build: Build, whole: EpochEvidence) -> None:
+def test_positions_are_compared_with_those_of_the_parent_alone(build: Build, whole: EpochEvidence) -> None:
     parent = cut_in(evidence(build, 2))
     assert parent is not None
-    for other in (None, parent._replace(generation=2), parent._replace(epoch=1)):
+    for other in (None, parent._replace(epoch=1)):
         assert Code.POSITION_REGRESSED in check_epoch(whole, other).unchecked
     assert Code.POSITION_REGRESSED not in check_epoch(whole, parent).unchecked
     assert Code.POSITION_REGRESSED not in check_epoch(evidence(build, 1)).unchecked
+
+
+def test_over_a_rescale_a_split_may_be_another_tasks_and_still_neither_goes_back_nor_vanishes(
+    build: Build, whole: EpochEvidence
+) -> None:
+    parent = cut_in(evidence(build, 2))
+    assert parent is not None
+    one, other = parent.positions.values()
+    moved = parent._replace(generation=2, positions={TaskId("lines", 7): one, TaskId("lines", 9): other})
+    assert check_epoch(whole, moved).findings == ()
+    (split,) = other
+    further = {**other, split: replace(other[split], offset=10**6)}
+    for wrong in (further, {**one, "in/gone.txt": other[split]}):
+        positions = {TaskId("lines", 9): other, TaskId("lines", 7): wrong}
+        report = check_epoch(whole, moved._replace(positions=positions))
+        assert [f.code for f in report.findings] == [Code.POSITION_REGRESSED]
 
 
 def test_a_parent_that_is_not_before_its_child_is_a_finding(whole: EpochEvidence) -> None:
@@ -574,5 +614,5 @@ def test_probes_of_different_digests_of_one_path_are_kept_apart() -> None:
 
 
 def test_codes_are_unique_and_in_the_order_of_the_interface() -> None:
-    assert len(set(Code)) == 17
+    assert len(set(Code)) == 21
     assert all(a != b for a, b in pairwise(Code))

@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.ids import channel_name, task_name
+from formats.ids import ChannelId, TaskId, channel_name, task_name
 from formats.job.expand import channels_in, channels_out, neighbours, tasks
 from formats.job.model import Edge, Kind, Operator, Partition, Topology
 from formats.native.counters import Channels, Counters, by_operator, channel_facts
 from formats.native.facts import LogFacts, PartFacts, header
-from formats.view import ChannelFacts
+from formats.view import ChannelFacts, ChannelLine, ChannelTable
 
 WIDTHS = st.integers(1, 4)
 COUNT = st.integers(0, 9)
@@ -58,7 +58,7 @@ def epochs(draw: st.DrawFn, *, sound: bool = False) -> tuple[Topology, list[Part
 
 def part(task: str, **facts: Any) -> PartFacts:
     known: dict[str, Any] = {
-        "epoch": 1, "attempt": 1, "task": task, "state": (), "rows": 0, "positions": None, "round_robin": {},
+        "epoch": 1, "attempt": 1, "task_name": task, "state": (), "rows": 0, "positions": None, "round_robin": {},
         "connector": None, "sink": (), "finished": False, "alignment": 0.0, "sync": 0.0, "async_": 0.0,
         **header(PartFacts),
     }  # fmt: skip
@@ -73,14 +73,14 @@ def literal(topology: Topology, parts: list[PartFacts]) -> list[ChannelFacts]:
     for edge in topology.edges:
         for i in range(width[edge.source]):
             for j in neighbours(edge, i, width[edge.target]):
-                sender, receiver = tasks.get(task_name(edge.source, i)), tasks.get(task_name(edge.target, j))
-                name = channel_name(task_name(edge.source, i), task_name(edge.target, j))
+                sender, receiver = tasks.get(TaskId(edge.source, i)), tasks.get(TaskId(edge.target, j))
+                channel = ChannelId(TaskId(edge.source, i), TaskId(edge.target, j))
                 to, of = neighbours(edge, i, width[edge.target]), neighbours(edge, j, width[edge.source])
                 sent = dict(zip(to, sender.sent[edge.target], strict=False)) if sender else {}
                 received = dict(zip(of, receiver.received[edge.source], strict=False)) if receiver else {}
                 logged = {log.channel: log.records for log in receiver.logs} if receiver else None
-                logged_here = None if logged is None else logged.get(name, 0)
-                found.append(ChannelFacts(name, sent.get(j), received.get(i), logged_here))
+                logged_here = None if logged is None else logged.get(channel, 0)
+                found.append(ChannelFacts(channel, sent.get(j), received.get(i), logged_here))
     return found
 
 
@@ -94,9 +94,12 @@ def test_every_channel_has_its_counters_and_what_nobody_has_said_is_unknown(
     channels = Channels(topology, by_operator(topology, parts))
     assert list(channels) == found
     assert list(channels.logged()) == [channel for channel in found if channel.logged]
-    assert [(c.channel, c.back) for c in channels.marked({("c", "b")})] == [
-        (c.channel, c.channel.startswith("c/")) for c in found
-    ]
+    assert len(channels) == len(found)
+    for back in (None, {("c", "b")}):
+        assert list(channels.lines(back)) == list(ChannelTable(found).lines(back)) == [
+            ChannelLine(str(c.channel), c.sent, c.received, c.logged, back and c.channel.sender.operator == "c")
+            for c in found
+        ]
 
 
 @given(epochs(sound=True))
@@ -104,7 +107,7 @@ def test_the_sums_of_an_edge_are_those_of_its_channels(epoch: tuple[Topology, li
     topology, parts = epoch
     channels = Channels(topology, by_operator(topology, parts))
     for edge, found in zip(topology.edges, channels.edges(), strict=True):
-        mine = [c for c in channels if c.channel.startswith(f"{edge.source}/") and f"->{edge.target}/" in c.channel]
+        mine = [c for c in channels if c.edge == (edge.source, edge.target)]
         assert (found.source, found.target, found.channels) == (edge.source, edge.target, len(mine))
         for name in ("sent", "received", "logged"):
             values = [getattr(c, name) for c in mine]
@@ -139,7 +142,9 @@ def test_counters_by_channel_come_back_from_those_by_operator(
         for task, own in counters.items()
     ]
     channels = list(channel_facts(topology, by_operator(topology, parts)))
-    assert {c.channel: c.sent for c in channels} == {k: n for own in counters.values() for k, n in own.sent.items()}
+    assert {c.channel: c.sent for c in channels} == {
+        k: n for own in counters.values() for k, n in own.sent.items()
+    }
     assert {c.channel: c.received for c in channels} == {
         k: n for own in counters.values() for k, n in own.received.items()
     }

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from abscli.planner.retention import Kept, expired
-from abscli.stores.native.garbage import carry_out, plan_removal
+from abscli.stores.native.removing.garbage import carry_out, plan_removal
 from formats.native import layout, lock
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 from formats.view import Status
 from tests.support.commands import result_of, run_command
-from tests.support.stores import FIRST, make_store
+from tests.support.stores.small import FIRST, Build, loop_job, make_store
 
 
 @pytest.fixture
@@ -82,8 +82,6 @@ def test_what_a_kept_epoch_refers_to_stays(store: Path, capsys: pytest.CaptureFi
 def test_files_that_only_a_gone_epoch_needed_go_with_it(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result(capsys, store, "--keep", "1", "--yes")
     storage = LocalStorage(store)
-    from tests.support.stores import Build, loop_job
-
     build = Build(storage, loop_job())
     build.complete(6, 4)  # refers to no older file
     for path in store.rglob("*.parquet"):
@@ -224,18 +222,33 @@ def test_what_stays_has_all_of_its_files(
     assert not complete or not [e for e in gone if e > complete[-1]]
 
 
+class Dies(LocalStorage):
+    """The process ends when so many files have been deleted."""
+
+    left = 0
+
+    def delete(self, path: str) -> None:
+        if self.left == 0:
+            raise KeyboardInterrupt
+        self.left -= 1
+        super().delete(path)
+
+
+def test_an_epoch_is_gone_before_the_files_that_it_refers_to_in_older_ones(store: Path) -> None:
+    native = NativeStore(LocalStorage(store))
+    Build(native.storage, loop_job()).complete(6, 4)  # refers to no older file, as 2 and 4 do
+    removal = plan_removal(native, 1, min_age=0)
+    for deletions in range(1, 12, 2):
+        storage = Dies(store)
+        storage.left = deletions
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(storage, removal)
+        assert [epoch for epoch in native.epoch_numbers() if native.has_manifest(epoch)] == whole(store)
+
+
 def test_a_crash_half_way_leaves_whole_epochs_and_the_rest_for_the_next_time(store: Path) -> None:
     native = NativeStore(LocalStorage(store))
     removal = plan_removal(native, 1, min_age=0)
-
-    class Dies(LocalStorage):
-        left = 0
-
-        def delete(self, path: str) -> None:
-            if self.left == 0:
-                raise KeyboardInterrupt
-            self.left -= 1
-            super().delete(path)
 
     for deletions in range(1, 12, 2):
         storage = Dies(store)

@@ -13,12 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from formats.errors import Damaged, FormatError, UnsafePath
+from formats.ids import TaskId
 from formats.native import layout
 from formats.native.facts import digest
+from formats.native.state.tables import KEY_GROUP, decode_log, decode_state
 from formats.native.store import NativeStore
-from formats.native.tables import KEY_GROUP, decode_log, decode_state
 from formats.storage import LocalStorage
-from tests.support.hostile import (
+from tests.support.stores.hostile import (
     Ran,
     ack,
     change,
@@ -29,7 +30,7 @@ from tests.support.hostile import (
     replace_file,
     tasks_file,
 )
-from tests.support.stores import make_store
+from tests.support.stores.small import make_store
 
 GB = 1_000_000_000
 EPOCH = 4
@@ -98,7 +99,7 @@ def test_a_part_with_a_number_that_cannot_be_is_refused_when_it_is_read(store: P
 def test_an_ack_is_checked_as_a_tasks_file_is(store: Path, what: str) -> None:
     change(ack(store, 5, "seen/0"), BAD_PARTS[what])
     with pytest.raises((UnsafePath, Damaged)):
-        opened(store).part(5, "seen/0")
+        opened(store).part(5, TaskId("seen", 0))
 
 
 def test_the_ack_of_another_task_or_epoch_is_none(store: Path) -> None:
@@ -108,7 +109,7 @@ def test_the_ack_of_another_task_or_epoch_is_none(store: Path) -> None:
         file.write_bytes(before)
         change(file, lambda part: part.update(change_to))  # noqa: B023 - called at once
         with pytest.raises(Damaged, match="is the ack of"):
-            opened(store).part(5, "seen/0")
+            opened(store).part(5, TaskId("seen", 0))
 
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "", "-", ".hidden", "seen\n", "a b", "\u202egpj.exe"])
@@ -298,7 +299,7 @@ def test_a_log_that_becomes_anything_is_refused_with_the_bound(store: Path) -> N
 
 def test_what_abs_writes_is_far_from_every_bound(store: Path) -> None:
     """State of many equal long values, and logs of zeros, which compress best."""
-    from formats.native.tables import encode_log, encode_state
+    from formats.native.state.tables import encode_log, encode_state
 
     rows = 400_000
     table = pa.table({

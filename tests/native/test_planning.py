@@ -8,12 +8,13 @@ import pytest
 
 from abscli.stores.native.plan import plan_failed, plan_recovery
 from abscli.stores.native.restore import check_plan
+from abscli.stores.reasons import NoPlan
 from formats.errors import NoRecovery, UnknownTask
 from formats.native import layout
 from formats.native.plan import PlanKind
 from formats.native.store import NativeStore
 from formats.storage import MemoryStorage, absolute
-from tests.support.stores import FIRST, Build, make_store
+from tests.support.stores.small import FIRST, Build, make_store
 
 INCOMPLETE = "is incomplete: not acked by 2 of its tasks, seen/1, out/0"
 
@@ -47,16 +48,21 @@ def test_the_newest_whole_epoch_is_planned_for_and_why_not_a_newer_one(build: Bu
 def test_an_epoch_that_is_asked_for_and_is_not_whole_is_refused_with_the_one_that_is(
     build: Build, store: NativeStore
 ) -> None:
-    with pytest.raises(NoRecovery, match=f"epoch 5 cannot be restored: it {INCOMPLETE}") as refused:
-        plan_recovery(store, epoch=5)
-    assert "epoch 4 is the newest whole one" in str(refused.value.hint)
+    refused = plan_recovery(store, epoch=5)
+    assert isinstance(refused, NoPlan)
+    assert refused.message == f"epoch 5 cannot be restored: it {INCOMPLETE}"
+    assert "epoch 4 is the newest whole one" in str(refused.hint)
     for epoch in (1, 2, 4):
         garble(build, epoch)
-    with pytest.raises(NoRecovery, match="epoch 2 cannot be restored: it is damaged") as refused:
-        plan_recovery(store, epoch=2)
-    assert "no other epoch is whole" in str(refused.value.hint)
-    with pytest.raises(NoRecovery, match="no epoch is whole"):
-        plan_recovery(store)
+    refused = plan_recovery(store, epoch=2)
+    assert isinstance(refused, NoPlan)
+    assert refused.message.startswith("epoch 2 cannot be restored: it is damaged")
+    assert "no other epoch is whole" in str(refused.hint)
+    refused = plan_recovery(store)
+    assert isinstance(refused, NoPlan)
+    assert refused.message.startswith("no epoch is whole")
+    error = refused.error()
+    assert (error.message, error.path, error.hint) == (refused.message, store.path, refused.hint)
 
 
 def test_a_part_that_is_not_to_be_used_leads_to_an_older_epoch(store: NativeStore) -> None:

@@ -18,8 +18,10 @@ from formats.native import layout, lock
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 from tests.commands.test_jobs import JOB, abs_, fingerprint, newest, run
-from tests.support.jobs import inline, last_counts, write_words
+from tests.support.jobs.small import inline, last_counts, write_words
 from tests.support.schemas import checked
+
+pytestmark = pytest.mark.minutes
 
 SLOW = """
 import time

@@ -26,8 +26,8 @@ from formats.native.store import NativeStore
 from formats.plan import encode
 from formats.storage import LocalStorage
 from tests.commands.test_jobs import JOB, abs_, fingerprint
-from tests.support.hostile import ROOT, change, change_tasks
-from tests.support.jobs import inline, last_counts, word_count, write_words
+from tests.support.jobs.small import inline, last_counts, word_count, write_words
+from tests.support.stores.hostile import ROOT, change, change_tasks
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from abscli.stores.registry import open_store
 from formats import schema
 from formats.errors import Damaged, FormatError, NotFound, OtherJob, UnsafePath, UnsupportedVersion
+from formats.ids import ChannelId, TaskId
 from formats.native import layout, lock
 from formats.native.fact_files import MAX_FACTS
 from formats.native.facts import (
@@ -40,16 +41,18 @@ from formats.native.facts import (
 from formats.native.hashing import key_groups
 from formats.native.remove import remove_epoch
 from formats.native.store import NativeStore
-from formats.native.writer import create, put_aborted, put_fence, put_file, seconds_between
+from formats.native.writer import create, put_aborted, put_fence, put_file
 from formats.reference import BadReference, Reference, parse_reference
 from formats.storage import LocalStorage, MemoryStorage, walk
+from formats.timestamps import seconds_between
 from formats.view import FileFacts, Status
 from tests.support.schemas import FOLDER, checked
-from tests.support.stores import FIRST, Build, in_memory, loop_job, make_store, take_over
+from tests.support.stores.small import FIRST, Build, in_memory, loop_job, make_store, take_over
 
 DATA = Path(__file__).parents[1] / "data"
 GOLDEN = DATA / "golden-store-2"
 GOLDEN_1 = DATA / "golden-store-1"
+GOLDEN_3 = DATA / "golden-store-3"
 
 
 @pytest.fixture
@@ -106,8 +109,8 @@ def test_a_file_of_another_kind_is_damage() -> None:
 
 
 @pytest.mark.parametrize("data", [
-    seal(msgspec.structs.replace(facts(), version="3.0")),
-    b'{"schema":"abs.store","version":"3.1","sealed":"in another way"}',
+    seal(msgspec.structs.replace(facts(), version="4.0")),
+    b'{"schema":"abs.store","version":"4.1","sealed":"in another way"}',
 ])
 def test_a_newer_major_version_is_refused_as_such(data: bytes) -> None:
     with pytest.raises(UnsupportedVersion):
@@ -131,7 +134,7 @@ def test_epochs_have_the_status_that_their_files_give_them(store: NativeStore) -
 
 def test_an_incomplete_epoch_names_the_tasks_that_are_missing(store: NativeStore) -> None:
     last = store.epochs()[-1]
-    assert last.missing == ("seen/1", "out/0")
+    assert last.missing == (TaskId("seen", 1), TaskId("out", 0))
     assert (last.expected, last.acked) == (5, 3)
     assert store.epochs()[2].reason == "timed out, waiting for out/0"
 
@@ -204,14 +207,14 @@ def test_detail_sums_state_and_counts_every_channel(store: NativeStore) -> None:
     seen = detail.operators[1]
     assert (seen.id, seen.rows, len(seen.tasks), seen.tasks[0].log_records) == ("seen", 12, 2, 4)
     assert len(detail.channels) == 4 + 4 + 2
-    by_name = {c.channel: (c.sent, c.received, c.logged) for c in detail.channels}
+    by_name = {str(c.channel): (c.sent, c.received, c.logged) for c in detail.channels}
     assert by_name["lines/0->seen/1"] == (40, 40, 0)
     assert by_name["seen/1->seen/0"] == (16, 14, 2)
 
 
 def test_what_a_missing_task_would_know_is_unknown(store: NativeStore) -> None:
     detail = store.detail(5)
-    by_name = {c.channel: (c.sent, c.received, c.logged) for c in detail.channels}
+    by_name = {str(c.channel): (c.sent, c.received, c.logged) for c in detail.channels}
     assert by_name["seen/0->seen/1"] == (20, None, None)
     assert by_name["seen/1->seen/0"] == (None, 18, 2)
     assert detail.operators[1].rows is None
@@ -238,9 +241,9 @@ def test_state_of_several_files_has_each_key_once_the_latest_last(store: NativeS
 
 
 def test_a_log_is_read_in_order(store: NativeStore) -> None:
-    rows = [row["line"] for batch in store.log(4, "seen/1->seen/0") for row in batch.to_pylist()]
+    rows = [row["line"] for batch in store.log(4, ChannelId.parse("seen/1->seen/0")) for row in batch.to_pylist()]
     assert rows == ["seen/1 x", "seen/1 y"]
-    assert list(store.log(4, "lines/0->seen/0")) == []
+    assert list(store.log(4, ChannelId.parse("lines/0->seen/0"))) == []
 
 
 def test_an_epoch_that_is_not_there_says_which_are(store: NativeStore) -> None:
@@ -342,7 +345,7 @@ def test_the_schemas_are_made_by_the_module_alone(tmp_path: Path) -> None:
 def test_every_fact_file_of_a_store_is_valid_by_its_schema(store: NativeStore) -> None:
     seen = {checked(data)["schema"] for name, data in stored(store).items()
             if name.endswith(".json") and not name.startswith("topologies/")}
-    assert seen == {*SCHEMAS.values()} - {"abs.fence"}
+    assert seen == {*SCHEMAS.values()} - {"abs.fence", "abs.recovery"}
 
 
 @pytest.mark.parametrize("golden", [GOLDEN_1, GOLDEN], ids=["version 1", "version 2"])
@@ -356,9 +359,9 @@ def test_the_golden_stores_read_as_they_always_have(golden: Path) -> None:
         (4, "complete", 2, 1, 3, 3),
         (5, "incomplete", 4, 1, 1, 3),
     ]
-    assert store.epochs()[4].missing == ("seen/0", "out/0")
+    assert store.epochs()[4].missing == (TaskId("seen", 0), TaskId("out", 0))
     detail = store.detail(4)
-    assert [(c.channel, c.sent, c.received, c.logged) for c in detail.channels] == [
+    assert [(str(c.channel), c.sent, c.received, c.logged) for c in detail.channels] == [
         ("lines/0->seen/0", 40, 40, 0),
         ("seen/0->seen/0", 16, 14, 2),
         ("seen/0->out/0", 40, 40, 0),
@@ -375,7 +378,33 @@ def test_the_golden_stores_read_as_they_always_have(golden: Path) -> None:
     assert sorted(row["line"] for row in state) == [f"seen/0 {epoch} {x}" for epoch in (1, 2, 4) for x in "ab"]
     groups = key_groups([pa.array([row["line"] for row in state])], 8).tolist()
     assert [row["__key_group"] for row in state] == groups
-    assert [b.to_pylist() for b in store.log(4, "seen/0->seen/0")] == [[{"line": "seen/0 x"}, {"line": "seen/0 y"}]]
+    (batch,) = store.log(4, ChannelId.parse("seen/0->seen/0"))
+    assert batch.to_pylist() == [{"line": "seen/0 x"}, {"line": "seen/0 y"}]
+
+
+def test_the_golden_store_with_references_reads_as_it_always_has() -> None:
+    store = NativeStore(LocalStorage(GOLDEN_3))
+    assert [(e.epoch, e.status.value, e.parent, e.attempt) for e in store.epochs()] == [
+        (1, "complete", 0, 1), (2, "complete", 1, 1), (3, "aborted", 2, 1), (4, "complete", 2, 1),
+        (5, "incomplete", 4, 1), (7, "complete", 4, 2),
+    ]  # fmt: skip
+    assert (store.facts.version, store.manifest(7).version, store.manifest(4).version) == ("3.0", "3.0", "2.1")
+    assert (store.manifest(7).generation, store.attempts()[1].kind) == (2, "rescale")
+    seen = [part for part in store.parts(7) if part.operator == "seen"]
+    assert [[(layout.epoch_of(f.path), f.key_groups) for f in part.state] for part in seen] == [
+        [(1, (0, 2)), (2, (0, 2)), (4, (0, 2))],
+        [(1, (3, 3)), (2, (3, 3)), (4, (3, 3)), (1, (4, 5)), (2, (4, 5)), (4, (4, 5))],
+        [(4, (6, 7))],
+    ]
+    assert [part.rows for part in seen] == [None] * 3
+    before, after = (sorted(str(row) for rows in store.state(n, "seen") for row in rows.to_pylist()) for n in (4, 7))
+    assert before == after
+    assert len(after) == store.manifest(7).state_rows == 12
+    logs = {str(c.channel): c.logged for c in store.detail(7).channels if c.logged}
+    assert logs == {"seen/0->seen/0": 2, "seen/0->seen/2": 2, "seen/1->seen/1": 4}
+    assert [
+        [row["line"] for rows in store.log(7, ChannelId.parse(channel)) for row in rows.to_pylist()] for channel in logs
+    ] == [["seen/0 x", "seen/0 x"], ["seen/0 y", "seen/0 y"], ["seen/1 x", "seen/1 y", "seen/1 x", "seen/1 y"]]
 
 
 KINDS = {
@@ -384,10 +413,11 @@ KINDS = {
 }  # fmt: skip
 
 
-def test_the_facts_of_the_golden_store_are_sealed_to_the_same_bytes_today() -> None:
+@pytest.mark.parametrize("golden", [GOLDEN, GOLDEN_3], ids=["version 2", "version 3"])
+def test_the_facts_of_the_golden_stores_are_sealed_to_the_same_bytes_today(golden: Path) -> None:
     found = set()
-    for name, _ in walk(LocalStorage(GOLDEN)):
-        data = (GOLDEN / name).read_bytes()
+    for name, _ in walk(LocalStorage(golden)):
+        data = (golden / name).read_bytes()
         kinds = [kind for mark, kind in KINDS.items() if mark in name]
         if name.endswith("outcome.json"):
             kinds = [outcome_kind(data)]
@@ -449,7 +479,7 @@ def test_what_an_attempt_writes_after_it_lost_the_store_lies_apart_from_what_its
     later.open(7, 4, missing=("seen/0",))
     store = NativeStore(build.storage)
     assert store.epochs()[-1].attempt == 2
-    assert store.epochs()[-1].missing == ("seen/0",)
+    assert store.epochs()[-1].missing == (TaskId("seen", 0),)
     later_parts = {part.task: part.attempt for part in store.parts(7)}
     assert set(later_parts.values()) == {2}
 
@@ -466,6 +496,6 @@ def test_reading_a_store_of_garbage_raises_nothing_but_format_errors(data: st.Da
         for epoch in store.epochs():
             store.detail(epoch.epoch)
             list(store.state(epoch.epoch, "seen"))
-            list(store.log(epoch.epoch, "seen/0->seen/0"))
+            list(store.log(epoch.epoch, ChannelId.parse("seen/0->seen/0")))
     except FormatError:
         pass

@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from abscli.stores.native.text_plan import next_command, plan_text
-from formats.native.plan import Cost, DedupRow, NativePlan, PlanKind, ReplayLog, RestartRow, Rewind
+from formats.native.plan import Cost, DedupRow, NativePlan, PlanKind, RepeatRow, ReplayLog, RestartRow, Rewind
 from formats.plan import PinnedFile, Plan, Skipped
-from formats.view import Repeat
 
 BODY = NativePlan(
     kind=PlanKind.RECOVER,
@@ -66,7 +65,7 @@ def with_(plan: Plan[NativePlan], **members: Any) -> Plan[NativePlan]:
 
 
 def test_a_plan_from_an_at_least_once_epoch_says_what_comes_again() -> None:
-    repeats = (Repeat("lines/0->counts/0", 1000), Repeat("lines/1->counts/0", 1))
+    repeats = (RepeatRow("lines/0->counts/0", 1000), RepeatRow("lines/1->counts/0", 1))
     plan = with_(FULL, repeats=repeats)
     assert """
 Records repeat: epoch 12 was taken at-least-once; its state holds 1,001 records
@@ -166,6 +165,10 @@ def test_a_file_name_cannot_move_the_cursor_or_add_a_line() -> None:
     [
         (FULL, "my plan.json", "abs restore 'my plan.json' --job JOB"),
         (FULL, None, "abs plan-recovery /data/ckpt --out plan.json"),
+        (with_(FULL, parallelism={"counts": 8}), None,
+         "abs plan-recovery /data/ckpt --parallelism counts=8 --out plan.json"),
+        (with_(FULL, kind=PlanKind.REPAIR, epoch=13, failed=("a/1",)), None,
+         "abs plan-recovery /data/ckpt --strategy repair --epoch 13 --distrust a/1 --out plan.json"),
         (msgspec.structs.replace(PARTIAL, store="/data/ckpt"), "p.json", "abs inspect /data/ckpt --watch"),
         (
             with_(PARTIAL, failed=tuple(f"a/{i}" for i in range(9))), None,

@@ -131,8 +131,10 @@ REFUSALS = {
     "a function that raises": Refusal(
         raising, "run job.yaml --store store --engine inline", 7, lambda job: (job / "job.yaml").write_text(JOB), RESUME
     ),
-    "another's checkpoint": Refusal(lambda job: shutil.copytree(FLINK, job / "flink"), "gc flink/JOBID", 2, shows=True),
-    "right above a store": Refusal(lambda job: None, "inspect .", 10, goal="inspect store"),
+    "another's checkpoint": Refusal(
+        lambda job: shutil.copytree(FLINK, job / "flink"), "rebuild flink/JOBID", 2, shows=True
+    ),
+    "right above a store": Refusal(lambda job: None, "validate .", 10, goal="inspect store"),
 }
 
 

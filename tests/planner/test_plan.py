@@ -11,19 +11,21 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from abscli.planner.named import tasks_named
 from abscli.planner.plan import plan_full, plan_partial
 from formats.errors import NoRecovery, UnknownTask
+from formats.ids import ChannelId, TaskId
 from formats.job.model import Edge, Kind, Operator, Partition, Topology, canonical
-from formats.native.plan import Cost, NativePlan, ReplayLog, Rewind
+from formats.native.plan import Cost, NativePlan, RepeatRow, ReplayLog, Rewind
 from formats.plan import Plan, Skipped, decode, encode
 from formats.view import (
     ChannelFacts,
+    ChannelTable,
     EpochDetail,
     EpochFacts,
     FileFacts,
     OperatorFacts,
     Position,
-    Repeat,
     Status,
     TaskFacts,
 )
@@ -52,7 +54,7 @@ def valid(body: NativePlan) -> NativePlan:
 
 def task(name: str, *positions: Position, size: int | None = 10, logged: int | None = 0) -> TaskFacts:
     files = (FileFacts(f"state/{name}.parquet", size, 1, "0" * 64),)
-    return TaskFacts(name, files, logged, positions, None, None, None)
+    return TaskFacts(TaskId.parse(name), files, logged, positions, None, None, None)
 
 
 def epoch(
@@ -63,11 +65,11 @@ def epoch(
     size: int | None = 20,
 ) -> EpochDetail:
     operators = tuple(
-        OperatorFacts(op.id, None, op.parallelism, size, None, tuple(t for t in tasks if t.task.startswith(op.id)))
+        OperatorFacts(op.id, None, op.parallelism, size, None, tuple(t for t in tasks if t.task.operator == op.id))
         for op in WORDS.operators
     )
     facts = EpochFacts(number, status, number - 1, 1, 5, 5, (), 60, None, None)
-    return EpochDetail(facts, operators, channels)
+    return EpochDetail(facts, operators, ChannelTable(channels))
 
 
 def at(split: str, offset: int, records: int | None) -> Position:
@@ -82,9 +84,9 @@ SEVEN = epoch(
     task("counts/1", size=13),
     task("out/0"),
     channels=(
-        ChannelFacts("lines/0->counts/0", 9, 9, 0),
-        ChannelFacts("lines/0->counts/1", 9, 6, 3),
-        ChannelFacts("counts/0->out/0", 9, 7, 2),
+        ChannelFacts(ChannelId.parse("lines/0->counts/0"), 9, 9, 0),
+        ChannelFacts(ChannelId.parse("lines/0->counts/1"), 9, 6, 3),
+        ChannelFacts(ChannelId.parse("counts/0->out/0"), 9, 7, 2),
     ),
 )
 EIGHT = epoch(
@@ -105,7 +107,7 @@ def full(detail: EpochDetail = SEVEN, later: EpochDetail | None = None) -> Nativ
 
 
 def partial(failed: list[str], detail: EpochDetail | None = None, later: EpochDetail | None = None) -> NativePlan:
-    return valid(plan_partial(WORDS, failed, detail=detail, later=later))
+    return valid(plan_partial(WORDS, tasks_named(WORDS, failed), detail=detail, later=later))
 
 
 def test_a_full_plan_restarts_every_task_from_the_epoch() -> None:
@@ -123,12 +125,12 @@ def test_logs_that_hold_records_are_replayed() -> None:
 
 def test_what_an_at_least_once_epoch_holds_and_comes_again_is_named_where_it_restarts() -> None:
     channels = (
-        ChannelFacts("lines/0->counts/0", 9, 12, 0),
-        ChannelFacts("lines/0->counts/1", 9, 9, 0),
-        ChannelFacts("counts/0->out/0", 9, 10, 0),
+        ChannelFacts(ChannelId.parse("lines/0->counts/0"), 9, 12, 0),
+        ChannelFacts(ChannelId.parse("lines/0->counts/1"), 9, 9, 0),
+        ChannelFacts(ChannelId.parse("counts/0->out/0"), 9, 10, 0),
     )
-    weak = msgspec.structs.replace(SEVEN, channels=channels, policy="at-least-once")
-    early = (Repeat("lines/0->counts/0", 3), Repeat("counts/0->out/0", 1))
+    weak = msgspec.structs.replace(SEVEN, channels=ChannelTable(channels), policy="at-least-once")
+    early = (RepeatRow("lines/0->counts/0", 3), RepeatRow("counts/0->out/0", 1))
     assert full(weak).repeats == early
     assert partial(["lines/0"], weak).repeats == ()  # the receivers go on and drop by number
     assert partial(["out/0"], weak).repeats == early
@@ -183,13 +185,13 @@ def test_unknown_facts_stay_unknown() -> None:
     names = ("lines/0", "lines/1", "counts/0", "counts/1", "out/0")
     detail = epoch(7, *(task(name, logged=None) for name in names), size=None)
     assert full(detail).cost == Cost(None, None, None)
-    unlisted = epoch(7, channels=(ChannelFacts("lines/0->counts/0", None, None, None),))
+    unlisted = epoch(7, channels=(ChannelFacts(ChannelId.parse("lines/0->counts/0"), None, None, None),))
     assert full(unlisted).cost.log_records is None
     assert full(unlisted).replay_logs == ()
 
 
 def test_epoch_0_is_the_beginning_of_every_source() -> None:
-    empty = EpochDetail(EpochFacts(0, Status.COMPLETE, None, None, 5, 5, (), 0, None, None), (), ())
+    empty = EpochDetail(EpochFacts(0, Status.COMPLETE, None, None, 5, 5, (), 0, None, None), (), ChannelTable())
     plan = full(empty, later=EIGHT)
     assert plan.cost == Cost(0, 0, 15 + 20 + 4 + 39)
     assert Rewind("lines/0", "a.txt", 150, None) in plan.rewind
@@ -221,7 +223,7 @@ def test_a_partial_plan_counts_what_restarts_and_nothing_else() -> None:
         (Edge("lines", "counts", Partition.HASH, ("line",), replayable=True), WORDS.edges[1]),
     )
     plan = valid(
-        plan_partial(replayable, ["out/0", "counts/1"], detail=SEVEN, later=EIGHT)
+        plan_partial(replayable, [TaskId("out", 0), TaskId("counts", 1)], detail=SEVEN, later=EIGHT)
     )
     assert [(row.operator, row.subtasks) for row in plan.restart] == [("counts", "0"), ("counts", "1"), ("out", "0")]
     assert plan.untouched == 2
@@ -232,7 +234,7 @@ def test_a_partial_plan_counts_what_restarts_and_nothing_else() -> None:
 
 def test_the_state_of_some_of_an_operators_tasks_is_that_of_their_files() -> None:
     chain = Topology("wordcount", WORDS.operators[:1], ())
-    plan = valid(plan_partial(chain, ["lines/1", "lines/1"], detail=SEVEN, later=EIGHT))
+    plan = valid(plan_partial(chain, [TaskId("lines", 1), TaskId("lines", 1)], detail=SEVEN, later=EIGHT))
     assert plan.failed == ("lines/1",)
     assert plan.cost == Cost(10, 0, 13)
     assert {row.task for row in plan.rewind} == {"lines/1"}

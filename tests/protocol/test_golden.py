@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -14,22 +15,26 @@ from abscli.protocol import events as e
 from abscli.protocol.coordinator import Coordinator
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
+from formats.ids import ChannelId, TaskId
 
+ANY = ChannelId(TaskId("s", 0), TaskId("a", 0))
+Id = TypeVar("Id", TaskId, ChannelId)
 SCRIPTS = sorted((Path(__file__).parents[1] / "golden").glob("*.txt"))
 
 
 def task_event(words: list[str], task: Task) -> e.TaskEvent:
     match words:
-        case ["records", channel, count]:
+        case ["records", name, count]:
+            channel = ChannelId.parse(name)
             return e.RecordsArrived(channel, task.received.get(channel, 0) + 1, int(count))
-        case ["records", channel, count, "from", first]:
-            return e.RecordsArrived(channel, int(first), int(count))
-        case ["barrier", channel, epoch]:
-            return e.BarrierArrived(channel, int(epoch))
+        case ["records", name, count, "from", first]:
+            return e.RecordsArrived(ChannelId.parse(name), int(first), int(count))
+        case ["barrier", name, epoch]:
+            return e.BarrierArrived(ChannelId.parse(name), int(epoch))
         case ["trigger", epoch]:
             return e.Triggered(int(epoch))
         case ["sent", channel, count]:
-            return e.Sent(channel, int(count))
+            return e.Sent(ChannelId.parse(channel), int(count))
         case ["end"]:
             return e.EndOfInput()
         case ["persisted", epoch]:
@@ -40,7 +45,8 @@ def task_event(words: list[str], task: Task) -> e.TaskEvent:
             return e.Aborted(int(epoch))
         case ["peers-restarted", floor, *replayed]:
             counts = dict(item.split("=") for item in replayed)
-            return e.PeersRestarted(2, int(floor), {channel: int(count) for channel, count in counts.items()})
+            replays = {ChannelId.parse(channel): int(count) for channel, count in counts.items()}
+            return e.PeersRestarted(2, int(floor), replays)
     raise ValueError(words)
 
 
@@ -50,9 +56,9 @@ def coordinator_event(words: list[str]) -> e.CoordinatorEvent:
             return e.TriggerDue()
         case ["ack", task, epoch, *more]:
             options = dict(item.split("=") for item in more)
-            counts = {name: {"x": int(options[name])} for name in ("sent", "received") if name in options}
+            counts = {name: {ANY: int(options[name])} for name in ("sent", "received") if name in options}
             return e.Acked(
-                task,
+                TaskId.parse(task),
                 int(epoch),
                 int(options.get("attempt", 1)),
                 options.get("finished") == "yes",
@@ -64,15 +70,17 @@ def coordinator_event(words: list[str]) -> e.CoordinatorEvent:
         case ["timeout", epoch]:
             return e.TimedOut(int(epoch))
         case ["ended", task]:
-            return e.SourceEnded(task)
+            return e.SourceEnded(TaskId.parse(task))
         case ["stop"]:
             return e.StopRequested()
         case ["lost", tasks, *channels]:
-            return e.TasksLost(frozenset(tasks.split(",")), frozenset(channels))
+            return e.TasksLost(
+                frozenset(map(TaskId.parse, tasks.split(","))), frozenset(map(ChannelId.parse, channels))
+            )
         case ["stopped", task, attempt]:
-            return e.Stopped(task, int(attempt))
+            return e.Stopped(TaskId.parse(task), int(attempt))
         case ["caught-up", channel, attempt]:
-            return e.ChannelCaughtUp(channel, int(attempt))
+            return e.ChannelCaughtUp(ChannelId.parse(channel), int(attempt))
     raise ValueError(words)
 
 
@@ -80,26 +88,26 @@ def make(words: list[str]) -> Task | Coordinator:
     kind, *rest = words
     options = dict(item.split("=") for item in rest)
 
-    def names(key: str) -> list[str]:
-        return [name for name in options.get(key, "").split(",") if name]
+    def ids(kind: type[Id], key: str) -> list[Id]:
+        return [kind.parse(name) for name in options.get(key, "").split(",") if name]
 
     if kind == "task":
         return Task(
-            options.get("name", "t"),
-            names("inputs"),
-            names("outputs"),
-            names("back"),
+            TaskId.parse(options.get("name", "t/0")),
+            ids(ChannelId, "inputs"),
+            ids(ChannelId, "outputs"),
+            ids(ChannelId, "back"),
             policy=Policy(options.get("policy", "aligned")),
             first_epoch=int(options.get("first", 1)),
         )
     return Coordinator(
-        names("tasks"),
-        names("sources"),
+        ids(TaskId, "tasks"),
+        ids(TaskId, "sources"),
         attempt=int(options.get("attempt", 1)),
         first_epoch=int(options.get("first", 1)),
         max_concurrent=int(options.get("concurrent", 1)),
         until="drained" if options.get("until") == "drained" else "end",
-        ended=names("ended"),
+        ended=ids(TaskId, "ended"),
     )
 
 
@@ -107,7 +115,7 @@ def said(action: object) -> str:
     fields = {name: getattr(action, name) for name in action.__slots__ if name != "batch"}  # type: ignore[attr-defined]
     if not fields.get("skip"):
         fields.pop("skip", None)
-    shown = (",".join(sorted(f)) if isinstance(f, frozenset) else str(f) for f in fields.values())
+    shown = (",".join(sorted(map(str, f))) if isinstance(f, frozenset) else str(f) for f in fields.values())
     return " ".join([type(action).__name__, *shown])
 
 

@@ -12,7 +12,7 @@ from abscli.sim.explore import Explored, explore
 from abscli.sim.interned import InternedWorld, frozen
 from abscli.sim.world import Limits
 from formats.job.model import Topology
-from tests.support.sim_jobs import CHAIN, SMALL, graph, model
+from tests.support.sim.jobs import CHAIN, SMALL, graph, model
 
 PAIR = graph("s=a")
 FAN = graph("s=a s=b")

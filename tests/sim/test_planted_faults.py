@@ -43,7 +43,7 @@ from abscli.sim.scheduler import run
 from abscli.sim.task import Barrier, Effect, Item, Part, Reveal, SimulatedTask, Write
 from abscli.sim.world import Limits, World
 from formats.job.model import Topology
-from tests.support.sim_jobs import (
+from tests.support.sim.jobs import (
     NARROW_CHAIN,
     ONCE_AN_EPOCH,
     PEERS,

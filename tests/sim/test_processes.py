@@ -22,7 +22,7 @@ from abscli.sim.chandy_lamport.participant import Marker, Note, Participant, Who
 from abscli.sim.chandy_lamport.processes import CannotOccur, Event, Global, Move, Pipe, Rule, System
 from abscli.sim.chandy_lamport.recorded import Done, Part, check_reachable, permuted
 from abscli.sim.chandy_lamport.runs import explore, run
-from abscli.sim.chandy_lamport.systems import CROSSING, PIPES, PLACES, TOKEN, single_token
+from abscli.sim.chandy_lamport.systems import CROSSING, PIPES, PLACES, TOKEN, single_token, token_on_its_way
 from abscli.sim.properties import Violation
 from abscli.text.spacetime import spacetime_text
 
@@ -110,7 +110,7 @@ def test_the_example_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_fifth_state_is_told_even_if_nothing_else_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     def unchecked(system: System, epoch: int, parts: Mapping[str, Part], history: object) -> Global:
-        logs = [dict(parts[pipe.receiver].logs).get(pipe.name, ()) for pipe in system.pipes]
+        logs = [dict(parts[pipe.receiver].logs).get(system.ids[pipe.name], ()) for pipe in system.pipes]
         contents = tuple(tuple(message.content for message in log) for log in logs)
         return Global(tuple(parts[process].state for process in system.processes), contents)
 
@@ -425,20 +425,9 @@ def test_a_violation_of_the_theorem_is_seen() -> None:
 
 # -- pictures ---------------------------------------------------------------------------------------------------
 
-IN_C = [
-    ("move", "p", "sends the token"),
-    ("start", "q", 1),
-    ("take", "c", "takes the token"),
-    ("mark", "c'"),
-    ("mark", "c"),
-    ("move", "q", "sends the token"),
-]  # fmt: skip
-"""q starts while the token is on its way to it."""
-
-
 @pytest.mark.parametrize("form", ["80.txt", "svg"])
 def test_the_snapshot_that_finds_the_token_on_its_way_is_drawn(form: str, request: pytest.FixtureRequest) -> None:
-    diagram = drawn(TOKEN, Scope(), IN_C, "single-token system: the snapshot finds the token on its way")
+    diagram = token_on_its_way()
     text = spacetime_svg(diagram) if form == "svg" else spacetime_text(diagram, width=80)
     golden = DATA / f"single-token.{form}"
     if request.config.getoption("--rewrite"):

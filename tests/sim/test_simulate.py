@@ -24,10 +24,11 @@ from abscli.sim.report import every_interleaving, one_run, random_runs, scope
 from abscli.sim.scheduler import run
 from abscli.sim.world import Limits, World
 from abscli.text.simulate import simulated_json, simulated_text
+from formats.ids import TaskId
 from formats.job.model import Topology
 from tests.sim.test_planted_faults import FAULTS, LogsNothing, NeverHolds, ShowsEarly
 from tests.support.schemas import checked
-from tests.support.sim_jobs import CHAIN, NARROW_CHAIN, PEERS, SHAPES, SMALL, TWO_INPUTS, TWO_TASK_LOOP, model
+from tests.support.sim.jobs import CHAIN, NARROW_CHAIN, PEERS, SHAPES, SMALL, TWO_INPUTS, TWO_TASK_LOOP, model
 
 EXAMPLE = Path(__file__).parents[2] / "abscli" / "examples" / "imports.yaml"
 
@@ -239,7 +240,7 @@ def test_an_interned_world_does_what_a_plain_one_does() -> None:
 
 
 def test_a_clone_shares_nothing_that_changes() -> None:
-    first = World(model(TWO_TASK_LOOP), Policy.ALIGNED, Limits()).simulated("a/0")
+    first = World(model(TWO_TASK_LOOP), Policy.ALIGNED, Limits()).simulated(TaskId("a", 0))
     before, twin = frozen(first), cloned(first)
     twin.seen[3] += 1
     twin.machine.blocked.add("x")

@@ -14,7 +14,7 @@ from abscli.sim.model import Model
 from abscli.sim.scheduler import Outcome, run
 from abscli.sim.world import Limits
 from formats.job.model import Topology
-from tests.support.sim_jobs import NARROW_CHAIN, REPLAYABLE, SHAPES, TWO_TASK_LOOP, model
+from tests.support.sim.jobs import NARROW_CHAIN, REPLAYABLE, SHAPES, TWO_TASK_LOOP, model
 
 
 def limits(seed: int) -> Limits:

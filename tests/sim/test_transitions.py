@@ -23,7 +23,7 @@ from abscli.sim.explore import explore
 from abscli.sim.scheduler import run
 from abscli.sim.world import Limits
 from tests.protocol import test_golden
-from tests.support.sim_jobs import SHAPES, SMALL, model
+from tests.support.sim.jobs import SHAPES, SMALL, model
 
 SCOPES = [
     (name, policy, limits)

@@ -17,7 +17,7 @@ from formats.spark.state.blocks import unpack as unpack_blocks
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage
 from formats.view import Status
-from tests.support.spark_data import CASES, Case, copy_of, unpack
+from tests.support.spark.data import CASES, Case, copy_of, unpack
 
 
 def check(path: Path, *, quick: bool = False) -> StoreReport:
@@ -198,7 +198,8 @@ def test_damage_is_named_by_file_batch_and_partition(name: str, tmp_path: Path) 
     report = check(root)
     assert [epoch.epoch for epoch in report.epochs if epoch.verdict is Status.DAMAGED] == damaged
     first = next(epoch for epoch in report.epochs if epoch.epoch == damaged[0])
-    assert any(f.code is code and f.task == task and path in (f.path or "") for f in first.findings), first.findings
+    named = [(f.code, f.task and str(f.task)) for f in first.findings if path in (f.path or "")]
+    assert (code, task) in named, first.findings
     assert report.latest_restorable == (None if restorable < 0 else restorable)
     assert report.damaged
     assert all("\n" not in finding.message for finding in report.all_findings)

@@ -11,7 +11,7 @@ import pytest
 from abscli.cli.main import main
 from abscli.stores.spark.text_inspect import ddl
 from tests.support.schemas import checked
-from tests.support.spark_data import Case, copy_of, unpack
+from tests.support.spark.data import Case, copy_of, unpack
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def test_keys_that_lie_in_another_partition_are_not_changed_by_that(folder: Path
 
 @pytest.mark.parametrize("command", [["state", "--engine", "spark"], ["validate", "--deep"]])
 def test_only_sparks_checkpoints_can_be_asked_of_spark(command: list[str], tmp_path: Path, told: Any) -> None:
-    from tests.support.stores import make_store
+    from tests.support.stores.small import make_store
 
     make_store(tmp_path / "store")
     operator = ["seen"] if command[0] == "state" else []

@@ -22,10 +22,10 @@ from formats.spark.state.blocks import unpack as unpack_file
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage
 from tests.spark.test_state import fingerprint
-from tests.support.spark_data import CASES, Case, copy_of, unpack
+from tests.support.spark.data import CASES, Case, copy_of, unpack
 
-KINDS = ["kind_lzf", "kind_join_v4", "kind_uncounted", "killed_groups_v1", "kind_lists_checksummed"]
-UNREAD = {"kind_sst_6": "SST file of version 6", "kind_avro": "its rows are written as avro"}
+KINDS = ["kind_lzf", "kind_join_v4", "kind_uncounted", "killed_groups_v1", "kind_lists_checksummed", "kind_avro"]
+UNREAD = {"kind_sst_6": "SST file of version 6"}
 BEYOND_HASHES = {Code.CONSERVATION, Code.TOPOLOGY_MISSING, Code.MISSING_ACK, Code.MISSING_FILE}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from formats.spark.plan import SparkPlan
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage
 from tests.support.schemas import checked
-from tests.support.spark_data import copy_of
+from tests.support.spark.data import copy_of
 
 
 @pytest.fixture
@@ -61,13 +62,19 @@ def rows(root: Path, batch: int) -> set[str]:
     return {str(row) for batches in store.state(batch, "0") for row in batches.to_pylist()}
 
 
+def overwritten(root: Path) -> Path:
+    """The newest state of a partition is lost: there is another one's in its place."""
+    shutil.copyfile(root / "state/0/0/7.delta", root / "state/0/1/7.delta")
+    return root
+
+
 def test_the_newest_exact_batch_is_planned_for_and_why_not_a_newer_one(tmp_path: Path, told: Any) -> None:
-    root = copy_of("broken_swapped_delta", tmp_path)
+    root = overwritten(copy_of("wc_hdfs", tmp_path, sidecars=False))
     plan = restored(told, root, tmp_path / "copy")
     assert plan["batch"] == 5
     ((newer),) = plan["skipped"]
     assert newer["batch"] == 6
-    assert "partition 0/0 state/0/0/7.delta: 5 of its 5 keys belong elsewhere" in newer["reason"]
+    assert "partition 0/1 state/0/1/7.delta: 5 of its 5 keys belong elsewhere" in newer["reason"]
     assert plan["again"] == [{"batch": 6, "committed": True}]
     assert {left["why"] for left in plan["left"]} == {
         "of later batches", "of earlier batches, whose state is not copied", "seen by a source after the batch",
@@ -338,11 +345,66 @@ def test_options_that_are_not_of_spark_are_refused(option: list[str], tmp_path: 
     assert told("plan-recovery", f"{copy_of('wc_hdfs', tmp_path)}@2", *option)[0] == 2
 
 
+def of_kafka(root: Path) -> Path:
+    """A query of the same state that has read twenty records a batch, ten from each of two partitions of a topic."""
+    for path in root.glob("offsets/*"):
+        *head, _ = path.read_text().split("\n")
+        at = 10 * int(path.name) + 10
+        path.write_text("\n".join([*head, f'{{"orders":{{"0":{at},"1":{at + 500}}}}}']))
+    shutil.rmtree(root / "sources")
+    return root
+
+
+def test_a_source_of_kafka_goes_on_from_where_it_is_set_to(tmp_path: Path, told: Any) -> None:
+    root = of_kafka(copy_of("wc_hdfs", tmp_path, sidecars=False))
+    plan = restored(told, root, tmp_path / "copy", "--set-offset", "0:orders-0=65", "--set-offset", "0:orders-1=900")
+    assert plan["positions"] == [
+        {"source": "0", "split": "orders-0", "from": 70, "to": 65},
+        {"source": "0", "split": "orders-1", "from": 570, "to": 900},
+    ]
+    assert (tmp_path / "copy/offsets/6").read_text().endswith('\n{"orders":{"0":65,"1":900}}')
+    assert (tmp_path / "copy/offsets/5").read_bytes() == (root / "offsets/5").read_bytes()
+    code, shown = told("diff", f"{tmp_path / 'copy'}@5", f"{tmp_path / 'copy'}@6")
+    assert code == 0
+    assert {at["split"]: at["moved"]["offset"] for at in shown["positions"]} == {"orders-0": 5, "orders-1": 340}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["0:orders-7=1"], 4, "has no place in 0:orders-7"),
+        (["1:orders-0=1"], 4, "has no place in 1:orders-0"),
+        (["0:orders-0=59"], 4, "was at 60 when batch 6 began"),
+        (["0:orders-0=60", "--set-offset", "0:orders-1=560"], 4, "that is where batch 6 began"),
+        (["0:orders-0=65", "--set-offset", "0:orders-0=66"], 2, "is set twice"),
+        (["orders-0=65"], 2, "is not SOURCE:SPLIT=N"),
+        (["0:orders-0=65", "--keep-in-flight"], 2, "--keep-in-flight"),
+    ],
+)
+def test_places_that_cannot_be_set_are_refused_with_what_to_do(
+    options: list[str], code: int, message: str, tmp_path: Path, told: Any
+) -> None:
+    root = of_kafka(copy_of("wc_hdfs", tmp_path, sidecars=False))
+    got, error = told("plan-recovery", root, "--set-offset", *options)
+    assert (got, message in error["message"]) == (code, True), error
+
+
+def test_what_is_skipped_and_what_is_read_twice_is_told_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = of_kafka(copy_of("wc_hdfs", tmp_path, sidecars=False))
+    options = ["--set-offset", "0:orders-0=65", "--set-offset", "0:orders-1=900"]
+    assert main(["plan-recovery", str(root), *options]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "0:orders-0: 70 -> 65: up to 5 records are read twice" in text
+    assert "0:orders-1: 570 -> 900: up to 330 records are skipped" in text
+
+
 def test_options_of_spark_are_refused_elsewhere(tmp_path: Path, told: Any) -> None:
-    from tests.support.stores import make_store
+    from tests.support.stores.small import make_store
 
     make_store(tmp_path / "store")
-    for option in (["--query-id", "x"], ["--path-map", "/a=/b"], ["--keep-in-flight"]):
+    for option in (["--query-id", "x"], ["--path-map", "/a=/b"], ["--keep-in-flight"], ["--sink", "x"]):
         assert told("plan-recovery", tmp_path / "store", *option)[0] == 2
 
 
@@ -351,7 +413,7 @@ def test_plan_and_result_are_told_in_words(width: int, tmp_path: Path, capsys: p
                                            monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.chdir(tmp_path)
-    copy_of("broken_swapped_delta", tmp_path).rename(tmp_path / "ck")
+    overwritten(copy_of("wc_hdfs", tmp_path, sidecars=False)).rename(tmp_path / "ck")
     assert main(["plan-recovery", "ck", "--out", "plan.json"]) == 0
     out = capsys.readouterr().out
     said = " ".join(out.split())

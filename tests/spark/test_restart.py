@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from abscli.cli.main import main
-from tests.support import spark_cases
 from tests.support.schemas import checked
-from tests.support.spark_words import CONFS, add_files, counts, go_on, killed
+from tests.support.spark import cases
+from tests.support.spark.words import CONFS, add_files, counts, go_on, killed
 
 FILES = 6
 
@@ -24,7 +24,7 @@ def session(spark: Any) -> Iterator[Any]:
 
     session = SparkSession(spark)
     yield session
-    for key in (*spark_cases.BASE, spark_cases.PROVIDER, spark_cases.CHANGELOG, spark_cases.IDS):
+    for key in (*cases.BASE, cases.PROVIDER, cases.CHANGELOG, cases.IDS):
         session.conf.unset(key)
 
 
@@ -35,7 +35,7 @@ def made(session: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
     for name in ("hdfs", "ids", "changelog"):
         home = found[name] = tmp_path_factory.mktemp(name)
         add_files(home / "input", range(FILES))
-        spark_cases.set_conf(session, CONFS[name])
+        cases.set_conf(session, CONFS[name])
         assert go_on(session, home / "input", home / "checkpoint") == counts(home / "input")
     return found
 
@@ -62,7 +62,7 @@ def goes_on(session: Any, capsys: pytest.CaptureFixture[str]) -> Any:
         assert main(["restore", str(file), "--to", str(to), "-o", "json"]) == 0
         capsys.readouterr()
         add_files(source, range(FILES, FILES + 1))
-        spark_cases.set_conf(session, CONFS[name])
+        cases.set_conf(session, CONFS[name])
         assert go_on(session, source, to) == counts(source)
         assert main(["validate", str(to), "-o", "json"]) == 0
         assert checked(capsys.readouterr().out)["latest_restorable"] == FILES
@@ -78,7 +78,7 @@ def original(home: Path) -> Path:
 
 
 def test_swapped_partitions_and_a_snapshot_that_is_gone(made: Any, own: Any, goes_on: Any) -> None:
-    """And its input has moved with it, to a folder whose name has a space."""
+    """And its input has moved with it, to a folder whose name has a space. The partitions are put back."""
     home = own(made["hdfs"])
     state = home / "checkpoint/state/0"
     one, other = (state / "0/6.delta").read_bytes(), (state / "1/6.delta").read_bytes()
@@ -89,7 +89,20 @@ def test_swapped_partitions_and_a_snapshot_that_is_gone(made: Any, own: Any, goe
     (home / "input").rename(home / "moved input")
     old = original(home)
     plan = goes_on("hdfs", home, home / "moved input", "--path-map", f"{old}={home / 'moved input'}")
-    assert plan["batch"] == FILES - 2
+    assert plan["batch"] == FILES - 1
+    assert {file["path"] for file in plan["put_back"]} == {"state/0/0/6.delta", "state/0/1/6.delta"}
+
+
+def test_folders_of_format_2_are_swapped_and_some_commits_lost(made: Any, own: Any, goes_on: Any) -> None:
+    home = own(made["ids"])
+    state = home / "checkpoint/state/0"
+    for name, place in (("0", "parked"), ("1", "0"), ("parked", "1")):
+        (state / name).rename(state / place)
+    for number in (1, 2, FILES - 2):
+        (home / f"checkpoint/commits/{number}").unlink()
+    source = original(home)
+    plan = goes_on("ids", home, home / "input", "--path-map", f"{source}={home / 'input'}", at=f"@{FILES - 2}")
+    assert (plan["batch"], f"commits/{FILES - 2}" in [file["path"] for file in plan["write"]]) == (FILES - 2, True)
 
 
 def test_an_empty_log_file_and_a_lost_query_id(made: Any, own: Any, goes_on: Any) -> None:
@@ -117,7 +130,7 @@ def test_back_behind_a_repartition(
     partitions: int, made: Any, own: Any, goes_on: Any, session: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = own(made["changelog"])
-    spark_cases.set_conf(session, CONFS["changelog"])
+    cases.set_conf(session, CONFS["changelog"])
     session._streamingCheckpointManager.repartition(str(home / "checkpoint"), partitions)
     assert main(["validate", str(home / "checkpoint"), "-o", "json"]) == 0
     assert checked(capsys.readouterr().out)["latest_restorable"] == FILES

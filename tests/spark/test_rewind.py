@@ -22,8 +22,10 @@ from formats.errors import NoRecovery
 from formats.spark.gather import gather
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage
-from tests.support import spark_cases
-from tests.support.spark_data import Case, copy_of, unpack
+from tests.support.spark import cases
+from tests.support.spark.data import Case, copy_of, unpack
+
+pytestmark = pytest.mark.minutes
 
 
 def plan(root: Path, batch: int, **options: Any) -> Rewind:
@@ -149,9 +151,21 @@ def test_of_an_older_batch_whose_offsets_cannot_be_read_no_commit_is_made_up(tmp
     assert written(made) == {}
 
 
+def test_a_commit_of_format_2_that_cannot_be_read_is_made_anew_from_the_lineage_of_later_changelogs(
+    tmp_path: Path,
+) -> None:
+    root = copy_of("wc_rocks_v2", tmp_path, sidecars=False)
+    before = (root / "commits/1").read_bytes()
+    (root / "commits/1").write_bytes(b"")
+    assert written(plan(root, 2)) == {"commits/1": before}
+
+
 def test_a_commit_that_cannot_be_read_or_told_stays_behind(tmp_path: Path) -> None:
     root = copy_of("wc_rocks_v2", tmp_path, sidecars=False)
     (root / "commits/1").write_bytes(b"")
+    # What would say the id of the state that batch 1 left: the name of its file, and the lineage of the next one.
+    for file in [*root.glob("state/0/0/2_*"), *root.glob("state/0/0/3_*.changelog")]:
+        file.unlink()
     made = plan(root, 2)
     assert ("commits/1", "cannot be read, and can be done without") in made.drop
     assert written(made) == {}
@@ -167,13 +181,13 @@ def test_a_query_goes_on_from_a_rewound_copy_to_the_same_counts(session: Any, tm
     """Rewound to batch 1 in another folder, the real query reads the rest again and ends where it would have."""
     for name, conf in {
         "hdfs": {},
-        "rocks": {spark_cases.PROVIDER: spark_cases.ROCKS, spark_cases.CHANGELOG: "true", spark_cases.IDS: "2"},
+        "rocks": {cases.PROVIDER: cases.ROCKS, cases.CHANGELOG: "true", cases.IDS: "2"},
     }.items():
         home, to = tmp_path / name, tmp_path / f"{name}-copy"
         home.mkdir()
-        root = spark_cases.run(session, home, spark_cases.by_id, conf, batches=4)
+        root = cases.run(session, home, cases.by_id, conf, batches=4)
         carry_out(plan(root, 1), root, to)
-        spark_cases.go_on(session, home / "input", to, spark_cases.by_id)
+        cases.go_on(session, home / "input", to, cases.by_id)
         assert state(to, 3) == state(root, 3)
         assert not check_spark(gather(SparkStore(LocalStorage(to)).checkpoint)).damaged
 
@@ -184,7 +198,7 @@ def session(spark: Any) -> Iterator[Any]:
 
     session = SparkSession(spark)
     yield session
-    for key in (*spark_cases.BASE, spark_cases.PROVIDER, spark_cases.CHANGELOG, spark_cases.IDS):
+    for key in (*cases.BASE, cases.PROVIDER, cases.CHANGELOG, cases.IDS):
         session.conf.unset(key)
 
 

@@ -13,7 +13,7 @@ import pytest
 from formats.errors import Damaged, FormatError, NotFound
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage
-from tests.support.spark_data import CASES, Case, unpack
+from tests.support.spark.data import CASES, Case, unpack
 
 READ = [(case, i) for case in CASES for i in range(len(case.truth["reads"]))]
 

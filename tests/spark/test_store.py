@@ -13,6 +13,7 @@ import pytest
 from abscli.stores.spark.verdict import check_spark
 from formats.codec.sst import parse_sst
 from formats.errors import FormatError, NotFound
+from formats.ids import TaskId
 from formats.spark.checkpoint import Checkpoint, is_spark
 from formats.spark.checksums import check_hadoop_crc, check_spark_crc
 from formats.spark.gather import gather
@@ -26,7 +27,7 @@ from formats.spark.state.schema import parse_schema
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage, MemoryStorage
 from formats.view import CheckpointStore, Position, Status
-from tests.support.spark_data import CASES, Case, copy_of, unpack
+from tests.support.spark.data import CASES, Case, copy_of, unpack
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def test_every_view_of_every_case_can_be_had(folder: Path) -> None:
         for facts in store.epochs():
             detail = store.detail(facts.epoch)
             assert detail.facts == facts
-            tasks = [task.task for operator in detail.operators for task in operator.tasks if "/" in task.task]
+            tasks = [task.task for operator in detail.operators for task in operator.tasks]
             assert len(tasks) == len(set(tasks))
             assert store.topology(facts.epoch) is None
             json.dumps(store.raw(facts.epoch))
@@ -54,7 +55,7 @@ def test_every_view_of_every_case_can_be_had(folder: Path) -> None:
 def test_a_batch_in_flight_is_in_progress_and_names_its_missing_tasks(folder: Path) -> None:
     last = open_case("killed_partial_state", folder).epochs()[-1]
     assert (last.epoch, last.status, last.expected, last.acked) == (3, Status.IN_PROGRESS, 2, 1)
-    assert last.missing == ("0/1",)
+    assert last.missing == (TaskId("0", 1),)
 
 
 def test_sources_are_operators_with_positions(folder: Path) -> None:
@@ -127,10 +128,17 @@ def test_an_offset_that_is_no_number_is_of_no_known_source(offset: str) -> None:
 
 
 def test_positions_of_known_sources() -> None:
-    assert positions('{"topic":{"1":7,"0":5}}') == (Position("topic-0", 5, None), Position("topic-1", 7, None))
+    assert positions('{"topic":{"1":7,"0":5}}') == (Position("topic-0", 5, 5), Position("topic-1", 7, 7))
     assert positions("42") == (Position("seconds", 42, None),)
     assert positions('{"offset":30,"timestamp":3000}') == (Position("rows", 30, 30),)
     assert positions('{"shard":"x"}') is None
+    delta = '{"sourceVersion":1,"reservoirId":"3bffe7c2","reservoirVersion":5,"index":8,"isStartingVersion":false}'
+    assert (kind_of(delta), positions(delta)) == ("delta", (Position("version", 5, None),))
+    kinesis = (
+        '{"metadata":{"streamName":"clicks","batchId":"3"},"shardId-1":{"iteratorType":"AFTER_SEQUENCE_NUMBER",'
+        '"iteratorPosition":"49590338271490256608559692538361571095921575989136588898"}}'
+    )
+    assert (kind_of(kinesis), positions(kinesis)) == ("kinesis", (Position("shardId-1", None, None),))
     assert kind_of("-") is None
 
 

@@ -21,8 +21,8 @@ from formats.native.plan import NativePlan
 from formats.plan import Plan
 from formats.storage import LocalStorage
 from tests.native.test_text_plan import FULL
-from tests.support.flink_truth import DATA
-from tests.support.spark_data import copy_of
+from tests.support.flink.truth import DATA
+from tests.support.spark.data import copy_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -169,12 +169,16 @@ def test_what_somebody_puts_there_meanwhile_is_not_written_over(what: str, to: s
     assert what == "link" or not (Path(to) / "new").exists()
 
 
-def test_a_disk_that_is_full_is_told_with_the_file_and_the_sizes(source: LocalStorage, to: str, tmp_path: Path) -> None:
-    (tmp_path / "source/large").write_bytes(bytes(1 << 20))
+@pytest.mark.parametrize(("size", "most"), [(1 << 20, 1 << 16), (1000, 100)])
+def test_a_disk_that_is_full_is_told_with_the_file_and_the_sizes(
+    source: LocalStorage, to: str, size: int, most: int, tmp_path: Path
+) -> None:
+    """A small file is written when it is closed."""
+    (tmp_path / "source/large").write_bytes(bytes(size))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
     try:
-        with pytest.raises(OSError, match=r"1,048,576 bytes were to be written, [0-9,]+ bytes are free") as error:  # noqa: SIM117
+        with pytest.raises(OSError, match=rf"{size:,} bytes were to be written, [0-9,]+ bytes are free") as error:  # noqa: SIM117
             with new_folder(to) as folder:
                 folder.copy(source, "large")
     finally:

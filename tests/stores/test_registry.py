@@ -15,9 +15,9 @@ from abscli.text.facts import LINES, facts
 from formats.errors import NotFound, OtherFormat
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage, MemoryStorage
-from tests.support.json_system import put_into_the_table, write_store
 from tests.support.schemas import checked
-from tests.support.stores import make_store
+from tests.support.stores.json_system import put_into_the_table, write_store
+from tests.support.stores.small import make_store
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,8 @@ def test_what_is_no_store_names_what_was_looked_for(tmp_path: Path, capsys: pyte
 def test_what_is_no_store_names_one_above_or_below(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for place in (store.parent, store / "epochs", store / "epochs" / "0000000001"):
         for command in ("inspect", "state", "validate", "plan-recovery"):
+            if command == "inspect" and place == store.parent:
+                continue  # it shows what lies there
             assert main([command, str(place)]) == 10
             assert f"hint: there is one in {store}\n" in capsys.readouterr().err
 
@@ -74,7 +76,7 @@ def test_commands_that_need_a_native_store_say_so(
         open_native(str(other), purpose="`abs restore`")
     assert open_native(str(store), "abs", purpose="`abs restore`").latest() == 4
     assert main(["gc", str(other)]) == 2
-    assert "abs gc` needs a store that abs wrote" in capsys.readouterr().err
+    assert "`abs gc` does not know what may go from a store of format ledger" in capsys.readouterr().err
 
 
 def test_an_option_that_means_nothing_is_refused_with_those_to_which_it_does(

@@ -16,7 +16,7 @@ from abscli.draw.spacetime_svg import spacetime_svg
 from abscli.sim.diagram import COORDINATOR, KINDS, Diagram, Message, Moment
 from abscli.text.cells import cells, shortened
 from abscli.text.spacetime import LEAST, spacetime_text
-from tests.support.runs import ORPHAN, TOKEN
+from tests.support.sim.diagrams import ORPHAN, TOKEN
 
 DATA = Path(__file__).parents[1] / "data" / "spacetime"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -33,10 +33,10 @@ def diagrams(draw: st.DrawFn) -> Diagram:
     """Any valid diagram; every label begins with a sign and a number of its own, `m07` or `w07`."""
     tasks = [f"{'task' * draw(st.integers(0, 5))}t/{number}" for number in range(draw(st.integers(1, 8)))]
     places = st.sampled_from([*tasks, *[COORDINATOR] * draw(st.integers(0, 1))])
-    kinds = st.sampled_from(sorted(KINDS))
+    kinds, epochs = st.sampled_from(sorted(KINDS)), st.none() | st.integers(1, 9)
     tail = st.text(st.characters(exclude_categories=["C", "Z", "M"], exclude_characters="mw"), max_size=25)
     moments = [
-        Moment(draw(st.integers(0, 15)), draw(places), f"m{number:02}{draw(tail)}", draw(kinds))
+        Moment(draw(st.integers(0, 15)), draw(places), f"m{number:02}{draw(tail)}", draw(kinds), draw(epochs))
         for number in range(draw(st.integers(0, 12)))
     ]
     messages = []
@@ -44,7 +44,8 @@ def diagrams(draw: st.DrawFn) -> Diagram:
         sent, late = draw(st.integers(0, 15)), draw(st.none() | st.integers(0, 5))
         label = f"w{number:02}{draw(tail)}"
         received = None if late is None else sent + late
-        messages.append(Message(draw(places), draw(places), sent, received, label, draw(st.booleans())))
+        epoch, known = draw(st.none() | st.integers(1, 9)), draw(st.booleans())
+        messages.append(Message(draw(places), draw(places), sent, received, label, epoch, known))
     violation = draw(st.none() | st.text(min_size=1, max_size=200))
     return Diagram(f"run {draw(tail)}", tuple(tasks), tuple(moments), tuple(messages), violation)
 
@@ -111,7 +112,7 @@ def test_a_window_keeps_the_last_steps_and_counts_the_others(diagram: Diagram, m
 
 
 def test_a_message_is_drawn_when_it_leaves_and_when_it_arrives() -> None:
-    run = Diagram("t", ("a", "b"), (), (Message("a", "b", 1, 3, "barrier 3", True),), None)
+    run = Diagram("t", ("a", "b"), (), (Message("a", "b", 1, 3, "barrier 3", 3),), None)
     assert spacetime_text(run, width=44).splitlines()[3:] == [
         "step  a                  b",
         "   1  ●┄barrier 3┄┄▷     │",
@@ -120,7 +121,7 @@ def test_a_message_is_drawn_when_it_leaves_and_when_it_arrives() -> None:
 
 
 def test_a_message_that_arrives_at_once_is_one_arrow() -> None:
-    run = Diagram("t", ("a", "b"), (), (Message("a", "b", 1, 1, "barrier 3", True),), None)
+    run = Diagram("t", ("a", "b"), (), (Message("a", "b", 1, 1, "barrier 3", 3),), None)
     assert spacetime_text(run, width=40).splitlines()[2:] == [
         "step  a                b",
         "   1  ●───barrier 3───▶│",
@@ -128,13 +129,13 @@ def test_a_message_that_arrives_at_once_is_one_arrow() -> None:
 
 
 def test_an_arrow_crosses_the_lines_that_it_passes() -> None:
-    run = Diagram("t", ("a", "b", "c"), (), (Message("c", "a", 1, 1, "ack 3", True),), None)
+    run = Diagram("t", ("a", "b", "c"), (), (Message("c", "a", 1, 1, "ack 3", 3),), None)
     assert spacetime_text(run, width=48, ascii=True).splitlines()[-1] == "   1  |<----------ack 3-----------*"
 
 
 def test_events_of_a_task_keep_their_order_within_a_step() -> None:
     moments = (Moment(1, "a", "first", "record"), Moment(1, "b", "other", "record"), Moment(1, "a", "second", "ack"))
-    run = Diagram("t", ("a", "b"), moments, (Message("a", "b", 1, 2, "third", False),), None)
+    run = Diagram("t", ("a", "b"), moments, (Message("a", "b", 1, 2, "third"),), None)
     text = spacetime_text(run)
     assert text.index("first") < text.index("second") < text.index("third")
     assert "● first" in text.splitlines()[4]
@@ -161,12 +162,12 @@ def test_a_cut_joins_the_copies_of_an_epoch_and_says_if_some_are_missing() -> No
     kept = tuple(moment for moment in ORPHAN.moments if (moment.task, moment.kind) != ("words/1", "copy"))
     fewer = dataclasses.replace(ORPHAN, moments=kept)
     assert ">cut 1, 3 of 4</text>" in spacetime_svg(fewer)
-    assert spacetime_svg(fewer).count('class="cut"') == 1
+    assert spacetime_svg(fewer).count('class="band"') == 1
     assert ">cut 1</text>" in spacetime_svg(ORPHAN, max_steps=8)  # of which it shows two copies: none is missing
 
 
 def test_labels_of_events_do_not_cover_each_other() -> None:
-    moments = tuple(Moment(step, "a", f"a rather long label {step}", "record") for step in range(30))
+    moments = tuple(Moment(step, "a", f"a rather long label {step}", "restore") for step in range(30))
     root = ElementTree.fromstring(spacetime_svg(Diagram("t", ("a",), moments, (), None)))
     labels = [text for text in root.iter(f"{SVG}text") if (text.text or "").startswith("a rather")]
     areas = [(float(t.get("x") or 0), float(t.get("y") or 0), len(t.text or "") * 6) for t in labels]
@@ -183,7 +184,7 @@ def test_what_is_not_received_is_named() -> None:
 
 def test_names_can_neither_steer_a_terminal_nor_leave_their_text() -> None:
     bad = "\x1b[31m</title><script>\r\n\x00'\""
-    message = Message(bad, "日本語/0", 1, 2, bad, True)
+    message = Message(bad, "日本語/0", 1, 2, bad, 1)
     run = Diagram(bad, (bad, "日本語/0"), (Moment(1, bad, bad, "copy"),), (message,), bad)
     for ascii in (False, True):
         assert not {c for c in spacetime_text(run, ascii=ascii) if not c.isprintable()} - {"\n"}
@@ -202,10 +203,10 @@ def test_nothing_happened_is_a_diagram_too() -> None:
     ("make", "what"),
     [
         (lambda: Moment(1, "a", "x", "explosion"), "explosion"),
-        (lambda: Message("a", "b", 3, 2, "x", False), "sent at step 3 and received at 2"),
+        (lambda: Message("a", "b", 3, 2, "x"), "sent at step 3 and received at 2"),
         (lambda: Diagram("t", ("a", "a"), (), (), None), "twice"),
         (lambda: Diagram("t", ("a",), (Moment(1, "b", "x", "log"),), (), None), "no task b"),
-        (lambda: Diagram("t", ("a",), (), (Message("a", "z", 1, 2, "x", False),), None), "no task z"),
+        (lambda: Diagram("t", ("a",), (), (Message("a", "z", 1, 2, "x"),), None), "no task z"),
     ],
 )
 def test_what_does_not_hold_is_no_diagram(make: object, what: str) -> None:
@@ -224,7 +225,7 @@ def test_a_trace_of_100_000_steps_is_windowed_in_time() -> None:
     size = 100_000
     tasks = tuple(f"t/{number}" for number in range(6))
     moments = tuple(Moment(step, tasks[step % 6], "record", "record") for step in range(size))
-    messages = tuple(Message(tasks[s % 6], tasks[(s + 1) % 6], s, s + 1, str(s), False) for s in range(size))
+    messages = tuple(Message(tasks[s % 6], tasks[(s + 1) % 6], s, s + 1, str(s)) for s in range(size))
     run = Diagram("long", tasks, moments, messages, "something")
     started = time.process_time()
     assert spacetime_text(run, max_steps=40).count("\n") < 200

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from abscli.engine.errors import JobFailed
+from formats.ids import ChannelId
 from formats.job.expand import channels_out
 from formats.job.model import Edge, Partition
 from formats.native.hashing import key_groups
@@ -26,7 +27,7 @@ class Route:
         self.channels = channels_out(edge, index, parallelism)
         self._owners = (np.arange(max_parallelism, dtype=np.int64) * parallelism) // max_parallelism
 
-    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[ChannelId, pa.RecordBatch]]:
         """(channel, rows) for every channel that gets any, each channel's rows in the batch's order."""
         if not batch.num_rows:
             return
@@ -46,11 +47,11 @@ class Route:
             case Partition.FORWARD:
                 yield self.channels[0], batch
 
-    def _by_key(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def _by_key(self, batch: pa.RecordBatch) -> Iterator[tuple[ChannelId, pa.RecordBatch]]:
         missing = [name for name in self.edge.key if name not in batch.schema.names]
         if missing:
             raise JobFailed(
-                f"edge {self.edge.source}->{self.edge.target}: no key column {missing[0]!r} among "
+                f"edge {self.edge.name}: no key column {missing[0]!r} among "
                 f"{', '.join(batch.schema.names)}"
             )
         if len(self.channels) == 1:

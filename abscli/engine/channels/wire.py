@@ -16,6 +16,8 @@ from enum import IntEnum
 
 import msgspec
 
+from abscli.engine.errors import RaisedAt
+from formats.ids import ChannelId, TaskId
 from formats.job.model import Topology
 
 HEADER = struct.Struct("<BQI")
@@ -24,19 +26,49 @@ READ_AHEAD = 16
 
 
 class Frame(IntEnum):
-    """Kinds of frames. number: of the first record (RECORDS), of the epoch (BARRIER), otherwise 0."""
+    """Kinds of frames. number: of the first record (RECORDS), of the epoch (BARRIER), otherwise 0. TRACE: lines for
+    the coordinator's trace file.
+
+    Where lost tasks take their steps again, frames of records and of barriers end with what their sender's worker
+    knows of schedules, and how long that is: 4 bytes, little-endian.
+    """
 
     CONTROL = 0
     SCHEMA = 1
     RECORDS = 2
     BARRIER = 3
+    TRACE = 4
+
+
+class Patience(msgspec.Struct, frozen=True):
+    """How long silence is borne, in seconds.
+
+    beat: from one sign of life to the next.
+    stall: until it is said that there is none.
+    lease: until a worker that hears nothing of its coordinator leaves.
+    lost: until the coordinator counts a worker as lost: by then its lease has run out.
+    """
+
+    beat: float
+    stall: float
+    lease: float
+    lost: float
+
+    @classmethod
+    def of(cls, lost: float) -> Patience:
+        """All of them in proportion to the last."""
+        return cls(beat=min(1.0, lost / 5), stall=lost / 3, lease=lost * 2 / 3, lost=lost)
 
 
 class JobSpec(msgspec.Struct, frozen=True):
-    """All that a worker needs to know.
+    """All that a worker needs to know but what it is to start from, which it is told.
 
     root: where user functions are.
     address: of the coordinator.
+    driver: name of its host.
+    pulse: of its signs of life; None where a worker cannot hang without the coordinator.
+    trace: whether it is told what the machines see and do.
+    keep_frames: bytes of frames that it keeps so that any other worker can be replaced alone; None: it keeps none.
     """
 
     topology: Topology
@@ -45,41 +77,167 @@ class JobSpec(msgspec.Struct, frozen=True):
     root: str
     attempt: int
     attempt_id: str
-    first_epoch: int
-    parent: int
     policy: str
     workers: int
     read_sources: bool
     token: bytes
     address: tuple[str, int]
+    pulse: Patience | None = None
+    trace: bool = False
+    keep_frames: int | None = None
+    driver: str = ""
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """A worker is there: its number, process and where it listens."""
+    """A worker is there: its number, process and where it listens.
+
+    host: the address under which the coordinator sees it, and peers reach it.
+    launch: how often a worker of this number had been started before it.
+    machine: name of its host.
+    incarnation: of this process alone, where another one may have been launched as the same.
+    """
 
     worker: int
     host: str
     port: int
     pid: int
+    launch: int
+    machine: str
+    incarnation: str
 
 
-class Start(msgspec.Struct, frozen=True, tag=True):
-    """All workers are there; make your tasks and dial.
+class Alive(msgspec.Struct, frozen=True, tag=True):
+    """What a worker's signs of life begin with: empty frames on a connection of their own, from a thread of its own."""
 
-    addresses: by worker number.
-    """
+    worker: int
+    launch: int
+    incarnation: str
 
-    addresses: tuple[tuple[str, int], ...]
 
-
-class Ready(msgspec.Struct, frozen=True, tag=True):
-    """State is restored and every channel dialled."""
+class PeerAlive(msgspec.Struct, frozen=True, tag=True):
+    """What the same to another worker begins with."""
 
     worker: int
 
 
+class Unheard(msgspec.Struct, frozen=True, tag=True):
+    """A worker has heard nothing of a peer for so many seconds; said on the connection of its signs of life.
+
+    address: at which the peer is dialled.
+    """
+
+    worker: Alive
+    peer: int
+    address: tuple[str, int]
+    seconds: float
+
+
+class Again(msgspec.Struct, frozen=True):
+    """Lost tasks go on as they were, and everybody else goes on.
+
+    restarting: of all workers, as ranges by operator.
+    places: line and position of the copies of those tasks that take their steps again in the worker that is told; who
+    restarts there without a place goes back.
+    schedules: what survivors know.
+    """
+
+    restarting: dict[str, str]
+    places: tuple[tuple[TaskId, int, int], ...]
+    schedules: bytes
+
+
+class Start(msgspec.Struct, frozen=True, tag=True):
+    """All workers are there: make these tasks, from this epoch, and dial.
+
+    attempt: the number that tells what counts from what is late: raised whenever tasks restart.
+    first_epoch: barriers below it do not count for them.
+    subtasks: those of this worker, as ranges by operator; none where all of its tasks go on.
+    addresses: by worker number.
+    again: how they take again the steps that they took since that epoch; None: they take none again.
+    """
+
+    attempt: int
+    epoch: int
+    first_epoch: int
+    subtasks: dict[str, str]
+    addresses: tuple[tuple[str, int], ...]
+    again: Again | None = None
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """State is restored and every channel dialled.
+
+    records: that the sources of this worker have read since the job began.
+    restored: of these, by those that have just been started.
+    """
+
+    worker: int
+    attempt: int
+    records: int
+    restored: int
+
+
 class Go(msgspec.Struct, frozen=True, tag=True):
     """Everybody is ready: sources may read."""
+
+
+class StopTasks(msgspec.Struct, frozen=True, tag=True):
+    """Tasks restart from an epoch: drop those that you hold, and tell the others (rule R10).
+
+    subtasks: of all workers, as ranges by operator.
+    floor: no barrier below it counts any more.
+    again: whether they take their steps again, so that nobody else hears from them what they have not seen.
+    """
+
+    attempt: int
+    subtasks: dict[str, str]
+    floor: int
+    epoch: int
+    again: bool = False
+
+
+class TasksStopped(msgspec.Struct, frozen=True, tag=True):
+    """What restarts is gone from this worker, and what goes on has heard of it.
+
+    dropped: records that the sources among what is gone had read since the job began.
+    schedules: all that is known here of them, where steps are taken again.
+    kept: bytes of frames that are kept here.
+    holes: channels to what restarts of which not all frames are kept that it needs.
+    """
+
+    worker: int
+    attempt: int
+    dropped: int
+    schedules: bytes = b""
+    kept: int = 0
+    holes: tuple[ChannelId, ...] = ()
+
+
+class Repeated(msgspec.Struct, frozen=True, tag=True):
+    """All tasks of a worker that took steps again have taken them."""
+
+    worker: int
+
+
+class Differed(msgspec.Struct, frozen=True, tag=True):
+    """A task that took its steps again did something else than before."""
+
+    worker: int
+    attempt: int
+    message: str
+
+
+class LetGo(msgspec.Struct, frozen=True, tag=True):
+    """A worker keeps no frames before the next barrier: they were more than it may keep."""
+
+    worker: int
+
+
+class Replayed(msgspec.Struct, frozen=True, tag=True):
+    """A sender that has restarted has sent again all that this channel's receiver had taken."""
+
+    channel: ChannelId
+    attempt: int
 
 
 class EpochTriggered(msgspec.Struct, frozen=True, tag=True):
@@ -105,28 +263,32 @@ class TaskAcked(msgspec.Struct, frozen=True, tag=True):
 
     base: the complete epoch whose files the part builds on: what the task copies later builds on that one or a
     newer one.
+    sent, received: as pairs, since a key of an object in JSON is a text.
+    place: line and position of the copy in the task's schedule, where that is noted.
     """
 
-    task: str
+    task: TaskId
     epoch: int
     attempt: int
     base: int
     finished: bool
     logged: int
-    sent: dict[str, int]
-    received: dict[str, int]
+    sent: tuple[tuple[ChannelId, int], ...]
+    received: tuple[tuple[ChannelId, int], ...]
+    place: tuple[int, int] | None = None
 
 
 class SourceFinished(msgspec.Struct, frozen=True, tag=True):
     """A source task has reached the end of its input."""
 
-    task: str
+    task: TaskId
+    attempt: int
 
 
 class Status(msgspec.Struct, frozen=True, tag=True):
     """Twice a second, and last.
 
-    records: rows that sources of this worker read.
+    records: rows that sources of this worker have read since the job began.
     circulating: bytes on back edges.
     """
 
@@ -145,9 +307,9 @@ class Lag(msgspec.Struct, frozen=True):
     seconds: since it has been doing that, 0 where unknown.
     """
 
-    task: str
+    task: TaskId
     doing: str
-    awaits: tuple[str, ...] = ()
+    awaits: tuple[ChannelId, ...] = ()
     queued: int = 0
     rows: int = 0
     seconds: float = 0.0
@@ -172,6 +334,8 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
     code: as in the table of exit codes.
     detail: a traceback, for a bug.
+    lost: whether it only lost its peers, so that another worker in its place may go on.
+    raised_at: the record at which a user's function raised.
     """
 
     worker: int
@@ -179,6 +343,8 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     hint: str | None
     code: int
     detail: str | None = None
+    lost: bool = False
+    raised_at: RaisedAt | None = None
 
 
 class Leave(msgspec.Struct, frozen=True, tag=True):
@@ -188,17 +354,21 @@ class Leave(msgspec.Struct, frozen=True, tag=True):
 class ChannelHello(msgspec.Struct, frozen=True, tag=True):
     """What a data connection brings."""
 
-    channel: str
+    channel: ChannelId
     attempt: int
 
 
-Greeting = Hello | ChannelHello
-ToCoordinator = Ready | TaskAcked | SourceFinished | Status | Lagging | Failed
-ToWorker = Start | Go | EpochTriggered | EpochCompleted | EpochAborted | Throttle | Leave
+Greeting = Hello | Alive | PeerAlive | ChannelHello
+ToCoordinator = (
+    Ready | TasksStopped | Replayed | TaskAcked | SourceFinished | Status | Lagging | Failed | Repeated | Differed
+    | LetGo
+)
+ToWorker = Start | Go | StopTasks | EpochTriggered | EpochCompleted | EpochAborted | Throttle | Leave
 
 _greetings = msgspec.json.Decoder(Greeting)
 _to_coordinator = msgspec.json.Decoder(ToCoordinator)
 _to_worker = msgspec.json.Decoder(ToWorker)
+_unheard = msgspec.json.Decoder(Unheard)
 
 
 def decode_greeting(payload: memoryview) -> Greeting:
@@ -210,6 +380,12 @@ def decode_greeting(payload: memoryview) -> Greeting:
 def decode_to_coordinator(payload: memoryview) -> ToCoordinator:
     """A worker's message; msgspec.MsgspecError if it is none."""
     message: ToCoordinator = _to_coordinator.decode(payload)
+    return message
+
+
+def decode_unheard(payload: memoryview) -> Unheard:
+    """What comes between a worker's signs of life; msgspec.MsgspecError if it is nothing of the kind."""
+    message: Unheard = _unheard.decode(payload)
     return message
 
 
@@ -250,16 +426,21 @@ class Connection:
         self._interest = selectors.EVENT_READ
         selector.register(sock, self._interest, self._ready)
 
-    def send(self, kind: Frame, number: int, payload: bytes | memoryview = b"") -> None:
+    def send(self, kind: Frame, number: int, *payload: bytes | memoryview) -> None:
         """Queue a frame, and send what the socket takes now."""
+        self.queue(kind, number, *payload)
+        if not self.closed:
+            self._write()
+
+    def queue(self, kind: Frame, number: int, *payload: bytes | memoryview) -> None:
+        """A frame that goes together with the one behind it."""
         if self.closed:
             return
-        view = memoryview(payload).cast("B")
-        self._out.append(memoryview(HEADER.pack(kind, number, len(view))))
-        if len(view):
-            self._out.append(view)
-        self.pending += HEADER.size + len(view)
-        self._write()
+        views = [memoryview(part).cast("B") for part in payload if len(part)]
+        length = sum(map(len, views))
+        self._out.append(memoryview(HEADER.pack(kind, number, length)))
+        self._out += views
+        self.pending += HEADER.size + length
 
     def send_message(self, message: msgspec.Struct) -> None:
         """Queue a control frame."""
@@ -329,7 +510,7 @@ class Connection:
     def _advance(self) -> None:
         if self._frame is None:
             kind, number, length = HEADER.unpack(self._header)
-            if kind > Frame.BARRIER or length > MAX_FRAME:
+            if kind > Frame.TRACE or length > MAX_FRAME:
                 self._ended()
                 return
             self._frame = Frame(kind), number
@@ -358,6 +539,11 @@ class Connection:
             self._selector.unregister(self._sock)
         self._interest = 0
         self._sock.close()
+
+    def hang_up(self) -> None:
+        """End the connection for both sides at once; safe from another thread than the one that uses it."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
 
     def finish(self, seconds: float) -> None:
         """Send what is pending, blocking for at most so long, and close."""

@@ -8,24 +8,24 @@ of which each may be lost, or be the worker of a job that has lost its store.
 from __future__ import annotations
 
 import contextlib
-import filecmp
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from abscli.engine.errors import EngineStopped, UsageError
-from abscli.engine.io.sinks import sync_folder
-from abscli.planner.lineage import Life, by_number, maker, stretches
+from abscli.engine.io.moves import Moves
+from abscli.planner.lineage import Life, by_number, is_on, lives_of, maker, stretches
 from abscli.planner.settlement import Missing, Settlement, SinkFacts, Wanted, settle
+from formats.disk import sync_folder
 from formats.errors import Damaged, FormatError, StoreInUse
-from formats.ids import operator_of
 from formats.job.model import Kind, Operator, Topology
 from formats.native import layout, lock
 from formats.native.facts import AttemptFacts, PartFacts, SinkFile, digest, digest_1, is_version_1
 from formats.native.sink import (
     CLAIMS,
     OWNER_1,
+    UNNAMED,
     PartId,
     SinkClaim,
     SinkFolder,
@@ -35,8 +35,8 @@ from formats.native.sink import (
     staged_path,
 )
 from formats.native.store import NativeStore
-from formats.native.writer import now
 from formats.storage import LocalStorage, no_directory
+from formats.timestamps import now
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,29 +107,36 @@ class Outputs:
 
     # -- before anything is changed -----------------------------------------------------------------------
 
-    def examine(self, store: NativeStore | None, parent: int) -> list[Examined]:
+    def examine(
+        self, store: NativeStore | None, parent: int, origins: Mapping[str, str] | None = None
+    ) -> list[Examined]:
         """What has to be done for every sink, so that it shows what leads to epoch `parent`; nothing is changed.
 
-        store: None for one that is not there yet. UsageError where another store has written since, or something is
-        visible that nobody claims; Damaged where a part of the line is gone.
+        store: None for one that is not there yet. origins: the ids that operators had in that epoch; None where all
+        are the same. UsageError where another store or another sink has written since, or something is visible that
+        nobody claims; Damaged where a part of the line is gone.
         """
         promises = _promises(store) if store is not None and self._sinks else NO_PROMISES
-        examined = [self._examine(op, store, promises, parent) for op in self._sinks]
+        before = {op.id: op.id for op in self._sinks} if origins is None else origins
+        examined = [self._examine(op, store, promises, parent, before.get(op.id)) for op in self._sinks]
         for sink in examined:
             missing = sink.settlement().missing
             if missing and not self._accept_missing:
                 raise _parts_missing(sink, missing, store)
         return examined
 
-    def _examine(self, op: Operator, store: NativeStore | None, promises: Promises, parent: int) -> Examined:
+    def _examine(
+        self, op: Operator, store: NativeStore | None, promises: Promises, parent: int, origin: str | None
+    ) -> Examined:
+        """origin: the sink's id in the epoch `parent`; None if it has been added since."""
         folder = SinkFolder(self._folder(op))
         claim = _newest_claim(folder)
-        lives = _lives(promises.attempts)
+        lives = promises.lives
         taken_over = None
         if folder.visible():
             if claim is None and not self._is_ours_1(folder, store):
                 self._may_adopt(op, folder)
-            elif claim is not None and claim.attempt_id not in {life.id for life in lives}:
+            elif claim is not None and claim.attempt_id not in {attempt.id for attempt in promises.attempts}:
                 taken_over = claim.store
                 self._may_take_over(op, folder, claim)
         # What is above all numbers of the store was made after it was copied, by an attempt that it does not know.
@@ -139,7 +146,9 @@ class Outputs:
         present = _sink_facts(folder, showing, makers_1).parts()
         other_folders = {self._folder(sink) for sink in self._sinks if sink is not op}
         lies_in = partial(self._lies_in, op=op, present=present, other_folders=other_folders)
-        wanted = _wanted(promises, op.id, lies_in, lives, parent)
+        if origin is None:
+            self._may_follow(op, folder, showing, promises, parent)
+        wanted = _wanted(promises, op.id if origin is None else origin, lies_in, parent)
         return Examined(op.id, folder, claim, showing, makers_1, wanted, taken_over)
 
     def _lies_in(self, part: PartId, file: SinkFile, *, op: Operator, present: Collection[PartId],
@@ -167,6 +176,27 @@ class Outputs:
                 "with --take-over",
             )
 
+    def _may_follow(
+        self, op: Operator, folder: SinkFolder, showing: Sequence[Stretch], promises: Promises, parent: int
+    ) -> None:
+        """A sink that is new does not write where another one of the job has shown something, which it would set
+        aside."""
+        visible = folder.visible()
+        epoch = parent
+        while epoch in promises.parts and not self._take_over:
+            for operator, parts in promises.parts[epoch].items():
+                for id in parts:
+                    if id.name in visible and is_on(showing, id.epoch) and self._made_here(op, parts[id]):
+                        raise UsageError(
+                            f"sink {op.id}: {folder.path} shows what sink {operator} of this job made",
+                            hint=_way_on(operator, op.id),
+                        )
+            epoch = promises.parents[epoch]
+
+    def _made_here(self, op: Operator, file: SinkFile) -> bool:
+        made_in = os.path.join(self._directory, file.directory)
+        return os.path.normpath(made_in) == os.path.normpath(self._folder(op))
+
     def _may_adopt(self, op: Operator, folder: SinkFolder) -> None:
         if not self._take_over:
             first = next(iter(folder.visible()))
@@ -179,18 +209,40 @@ class Outputs:
 
     def take(self, examined: Sequence[Examined], store: NativeStore, attempt: AttemptFacts) -> None:
         """Claim every sink for the attempt, and make it show exactly what belongs to the attempt's parent."""
-        lives = _lives(older for older in store.attempts() if older.attempt < attempt.attempt)
+        older = [life for life in store.attempts() if life.attempt < attempt.attempt]
+        lives = lives_of(older, store.is_fenced)
         line = (Stretch(attempt.id, attempt.first_epoch, None), *stretches(lives, attempt.parent))
         for sink in examined:
-            _file_by_attempt(sink.folder, sink.makers_1)
+            moves = self._moves(sink.operator, sink.folder, sink.claim)
+            _file_by_attempt(sink.folder, moves, sink.makers_1)
             # What is visible has to agree with the newest claim at every moment: so what is not of both lines goes
             # before the new claim, and what only the new one has comes after it.
-            _set_aside(sink.folder, sink.settlement().away)
-            self._claim(sink, store, attempt, line)
+            self._set_aside(sink, moves)
+            claim = self._claim(sink, store, attempt, line)
             # Whoever had the sink before may have shown a last part in between; from here on it cannot.
-            self._bring_in(sink, sink.settlement(), {life.id for life in lives})
+            self._bring_in(sink, self._moves(sink.operator, sink.folder, claim), {life.id for life in older})
 
-    def _claim(self, sink: Examined, store: NativeStore, attempt: AttemptFacts, line: tuple[Stretch, ...]) -> None:
+    def _moves(self, operator: str, folder: SinkFolder, claim: SinkClaim | None) -> Moves:
+        return Moves(folder, claim, partial(self._overtaken, operator, folder))
+
+    def _set_aside(self, sink: Examined, moves: Moves) -> Settlement:
+        """Take away what does not belong; what is to be done besides. EngineStopped if another attempt has claimed the
+        sink.
+
+        What lies there is of that one's line then: taken for what was there before, all that it shows would be set
+        aside, as the work of attempts that never made it.
+        """
+        settlement = sink.settlement()
+        inodes = {part: moves.inode(part.name) for part in settlement.away}
+        # Looked up after the folder, so that what was listed is what this claim speaks of.
+        moves.check()
+        for part, inode in inodes.items():
+            moves.set_aside(part.name, part.superseded, inode)
+        return settlement
+
+    def _claim(
+        self, sink: Examined, store: NativeStore, attempt: AttemptFacts, line: tuple[Stretch, ...]
+    ) -> SinkClaim:
         claim = new_claim(
             sink.claim.number + 1 if sink.claim else 1,
             job=store.job,
@@ -205,24 +257,25 @@ class Outputs:
         except FileExistsError:
             raise self._overtaken(sink.operator, sink.folder) from None
         self._claims[sink.operator] = sink.folder, claim
+        return claim
 
-    def _bring_in(self, sink: Examined, settlement: Settlement, attempts: set[str]) -> None:
+    def _bring_in(self, sink: Examined, moves: Moves, attempts: set[str]) -> None:
         folder = sink.folder
+        moves.clear()
+        settlement = self._set_aside(sink, moves)
         missing = {part.id for part in settlement.missing}
-        _set_aside(folder, settlement.away)
         for part in settlement.doubled:
-            # Two names of one file, or two equal files where the folder has been copied: anything else is kept.
-            staged, visible = _path(folder, part.staged), _path(folder, part.name)
-            if os.path.samefile(staged, visible) or filecmp.cmp(staged, visible, shallow=False):
-                os.unlink(staged)
+            moves.drop_double(part.staged, part.name)
         for part in settlement.back:
             if part not in missing:
-                _publish(folder, part.superseded, part.name)
+                moves.publish(part.superseded, part.name)
         for part in settlement.reveal:
             if part not in missing:
-                _publish(folder, part.staged, part.name)
+                moves.publish(part.staged, part.name)
         for part in settlement.aside:
-            _move(folder, part.staged, part.superseded)
+            moves.set_aside(part.staged, part.superseded, moves.inode(part.staged))
+        for part in settlement.strays:
+            _put_away_for_good(moves, part)
         _drop_unfinished(folder, attempts)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder.path, OWNER_1))
@@ -234,19 +287,32 @@ class Outputs:
         Again is no harm. EngineStopped if another job has taken a sink over meanwhile; Damaged if a part is gone, or
         another one stands under its name.
         """
+        epoch = max((part.epoch for part in parts), default=0)
         by_operator: dict[str, list[PartFacts]] = {}
         for part in parts:
             if part.sink:
-                by_operator.setdefault(operator_of(part.task), []).append(part)
+                by_operator.setdefault(part.operator, []).append(part)
         for operator, its_parts in by_operator.items():
             folder, claim = self._claims[operator]
-            # Before anything is shown: a sink that somebody has claimed since is no longer this attempt's.
-            if not folder.is_newest(claim):
-                raise self._overtaken(operator, folder)
+            moves = self._moves(operator, folder, claim)
             for part in its_parts:
                 for file in part.sink:
-                    _show(folder, part.attempt_id, file)
+                    _show(folder, moves, part.attempt_id, file)
             sync_folder(folder.path)
+        self._clear_strays(epoch)
+
+    def _clear_strays(self, epoch: int) -> None:
+        """Put away what the attempt has staged up to an epoch that it has shown, and not named: of a task that was lost
+        since, and has made the rows again.
+
+        It has to go before the manifests do: without them it would be taken for a part of the epoch that it was made
+        for.
+        """
+        for operator, (folder, claim) in self._claims.items():
+            moves = self._moves(operator, folder, claim)
+            for part in folder.staged_by(claim.attempt_id):
+                if part.epoch.number <= epoch:
+                    _put_away_for_good(moves, part)
 
     def _overtaken(self, operator: str, folder: SinkFolder) -> EngineStopped:
         other = folder.newest_claim()
@@ -266,28 +332,33 @@ class Promises:
     """What the attempts and complete epochs of a store say of the output of all its sinks; read once for an attempt.
 
     attempts: ascending.
+    lives: those that have epochs of their own.
     highest: the highest epoch number ever seen.
     parents: by epoch.
+    origins: by epoch, of operators that have another id from there on, the one in its parent.
     parts: by epoch and operator, of the epochs that can be read.
     named: all parts.
     unread: epochs of which it is not known what they name.
     """
 
     attempts: Sequence[AttemptFacts]
+    lives: Sequence[Life]
     highest: int
     parents: Mapping[int, int]
+    origins: Mapping[int, Mapping[str, str]]
     parts: Mapping[int, Mapping[str, Mapping[PartId, SinkFile]]]
     named: frozenset[PartId]
     unread: Sequence[int]
 
 
-NO_PROMISES = Promises((), 0, {}, {}, frozenset(), ())
+NO_PROMISES = Promises((), (), 0, {}, {}, {}, frozenset(), ())
 
 
 def _promises(store: NativeStore) -> Promises:
     attempts = store.attempts()
     ids = {attempt.attempt: attempt.id for attempt in attempts}
     parents: dict[int, int] = {}
+    origins: dict[int, dict[str, str]] = {}
     by_epoch: dict[int, dict[str, dict[PartId, SinkFile]]] = {}
     named: set[PartId] = set()
     unread: list[int] = []
@@ -295,7 +366,9 @@ def _promises(store: NativeStore) -> Promises:
         if not store.has_manifest(epoch):
             continue
         try:
-            parents[epoch] = store.manifest(epoch).parent
+            manifest = store.manifest(epoch)
+            parents[epoch] = manifest.parent
+            origins[epoch] = {after: before for before, after in manifest.moved.items()}
             parts = store.parts(epoch)
         except FormatError:
             unread.append(epoch)
@@ -304,35 +377,33 @@ def _promises(store: NativeStore) -> Promises:
         for part in parts:
             for file in part.sink:
                 id = PartId(part.attempt_id or ids.get(part.attempt, ""), file.name)
-                by_operator.setdefault(operator_of(part.task), {})[id] = file
+                by_operator.setdefault(part.operator, {})[id] = file
                 named.add(id)
-    return Promises(attempts, store.highest_number(), parents, by_epoch, frozenset(named), unread)
+    lives = lives_of(attempts, store.is_fenced)
+    return Promises(attempts, lives, store.highest_number(), parents, origins, by_epoch, frozenset(named), unread)
 
 
 def _wanted(
     promises: Promises,
     operator: str,
     lies_in: Callable[[PartId, SinkFile], bool],
-    lives: Sequence[Life],
     parent: int,
 ) -> Wanted:
-    """What the store says that a sink should show, and all that it has ever asked of any. lies_in: whether a part of
-    the sink's tasks is one for its folder."""
+    """What the store says that a sink should show, and all that it has ever asked of any. operator: the sink's id in
+    the epoch `parent`; lies_in: whether a part of the sink's tasks is one for its folder."""
     parts_due: dict[PartId, SinkFile] = {}
     # Up the line, to the first epoch whose manifest is gone: above it, what no manifest names belongs to nobody.
     epoch = parent
     while epoch in promises.parts:
         parts = promises.parts[epoch].get(operator, {})
         parts_due.update({id: file for id, file in parts.items() if lies_in(id, file)})
+        operator = promises.origins.get(epoch, {}).get(operator, operator)
         epoch = promises.parents[epoch]
     # Which parts an epoch names that cannot be read is not known: none of the attempt that made it may be set aside.
-    makers = by_number(lives)
-    attempts = {life.id for life in lives} - {maker(makers, unread) or "" for unread in promises.unread}
-    return Wanted(stretches(lives, parent), parts_due, epoch, promises.named, frozenset(attempts))
-
-
-def _lives(attempts: Iterable[AttemptFacts]) -> list[Life]:
-    return [Life(attempt.first_epoch, attempt.parent, attempt.id) for attempt in attempts]
+    makers = by_number(promises.lives)
+    attempts = {attempt.id for attempt in promises.attempts}
+    attempts -= {maker(makers, unread) or "" for unread in promises.unread}
+    return Wanted(stretches(promises.lives, parent), parts_due, epoch, promises.named, frozenset(attempts))
 
 
 def _sink_facts(folder: SinkFolder, showing: tuple[Stretch, ...], makers_1: Sequence[Stretch]) -> SinkFacts:
@@ -349,14 +420,14 @@ def _filed(parts: dict[PartId, int], makers: Sequence[Stretch]) -> dict[PartId, 
     }
 
 
-def _file_by_attempt(folder: SinkFolder, makers: Sequence[Stretch]) -> None:
+def _file_by_attempt(folder: SinkFolder, moves: Moves, makers: Sequence[Stretch]) -> None:
     """Put what a store of version 1 staged and set aside where this version keeps it: by the attempt that made it."""
     for part in [part for part in folder.staged() if not part.attempt_id]:
         if attempt_id := maker(makers, part.epoch.number):
-            _move(folder, part.staged, PartId(attempt_id, part.name).staged)
+            moves.set_aside(part.staged, PartId(attempt_id, part.name).staged, moves.inode(part.staged))
     for part in [part for part in folder.superseded() if not part.attempt_id]:
         if attempt_id := maker(makers, part.epoch.number):
-            _move(folder, part.superseded, PartId(attempt_id, part.name).superseded)
+            moves.set_aside(part.superseded, PartId(attempt_id, part.name).superseded, moves.inode(part.superseded))
 
 
 def _newest_claim(folder: SinkFolder) -> SinkClaim | None:
@@ -391,50 +462,28 @@ def _parts_missing(sink: Examined, missing: Sequence[Missing], store: NativeStor
     )
 
 
-def _set_aside(folder: SinkFolder, parts: Sequence[PartId]) -> None:
-    for part in parts:
-        _move(folder, part.name, part.superseded)
+def _way_on(before: str, now: str) -> str:
+    """What to do where a sink that begins anew would write where one of the job has written."""
+    apart = "give it another path; or set that aside, with --take-over"
+    if before == now:
+        return f"it had been removed in between, and begins anew: {apart}"
+    return f"if it is the same sink, add `moved: [{{from: {before}, to: {now}}}]` to the job file; else {apart}"
 
 
-def _path(folder: SinkFolder, path: str) -> str:
-    return folder.storage.local_path(path)
+def _put_away_for_good(moves: Moves, part: PartId) -> None:
+    """A part that waits never becomes visible."""
+    moves.set_aside(part.staged, part._replace(attempt_id=UNNAMED).superseded, moves.inode(part.staged))
 
 
-def _move(folder: SinkFolder, source: str, target: str) -> None:
-    """Rename within the folder; under a name of its own where something else stands there."""
-    plain = path = _path(folder, target)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    suffix = 0
-    while os.path.exists(path):
-        suffix += 1
-        path = f"{plain}.{suffix}"
-    os.rename(_path(folder, source), path)
-    sync_folder(os.path.dirname(path))
-
-
-def _publish(folder: SinkFolder, source: str, name: str) -> None:
-    """Give a part its visible name; never in place of another. FileNotFoundError if it is not there."""
-    hidden, visible = _path(folder, source), _path(folder, name)
-    try:
-        os.link(hidden, visible)  # a rename would replace what stands there
-    except FileExistsError:
-        if not os.path.samefile(hidden, visible):
-            raise Damaged(
-                f"is there already, and is not the part that belongs there, {source}", path=visible,
-                hint="move it away; then `abs run --resume`",
-            ) from None  # fmt: skip
-    os.unlink(hidden)
-
-
-def _show(folder: SinkFolder, id: str, file: SinkFile) -> None:
+def _show(folder: SinkFolder, moves: Moves, id: str, file: SinkFile) -> None:
     """Reveal a part, if that has not been done."""
     epoch_of_part(file.name)  # a name that leads elsewhere is refused before anything is moved
     try:
-        _publish(folder, staged_path(id, file.name), file.name)
+        moves.publish(staged_path(id, file.name), file.name)
     except FileNotFoundError:
         if folder.visible().get(file.name) != file.bytes:
             raise Damaged(
-                f"an output part of {file.rows} rows is gone", path=_path(folder, file.name),
+                f"an output part of {file.rows} rows is gone", path=folder.storage.local_path(file.name),
                 hint="`abs run --resume` says what can be done",
             ) from None  # fmt: skip
 
@@ -444,4 +493,4 @@ def _drop_unfinished(folder: SinkFolder, attempts: set[str]) -> None:
     for id, path in folder.unfinished():
         if not id or id in attempts:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(_path(folder, path))
+                os.unlink(folder.storage.local_path(path))

@@ -7,8 +7,8 @@ import glob
 import json
 import math
 import os
-from collections.abc import Iterable
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import IO, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +16,7 @@ import pyarrow.json as pj
 
 from abscli.engine.errors import JobFailed, UsageError
 from formats.errors import UnsafePath
-from formats.ids import task_name
+from formats.ids import TaskId
 from formats.job.model import Operator
 from formats.view import Position
 
@@ -50,11 +50,16 @@ class Source(Protocol):
     def read(self) -> pa.RecordBatch | None:
         """The next rows; None at the end of the input."""
 
+    def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
+        """Read no further, until it is called again. offsets: by split, the ends of lines; lines: at most so many."""
+
 
 class LineFiles:
     """The files of one task, one after the other, in whole lines. A split is a path relative to the job file."""
 
-    def __init__(self, splits: Iterable[str], directory: str, task: str, positions: Iterable[Position] | None) -> None:
+    def __init__(
+        self, splits: Iterable[str], directory: str, task: TaskId, positions: Iterable[Position] | None
+    ) -> None:
         by_split = {p.split: p for p in positions or ()}
         names = list(by_split) if positions is not None else list(splits)
         self._offsets = {name: by_split[name].offset or 0 if name in by_split else 0 for name in names}
@@ -62,6 +67,8 @@ class LineFiles:
         self._todo = list(reversed(names))
         self._directory = directory
         self._task = task
+        self._ends: Mapping[str, int] | None = None
+        self._lines: int | None = None
 
     @property
     def positions(self) -> tuple[Position, ...]:
@@ -73,13 +80,34 @@ class LineFiles:
 
     def next_lines(self) -> tuple[str, bytes] | None:
         """(split, whole lines) or None at the end; the caller reports the rows with `advance`."""
-        while self._todo:
-            name = self._todo[-1]
+        while (name := self._next_split()) is not None:
             lines = self._read_lines(name, self._offsets[name])
             if lines:
-                return name, lines
-            self._todo.pop()
+                return name, lines if self._lines is None else self._first_lines(lines)
+            self._todo.remove(name)
         return None
+
+    def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
+        """As of `Source`. A split that is not among the offsets is not read."""
+        self._ends, self._lines = offsets, lines
+
+    def _next_split(self) -> str | None:
+        if self._lines == 0:
+            return None
+        if self._ends is None:
+            return self._todo[-1] if self._todo else None
+        # One that may be read no further now is not at its end.
+        ends = self._ends
+        return next((name for name in reversed(self._todo) if self._offsets[name] < ends.get(name, 0)), None)
+
+    def _first_lines(self, data: bytes) -> bytes:
+        """As many lines as may still be read."""
+        assert self._lines is not None
+        end = 0
+        while self._lines and end < len(data):
+            end = data.find(b"\n", end) + 1 or len(data)
+            self._lines -= 1
+        return data[:end]
 
     def advance(self, split: str, size: int, records: int) -> None:
         """Note that `size` bytes of a split became `records` rows."""
@@ -101,29 +129,30 @@ class LineFiles:
                         hint="a source file must not shrink; put it back, or go back with --from-epoch",
                     )
                 file.seek(offset)
-                data = file.read(CHUNK)
+                data = self._chunk(file, name)
                 while data and not data.endswith(b"\n"):
                     if len(data) > MAX_LINE:
                         raise JobFailed(
                             f"task {self._task}: {path} has a line of more than {MAX_LINE} bytes, at byte {offset}",
                             hint="is it a file of lines?",
                         )
-                    more = file.read(CHUNK)
+                    more = self._chunk(file, name)
                     if not more:
                         return data
-                    end = more.rfind(b"\n") + 1
-                    if end:
-                        return data + more[:end]
+                    whole = more.rfind(b"\n") + 1
+                    if whole:
+                        return data + more[:whole]
                     data += more
                 return data
         except OSError as error:
             raise JobFailed(f"task {self._task}: cannot read {path}: {error.strerror}") from error
 
+    def _chunk(self, file: IO[bytes], name: str) -> bytes:
+        return file.read(CHUNK if self._ends is None else min(CHUNK, self._ends[name] - file.tell()))
 
-class TextSource:
-    """One column `line`: UTF-8, invalid bytes replaced, without the line's end (`\\n` or `\\r\\n`)."""
 
-    connector: dict[str, str] | None = None
+class _FromLines:
+    """What sources that read lines of files leave to these."""
 
     def __init__(self, files: LineFiles) -> None:
         self._files = files
@@ -135,6 +164,15 @@ class TextSource:
     @property
     def positions(self) -> tuple[Position, ...]:
         return self._files.positions
+
+    def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
+        self._files.stop_at(offsets, lines=lines)
+
+
+class TextSource(_FromLines):
+    """One column `line`: UTF-8, invalid bytes replaced, without the line's end (`\\n` or `\\r\\n`)."""
+
+    connector: dict[str, str] | None = None
 
     def read(self) -> pa.RecordBatch | None:
         texts: list[str] = []
@@ -154,25 +192,17 @@ class TextSource:
         return pa.record_batch([lines], names=["line"])
 
 
-class JsonLinesSource:
+class JsonLinesSource(_FromLines):
     """A column per key. The types come from `schema`, else from the first file of all; they are kept in snapshots."""
 
-    def __init__(self, files: LineFiles, schema: pa.Schema, task: str) -> None:
-        self._files = files
+    def __init__(self, files: LineFiles, schema: pa.Schema, task: TaskId) -> None:
+        super().__init__(files)
         self._schema = schema
         self._task = task
 
     @property
     def connector(self) -> dict[str, str]:
         return {field.name: str(field.type) for field in self._schema}
-
-    @property
-    def finished(self) -> bool:
-        return self._files.finished
-
-    @property
-    def positions(self) -> tuple[Position, ...]:
-        return self._files.positions
 
     def read(self) -> pa.RecordBatch | None:
         chunk = self._files.next_lines()
@@ -312,7 +342,7 @@ def make_source(
 ) -> Source:
     """The source of subtask `index`. positions: restored ones, or None to begin; UsageError for unknown types."""
     assert operator.connector is not None
-    kind, task = operator.connector["type"], task_name(operator.id, index)
+    kind, task = operator.connector["type"], TaskId(operator.id, index)
     if kind not in SOURCE_TYPES:
         raise UsageError(f"operator {operator.id}: no source type {kind!r}", hint=" or ".join(SOURCE_TYPES))
     if positions is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abscli.engine.state.key_table import Slots
+from formats.job.model import Aggregation
 
 INT64 = 2**63
 
@@ -57,13 +58,22 @@ class Overflow(ArithmeticError):
         self.row = row
 
 
-def result_type(function: str, column: pa.DataType | None) -> pa.DataType:
+def result_type(function: Aggregation, column: pa.DataType | None) -> pa.DataType:
     """The type of an aggregate over a column's type; TypeError if it cannot be summed."""
-    if function == "count":
-        return pa.int64()
-    assert column is not None
-    if function in ("min", "max"):
-        return pa.int64() if pa.types.is_integer(column) and not pa.types.is_uint64(column) else column
+    match function:
+        case Aggregation.COUNT:
+            return pa.int64()
+        case Aggregation.MIN | Aggregation.MAX:
+            assert column is not None
+            return pa.int64() if pa.types.is_integer(column) and not pa.types.is_uint64(column) else column
+        case Aggregation.SUM:
+            assert column is not None
+            return _sum_type(column)
+        case _:
+            assert_never(function)
+
+
+def _sum_type(column: pa.DataType) -> pa.DataType:
     if pa.types.is_floating(column):
         return pa.float64()
     if pa.types.is_integer(column) or pa.types.is_boolean(column) or pa.types.is_null(column):
@@ -72,14 +82,14 @@ def result_type(function: str, column: pa.DataType | None) -> pa.DataType:
 
 
 def running(
-    function: str, values: pa.Array | None, groups: Slots, before: pa.Array
+    function: Aggregation, values: pa.Array | None, groups: Slots, before: pa.Array
 ) -> pa.Array:
     """The aggregate after each row: `before` holds each group's value so far. Rows keep their order.
 
     A segmented scan in log2(longest group) passes over Arrow kernels. Overflow names the first row that overflows:
     sums near the bounds are added one by one, since a part of a sum may overflow where the sum does not.
     """
-    if function == "sum" and values is not None and pa.types.is_int64(before.type):
+    if function == Aggregation.SUM and values is not None and pa.types.is_int64(before.type):
         column = values.cast(pa.int64())
         if _may_overflow(column, before):
             return _running_sum(column, groups, before)
@@ -90,7 +100,7 @@ def running(
     kind = before.type
     if values is None:
         column = pa.array(np.ones(len(groups), dtype=np.int64))
-    elif function == "count":
+    elif function == Aggregation.COUNT:
         column = values.is_valid().cast(pa.int64())
     else:
         column = values.cast(kind)
@@ -108,14 +118,18 @@ def running(
     return scanned.take(pa.array(back))
 
 
-def _combine(function: str, left: pa.Array, right: pa.Array) -> pa.Array:
-    if function == "min":
-        return pc.min_element_wise(left, right)
-    if function == "max":
-        return pc.max_element_wise(left, right)
-    total = pc.add(pc.fill_null(left, 0), pc.fill_null(right, 0))
-    both_null = pc.and_(pc.is_null(left), pc.is_null(right))
-    return pc.if_else(both_null, pa.nulls(len(total), total.type), total)
+def _combine(function: Aggregation, left: pa.Array, right: pa.Array) -> pa.Array:
+    match function:
+        case Aggregation.MIN:
+            return pc.min_element_wise(left, right)
+        case Aggregation.MAX:
+            return pc.max_element_wise(left, right)
+        case Aggregation.SUM | Aggregation.COUNT:
+            total = pc.add(pc.fill_null(left, 0), pc.fill_null(right, 0))
+            both_null = pc.and_(pc.is_null(left), pc.is_null(right))
+            return pc.if_else(both_null, pa.nulls(len(total), total.type), total)
+        case _:
+            assert_never(function)
 
 
 def _running_sum(column: pa.Array, groups: Slots, before: pa.Array) -> pa.Array:
@@ -131,24 +145,24 @@ def _running_sum(column: pa.Array, groups: Slots, before: pa.Array) -> pa.Array:
     return pa.array(rows, pa.int64())
 
 
-def merged(function: str, values: pa.Array | None, groups: Slots, before: pa.Array) -> pa.Array:
+def merged(function: Aggregation, values: pa.Array | None, groups: Slots, before: pa.Array) -> pa.Array:
     """Each group's value after a whole batch, given `before`: the last of its `running` values, at hash speed."""
     kind = before.type
     count = len(before)
-    if function == "count":
+    if function == Aggregation.COUNT:
         present = groups if values is None else groups[values.is_valid().to_numpy(zero_copy_only=False)]
         added = pa.array(np.bincount(present, minlength=count).astype(np.int64))
         return pc.add(pc.fill_null(before, 0), added)
     assert values is not None
     column = values.cast(kind)
-    if function == "sum" and pa.types.is_int64(kind) and _may_overflow(column, before):
+    if function == Aggregation.SUM and pa.types.is_int64(kind) and _may_overflow(column, before):
         # Sums of Arrow wrap around in silence: near the bounds rows are added one by one, and the row is known.
         scan = running(function, values, groups, before)
         last = np.zeros(count, dtype=np.int64)
         last[groups] = np.arange(len(groups))
         return scan.take(pa.array(last))
     table = pa.table({"g": pa.array(groups), "v": column})
-    grouped = table.group_by("g", use_threads=False).aggregate([("v", function)])
+    grouped = table.group_by("g", use_threads=False).aggregate([("v", str(function))])
     # Arrow returns the groups in an order of its own.
     place = np.empty(count, dtype=np.int64)
     place[grouped.column("g").to_numpy()] = np.arange(count)

@@ -20,6 +20,7 @@ Slots = npt.NDArray[np.int64]
 
 _REHASH = np.uint64(0x9FB21C651E98DF25)
 _MERGE_LIMIT = 1 << 30
+_PLACE_BITS = np.uint64(24)
 
 
 class Located(NamedTuple):
@@ -106,7 +107,7 @@ class KeyIndex:
         mask = len(self._table_slot) - 1
         slots = np.full(len(hashes), -1, dtype=np.int64)
         pending = np.arange(len(hashes))
-        position = (hashes & np.uint64(mask)).astype(np.int64)
+        position = _first_place(hashes, mask)
         while len(pending):
             at = position[pending]
             slot = self._table_slot[at]
@@ -134,7 +135,7 @@ class KeyIndex:
     def _place(self, hashes: Hashes, slots: Slots) -> None:
         mask = len(self._table_slot) - 1
         pending = np.arange(len(hashes))
-        position = (hashes & np.uint64(mask)).astype(np.int64)
+        position = _first_place(hashes, mask)
         while len(pending):
             at = position[pending]
             free = pending[self._table_slot[at] < 0]
@@ -161,6 +162,12 @@ class KeyIndex:
             if max(x.nbytes + y.nbytes for x, y in zip(a, b, strict=True)) > _MERGE_LIMIT:
                 return
             self._chunks[-2:] = [[pa.concat_arrays([x, y]) for x, y in zip(a, b, strict=True)]]
+
+
+def _first_place(hashes: Hashes, mask: int) -> Slots:
+    """Where the search for a hash begins. Not by its low bits: those of all keys of a task are of a few patterns, since
+    its key groups are the remainders of their hashes."""
+    return ((hashes >> _PLACE_BITS) & np.uint64(mask)).astype(np.int64)
 
 
 def _rehash(hashes: Hashes) -> Hashes:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from abscli.engine.state.aggregates import ValueColumn
 from abscli.engine.state.key_table import KeyIndex, Located, Slots
-from formats.native.tables import KEY_GROUP
+from formats.native.state.tables import KEY_GROUP
 
 
 class KeyedState:
@@ -61,13 +61,17 @@ class KeyedState:
         ordered: Slots = slots[order.to_numpy()]
         return ordered
 
+    def end_interval(self, epoch: int) -> None:
+        """What changes from now on is not in the copy of `epoch`."""
+        self._changed[epoch] = self._changed.pop(self._interval, [])
+        self._interval = -epoch - 1  # a label of its own: no epoch, no earlier interval
+
     def copy(self, epoch: int, since: int | None) -> pa.Table | None:
         """Close the interval that ends with `epoch`, and copy what changed after epoch `since` (None: everything).
 
         None if nothing did. Epochs are those of this attempt; `since` below them all takes every change so far.
         """
-        self._changed[epoch] = self._changed.pop(self._interval, [])
-        self._interval = -epoch - 1  # a label of its own: no epoch, no earlier interval
+        self.end_interval(epoch)
         if since is None:
             slots = np.arange(self.index.count, dtype=np.int64)
         else:
@@ -98,6 +102,10 @@ class KeyedState:
 
 
 def _union(parts: list[Slots]) -> Slots:
+    """All of them, each once, ascending."""
     if not parts:
         return np.empty(0, dtype=np.int64)
-    return np.unique(np.concatenate(parts))
+    slots = np.sort(np.concatenate(parts))  # `np.unique` looks numbers up in a table: a hundred times as long
+    again = np.zeros(len(slots), dtype=bool)
+    again[1:] = slots[1:] == slots[:-1]
+    return slots[~again] if again.any() else slots

@@ -9,21 +9,25 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from formats.ids import ends_of
+from abscli.protocol.schedule import Delta, steps_of
+from formats.ids import ChannelId, TaskId
 from formats.native import layout
 from formats.native.counters import Counters
-from formats.native.facts import LogFacts, PartFacts, SinkFile, header
-from formats.native.tables import encode_log, encode_state
+from formats.native.facts import LogFacts, PartFacts, ScheduleFacts, SinkFile, StateFileFacts, header
+from formats.native.schedules import KINDS, TakenStep, write_steps
+from formats.native.state.references import refers
+from formats.native.state.row_groups import put_state
+from formats.native.state.tables import encode_log
 from formats.native.writer import put_file, put_part
 from formats.storage import Storage
-from formats.view import FileFacts, Position
+from formats.view import Position
 
 
 @dataclass(frozen=True, slots=True)
 class PartDraft:
-    """What a copy holds by reference. Times in seconds, `copied` monotonic."""
+    """What a copy holds by reference. Times in seconds, `copied` monotonic. schedule: the steps up to the copy."""
 
-    task: str
+    task: TaskId
     epoch: int
     attempt: int
     attempt_id: str
@@ -37,6 +41,7 @@ class PartDraft:
     alignment: float
     copied: float
     sync: float
+    schedule: Delta | None = None
 
 
 def write_state(
@@ -44,24 +49,24 @@ def write_state(
     draft: PartDraft,
     table: pa.Table | None,
     key: Sequence[str],
-    base: tuple[FileFacts, ...],
+    base: tuple[StateFileFacts, ...],
     stage: Callable[[], None] | None,
-) -> tuple[FileFacts, ...]:
+) -> tuple[StateFileFacts, ...]:
     """Make state (and what a sink staged) durable; the files that now hold the task's state, oldest first."""
     if stage is not None:
         stage()
     if table is None:
         return base
-    path = layout.state(draft.epoch, draft.task, draft.attempt_id)
-    return (*base, put_file(storage, path, encode_state(table, key), table.num_rows))
+    path = layout.state(draft.epoch, str(draft.task), draft.attempt_id)
+    return (*base, put_state(storage, path, table, key))
 
 
 def write_part(
     storage: Storage,
     draft: PartDraft,
-    state: Future[tuple[FileFacts, ...]],
-    logs: dict[str, list[pa.RecordBatch]],
-    back: frozenset[str],
+    state: Future[tuple[StateFileFacts, ...]],
+    logs: dict[ChannelId, list[pa.RecordBatch]],
+    back: frozenset[ChannelId],
 ) -> PartFacts:
     """Write the logs and, when all is durable, the ack file.
 
@@ -69,17 +74,16 @@ def write_part(
     """
     files = state.result()
     written = []
-    for channel in sorted(back | logs.keys()):
+    for channel in sorted(back | logs.keys(), key=str):
         batches = logs.get(channel, [])
         rows = sum(batch.num_rows for batch in batches)
-        sender = ends_of(channel)[0]
-        path = layout.log(draft.epoch, draft.task, sender, draft.attempt_id)
+        path = layout.log(draft.epoch, str(draft.task), str(channel.sender), draft.attempt_id)
         file = put_file(storage, path, encode_log(batches), rows) if rows else None
-        written.append(LogFacts(channel, rows, file))
+        written.append(LogFacts(str(channel), rows, file))
     part = PartFacts(
         epoch=draft.epoch,
         attempt=draft.attempt,
-        task=draft.task,
+        task_name=str(draft.task),
         state=files,
         rows=draft.rows,
         logs=tuple(written),
@@ -94,7 +98,13 @@ def write_part(
         sync=round(draft.sync, 6),
         async_=round(time.monotonic() - draft.copied, 6),
         attempt_id=draft.attempt_id,
-        **header(PartFacts),
+        schedule=_schedule(draft.schedule) if draft.schedule is not None else None,
+        **header(PartFacts, referring=refers(files)),
     )
     put_part(storage, part)
     return part
+
+
+def _schedule(piece: Delta) -> ScheduleFacts | None:
+    steps = write_steps(TakenStep(KINDS[step.kind - 1], step.channel, step.number) for step in steps_of(piece))
+    return ScheduleFacts(piece.line, piece.at, steps) if steps is not None else None

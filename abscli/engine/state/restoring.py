@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from abscli.engine.channels.inbox import Batch
 from formats.errors import Damaged
-from formats.ids import task_name
-from formats.job.expand import channels_out
+from formats.ids import ChannelId, TaskId
+from formats.job.expand import channels_in, channels_out
 from formats.job.model import Topology
 from formats.native.facts import PartFacts, digest
-from formats.native.tables import decode_log, decode_state
+from formats.native.state.row_groups import proved_rows
+from formats.native.state.tables import decode_log
 from formats.storage import Storage
 from formats.view import FileFacts
 
@@ -22,28 +23,43 @@ class Restored:
     """The parts of one epoch, as the tasks of a new attempt ask for them. Empty for epoch 0."""
 
     def __init__(self, storage: Storage, topology: Topology, parts: tuple[PartFacts, ...]) -> None:
-        self.parts = {part.task: part for part in parts}
+        self._parts = {part.task: part for part in parts}
         self._storage = storage
+        self._topology = topology
         width = {op.id: op.parallelism for op in topology.operators}
         self._logs = {log.channel: log for part in parts for log in part.logs if log.records}
-        self._sent: dict[str, int] = {}
+        self._sent: dict[ChannelId, int] = {}
         for edge in topology.edges:
             for i in range(width[edge.source]):
-                part = self.parts.get(task_name(edge.source, i))
+                part = self.part(TaskId(edge.source, i))
                 counts = part.sent.get(edge.target, ()) if part else ()
                 channels = channels_out(edge, i, width[edge.target])
                 self._sent.update(zip(channels, counts, strict=bool(part)))
 
-    def sent(self, channel: str) -> int:
+    def part(self, task: TaskId) -> PartFacts | None:
+        """A task's part; None where there is none."""
+        return self._parts.get(task)
+
+    def sent(self, channel: ChannelId) -> int:
         """Records that the sender had put on the channel."""
         return self._sent.get(channel, 0)
 
-    def received(self, channel: str) -> int:
+    def received(self, channel: ChannelId) -> int:
         """Records that the receiver has taken: the sender's count less the log, which comes (again) first."""
         log = self._logs.get(channel)
         return self.sent(channel) - (log.records if log else 0)
 
-    def log(self, channel: str) -> Iterator[Batch]:
+    def taken(self, channel: ChannelId) -> int:
+        """Records that the receiver had taken at its copy. Under at-least-once they may be more than the sender had
+        sent at its own, and only who takes its steps again is not sent them again."""
+        part = self.part(channel.receiver)
+        if part is None:
+            return 0
+        edge = next(edge for edge in self._topology.edges if (edge.source, edge.target) == channel.edge)
+        senders = channels_in(edge, channel.receiver.subtask, self._topology.operator(edge.source).parallelism)
+        return part.received[edge.source][senders.index(channel)]
+
+    def log(self, channel: ChannelId) -> Iterator[Batch]:
         """The records at the head of the channel, numbered; Damaged if the file is not what was written."""
         log = self._logs.get(channel)
         if log is None or log.file is None:
@@ -54,11 +70,11 @@ class Restored:
                 yield Batch(first, rows)
                 first += rows.num_rows
 
-    def state(self, task: str) -> Iterator[pa.Table]:
+    def state(self, task: TaskId) -> Iterator[pa.Table]:
         """The tables of the task's state files, oldest first; Damaged if a file is not what was written."""
-        part = self.parts.get(task)
+        part = self.part(task)
         for file in part.state if part else ():
-            yield decode_state(self._read(file), file.path)
+            yield from proved_rows(self._storage, file)
 
     def _read(self, file: FileFacts) -> bytes:
         data = self._storage.read(file.path)

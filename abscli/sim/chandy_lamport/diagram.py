@@ -27,7 +27,8 @@ def drawn(system: System, scope: Scope, steps: Sequence[Step], title: str) -> Di
     def arrow(channel: str, item: Message | Marker, received: int | None) -> Arrow:
         pipe, sent = system.by_name[channel], flying.pop((channel, item))
         label = f"marker {item.epoch}" if isinstance(item, Marker) else str(item.content)
-        return Arrow(pipe.sender, pipe.receiver, sent, received, label, isinstance(item, Marker))
+        epoch = item.epoch if isinstance(item, Marker) else None
+        return Arrow(pipe.sender, pipe.receiver, sent, received, label, epoch)
 
     for number, step in enumerate(steps, 1):
         kind, where, *arguments = step
@@ -35,7 +36,7 @@ def drawn(system: System, scope: Scope, steps: Sequence[Step], title: str) -> Di
         if kind in ("take", "mark"):
             arrows.append(arrow(where, world.head(where), number))
         if kind == "start":
-            moments.append(Moment(number, process, f"starts snapshot {arguments[0]}", "trigger"))
+            moments.append(Moment(number, process, f"starts snapshot {arguments[0]}", "trigger", arguments[0]))
         recorded_before = len(world.recorded)
         try:
             notes = world.do(step)
@@ -48,7 +49,9 @@ def drawn(system: System, scope: Scope, steps: Sequence[Step], title: str) -> Di
             moments.append(Moment(number, process, arguments[0], "record"))
         moments += [Moment(number, process, *entry) for note in notes if (entry := _entry(note, world, process))]
         moments += [
-            Moment(number, process, f"snapshot {snapshot.epoch}: {_in_words(system, snapshot)}", "complete")
+            Moment(
+                number, process, f"snapshot {snapshot.epoch}: {_in_words(system, snapshot)}", "complete", snapshot.epoch
+            )
             for snapshot in world.recorded[recorded_before:]
         ]
     if violation is None and not world.enabled():
@@ -60,16 +63,17 @@ def drawn(system: System, scope: Scope, steps: Sequence[Step], title: str) -> Di
     return Diagram(title, tuple(system.processes), tuple(moments), tuple(arrows), violation)
 
 
-def _entry(note: Note, world: World, process: str) -> tuple[str, str] | None:
+def _entry(note: Note, world: World, process: str) -> tuple[str, str, int | None] | None:
+    """Label, kind and epoch of the moment that this is, if it is one."""
     match note:
         case Copied(epoch):
-            return f"{_word(world.participant(process).state)} into copy {epoch}", "copy"
+            return f"{_word(world.participant(process).state)} into copy {epoch}", "copy", epoch
         case Logged(_, epochs, message):
-            return f"logs {message.content} for {', '.join(map(str, epochs))}", "log"
+            return f"logs {message.content} for {', '.join(map(str, epochs))}", "log", None
         case Whole(part):
-            return f"part of {part.epoch} is whole", "persist"
+            return f"part of {part.epoch} is whole", "persist", part.epoch
         case GaveUp(epoch):
-            return f"gives up {epoch}", "abort"
+            return f"gives up {epoch}", "abort", epoch
         case Put():
             return None
         case _:

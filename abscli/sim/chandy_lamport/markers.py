@@ -17,6 +17,7 @@ from abscli.sim.chandy_lamport.processes import Event, Global, Move, System
 from abscli.sim.chandy_lamport.recorded import Begun, Done, Message, Part, Recorded, check_channels, check_reachable
 from abscli.sim.interned import Table
 from abscli.sim.properties import Violation
+from formats.ids import ChannelId
 
 Step = tuple[Any, ...]
 """("start", process, epoch), ("move", process, name), ("take", channel, name) or ("mark", channel)."""
@@ -137,7 +138,7 @@ class World:
                 process = self.system.by_name[channel].receiver
                 marker = self._remove(channel)
                 assert isinstance(marker, Marker)
-                notes = self._tell(process, BarrierArrived(channel, marker.epoch))
+                notes = self._tell(process, BarrierArrived(self.system.ids[channel], marker.epoch))
             case _:
                 raise ValueError(f"no step {step}")
         for note in notes:
@@ -165,7 +166,8 @@ class World:
         assert isinstance(message, Message)
         self._remember(Event(process, channel, name), participant)
         move = _named(name, self.system.options(process, participant.state, channel, message.content))
-        return self._tell(process, RecordsArrived(channel, message.number, 1, Taken(message, move)))
+        id = self.system.ids[channel]
+        return self._tell(process, RecordsArrived(id, message.number, 1, Taken(message, move)))
 
     def _tell(self, process: str, event: TaskEvent) -> list[Note]:
         return self._local(process, event, lambda own: own.handle(event))
@@ -257,20 +259,21 @@ class World:
         Numbers of messages are counted from the oldest that some open snapshot still asks for: a system that goes
         round in circles has finitely many worlds.
         """
-        base = {}
+        ids, base = self.system.ids, {}
         for pipe in self.system.pipes:
             participant = self.participant(pipe.receiver)
             parts = [draft.part for draft in participant.drafts.values()]
             parts += [of[pipe.receiver] for of in self.parts.values() if pipe.receiver in of]
-            copies = [dict(part.received)[pipe.name] for part in parts]
-            base[pipe.name] = min([participant.machine.received[pipe.name], *copies])
+            id = ids[pipe.name]
+            copies = [dict(part.received)[id] for part in parts]
+            base[id] = min([participant.machine.received[id], *copies])
         return (
             tuple(self._participant_key(process, base) for process in self.participants),
             tuple(
-                tuple((i.number - base[name], i.content) if isinstance(i, Message) else i.epoch for i in items)
+                tuple((i.number - base[ids[name]], i.content) if isinstance(i, Message) else i.epoch for i in items)
                 for name, items in self.channels.items()
             ),
-            tuple(messages[base[name] :] for name, messages in self.history.items()),
+            tuple(messages[base[ids[name]] :] for name, messages in self.history.items()),
             tuple((epoch, begun.state) for epoch, begun in self.begun.items()),
             tuple((epoch, frozenset(part_key(part, base) for part in of.values())) for epoch, of in self.parts.items()),
             tuple(
@@ -282,10 +285,10 @@ class World:
         )
 
 
-    def _participant_key(self, process: str, base: dict[str, int]) -> int:
+    def _participant_key(self, process: str, base: dict[ChannelId, int]) -> int:
         """One number for all participants that differ in nothing but what `base` takes away."""
         names = self.system.inputs[process] + self.system.outputs[process]
-        asked = (self.participants[process], tuple(base[name] for name in names))
+        asked = (self.participants[process], tuple(base[self.system.ids[name]] for name in names))
         looked_up, numbers = self.keys
         number = looked_up.get(asked)
         if number is None:

@@ -31,6 +31,7 @@ from abscli.protocol.task import Task
 from abscli.sim.chandy_lamport.processes import Move, System
 from abscli.sim.chandy_lamport.recorded import Message, Part
 from abscli.sim.interned import frozen
+from formats.ids import ChannelId, TaskId
 
 
 class Marker(NamedTuple):
@@ -65,7 +66,7 @@ class Copied(NamedTuple):
 class Logged(NamedTuple):
     """It wrote the message to the channel's log."""
 
-    channel: str
+    channel: ChannelId
     epochs: tuple[int, ...]
     message: Message
 
@@ -90,7 +91,7 @@ class Draft:
     """A part whose logs are not all closed."""
 
     part: Part
-    logs: dict[str, tuple[Message, ...]] = field(default_factory=dict)
+    logs: dict[ChannelId, tuple[Message, ...]] = field(default_factory=dict)
 
     def now(self) -> Part:
         """The part with what is in its logs by now."""
@@ -102,7 +103,13 @@ class Participant:
 
     def __init__(self, system: System, process: str) -> None:
         self.state = system.processes[process]
-        self.machine = Task(process, system.inputs[process], system.outputs[process], policy=Policy.UNALIGNED)
+        self.outputs = tuple((name, system.ids[name]) for name in system.outputs[process])
+        self.machine = Task(
+            TaskId(process, 0),
+            [system.ids[name] for name in system.inputs[process]],
+            [id for _, id in self.outputs],
+            policy=Policy.UNALIGNED,
+        )
         self.drafts: dict[int, Draft] = {}
 
     def move(self, move: Move) -> list[Note]:
@@ -110,8 +117,9 @@ class Participant:
         self.state = move.state
         notes: list[Note] = []
         for channel, content in move.sends:
-            self.machine.on(Sent(channel, 1))
-            notes.append(Put(channel, Message(self.machine.sent[channel], content)))
+            id = dict(self.outputs)[channel]
+            self.machine.on(Sent(id, 1))
+            notes.append(Put(channel, Message(self.machine.sent[id], content)))
         return notes
 
     def handle(self, event: TaskEvent) -> list[Note]:
@@ -132,7 +140,7 @@ class Participant:
                     self.drafts[epoch] = Draft(self.part(epoch))
                     notes.append(Copied(epoch))
                 case Forward(epoch):
-                    notes += [Put(channel, Marker(epoch)) for channel in self.machine.outputs]
+                    notes += [Put(name, Marker(epoch)) for name, _ in self.outputs]
                 case Persist(epoch):
                     notes.append(Whole(self.drafts.pop(epoch).now()))
                     self.machine.on(Persisted(epoch))
@@ -145,7 +153,7 @@ class Participant:
                     assert_never(action)
         return notes
 
-    def key(self, base: Mapping[str, int]) -> Any:
+    def key(self, base: Mapping[ChannelId, int]) -> Any:
         """Equal for those that do the same from now on, but for the numbers of messages, which count from `base`."""
         machine = {name: frozen(value) for name, value in vars(self.machine).items()}
         machine["sent"] = _less(self.machine.sent.items(), base)
@@ -156,16 +164,16 @@ class Participant:
     def part(self, epoch: int) -> Part:
         """State and counters as they are now."""
         sent, received = tuple(self.machine.sent.items()), tuple(self.machine.received.items())
-        return Part(self.machine.name, epoch, self.state, sent, received)
+        return Part(self.machine.name.operator, epoch, self.state, sent, received)
 
 
-def part_key(part: Part, base: Mapping[str, int]) -> Any:
+def part_key(part: Part, base: Mapping[ChannelId, int]) -> Any:
     """A part, with the numbers of messages counted from `base`, by channel."""
     logs = tuple(
-        (name, tuple((message.number - base[name], message.content) for message in log)) for name, log in part.logs
+        (id, tuple((message.number - base[id], message.content) for message in log)) for id, log in part.logs
     )
     return (part.process, part.state, _less(part.sent, base), _less(part.received, base), logs)
 
 
-def _less(counts: Iterable[tuple[str, int]], base: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(count - base[name] for name, count in counts)
+def _less(counts: Iterable[tuple[ChannelId, int]], base: Mapping[ChannelId, int]) -> tuple[int, ...]:
+    return tuple(count - base[id] for id, count in counts)

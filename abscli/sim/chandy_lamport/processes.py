@@ -9,11 +9,13 @@ States and messages are plain values: strings, integers, tuples of these.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
+
+from formats.ids import ChannelId, TaskId
 
 
 class Move(NamedTuple):
@@ -115,6 +117,18 @@ class System:
     def by_name(self) -> dict[str, Pipe]:
         """The channels."""
         return {pipe.name: pipe for pipe in self.pipes}
+
+    @cached_property
+    def ids(self) -> dict[str, ChannelId]:
+        """The channels as the protocol's machine calls them, by name: a process is one task, and the second channel
+        between the same two is told from the first by its number."""
+        ids: dict[str, ChannelId] = {}
+        before = Counter[tuple[str, str]]()
+        for pipe in self.pipes:
+            ends = pipe.sender, pipe.receiver
+            ids[pipe.name] = ChannelId(TaskId(pipe.sender, before[ends]), TaskId(pipe.receiver, before[ends]))
+            before[ends] += 1
+        return ids
 
     @cached_property
     def inputs(self) -> dict[str, tuple[str, ...]]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from abscli.sim.chandy_lamport.processes import CannotOccur, Event, Global, System
 from abscli.sim.properties import Violation
+from formats.ids import ChannelId
 
 
 class Message(NamedTuple):
@@ -24,9 +25,9 @@ class Part:
     process: str
     epoch: int
     state: Any
-    sent: tuple[tuple[str, int], ...]
-    received: tuple[tuple[str, int], ...]
-    logs: tuple[tuple[str, tuple[Message, ...]], ...] = ()
+    sent: tuple[tuple[ChannelId, int], ...]
+    received: tuple[tuple[ChannelId, int], ...]
+    logs: tuple[tuple[ChannelId, tuple[Message, ...]], ...] = ()
 
 
 class Done(NamedTuple):
@@ -79,9 +80,10 @@ def check_channels(
     """
     contents = []
     for pipe in system.pipes:
-        sent = dict(parts[pipe.sender].sent)[pipe.name]
-        received = dict(parts[pipe.receiver].received)[pipe.name]
-        log = dict(parts[pipe.receiver].logs).get(pipe.name, ())
+        id = system.ids[pipe.name]
+        sent = dict(parts[pipe.sender].sent)[id]
+        received = dict(parts[pipe.receiver].received)[id]
+        log = dict(parts[pipe.receiver].logs).get(id, ())
         counts = f"epoch {epoch}: {pipe.name}: {sent} sent, {received} received, {len(log)} logged"
         if received > sent:
             raise Violation("orphan", counts)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from abscli.sim.chandy_lamport.diagram import drawn
 from abscli.sim.chandy_lamport.markers import Scope, Step
 from abscli.sim.chandy_lamport.processes import Global, Pipe, Rule, System
 from abscli.sim.chandy_lamport.runs import explore
+from abscli.sim.diagram import Diagram
 
 PIPES = (Pipe("c", "p", "q"), Pipe("c'", "q", "p"))
 
@@ -33,6 +35,16 @@ CROSSING = System.of_rules(
     ],
 )
 """The nondeterministic system (example 2.2): M and M' may cross, and a snapshot may record what never was."""
+
+TOKEN_ON_ITS_WAY: tuple[Step, ...] = (
+    ("move", "p", "sends the token"),
+    ("start", "q", 1),
+    ("take", "c", "takes the token"),
+    ("mark", "c'"),
+    ("mark", "c"),
+    ("move", "q", "sends the token"),
+)
+"""A run of it, to draw: q starts a snapshot while the token is on its way to it, and the snapshot finds it there."""
 
 PLACES = {
     "token in p": Global(("s1", "s0"), ((), ())),
@@ -70,6 +82,11 @@ class SingleToken:
         """Whether no rule is broken, and the states that were recorded are the four, all of them."""
         reached = {place for counts in self.recorded.values() for place, count in counts.items() if count}
         return self.rule is None and not self.elsewhere and reached == PLACES.keys()
+
+
+def token_on_its_way() -> Diagram:
+    """The run as a space-time diagram."""
+    return drawn(TOKEN, Scope(), TOKEN_ON_ITS_WAY, "single-token system: the snapshot finds the token on its way")
 
 
 def single_token(moves: int = 4) -> SingleToken:

@@ -15,12 +15,14 @@ into a receiver
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations, islice, product
 from typing import Final, NamedTuple
 
 from abscli.report.findings import Code, Finding
+from formats.flink.ids import Edge, Names, OperatorHash
 from formats.flink.in_flight import MOST, Tally
+from formats.ids import EdgeId, edge_name
 
 APART: Final = 16
 """Records by which the counts of two checkpoints differ at least, so that what both agree on says something."""
@@ -34,9 +36,6 @@ OPERATORS: Final = 300
 LAWS: Final = 64
 """Choices of numbers that are tried for one count."""
 
-Edge = tuple[str, str]
-Names = Mapping[str, str]
-
 
 class Law(NamedTuple):
     """An equation.
@@ -46,7 +45,7 @@ class Law(NamedTuple):
     """
 
     counted: str
-    emitted: tuple[tuple[str, str | None], ...]
+    emitted: tuple[tuple[OperatorHash, str | None], ...]
 
 
 class Numbers(NamedTuple):
@@ -72,7 +71,7 @@ class Inflow(NamedTuple):
     edges: all edges on these ways.
     """
 
-    origins: tuple[str, ...]
+    origins: tuple[OperatorHash, ...]
     edges: frozenset[Edge]
 
 
@@ -95,7 +94,7 @@ def conserved(tally: Tally, others: Sequence[Tally], names: Names) -> Conserved:
     findings: list[Finding] = []
     holds: list[str] = []
     settled: set[Edge] = set()
-    inflows: dict[str, Inflow | None] = {}
+    inflows: dict[OperatorHash, Inflow | None] = {}
     for receiver in sorted({end for _, end in edges}):
         inflow = _inflow(receiver, tally, edges, inflows)
         if inflow is None or not inflow.edges & tally.in_flight.keys():
@@ -104,9 +103,9 @@ def conserved(tally: Tally, others: Sequence[Tally], names: Names) -> Conserved:
         if kept is not None:
             holds.append(kept)
         elif broken is not None:
-            senders = "+".join(dict.fromkeys(names.get(origin, origin) for origin in inflow.origins))
-            channel = f"{senders}->{names.get(receiver, receiver)}"
-            findings.append(Finding(Code.CONSERVATION, None, channel, None, broken))
+            senders = dict.fromkeys(names.get(origin, origin) for origin in inflow.origins)
+            channels = EdgeId(tuple(senders), names.get(receiver, receiver))
+            findings.append(Finding(Code.CONSERVATION, None, channels, None, broken))
         if kept or broken:
             settled |= inflow.edges
     reasons = []
@@ -124,17 +123,19 @@ def conserved(tally: Tally, others: Sequence[Tally], names: Names) -> Conserved:
     return Conserved(tuple(findings), tuple(holds), "; ".join(reasons) or None)
 
 
-def _inflow(receiver: str, tally: Tally, edges: set[Edge], inflows: dict[str, Inflow | None]) -> Inflow | None:
+def _inflow(
+    receiver: OperatorHash, tally: Tally, edges: set[Edge], inflows: dict[OperatorHash, Inflow | None]
+) -> Inflow | None:
     """Back from an operator to those that tell what they emitted; None if a way ends, or goes round, before one.
-    found: what is known already."""
+    inflows: what is known already."""
     if receiver in inflows or len(inflows) >= OPERATORS:
         return inflows.get(receiver)
     # until it is known, so that a way that comes round to here ends
     inflows[receiver] = None
-    origins: list[str] = []
+    origins: list[OperatorHash] = []
     on: set[Edge] = set()
     for sender in sorted(sender for sender, end in edges if end == receiver):
-        on.add((sender, receiver))
+        on.add(Edge(sender, receiver))
         if sender in tally.sources or tally.sums.get(sender):
             origins.append(sender)
             continue
@@ -149,7 +150,7 @@ def _inflow(receiver: str, tally: Tally, edges: set[Edge], inflows: dict[str, In
 
 
 def _receiver(
-    receiver: str, inflow: Inflow, tally: Tally, others: Sequence[Tally], names: Names
+    receiver: OperatorHash, inflow: Inflow, tally: Tally, others: Sequence[Tally], names: Names
 ) -> tuple[str | None, str | None]:
     """The law that holds, in words; else the one that is broken."""
     broken = None
@@ -164,7 +165,7 @@ def _receiver(
 
 
 def _broken(
-    receiver: str, law: Law, mine: Numbers, before: list[tuple[Tally, Numbers]], names: Names
+    receiver: OperatorHash, law: Law, mine: Numbers, before: list[tuple[Tally, Numbers]], names: Names
 ) -> str | None:
     for (one, first), (other, second) in combinations(before, 2):
         apart = abs(first.counted - second.counted) >= APART
@@ -176,7 +177,7 @@ def _broken(
     return None
 
 
-def _laws(receiver: str, inflow: Inflow, tally: Tally) -> Iterator[tuple[Law, Numbers]]:
+def _laws(receiver: OperatorHash, inflow: Inflow, tally: Tally) -> Iterator[tuple[Law, Numbers]]:
     """Every equation that may hold, those of sources' positions first."""
     in_flight = sum(tally.in_flight.get(edge, 0) for edge in inflow.edges)
     choices = [_emitted(origin, tally) for origin in inflow.origins]
@@ -189,7 +190,7 @@ def _laws(receiver: str, inflow: Inflow, tally: Tally) -> Iterator[tuple[Law, Nu
             yield law, Numbers(emitted, total, in_flight, emitted - total - in_flight in starts)
 
 
-def _emitted(origin: str, tally: Tally) -> list[tuple[str, str | None, int, tuple[int, ...]]]:
+def _emitted(origin: OperatorHash, tally: Tally) -> list[tuple[OperatorHash, str | None, int, tuple[int, ...]]]:
     """What may tell how much an operator emitted: which number, the number, and what it began at as far as known."""
     source = tally.sources.get(origin)
     if source is not None:
@@ -197,7 +198,7 @@ def _emitted(origin: str, tally: Tally) -> list[tuple[str, str | None, int, tupl
     return [(origin, name, total, (0,)) for name, total in tally.sums.get(origin, {}).items()]
 
 
-def _equation(receiver: str, law: Law, numbers: Numbers, names: Names, rest: int | None = None) -> str:
+def _equation(receiver: OperatorHash, law: Law, numbers: Numbers, names: Names, rest: int | None = None) -> str:
     emitted = numbers.emitted - (numbers.rest if rest is None else rest)
     senders = dict.fromkeys(
         f"{names.get(origin, origin)}{'' if name is None else f' ({_column(name)})'}" for origin, name in law.emitted
@@ -214,4 +215,4 @@ def _column(name: str) -> str:
 
 
 def _called(edge: Edge, names: Names) -> str:
-    return "->".join(names.get(end, end) for end in edge)
+    return edge_name(*(names.get(end, end) for end in edge))

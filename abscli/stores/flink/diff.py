@@ -49,26 +49,26 @@ def _operator(
         consequence = "keyed state cannot be taken over: Flink refuses another max parallelism"
         yield TopologyDiff("max-parallelism", id, str(old.max_parallelism), str(new.max_parallelism), consequence)
     was, now = (
-        {(s["keyed"], s["name"]): s for s in facts.states(operator, store.streams(epoch))}
+        {(s.keyed, s.name): s for s in facts.states(operator, store.streams(epoch))}
         for store, epoch, operator in (before, after)
     )
     for key, state in was.items():
         if key not in now:
             consequence = "nothing reads it any more; Flink drops it without a word"
-            yield TopologyDiff("state-removed", f"{id} {key[1]}", state["kind"], None, consequence)
-        elif state["kind"] != now[key]["kind"]:
+            yield TopologyDiff("state-removed", f"{id} {key[1]}", state.kind, None, consequence)
+        elif state.kind != now[key].kind:
             consequence = "Flink refuses state of another kind"
-            yield TopologyDiff("state-kind", f"{id} {key[1]}", state["kind"], now[key]["kind"], consequence)
-        elif state["serializers"] != now[key]["serializers"]:
-            for role in sorted({*state["serializers"], *now[key]["serializers"]}):
-                one, other = state["serializers"].get(role), now[key]["serializers"].get(role)
+            yield TopologyDiff("state-kind", f"{id} {key[1]}", state.kind, now[key].kind, consequence)
+        elif state.serializers != now[key].serializers:
+            for role in sorted({*state.serializers, *now[key].serializers}):
+                one, other = state.serializers.get(role), now[key].serializers.get(role)
                 if one != other:
                     migrates = "Flink migrates it if the new serializer allows that"
                     consequence = migrates if role == "value" else "Flink refuses"
                     yield TopologyDiff(f"{role}-serializer", f"{id} {key[1]}", _text(one), _text(other), consequence)
     for key, state in now.items():
         if key not in was:
-            yield TopologyDiff("state-added", f"{id} {key[1]}", None, state["kind"], "it would start empty")
+            yield TopologyDiff("state-added", f"{id} {key[1]}", None, state.kind, "it would start empty")
 
 
 def _text(described: Any) -> str | None:

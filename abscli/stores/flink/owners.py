@@ -13,9 +13,9 @@ import msgspec
 
 from formats.bounds import read_user_file
 from formats.flink.facts import operator_size
+from formats.flink.ids import Names, OperatorHash, hash_in, proved
 from formats.flink.metadata.handles import Metadata, OperatorState, handles
 from formats.flink.plan_json import JobPlan, is_plan, read_plan
-from formats.flink.uids import proved
 from formats.job.file import MAX_BYTES
 
 
@@ -23,12 +23,11 @@ class Wanted(msgspec.Struct, frozen=True):
     """One operator of the new job.
 
     uid: None where it is not known.
-    hash: its id.
     name: what people call it.
     """
 
     uid: str | None = None
-    hash: str | None = None
+    hash: OperatorHash | None = None
     name: str | None = None
 
     @property
@@ -99,11 +98,11 @@ def read_uids(data: bytes) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def owners(metadata: Metadata, wanted: Sequence[Wanted], names: dict[str, str]) -> Owners:
-    """Who would own what. names: operator hash -> what it is called."""
+def owners(metadata: Metadata, wanted: Sequence[Wanted], names: Names) -> Owners:
+    """Who would own what."""
     ids = {operator.id for operator in metadata.operators}
     by_uid = dict(proved([w.uid for w in wanted if w.uid], ids))
-    by_uid |= {w.uid: w.uid for w in wanted if w.uid in ids and w.uid is not None}  # a hash given for a uid
+    by_uid |= {hash: hash for w in wanted if w.uid and (hash := hash_in(w.uid)) in ids}  # a hash given for a uid
     by_hash = {w.hash: w for w in wanted if w.hash is not None}
     by_name = {w.name: w for w in wanted if w.uid is None and w.hash is None and w.name is not None}
     owned, orphans, empty, matched = [], [], [], set()
@@ -138,7 +137,7 @@ def _has_state(operator: OperatorState) -> bool:
     return operator.coordinator is not None or any(True for subtask in operator.subtasks for _ in handles(subtask))
 
 
-def _why(operator: OperatorState, by_hash: dict[str, Wanted], by_name: dict[str, Wanted]) -> str:
+def _why(operator: OperatorState, by_hash: dict[OperatorHash, Wanted], by_name: dict[str, Wanted]) -> str:
     if operator.name and any(w.name == operator.name for w in by_hash.values()):
         return "the job has an operator of this name with another id: its uid or its place in the graph has changed"
     if by_name and not operator.name:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from abscli.stores.flink.verdict import beyond_repair
 from abscli.stores.pinned import pin
-from abscli.stores.reasons import reasons
+from abscli.stores.reasons import NoPlan, reasons
 from formats.errors import NoRecovery
 from formats.flink.evidence import EpochEvidence, StreamCheck, gather
 from formats.flink.facts import file_handles, kind
@@ -22,10 +22,10 @@ from formats.flink.metadata.handles import FileHandle, Metadata, RelativeHandle,
 from formats.flink.plan import FlinkPlan, NotRead, run_line
 from formats.flink.rewrite import copies
 from formats.flink.store import FlinkStore
-from formats.native.writer import now
 from formats.plan import Plan, Skipped
 from formats.reference import NOTHING, ReadOptions
 from formats.storage import absolute, open_storage
+from formats.timestamps import now
 
 SYSTEM = "flink"
 
@@ -37,8 +37,8 @@ def plan_flink(
     read: ReadOptions = NOTHING,
     checks: tuple[StreamCheck, ...] = (),
     progress: Callable[[int], None] | None = None,
-) -> Plan[FlinkPlan]:
-    """The newest whole checkpoint, or `epoch`.
+) -> Plan[FlinkPlan] | NoPlan:
+    """The newest whole checkpoint, or `epoch`; why there is none.
 
     Whole: every byte that it refers to is in a directory that was named, be it elsewhere than Flink looks.
 
@@ -46,7 +46,7 @@ def plan_flink(
     checks: what reads the streams to the end; without, presence and sizes alone.
     progress: told the bytes of every read.
 
-    Raises NoRecovery, NotFound.
+    Raises NotFound.
     """
     numbers = [epoch] if epoch is not None else sorted(store.epoch_numbers(), reverse=True)
     # one that is not there is another error than one that cannot be restored
@@ -62,7 +62,7 @@ def plan_flink(
             return _sealed(store, read, evidence, tuple(skipped))
         skipped.append((number, reason))
         searchable |= any(file.lost or file.closed for file in evidence.files)
-    raise NoRecovery(
+    return NoPlan(
         f"checkpoint {epoch} cannot be restored: {skipped[0][1]}" if epoch is not None
         else f"none is whole ({reasons('checkpoint', skipped) or 'there is none'})",
         path=store.path,
@@ -177,11 +177,19 @@ def to_copy(store: FlinkStore, epoch: int, *, whole: bool = True) -> dict[str, i
     return {copy.target: copy.length for copy in copies(places(store, epoch, whole=whole)).values()}
 
 
-def places(store: FlinkStore, epoch: int, *, whole: bool = True) -> dict[FileLike, Place]:
-    """Where every file of a checkpoint lies. whole: NoRecovery if one lies nowhere that was named; else without it."""
+def places(
+    store: FlinkStore, epoch: int, *, whole: bool = True, metadata: Metadata | None = None,
+    own: Collection[RelativeHandle] = (),
+) -> dict[FileLike, Place]:  # fmt: skip
+    """Where every file of a checkpoint lies. whole: NoRecovery if one lies nowhere that was named; else without it.
+
+    metadata: what has become of the checkpoint's; own: files of a copy that are not the checkpoint's.
+    """
     at = store.streams(epoch)
     places: dict[FileLike, Place] = {}
-    for _, _, handle in file_handles(store.metadata(epoch)):
+    for _, _, handle in file_handles(metadata or store.metadata(epoch)):
+        if handle in own:
+            continue
         place = at.place(handle)
         if place is not None:
             places[handle] = place

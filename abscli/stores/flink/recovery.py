@@ -7,6 +7,7 @@ from typing import Any
 from abscli.stores.flink import restore, text_plan
 from abscli.stores.flink.plan import plan_flink
 from abscli.stores.flink.restore import FlinkRestored
+from abscli.stores.reasons import NoPlan
 from abscli.stores.recovery import PlanRequest, Recovery, RestoreRequest, Watcher
 from abscli.text.columns import size
 from formats.flink.checks import stream_checks
@@ -22,7 +23,7 @@ class FlinkRecovery(Recovery[FlinkStore, FlinkPlan, FlinkRestored]):
     body = FlinkPlan
     plan_options = frozenset({"--search", "--path-map"})
 
-    def plan(self, store: FlinkStore, request: PlanRequest, watch: Watcher) -> Plan[FlinkPlan]:
+    def plan(self, store: FlinkStore, request: PlanRequest, watch: Watcher) -> Plan[FlinkPlan] | NoPlan:
         read = 0
 
         def more(count: int) -> None:

@@ -7,16 +7,23 @@ beside it alone (`formats.flink.rewrite`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
-from abscli.stores.copying import check_target, new_folder
+from abscli.stores.copying import NewFolder, check_target, new_folder
 from abscli.stores.flink.plan import directory_of_epoch, metadata_path, must_claim, of_changelog, places, to_copy
 from abscli.stores.pinned import check_files, stale
 from formats.flink.facts import file_handles
 from formats.flink.metadata.file import FILE, encode, parse
-from formats.flink.metadata.handles import FileHandle, Metadata, OperatorStateHandle, SegmentHandle, handles
+from formats.flink.metadata.handles import (
+    FileHandle,
+    Metadata,
+    OperatorStateHandle,
+    RelativeHandle,
+    SegmentHandle,
+    handles,
+)
 from formats.flink.plan import FlinkPlan, run_line
 from formats.flink.rewrite import copies, rewritten
 from formats.flink.store import FlinkStore
@@ -86,22 +93,41 @@ def restore(
     check_plan(plan, store)
     epoch = plan.body.epoch
     target = check_target(to, sources(store))
-    copied = copies(places(store, epoch))
-    metadata = rewritten(store.metadata(epoch), copied, target, os.path.basename(plan.body.directory))
-    encoded = encode(metadata)
-    parse(encoded)
     with new_folder(target, progress) as folder:
-        for copy in {copy.target: copy for copy in copied.values()}.values():
-            storage = store.folders[copy.place.folder].storage
-            folder.copy(storage, copy.place.path, copy.target, start=copy.start, length=copy.length)
-        files, size = folder.files, folder.bytes
-        folder.write(FILE, encoded)
-    repairs = (*plan.body.repairs, *_converted(store.metadata(epoch)), *_bound(metadata))
+        metadata = fill(folder, store, epoch, store.metadata(epoch), target)
+        files, size = folder.files - 1, folder.bytes - len(encode(metadata))
+    repairs = (*plan.body.repairs, *_converted(store.metadata(epoch)), *bound(metadata))
     command = run_line(target, claim=must_claim(metadata))
     return FlinkRestored(epoch, local_name(to), files, size, repairs, command)
 
 
-def _bound(metadata: Metadata) -> Iterator[str]:
+def fill(
+    folder: NewFolder,
+    store: FlinkStore,
+    epoch: int,
+    metadata: Metadata,
+    target: str,
+    own: Collection[RelativeHandle] = (),
+) -> Metadata:
+    """Write every file of a copy that is to appear at `target`, its `_metadata` last, which is returned.
+
+    metadata: that of the checkpoint, or what has become of it; own: files that lie in the folder already.
+
+    Raises NoRecovery if a file is gone, Damaged if one no longer gives its bytes.
+    """
+    copied = copies(places(store, epoch, metadata=metadata, own=own))
+    directory = os.path.basename(directory_of_epoch(store, store.home(epoch)))
+    copy = rewritten(metadata, copied, target, directory, own)
+    encoded = encode(copy)
+    parse(encoded)
+    for run in {run.target: run for run in copied.values()}.values():
+        storage = store.folders[run.place.folder].storage
+        folder.copy(storage, run.place.path, run.target, start=run.start, length=run.length)
+    folder.write(FILE, encoded)
+    return copy
+
+
+def bound(metadata: Metadata) -> Iterator[str]:
     """What ties the copy to its place, and to the job that starts from it."""
     if not must_claim(metadata):
         return
@@ -119,5 +145,7 @@ def _converted(metadata: Metadata) -> Iterator[str]:
         for subtask in operator.subtasks
         for _, handle in handles(subtask)
     )
+    if metadata.regional:
+        yield "state that was taken over from an older checkpoint is the copy's own, which names no other"
     if segments or merged:
         yield f"{len(segments)} segments of merged files are files of their own in the copy"

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from abscli.stores.base import Checked, Owners, Progress, System, Words
+from abscli.stores.base import Checked, Lives, Orphans, Owners, Progress, System, Words
 from formats.reference import NOTHING, ReadOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from abscli.diff.epochs import Besides
     from abscli.diff.state import Side
+    from abscli.report.findings import StoreReport
     from abscli.stores.flink.recovery import FlinkRecovery
+    from abscli.stores.flink.rewriting.text_rewrite import FlinkRewritten
+    from abscli.stores.flink.upgrading.text_upgrade import UpgradeReport
+    from abscli.stores.removal import Collected, RemovalRequest
     from abscli.text.inspect_page import EpochPage, StorePage
     from formats.flink.store import FlinkStore
     from formats.job.model import Topology
@@ -27,7 +33,7 @@ class Flink(System):
         store="Flink checkpoints",
         looked_for="chk-N, or _metadata (a checkpoint or savepoint of Flink)",
     )
-    options = frozenset({"search", "path_map", "uid", "type", "uids"})
+    options = frozenset({"search", "path_map", "uid", "type", "topology", "uids"})
     inside = ("_metadata",)
 
     def recognise(self, storage: Storage) -> bool:
@@ -52,6 +58,47 @@ class Flink(System):
         from abscli.stores.flink.recovery import FlinkRecovery
 
         return FlinkRecovery()
+
+    def start_path(self, store: CheckpointStore, epoch: int) -> str:
+        from formats.flink.store import FlinkStore
+        from formats.storage import absolute
+
+        assert isinstance(store, FlinkStore)
+        home = store.home(epoch)
+        root = absolute(store.storage.root)
+        return f"{root}/{home}" if home else root
+
+    def cannot_start(self, store: CheckpointStore, epoch: int) -> str | None:
+        from abscli.stores.flink.jobs import cannot_start
+        from formats.flink.store import FlinkStore
+
+        assert isinstance(store, FlinkStore)
+        return cannot_start(store, epoch)
+
+    def lives(self, store: CheckpointStore, epoch: int) -> Lives | None:
+        from abscli.stores.flink.jobs import lives
+        from formats.flink.store import FlinkStore
+
+        assert isinstance(store, FlinkStore)
+        return lives(store, epoch)
+
+    def orphans(self, stores: Sequence[CheckpointStore], reports: Sequence[StoreReport]) -> list[Orphans | None]:
+        from abscli.stores.flink.jobs import orphans
+        from formats.flink.store import FlinkStore
+
+        return orphans([store for store in stores if isinstance(store, FlinkStore)])
+
+    def collect(self, stores: Sequence[Storage], path: str, request: RemovalRequest) -> Collected:
+        from abscli.stores.flink.removing.garbage import collect
+
+        return collect(stores, path, request)
+
+    def removal_text(
+        self, collected: Collected, *, store: str, removed: bool, command: str, width: int, ascii: bool
+    ) -> str:
+        from abscli.stores.flink.removing.text_gc import text
+
+        return text(collected, store=store, removed=removed, command=command, width=width)
 
     def compare(self, left: Side, right: Side) -> Besides:
         from abscli.stores.flink.diff import compare
@@ -87,3 +134,20 @@ class Flink(System):
         wanted = of_file(file)
         metadata = store.metadata(epoch)
         return OwnersPage(owners(metadata, wanted, store.names(metadata)), store.path, store.job, epoch, file)
+
+    def rewrite(
+        self, store: CheckpointStore, epoch: int, changes: str | None, layout: str | None, to: str | None, *,
+        write: bool, progress: Callable[[int], None],
+    ) -> FlinkRewritten:  # fmt: skip
+        from abscli.stores.flink.rewriting.rewrite import rewrite
+        from formats.flink.store import FlinkStore
+
+        assert isinstance(store, FlinkStore)
+        return rewrite(store, epoch, changes, layout, to, write=write, progress=progress)
+
+    def upgrade(self, store: CheckpointStore, epoch: int, version: str, schema: str | None = None) -> UpgradeReport:
+        from abscli.stores.flink.upgrading.upgrade import upgrade
+        from formats.flink.store import FlinkStore
+
+        assert isinstance(store, FlinkStore)
+        return upgrade(store, epoch, version, schema)

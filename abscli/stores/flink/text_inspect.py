@@ -1,6 +1,6 @@
 """What `abs inspect` shows of Flink's checkpoints, in Flink's words: `savepoint_metadata` names its columns so.
 
-The facts are those of `formats.flink.facts`.
+The facts are those of `formats.flink.facts`, plain on the page as in JSON.
 """
 
 from __future__ import annotations
@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from abscli.text.columns import UNKNOWN, columns, marked, moment, not_shown, number, size, some, wrapped
 from abscli.text.inspect_epoch import ROWS
 from abscli.text.inspect_page import EpochPage, StorePage
-from formats.ids import may_be_operator, task_name
+from formats.flink.facts import Described, DescribedOperator, Summary
+from formats.flink.ids import OperatorHash
+from formats.ids import TaskId, edge_name, may_be_operator
 from formats.view import ChannelFacts
 
 BARE = 20
@@ -45,7 +49,7 @@ PARTS = {
 def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
     """The checkpoints of a job."""
     raw = page.raw or {}
-    summaries = {summary["epoch"]: summary for summary in raw.get("checkpoints", ())}
+    summaries = {one["epoch"]: msgspec.convert(one, Summary) for one in raw.get("checkpoints", ())}
     title = f"Flink checkpoints {page.path}"
     lines = wrapped(f"{title}, job {page.job}" if page.job else title, width)
     if not page.epochs:
@@ -54,11 +58,12 @@ def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
         (
             str(epoch.epoch),
             marked(epoch.status, ascii),
-            _kind(summaries.get(epoch.epoch)),
-            *(size(summaries[epoch.epoch][title]) if epoch.epoch in summaries else UNKNOWN for title in SIZES),
-            moment(summaries.get(epoch.epoch, {}).get("modified")),
+            _kind(own),
+            *((size(own.state_size), size(own.checkpointed_size)) if own is not None else (UNKNOWN, UNKNOWN)),
+            moment(own.modified if own is not None else None),
         )
         for epoch in page.epochs
+        for own in (summaries.get(epoch.epoch),)
     ]
     header = ("CHK", "STATUS", "KIND", "STATE SIZE", "CHECKPOINTED", "WRITTEN (UTC)")
     head, *body = columns(header, rows, "rllrrl", width, spare=SPARE)
@@ -74,7 +79,6 @@ def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
     return "\n".join([*lines, "", f"Latest complete: {newest}"]) + "\n"
 
 
-SIZES = ("state_size", "checkpointed_size")
 SPARE = ("CHECKPOINTED",)
 """Columns that a narrow terminal does without."""
 
@@ -82,64 +86,68 @@ SPARE = ("CHECKPOINTED",)
 def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:
     """One checkpoint or savepoint: what it is, operators, states, subtasks where few are asked for, splits."""
     if page.raw is None:
-        return "\n".join(_status(page, {}, width, ascii)) + "\n"
+        return "\n".join(_status(page, None, width, ascii)) + "\n"
+    described = msgspec.convert(page.raw, Described)
     shown = {op.id for op in page.detail.operators}
-    operators = sorted((op for op in page.raw["operators"] if name_of(op) in shown), key=_largest_first)
+    operators = sorted((op for op in described.operators if name_of(op) in shown), key=_largest_first)
     bare = [] if page.narrow else [op for op in operators if _is_bare(op)]
     sections = [
-        [*_status(page, page.raw, width, ascii), *_sizes(page.raw, width)],
+        [*_status(page, described, width, ascii), *_sizes(described, width)],
         _operators([op for op in operators if op not in bare], width),
         _bare(bare, width),
         _states(operators, width),
         _finished(operators, width),
+        _taken_over(operators, width),
         _subtasks(page, operators, width) if page.narrow else [],
         _channels(page, width),
         _splits(page, operators, width),
-        _masters(page.raw, width),
+        _committables(page, operators, width),
+        _masters(described, width),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
-def name_of(operator: Mapping[str, Any]) -> str:
+def name_of(operator: DescribedOperator) -> str:
     """What an operator is called in tasks and channels: its uid, else its hash."""
-    uid = str(operator["operator-uid"] or operator["proved-uid"] or "")
-    return uid if may_be_operator(uid) else str(operator["operator-uid-hash"])
+    uid = operator.operator_uid or operator.proved_uid or ""
+    return uid if may_be_operator(uid) else operator.operator_uid_hash
 
 
-def _labels(operators: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Hash -> what tells an operator from the others and can be asked for: uid, else a name that only one has, as
+def _labels(operators: Sequence[DescribedOperator]) -> dict[OperatorHash, str]:
+    """What tells an operator from the others and can be asked for: uid, else a name that only one has, as
     SQL's operators do, else the hash."""
-    names = [str(operator["operator-name"]) for operator in operators]
+    names = [operator.operator_name or "" for operator in operators]
     return {
-        str(op["operator-uid-hash"]): (
-            name if name_of(op) == op["operator-uid-hash"] and name and names.count(name) == 1 else name_of(op)
+        op.operator_uid_hash: (
+            name if name_of(op) == op.operator_uid_hash and name and names.count(name) == 1 else name_of(op)
         )
         for op, name in zip(operators, names, strict=True)
     }
 
 
-def _kind(summary: Mapping[str, Any] | None) -> str:
+def _kind(summary: Summary | None) -> str:
     """`checkpoint (rocksdb)`, `savepoint, native (heap), stop: suspend`."""
     if summary is None:
         return UNKNOWN
-    text = summary["kind"] + (f", {summary['layout']}" if summary["layout"] else "")
-    backends = [name for name in summary["backends"] if name != summary["layout"]]
+    text = summary.kind + (f", {summary.layout}" if summary.layout else "")
+    backends = [name for name in summary.backends if name != summary.layout]
     text += f" ({'+'.join(backends)})" if backends else ""
-    text += ", unaligned" if summary["unaligned"] else ""
-    text += f", stop: {summary['stop']}" if summary["stop"] else ""
-    return text if summary["kind_known"] else f"{text}?"
+    text += ", unaligned" if summary.unaligned else ""
+    text += ", regional" if summary.regional else ""
+    text += f", stop: {summary.stop}" if summary.stop else ""
+    return text if summary.kind_known else f"{text}?"
 
 
-def _status(page: EpochPage, raw: Mapping[str, Any], width: int, ascii: bool) -> list[str]:
+def _status(page: EpochPage, summary: Summary | None, width: int, ascii: bool) -> list[str]:
     facts = page.detail.facts
     lines = wrapped(f"Checkpoint {facts.epoch} of {page.store.path}, job {page.store.job or UNKNOWN}", width)
     words = []
-    if raw:
+    if summary is not None:
         words = [
-            _kind(raw) + ("" if raw["kind_known"] else " (a guess: its properties are lost or not there)"),
-            f"metadata version {raw['metadata_version']}, written by {raw['written_by']}",
-            f"checkpoint-id {raw['checkpoint-id']}",
-            f"written here {moment(raw['modified'])} UTC",
+            _kind(summary) + ("" if summary.kind_known else " (a guess: its properties are lost or not there)"),
+            f"metadata version {summary.metadata_version}, written by {summary.written_by}",
+            f"checkpoint-id {summary.checkpoint_id}",
+            f"written here {moment(summary.modified)} UTC",
         ]
     lines += wrapped(", ".join(words), width, "  ", f"{marked(facts.status, ascii)}: ")
     if facts.reason:
@@ -147,22 +155,22 @@ def _status(page: EpochPage, raw: Mapping[str, Any], width: int, ascii: bool) ->
     return lines
 
 
-def _sizes(raw: Mapping[str, Any], width: int) -> list[str]:
+def _sizes(summary: Summary, width: int) -> list[str]:
     """Both sizes of Flink with what they mean, and what lies on disk."""
-    files = f"{number(raw['files'])} files, {size(raw['file_bytes'])}, each counted once"
-    lines = wrapped(f"{size(raw['state_size'])}, all that its handles refer to", width, "    ", "  state size: ")
-    wrote = f"{size(raw['checkpointed_size'])}, what this checkpoint itself wrote, as far as its handles tell"
+    files = f"{number(summary.files)} files, {size(summary.file_bytes)}, each counted once"
+    lines = wrapped(f"{size(summary.state_size)}, all that its handles refer to", width, "    ", "  state size: ")
+    wrote = f"{size(summary.checkpointed_size)}, what this checkpoint itself wrote, as far as its handles tell"
     lines += wrapped(wrote, width, "    ", "  checkpointed size: ")
-    inline = f"; {size(raw['inline_bytes'])} within _metadata" if raw["inline_bytes"] else ""
-    shared = f"; {size(raw['shared_bytes'])} in files that other checkpoints use too" if raw["shared_bytes"] else ""
+    inline = f"; {size(summary.inline_bytes)} within _metadata" if summary.inline_bytes else ""
+    shared = f"; {size(summary.shared_bytes)} in files that other checkpoints use too" if summary.shared_bytes else ""
     return lines + wrapped(f"{files}{inline}{shared}", width, "    ", "  on disk: ")
 
 
-def _operators(operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+def _operators(operators: Sequence[DescribedOperator], width: int) -> list[str]:
     """As a table where there is room, else a few lines each; the columns' names are Flink's own."""
     if not operators:
         return []
-    rows = [tuple(_shown(operator, column) for column in COLUMNS) for operator in operators]
+    rows = [_row(operator) for operator in operators]
     short = [column.removeprefix("operator-") for column in COLUMNS]
     table = columns(short, rows, "lllrrrrr", width)
     if max(map(len, table)) <= width:
@@ -175,46 +183,53 @@ def _operators(operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
     return lines
 
 
-def _largest_first(operator: Mapping[str, Any]) -> int:
-    return -int(operator["state-size"])
+def _largest_first(operator: DescribedOperator) -> int:
+    return -operator.state_size
 
 
-def _is_bare(operator: Mapping[str, Any]) -> bool:
+def _is_bare(operator: DescribedOperator) -> bool:
     """Whether it runs and holds nothing, as most operators of a SQL job do."""
-    fields = ("state-size", "states", "fully-finished", "finished-subtasks")
-    return not any(operator[field] for field in fields)
+    return not (operator.state_size or operator.states or operator.fully_finished or operator.finished_subtasks)
 
 
-def _bare(operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+def _bare(operators: Sequence[DescribedOperator], width: int) -> list[str]:
     """Operators without state, by name alone."""
     if not operators:
         return []
-    names = sorted(str(op["operator-name"] or name_of(op)) for op in operators)
+    names = sorted(op.operator_name or name_of(op) for op in operators)
     more = "; -o json has them all" if len(names) > BARE else ""
     return wrapped(some(names, BARE) + more, width, "  ", f"Without state, {number(len(names))}: ")
 
 
-def _shown(operator: Mapping[str, Any], column: str) -> str:
-    value = operator[column]
-    if column == "operator-uid" and not value and operator["proved-uid"]:
-        return f"{operator['proved-uid']} (proved)"
-    return UNKNOWN if value in (None, "") else str(value)
+def _row(operator: DescribedOperator) -> tuple[str, ...]:
+    """Its cells, by COLUMNS."""
+    uid = operator.operator_uid or (f"{operator.proved_uid} (proved)" if operator.proved_uid else None)
+    return (
+        operator.operator_name or UNKNOWN,
+        uid or UNKNOWN,
+        operator.operator_uid_hash,
+        str(operator.operator_parallelism),
+        str(operator.operator_max_parallelism),
+        str(operator.operator_subtask_state_count),
+        str(operator.operator_coordinator_state_size_in_bytes),
+        str(operator.operator_total_size_in_bytes),
+    )
 
 
-def _states(operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+def _states(operators: Sequence[DescribedOperator], width: int) -> list[str]:
     called = _labels(operators)
-    states = [(called[operator["operator-uid-hash"]], state) for operator in operators for state in operator["states"]]
+    states = [(called[operator.operator_uid_hash], state) for operator in operators for state in operator.states]
     if not states:
         return []
-    counted = any(state["bytes"] is not None or (state["rows"] is not None) for _, state in states)
+    counted = any(state.bytes is not None or (state.rows is not None) for _, state in states)
     numbers = ("ROWS", "BYTES") if counted else ()
     rows = [
         (
             owner,
-            state["name"] or "-",
-            f"{'keyed ' if state['keyed'] and state['kind'] != 'keyed' else ''}{state['kind']}",
-            *((number(state["rows"]), size(state["bytes"])) if counted else ()),
-            _cut(serializers(state["serializers"])),
+            state.name or "-",
+            f"{'keyed ' if state.keyed and state.kind != 'keyed' else ''}{state.kind}",
+            *((number(state.rows), size(state.bytes)) if counted else ()),
+            _cut(serializers(state.serializers)),
         )
         for owner, state in states
     ]
@@ -226,8 +241,8 @@ def _states(operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
         for line, row in zip(body, rows, strict=True):
             lines += [line, *wrapped(row[-1], width, "    ")]
     for owner, state in states:
-        if state["opaque"]:
-            lines += wrapped(state["opaque"], width, "    ", f"  {owner} {state['name'] or '-'}: ")
+        if state.opaque:
+            lines += wrapped(state.opaque, width, "    ", f"  {owner} {state.name or '-'}: ")
     return lines
 
 
@@ -263,29 +278,45 @@ def _cut(text: str) -> str:
     return text if len(text) <= CELL else text[: CELL - 1] + "…"
 
 
-def _finished(operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+def _finished(operators: Sequence[DescribedOperator], width: int) -> list[str]:
     finished = [
-        f"{name_of(op)} whole" if op["fully-finished"] else f"{name_of(op)} {op['finished-subtasks']} subtasks"
+        f"{name_of(op)} whole" if op.fully_finished else f"{name_of(op)} {op.finished_subtasks} subtasks"
         for op in operators
-        if op["fully-finished"] or op["finished-subtasks"]
+        if op.fully_finished or op.finished_subtasks
     ]
     return wrapped(", ".join(finished), width, "  ", "Finished: ") if finished else []
 
 
-def _subtasks(page: EpochPage, operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+def _taken_over(operators: Sequence[DescribedOperator], width: int) -> list[str]:
+    """Of a regional checkpoint: the tasks whose state is of an older one."""
+    by_checkpoint: dict[int, list[TaskId]] = {}
+    for operator in operators:
+        for subtask in operator.subtasks:
+            if subtask.taken_over_from is not None:
+                by_checkpoint.setdefault(subtask.taken_over_from, []).append(
+                    TaskId(name_of(operator), subtask.subtask)
+                )
+    return [
+        line
+        for number, tasks in sorted(by_checkpoint.items())
+        for line in wrapped(some([str(task) for task in tasks], BARE), width, "  ", f"Of checkpoint {number}: ")
+    ]
+
+
+def _subtasks(page: EpochPage, operators: Sequence[DescribedOperator], width: int) -> list[str]:
     asked = {task.task for op in page.detail.operators for task in op.tasks}
     rows = []
     for operator in operators:
-        for subtask in operator["subtasks"]:
-            if (name := task_name(name_of(operator), subtask["subtask"])) in asked:
-                groups = subtask["key_groups"]
-                parts = [f"{PARTS[key]}: {part['bytes']} B, {part['type']}" for key, part in subtask["parts"].items()]
+        for subtask in operator.subtasks:
+            if (task := TaskId(name_of(operator), subtask.subtask)) in asked:
+                groups = subtask.key_groups
+                parts = [f"{PARTS[key]}: {part.bytes} B, {part.type}" for key, part in subtask.parts.items()]
                 rows.append(
                     (
-                        name,
-                        "finished" if subtask["finished"] else f"{groups[0]}-{groups[1]}" if groups else "-",
-                        size(subtask["state_size"]),
-                        size(subtask["checkpointed_size"]),
+                        str(task),
+                        "finished" if subtask.finished else f"{groups[0]}-{groups[1]}" if groups else "-",
+                        size(subtask.state_size),
+                        size(subtask.checkpointed_size),
                         "; ".join(parts) or "no state",
                     )
                 )
@@ -299,8 +330,8 @@ def _subtasks(page: EpochPage, operators: Sequence[Mapping[str, Any]], width: in
 
 def _ends(channel: ChannelFacts, *, narrow: bool) -> str:
     if narrow:
-        return channel.channel
-    return "->".join(operator or UNKNOWN for operator in channel.edge)
+        return str(channel.channel)
+    return edge_name(*(operator or UNKNOWN for operator in channel.edge))
 
 
 def _channels(page: EpochPage, width: int) -> list[str]:
@@ -322,27 +353,57 @@ def _channels(page: EpochPage, width: int) -> list[str]:
     return lines + _left_out(len(rows))
 
 
-def _splits(page: EpochPage, operators: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+def _splits(page: EpochPage, operators: Sequence[DescribedOperator], width: int) -> list[str]:
     asked = {task.task for op in page.detail.operators for task in op.tasks}
     rows = [
-        (name, split["id"] or UNKNOWN, split["kind"] or "not known", number(split["next"]), number(split["end"]))
+        (
+            str(task), split.id or UNKNOWN, split.kind or "not known", split.position or number(split.next),
+            number(split.end),
+        )
         for operator in operators
-        for subtask in operator["subtasks"]
-        if (name := task_name(name_of(operator), subtask["subtask"])) in asked
-        for split in subtask["splits"] or ()
+        for subtask in operator.subtasks
+        if (task := TaskId(name_of(operator), subtask.subtask)) in asked
+        for split in subtask.splits or ()
     ]
     lines = columns(("SOURCE", "SPLIT", "KIND", "NEXT", "END"), rows[:ROWS], "lllrr", width) if rows else []
     coordinators = [
-        f"{name_of(op)} {op['operator-coordinator-state-size-in-bytes']} B"
+        f"{name_of(op)} {op.operator_coordinator_state_size_in_bytes} B{_to_hand_out(op)}"
         for op in operators
-        if op["operator-coordinator-state-size-in-bytes"]
+        if op.operator_coordinator_state_size_in_bytes
     ]
     coordinator_lines = wrapped(", ".join(coordinators), width, "  ", "Coordinator state: ") if coordinators else []
     return [*lines, *_left_out(len(rows)), *coordinator_lines]
 
 
-def _masters(raw: Mapping[str, Any], width: int) -> list[str]:
-    rows = [(master["name"], str(master["version"]), number(master["bytes"])) for master in raw["master_states"]]
+def _to_hand_out(operator: DescribedOperator) -> str:
+    """Of a source, the splits that no task has yet."""
+    held = operator.enumerator
+    if held is None:
+        return ""
+    names = some([split.id or UNKNOWN for split in held.splits], 3)
+    return f" ({len(held.splits)} splits to hand out: {names})" if held.splits else " (no split to hand out)"
+
+
+def _committables(page: EpochPage, operators: Sequence[DescribedOperator], width: int) -> list[str]:
+    """What sinks have written and not committed; a job that starts from here commits it."""
+    asked = {task.task for op in page.detail.operators for task in op.tasks}
+    rows = [
+        (
+            str(task), str(one.checkpoint), one.kind or "not known", one.name or UNKNOWN,
+            one.state + (f", {one.retries} tries" if one.retries else ""), size(one.size),
+        )
+        for operator in operators
+        for subtask in operator.subtasks
+        if (task := TaskId(name_of(operator), subtask.subtask)) in asked
+        for one in subtask.committables or ()
+    ]  # fmt: skip
+    header = ("TO COMMIT BY", "CHK", "KIND", "WHAT", "STATE", "SIZE")
+    lines = columns(header, rows[:ROWS], "lrlllr", width) if rows else []
+    return lines + _left_out(len(rows))
+
+
+def _masters(described: Described, width: int) -> list[str]:
+    rows = [(master.name, str(master.version), number(master.bytes)) for master in described.master_states]
     return columns(("MASTER STATE", "VERSION", "BYTES"), rows, "lrr", width) if rows else []
 
 

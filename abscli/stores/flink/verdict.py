@@ -19,7 +19,8 @@ from formats.flink.evidence import FIELDS, EpochEvidence, FileEvidence
 from formats.flink.files.resolve import How
 from formats.flink.in_flight import Tally
 from formats.flink.metadata.handles import key_groups
-from formats.ids import operator_of, task_name
+from formats.flink.regional.origins import words as taken_over_words
+from formats.ids import TaskId
 from formats.job.model import key_group_range
 from formats.view import Status
 
@@ -142,7 +143,11 @@ def beyond_repair(evidence: EpochEvidence) -> str | None:
         cannot = f"its _metadata cannot be read: {evidence.problem}"
         return cannot if evidence.problem else "it has no _metadata: it was never completed"
     lost = [finding for file in evidence.files if file.lost and (finding := _file(file)) is not None]
-    lost += [Finding(Code(p.code), p.task, p.channel, p.path, p.message) for p in evidence.problems]
+    lost += [
+        Finding(Code(p.code), p.task, p.channel, p.path, p.message)
+        for p in evidence.problems
+        if Code(p.code) not in HARMLESS
+    ]
     lost += _key_groups(evidence)
     if not lost:
         return _not_known(evidence)
@@ -197,7 +202,7 @@ def _properties(evidence: EpochEvidence) -> Iterator[Finding]:
 
 def _files(evidence: EpochEvidence) -> Iterator[Finding]:
     """Presence, place and size: one finding for a file and a task."""
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[TaskId, str]] = set()
     for file in evidence.files:
         finding = _file(file)
         if finding is not None and (file.task, file.path) not in seen:
@@ -236,7 +241,7 @@ def _key_groups(evidence: EpochEvidence) -> Iterator[Finding]:
                 if handle is None or key_groups(handle) == own:
                     continue
                 groups = key_groups(handle)
-                task = task_name(evidence.names[operator.id], subtask.index)
+                task = TaskId(evidence.names[operator.id], subtask.index)
                 message = f"holds key groups {_shown(groups)}, the task's are {_shown(own)}"
                 yield Finding(Code.MISPLACED_KEY, task, None, evidence.path, message)
 
@@ -254,11 +259,13 @@ def _notes(evidence: EpochEvidence) -> Iterator[str]:
                 f"{len(files)} files {clause}: Flink looks for {min(files)} and will not find it;"
                 " `abs restore` makes a copy that it can read"
             )
+    if metadata is not None:
+        yield from (f"regional: the state of {one}" for one in taken_over_words(metadata, evidence.names))
     if metadata is not None and (lost := {file.task for file in evidence.files if file.lost}):
-        hurt = {operator_of(task) for task in lost}
+        hurt = {task.operator for task in lost}
         whole = [name for operator in metadata.operators if (name := evidence.names[operator.id]) not in hurt]
         yield (
-            f"files of {_some(sorted(lost))} are lost; all files are there of "
+            f"files of {_some(sorted(map(str, lost)))} are lost; all files are there of "
             + (_some(whole) if whole else "no operator")
         )
     if metadata is not None and evidence.home.startswith("chk-") and evidence.home != f"chk-{metadata.checkpoint_id}":

@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from abscli.diff.rows import Compared, Counts, compare
 from abscli.diff.state import Pair, Side
-from formats.native.facts import PartFacts
-from formats.native.state import TaskRows, latest, split
+from formats.native.facts import PartFacts, StateFileFacts
+from formats.native.state.live_rows import TaskRows, latest, split
+from formats.native.state.references import reach
 from formats.native.store import NativeStore
 from formats.parallel import in_order
 from formats.query.keys import is_any_of, key_arrays, matches
-from formats.query.select import HIDDEN
-from formats.view import FileFacts
+from formats.select import HIDDEN
 
 CHUNK_ROWS = 400_000
 """Rows of both sides together that are compared at a time, unless a single key group has more."""
@@ -89,26 +89,28 @@ def _owner(side: Owned, groups: range) -> tuple[PartFacts, TaskRows] | None:
 def _of_piece(piece: Piece, *, rows: bool) -> Iterator[Callable[[], Compared]]:
     left, right = piece.left, piece.right
     if left and right and piece.whole:
-        shared = shared_files(left[1].facts, right[1].facts)
+        shared = shared_files(left[1].facts, right[1].facts, piece.groups)
         newer = sum(f.rows or 0 for _, task in (left, right) for f in task.facts[shared:])
         older = sum(f.rows or 0 for f in left[1].facts[:shared])
-        if len(left[1].facts) == len(right[1].facts) == shared:
-            live = left[0].rows
-            yield lambda: Compared(Counts(unchanged=live))
+        same = len(left[1].facts) == len(right[1].facts) == shared
+        live = right[0].rows if same and left[0].rows is None else left[0].rows
+        if live is not None and same:
+            alike = Compared(Counts(unchanged=live))
+            yield lambda: alike
             return
-        if shared and newer < older:
-            yield from _on_top(left, right, shared, rows=rows)
+        if live is not None and shared and newer < older:
+            yield from _on_top(left, right, shared, live, rows=rows)
             return
     files = [file for one in (left, right) if one for file in one[1].files]
     for groups in split(piece.groups, files, CHUNK_ROWS):
         yield functools.partial(_whole, piece, groups, rows=rows)
 
 
-def shared_files(left: Sequence[FileFacts], right: Sequence[FileFacts]) -> int:
-    """How many files at the head of both lists are the same by digest."""
+def shared_files(left: Sequence[StateFileFacts], right: Sequence[StateFileFacts], own: range) -> int:
+    """How many files at the head of both lists are the same by digest, and say the same of the key groups `own`."""
     count = 0
     for a, b in zip(left, right, strict=False):
-        if a.sha256 is None or a.sha256 != b.sha256:
+        if a.sha256 is None or a.sha256 != b.sha256 or reach(a, own) != reach(b, own):
             break
         count += 1
     return count
@@ -129,11 +131,11 @@ def _columns(task: TaskRows) -> list[str]:
 
 
 def _on_top(
-    left: tuple[PartFacts, TaskRows], right: tuple[PartFacts, TaskRows], shared: int, *, rows: bool
+    left: tuple[PartFacts, TaskRows], right: tuple[PartFacts, TaskRows], shared: int, live: int, *, rows: bool
 ) -> Iterator[Callable[[], Compared]]:
     """Only the keys that files above the shared ones hold; every other key is unchanged."""
     everything = [*left[1].files, *right[1].files[shared:]]
-    live, first = left[0].rows, True
+    first = True
     for groups in split(left[1].own, everything, CHUNK_ROWS):
         yield functools.partial(_candidates, left[1], right[1], shared, groups, rows=rows, live=live if first else 0)
         first = False

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from abscli.planner.lineage import Life, line
-from abscli.planner.plan import plan_full, plan_partial
+from abscli.planner.lineage import Life, line, lives_of
+from abscli.planner.named import parts_named, tasks_named
+from abscli.planner.placement import subtasks_of
+from abscli.planner.plan import NO_CHANGE, plan_full, plan_partial
+from abscli.stores.native.rescale import overridden
 from abscli.stores.pinned import change, pin
-from abscli.stores.reasons import reasons
+from abscli.stores.reasons import NoPlan, reasons
 from formats.errors import FormatError, NoRecovery, UnknownTask
+from formats.ids import TaskId
 from formats.job.model import Topology
 from formats.native import layout
-from formats.native.facts import digest, digest_1
+from formats.native.facts import digest, older_digests
 from formats.native.plan import NativePlan
 from formats.native.store import NativeStore, files_of
-from formats.native.writer import now
 from formats.plan import PinnedFile, Plan, encode
 from formats.storage import absolute, walk
+from formats.timestamps import now
 from formats.view import EpochDetail
 
 SYSTEM = "abs"
@@ -26,31 +30,59 @@ Skips = list[tuple[int, str]]
 
 
 def plan_recovery(
-    store: NativeStore, *, epoch: int | None = None, distrust: Sequence[str] = (), below: int | None = None
-) -> Plan[NativePlan]:
+    store: NativeStore,
+    *,
+    epoch: int | None = None,
+    distrust: Sequence[str] = (),
+    below: int | None = None,
+    parallelism: Mapping[str, int] = NO_CHANGE,
+) -> Plan[NativePlan] | NoPlan:
     """The job is down: back to the newest whole epoch (or to `epoch`). Every digest is checked on the way.
 
     distrust: tasks whose part of epoch `below` (default: the newest) must not be used, so an older epoch is taken.
-    Raises NoRecovery if no epoch is whole, NotFound for an unknown one, UnknownTask.
+    parallelism: operators that are to have other numbers of tasks than in that epoch.
+
+    NoPlan if no epoch is whole, or what it has on its channels cannot be given to other tasks. Raises NotFound for an
+    unknown one, UnknownTask, BadOption for a parallelism that cannot be.
     """
-    detail, skipped = newest_whole(store, epoch=epoch, distrust=distrust, below=below)
+    whole = newest_whole(store, epoch=epoch, distrust=distrust, below=below)
+    if isinstance(whole, NoPlan):
+        return whole
+    detail, skipped = whole
     number = detail.facts.epoch
+    if parallelism:
+        from abscli.engine.generations.rescaling import check
+
+        try:
+            check(store, number, overridden(store.topology(number), parallelism))
+        except NoRecovery as error:
+            return NoPlan.of(error)
     return _sealed(store, number, plan_full(
         store.topology(number),
         detail,
         topology_sha256=store.topology_sha256(number),
         skipped=skipped,
         later=_later(store, number),
+        parallelism=parallelism,
     ))  # fmt: skip
 
 
-def plan_failed(store: NativeStore, failed: Sequence[str]) -> Plan[NativePlan]:
-    """These tasks of the running job have died: what must restart, from the newest whole epoch."""
-    detail, skipped = newest_whole(store)
+def plan_failed(
+    store: NativeStore, failed: Sequence[str], workers: Sequence[int] = (), *, local: bool = False
+) -> Plan[NativePlan] | NoPlan:
+    """These tasks of the running job have died, and those of these workers: what must restart, from the newest whole
+    epoch. local: as of `plan_partial`. UnknownTask for a worker that the newest attempt does not have."""
+    whole = newest_whole(store)
+    if isinstance(whole, NoPlan):
+        return whole
+    detail, skipped = whole
     number = detail.facts.epoch
+    topology = store.topology(number)
     return _sealed(store, number, plan_partial(
-        store.topology(number),
-        failed,
+        topology,
+        [*tasks_named(topology, failed), *_tasks_of(store, number, workers)],
+        local=local,
+        together=local and _started_together(store, number),
         detail=detail,
         topology_sha256=store.topology_sha256(number),
         skipped=skipped,
@@ -58,9 +90,38 @@ def plan_failed(store: NativeStore, failed: Sequence[str]) -> Plan[NativePlan]:
     ))  # fmt: skip
 
 
-def plan_graph(topology: Topology, failed: Sequence[str]) -> Plan[NativePlan]:
+def _started_together(store: NativeStore, epoch: int) -> bool:
+    """Whether all tasks of the newest attempt have started from this epoch, at its beginning or together since."""
+    attempt = store.attempts()[-1].attempt
+    back = (facts for facts in store.recoveries() if facts.attempt == attempt and facts.epoch == epoch)
+    return store.manifest(epoch).attempt != attempt or any(not each.untouched and each.again is None for each in back)
+
+
+def _tasks_of(store: NativeStore, epoch: int, workers: Sequence[int]) -> Iterator[TaskId]:
+    """The tasks that these workers of the newest attempt hold."""
+    if not workers:
+        return
+    attempts = store.attempts()
+    size = attempts[-1].workers if attempts else None
+    if size is None:
+        raise UnknownTask(
+            "the newest attempt does not say on how many workers it runs",
+            path=store.path,
+            hint="name the dead tasks with --failed",
+        )
+    if max(workers) >= size:
+        raise UnknownTask(
+            f"there is no worker {max(workers)}: attempt {attempts[-1].attempt} runs on {size}, numbered from 0",
+            path=store.path,
+        )
+    for operator, subtasks in subtasks_of(store.topology(epoch), workers, size).items():
+        yield from (TaskId(operator, subtask) for subtask in subtasks)
+
+
+def plan_graph(topology: Topology, failed: Sequence[str], *, local: bool = False) -> Plan[NativePlan]:
     """What must restart when these tasks of a job have died, from its graph alone."""
-    return Plan(system=SYSTEM, created=now(), store=None, body=plan_partial(topology, failed), relies_on=())
+    body = plan_partial(topology, tasks_named(topology, failed), local=local)
+    return Plan(system=SYSTEM, created=now(), store=None, body=body, relies_on=())
 
 
 def _sealed(store: NativeStore, epoch: int, body: NativePlan) -> Plan[NativePlan]:
@@ -71,8 +132,9 @@ def _sealed(store: NativeStore, epoch: int, body: NativePlan) -> Plan[NativePlan
 
 def newest_whole(
     store: NativeStore, *, epoch: int | None = None, distrust: Sequence[str] = (), below: int | None = None
-) -> tuple[EpochDetail, Skips]:
-    """The newest epoch on the job's own line whose every file has its digest, and why newer ones were passed over."""
+) -> tuple[EpochDetail, Skips] | NoPlan:
+    """The newest epoch on the job's own line whose every file has its digest, and why newer ones were passed over; or
+    why there is none."""
     numbers = [epoch] if epoch is not None else own_line(store)
     if epoch is not None and epoch not in store.epoch_numbers():
         raise store.no_epoch(epoch)
@@ -87,8 +149,8 @@ def newest_whole(
             return store.detail(number), skipped
         skipped.append((number, reason))
     if epoch is not None:
-        raise _not_that_one(store, epoch, skipped[0][1])
-    raise NoRecovery(
+        return _not_that_one(store, epoch, skipped[0][1])
+    return NoPlan(
         f"no epoch is whole ({reasons('epoch', skipped) or 'there is none'})",
         path=store.path,
         hint=f"`abs validate {shlex.quote(store.path)}` names what is damaged, `abs rebuild {shlex.quote(store.path)} "
@@ -99,21 +161,21 @@ def newest_whole(
 def own_line(store: NativeStore) -> list[int]:
     """Epochs on the line of the newest attempt, newest first; by number alone if an attempt cannot be read."""
     try:
-        lives = [Life(a.first_epoch, a.parent) for a in store.attempts()]
+        lives = lives_of(store.attempts(), store.is_fenced)
     except FormatError:
-        lives = []
+        lives = list[Life]()
     return line(lives, store.epoch_numbers())
 
 
-def _not_that_one(store: NativeStore, epoch: int, reason: str) -> NoRecovery:
-    """The error for an epoch that was asked for and is not whole; says which other one is."""
-    try:
-        other = newest_whole(store)[0].facts.epoch
+def _not_that_one(store: NativeStore, epoch: int, reason: str) -> NoPlan:
+    """The answer for an epoch that was asked for and is not whole; says which other one is."""
+    whole = newest_whole(store)
+    if isinstance(whole, NoPlan):
+        hint = f"no other epoch is whole; `abs validate {shlex.quote(store.path)}` says what is damaged"
+    else:
+        other = whole[0].facts.epoch
         hint = f"epoch {other} is the newest whole one: `abs plan-recovery {shlex.quote(f'{store.path}@{other}')}`"
-    except NoRecovery:
-        where = shlex.quote(store.path)
-        hint = f"no other epoch is whole; `abs validate {where}` says what is damaged"
-    return NoRecovery(f"epoch {epoch} cannot be restored: it {reason}", path=store.path, hint=hint)
+    return NoPlan(f"epoch {epoch} cannot be restored: it {reason}", store.path, hint)
 
 
 def why_not(store: NativeStore, epoch: int, distrust: Sequence[str] = ()) -> str | None:
@@ -123,14 +185,10 @@ def why_not(store: NativeStore, epoch: int, distrust: Sequence[str] = ()) -> str
         if aborted is not None:
             return f"was given up: {aborted.reason}"
         missing = next((row.missing for row in store.epochs() if row.epoch == epoch), ())
-        named = ", ".join(missing[:3]) + (" ..." if len(missing) > 3 else "")
+        named = ", ".join(map(str, missing[:3])) + (" ..." if len(missing) > 3 else "")
         return f"is incomplete: not acked by {len(missing)} of its tasks, {named}"
     try:
-        tasks = {part.task for part in store.parts(epoch)}
-        for task in distrust:
-            if task not in tasks:
-                raise UnknownTask(f"epoch {epoch} has no task {task!r}", path=store.path)
-        if distrust:
+        if parts_named(distrust, (part.task for part in store.parts(epoch)), epoch=epoch, path=store.path):
             return f"holds the part of {', '.join(distrust)}, which is not to be used"
         for pinned in relied_on(store, epoch):
             problem = change(store.storage, pinned)
@@ -168,8 +226,8 @@ def what_changed(store: NativeStore, plan: Plan[NativePlan], *, copied: bool = F
     """
     later = _later_attempts(store, plan, copied=copied)
     for pinned in plan.relies_on:
-        if pinned.path == layout.STORE and (copied or pinned.sha256 == digest_1(store.facts)):
-            continue  # a copy has its own; and the restore itself brings a store of version 1 up
+        if pinned.path == layout.STORE and (copied or pinned.sha256 in older_digests(store.facts)):
+            continue  # a copy has its own; and the restore itself brings an older store up
         if copied and pinned.path.startswith(f"{layout.ATTEMPTS}/") and _not_copied(store, plan, pinned.path):
             continue
         problem = change(store.storage, pinned)
@@ -177,7 +235,7 @@ def what_changed(store: NativeStore, plan: Plan[NativePlan], *, copied: bool = F
             return problem
     for path in later:
         attempt = store.attempt(path)
-        if attempt.kind != "restore" or attempt.plan != plan_digest(plan):
+        if attempt.kind not in ("restore", "repair", "rescale") or attempt.plan != plan_digest(plan):
             return f"the job has run since: there is {path}"
     return None
 
@@ -190,14 +248,14 @@ def plan_digest(plan: Plan[NativePlan]) -> str:
 def _not_copied(store: NativeStore, plan: Plan[NativePlan], path: str) -> bool:
     """Whether the copy at `store` has no such attempt of the original, or one of its own under that number: those that
     began after the plan's epoch are left behind."""
-    return store.storage.size(path) is None or store.attempt(path).first_epoch > (plan.body.epoch or 0)
+    return store.storage.size(path) is None or not store.attempt(path).is_of(plan.body.epoch or 0)
 
 
 def _later_attempts(store: NativeStore, plan: Plan[NativePlan], *, copied: bool) -> list[str]:
     """The attempts that are newer than the newest one that the plan lists; of a copy, than those that were copied."""
     if copied:
         paths = [entry.name for entry in walk(store.storage, layout.ATTEMPTS)]
-        return [path for path in paths if store.attempt(path).first_epoch > (plan.body.epoch or 0)]
+        return [path for path in paths if not store.attempt(path).is_of(plan.body.epoch or 0)]
     newest = max((file.path for file in plan.relies_on if file.path.startswith(f"{layout.ATTEMPTS}/")), default="")
     return [entry.name for entry in walk(store.storage, layout.ATTEMPTS) if entry.name > newest]
 

@@ -13,66 +13,96 @@ from typing import TYPE_CHECKING, Any
 
 from abscli.stores.native import text_plan
 from abscli.stores.native.plan import plan_failed, plan_recovery
+from abscli.stores.native.repairing.repair_plan import plan_repair
+from abscli.stores.native.rescale import parallelism_of
+from abscli.stores.reasons import NoPlan
 from abscli.stores.recovery import BadOption, PlanRequest, Recovery, RestoreRequest, Watcher
-from formats.native.plan import NativePlan
+from formats.errors import NoRecovery
+from formats.native.plan import NativePlan, PlanKind
 from formats.native.store import NativeStore
 from formats.plan import Plan
 
 if TYPE_CHECKING:
+    from abscli.stores.native.repairing.repair import Repaired
     from abscli.stores.native.restore import NativeRestored
 
 
-class NativeRecovery(Recovery[NativeStore, NativePlan, "NativeRestored"]):
+class NativeRecovery(Recovery[NativeStore, NativePlan, "NativeRestored | Repaired"]):
     """See `abscli.stores.recovery`."""
 
     words = "a store of abs"
     body = NativePlan
     lists: Mapping[str, str] = MappingProxyType({"restart": "restart"})
-    plan_options = frozenset({"--failed", "--strategy", "--distrust", "--parallelism"})
+    plan_options = frozenset({"--failed", "--failed-worker", "--recovery", "--strategy", "--distrust", "--parallelism"})
     restore_options = frozenset({"--job", "--until", "--policy", "--accept-missing-parts"})
     runs_job = True
 
-    def plan(self, store: NativeStore, request: PlanRequest, watch: Watcher) -> Plan[NativePlan]:
+    def plan(self, store: NativeStore, request: PlanRequest, watch: Watcher) -> Plan[NativePlan] | NoPlan:
+        parallelism = parallelism_of(request.parallelism)
+        if parallelism and (request.failed or request.failed_workers or request.repair):
+            raise BadOption("--parallelism", "tasks that restart in a running job, or mend an epoch, are as many as "
+                            "they were: leave it out, or --failed and --strategy")  # fmt: skip
+        if request.failed or request.failed_workers:
+            if request.distrust or request.repair or request.epoch is not None:
+                raise BadOption("--failed", "a running job goes on from its newest whole epoch: leave @N, --epoch, "
+                                "--strategy and --distrust out")  # fmt: skip
+            return plan_failed(store, request.failed, request.failed_workers, local=request.local)
+        if request.local:
+            raise BadOption("--recovery", "is of a running job: name its lost tasks with --failed or --failed-worker")
         if request.repair:
-            raise BadOption("--strategy", "this version plans full recoveries, not repairs")
-        if request.parallelism:
-            raise BadOption("--parallelism", "this version restores with the parallelism that an epoch has")
-        if request.failed:
-            if request.distrust or request.epoch is not None:
-                raise BadOption("--failed", "a running job goes on from its newest whole epoch: leave @N, --epoch and "
-                                "--distrust out")  # fmt: skip
-            return plan_failed(store, request.failed)
+            try:
+                return plan_repair(store, epoch=request.epoch, distrust=request.distrust)
+            except NoRecovery as error:
+                return NoPlan.of(error)
         if store.running_attempt() is not None:
             watch.note(f"a job runs on {store.path} now: this plan is stale at its next start; --failed TASK plans for "
                        "a running job")  # fmt: skip
         if request.distrust:
-            return plan_recovery(store, distrust=request.distrust, below=request.epoch)
-        return plan_recovery(store, epoch=request.epoch)
+            return plan_recovery(
+                store, distrust=request.distrust, below=request.epoch, parallelism=parallelism
+            )
+        return plan_recovery(store, epoch=request.epoch, parallelism=parallelism)
 
     def check_plan(self, plan: Plan[NativePlan], store: NativeStore) -> None:
-        from abscli.stores.native.restore import check_plan
+        if plan.body.kind is PlanKind.REPAIR:
+            from abscli.stores.native.repairing.repair import check_plan as check_repair
 
-        check_plan(plan, store)
+            check_repair(plan, store)
+        else:
+            from abscli.stores.native.restore import check_plan
+
+            check_plan(plan, store)
 
     def check_request(
         self, plan: Plan[NativePlan], store: NativeStore, request: RestoreRequest, *, dry_run: bool
     ) -> None:
-        from abscli.stores.native.restore import check_job
+        from abscli.stores.native.restore import check_job, check_rescale
 
         if request.job is None:
             raise BadOption(
                 "--job", f"name the topology file of {plan.body.job!r}: code, and paths of sources and sinks, come "
                 "from there, never from the store",
             )  # fmt: skip
-        check_job(plan, request.job.topology)
+        check_job(plan, store, request.job.topology, request.job.changes)
+        check_rescale(plan, store)
+        if plan.body.kind is PlanKind.REPAIR:
+            given = {"--to": request.to is not None, "--until": request.until == "end", "--policy": request.policy}
+            for option in (option for option, value in given.items() if value):
+                raise BadOption(option, "a repair makes an epoch whole where it is, as it was taken, and ends there")
 
     def restore(
         self, plan: Plan[NativePlan], store: NativeStore, request: RestoreRequest, watch: Watcher
-    ) -> NativeRestored:
+    ) -> NativeRestored | Repaired:
         from abscli.engine.job import JobOptions
         from abscli.stores.native.restore import restore
 
         assert request.job is not None
+        if plan.body.kind is PlanKind.REPAIR:
+            from abscli.stores.native.repairing.repair import repair
+
+            return repair(
+                plan, request.job.topology, request.job.directory, accept_missing=request.accept_missing, on_step=watch
+            )
         options = JobOptions(
             directory=request.job.directory,
             job_hint=shlex.quote(request.job.path) + _engine(request),
@@ -82,6 +112,8 @@ class NativeRecovery(Recovery[NativeStore, NativePlan, "NativeRestored"]):
             keep=None,
             until="drained" if request.until == "drained" else "end",
             accept_missing=request.accept_missing,
+            context=request.context,
+            changes=request.job.changes,
         )
         job = watch.job(plan.body.job)
         return restore(plan, request.job.topology, options, to=request.to, on_progress=job, on_news=job.news)
@@ -90,20 +122,29 @@ class NativeRecovery(Recovery[NativeStore, NativePlan, "NativeRestored"]):
         return text_plan.plan_text(plan, width=width, plan_file=plan_file, job=shlex.quote(job) if job else "JOB")
 
     def restored_text(
-        self, plan: Plan[NativePlan], restored: NativeRestored, request: RestoreRequest, *, width: int
+        self, plan: Plan[NativePlan], restored: NativeRestored | Repaired, request: RestoreRequest, *, width: int
     ) -> str:
-        return text_plan.restored_text(restored, until=request.until)
+        from abscli.stores.native.restore import NativeRestored
 
-    def restored_json(self, plan: Plan[NativePlan], restored: NativeRestored) -> dict[str, Any]:
-        return text_plan.restored_json(restored)
+        if isinstance(restored, NativeRestored):
+            return text_plan.restored_text(restored, until=request.until)
+        return text_plan.repaired_text(restored)
 
-    def restored_notes(self, restored: NativeRestored, request: RestoreRequest) -> tuple[str, ...]:
+    def restored_json(self, plan: Plan[NativePlan], restored: NativeRestored | Repaired) -> dict[str, Any]:
+        from abscli.stores.native.restore import NativeRestored
+
+        if isinstance(restored, NativeRestored):
+            return text_plan.restored_json(restored)
+        return text_plan.repaired_json(plan, restored)
+
+    def restored_notes(self, restored: NativeRestored | Repaired, request: RestoreRequest) -> tuple[str, ...]:
         notes = text_plan.taken_over(restored.taken_over)
         if restored.finished and request.until != "drained":
             return notes
         assert request.job is not None
         where = restored.store if os.path.isabs(restored.store) else os.path.relpath(restored.store)
         command = f"abs run {shlex.quote(request.job.path)}{_engine(request)} --store {shlex.quote(where)} --resume"
+        command += "".join(f" --parallelism {id}={number}" for id, number in restored.parallelism.items())
         return (*notes, f"next: {command}")
 
 

@@ -5,16 +5,24 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from abscli.engine.coordinator import Progress
-from abscli.engine.job import JobOptions, Outcome, run_job
-from abscli.engine.news import News
+from abscli.engine.generations.change import change_since
+from abscli.engine.generations.rescaling import Rescale, publish
+from abscli.engine.generations.rescaling import check as check_logs
+from abscli.engine.job import JobOptions, Outcome, rehearse, run_job
+from abscli.engine.news import News, Rescaled
+from abscli.planner.rescale import with_parallelism
 from abscli.stores.copying import check_target, local_roots, new_folder
 from abscli.stores.native.plan import carried_to, plan_digest, relied_on, what_changed
+from abscli.stores.native.rescale import as_taken, in_words, overridden, rescaled, rescaled_by
 from abscli.stores.pinned import stale
 from formats.errors import NoRecovery, OtherJob, StalePlan
+from formats.job.changes import Changes
 from formats.job.model import Topology, canonical
 from formats.native import layout
 from formats.native.facts import digest
@@ -35,6 +43,7 @@ class NativeRestored(NamedTuple):
     policy: of the new epochs.
     repeats: what the restored state holds and comes again, None if unknown.
     taken_over: by sink operator, the store that it was taken over from.
+    parallelism: of the operators that the plan gives another one than the job file.
     """
 
     store: str
@@ -49,6 +58,7 @@ class NativeRestored(NamedTuple):
     policy: str
     repeats: tuple[Repeat, ...] | None
     taken_over: dict[str, str]
+    parallelism: dict[str, int]
 
 
 def check_plan(plan: Plan[NativePlan], store: NativeStore) -> None:
@@ -66,14 +76,51 @@ def check_plan(plan: Plan[NativePlan], store: NativeStore) -> None:
         raise stale(plan, problem)
 
 
-def check_job(plan: Plan[NativePlan], topology: Topology) -> None:
-    """OtherJob if the job is not the one that the plan is for."""
+def check_job(plan: Plan[NativePlan], store: NativeStore, topology: Topology, changes: Changes) -> None:
+    """Raise if the job is not the one that the plan is for: but for operators that are new, or of which its file says
+    what became of them, or to which the plan gives another parallelism; of a repair, but for any parallelism. OtherJob,
+    BadOption for a parallelism that the job cannot have, NoRecovery where records on their way would be lost."""
+    assert plan.body.epoch is not None
+    if plan.body.kind is PlanKind.REPAIR:
+        topology = as_taken(topology, store.topology_by_digest(plan.body.topology_sha256))
+    if plan.body.parallelism:
+        overridden(topology, _parallelism(plan, changes))
+        before = {op.id: op.parallelism for op in store.topology(plan.body.epoch).operators}
+        topology = with_parallelism(
+            topology, {changes.heir(id) or id: before[id] for id in plan.body.parallelism if id in before}
+        )
     given = digest(canonical(topology))
-    if given != plan.body.topology_sha256:
+    if given == plan.body.topology_sha256:
+        return
+    change = None
+    # A repair makes its epoch whole as it was taken, and what would say how the job differs may be what is lost of it.
+    if topology.job == plan.body.job and plan.body.kind is not PlanKind.REPAIR:
+        change = change_since(store, plan.body.epoch, topology, changes)
+    if change is None or not change.generation or _differs(store.topology(plan.body.epoch), topology, change.heirs):
         raise OtherJob(
             f"job {topology.job!r} has topology {given[:12]}…, the plan is for {plan.body.topology_sha256[:12]}…",
             hint="give the job file that the store was written with",
         )
+
+
+def _differs(old: Topology, new: Topology, heirs: Mapping[str, str]) -> bool:
+    """Whether an operator that goes on has changed in more than its id."""
+    after = {op.id: op for op in new.operators}
+    return any(
+        msgspec.structs.replace(op, id=heirs[op.id]) != after[heirs[op.id]] for op in old.operators if op.id in heirs
+    )
+
+
+def _parallelism(plan: Plan[NativePlan], changes: Changes) -> dict[str, int]:
+    """That of the plan, by the ids that the operators have in the job file."""
+    return {changes.heir(id) or id: number for id, number in plan.body.parallelism.items()}
+
+
+def check_rescale(plan: Plan[NativePlan], store: NativeStore) -> None:
+    """NoRecovery if a log cannot be taken over to the plan's parallelism; BadOption for one that cannot be."""
+    assert plan.body.epoch is not None
+    if plan.body.parallelism:
+        check_logs(store, plan.body.epoch, overridden(store.topology(plan.body.epoch), plan.body.parallelism))
 
 
 def _of_epoch(files: Sequence[PinnedFile]) -> set[PinnedFile]:
@@ -97,30 +144,40 @@ def restore(
     assert plan.store is not None
     assert plan.body.epoch is not None
     started = time.monotonic()
+    numbers = _parallelism(plan, options.changes)
+    given, topology = topology, overridden(topology, numbers)
     to = None if to is None else local_name(to)
     store = NativeStore(open_storage(plan.store))
     target = absolute(plan.store)
     copied = to is not None and absolute(to) != target
     if to is not None and copied:
-        check_job(plan, topology)
+        check_job(plan, store, given, options.changes)
         check_plan(plan, store)
         if not _is_copy_of(plan, to):
             copy_epoch(store, plan.body.epoch, to)
         target = to
 
     def verify() -> None:
-        check_job(plan, topology)
-        check_plan(plan, store)
+        again = NativeStore(store.storage)  # as it is after a rescale, which brings an older store up
+        check_job(plan, again, given, options.changes)
+        check_plan(plan, again)
         if copied and (problem := what_changed(NativeStore(LocalStorage(target)), plan, copied=True)) is not None:
             raise StalePlan(f"the plan no longer holds: {problem}", path=target, hint="give --to a new directory")
 
     start = carried_to(NativeStore(LocalStorage(target)) if copied else store, plan, copied=copied)
+    options = dataclasses.replace(options, from_epoch=start, kind="restore", take_over=True, plan=plan_digest(plan))
+    old = NativeStore(LocalStorage(target)).topology(start)
+    if changed := rescaled_by(old, topology, options.changes, numbers):
+        before = {options.changes.heir(change.operator) or "": change.before for change in changed}
+        rehearse(with_parallelism(topology, before), target, options)
+        order = Rescale(start, rescaled(old, changed), os.path.abspath(options.directory), options.plan)
+        epoch = publish(LocalStorage(target), order, verify)
+        on_news(Rescaled(epoch, start, in_words(changed)))
+        options = dataclasses.replace(options, from_epoch=epoch)
     outcome: Outcome = run_job(
         topology,
         target,
-        dataclasses.replace(
-            options, from_epoch=start, kind="restore", take_over=True, plan=plan_digest(plan)
-        ),
+        options,
         on_progress,
         verify=verify,
         on_news=on_news,
@@ -131,7 +188,7 @@ def restore(
         epoch=outcome.epoch,
         parent=outcome.parent,
         tasks=manifest.tasks,
-        state_rows=manifest.state_rows,
+        state_rows=manifest.state_rows or 0,
         replayed=sum(log.records or 0 for log in plan.body.replay_logs),
         elapsed=time.monotonic() - started,
         first_complete=outcome.completed_at[0],
@@ -139,6 +196,7 @@ def restore(
         policy=outcome.policy,
         repeats=outcome.repeats,
         taken_over=outcome.taken_over,
+        parallelism=plan.body.parallelism,
     )
 
 
@@ -159,11 +217,16 @@ def copy_epoch(store: NativeStore, epoch: int, to: str) -> None:
     manifest = store.manifest(epoch)
     paths = {f.path for part in store.parts(epoch) for f in part.state}
     paths |= {log.file.path for part in store.parts(epoch) for log in part.logs if log.file}
+    graphs = {layout.topology(manifest.topology_sha256)}
     for entry in store.storage.list(layout.ATTEMPTS):
         path = f"{layout.ATTEMPTS}/{entry.name}"
-        if store.attempt(path).first_epoch <= epoch:
+        attempt = store.attempt(path)
+        if attempt.is_of(epoch):
             paths.add(path)
-    paths |= {manifest.tasks_file.path, layout.topology(manifest.topology_sha256)}
+            # Earlier ones may have run another job graph: with other numbers of tasks, or before the job was changed.
+            graph = layout.topology(attempt.topology_sha256)
+            graphs |= {graph} if store.storage.size(graph) is not None else set()
+    paths |= {manifest.tasks_file.path, *graphs}
     with new_folder(to) as copy:
         for path in [*sorted(paths), store.outcome_path(epoch) or layout.outcome(epoch)]:
             copy.copy(store.storage, path)

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from abscli.engine.coordinator import Progress
+from abscli.engine.coordinator import Progress, Service
+from abscli.engine.generations.rescaling import Rescale, publish
+from abscli.engine.generations.rescaling import check as check_logs
 from abscli.engine.job import JobOptions, Outcome, Rehearsal
 from abscli.engine.job import rehearse as rehearse_job
 from abscli.engine.job import run_job as run_in_store
-from abscli.engine.news import News
-from abscli.engine.runnable import all_faults, graph_faults
+from abscli.engine.news import News, Rescaled
+from abscli.engine.runnable import all_faults, check_runnable, graph_faults
+from abscli.planner.rescale import Change, with_parallelism
 from abscli.stores.native.plan import newest_whole, own_line
+from abscli.stores.native.rescale import in_words, overridden, rescaled, rescaled_by
 from abscli.stores.own import open_native
+from abscli.stores.reasons import NoPlan
 from abscli.stores.recovery import BadOption
 from formats.errors import NotFound
-from formats.job.file import parse_topology
+from formats.job.file import parse_job
 from formats.job.model import Topology
 from formats.native.lock import held
-from formats.native.store import is_native
+from formats.native.store import NativeStore, is_native
 from formats.storage import LocalStorage, local_name
+
+NO_CHANGE: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +51,45 @@ class PreparedJob:
 
     store: the directory that the snapshots go to.
     resumed: where it goes on from, if that was to be found.
+    rescale: operators that get another parallelism than they have in the epoch that it goes on from.
     """
 
     topology: Topology
     store: str
     options: JobOptions
     resumed: Resumed | None
+    rescale: tuple[Change, ...] = ()
 
-    def run(self, on_progress: Callable[[Progress], None], on_news: Callable[[News], None]) -> Outcome:
-        """See `abscli.engine.job.run_job`."""
-        return run_in_store(self.topology, self.store, self.options, on_progress, on_news=on_news)
+    def run(
+        self,
+        on_progress: Callable[[Progress], None],
+        on_news: Callable[[News], None],
+        on_service: Callable[[Service], None] = lambda service: None,
+    ) -> Outcome:
+        """See `abscli.engine.job.run_job`. A rescale is published first, once nothing is in the way of the run."""
+        options = self.options
+        if self.rescale and options.from_epoch:
+            self.rehearse()
+            storage = LocalStorage(local_name(self.store))
+            graph = rescaled(NativeStore(storage).topology(options.from_epoch), self.rescale)
+            order = Rescale(options.from_epoch, graph, os.path.abspath(options.directory))
+            epoch = publish(storage, order)
+            on_news(Rescaled(epoch, options.from_epoch, in_words(self.rescale)))
+            options = replace(options, from_epoch=epoch)
+        return run_in_store(self.topology, self.store, options, on_progress, on_service, on_news=on_news)
 
     def rehearse(self) -> Rehearsal:
-        """See `abscli.engine.job.rehearse`."""
-        return rehearse_job(self.topology, self.store, self.options)
+        """See `abscli.engine.job.rehearse`; NoRecovery for a log that a rescale cannot take over."""
+        if not self.rescale:
+            return rehearse_job(self.topology, self.store, self.options)
+        check_runnable(self.topology)
+        # What a run would be refused for besides: as if the epoch's tasks were as many as they are.
+        heir = self.options.changes.heir
+        before = {heir(change.operator) or "": change.before for change in self.rescale}
+        rehearsal = rehearse_job(with_parallelism(self.topology, before), self.store, self.options)
+        store = NativeStore(LocalStorage(local_name(self.store)))
+        check_logs(store, rehearsal.parent, rescaled(store.topology(rehearsal.parent), self.rescale))
+        return rehearsal
 
 
 def job_directory(job: str) -> str:
@@ -64,11 +97,20 @@ def job_directory(job: str) -> str:
     return os.path.dirname(os.path.abspath(job))
 
 
-def prepare_job(job: str, store: str, options: JobOptions, *, resume: bool, dry_run: bool = False) -> PreparedJob:
+def prepare_job(
+    job: str,
+    store: str,
+    options: JobOptions,
+    *,
+    resume: bool,
+    dry_run: bool = False,
+    parallelism: Mapping[str, int] = NO_CHANGE,
+) -> PreparedJob:
     """A job from its topology file, once that holds; nothing is changed.
 
     resume: go on from the newest whole epoch, and start where there is none.
     dry_run: it will not be run, so functions and inputs are looked for here though a cluster may have others.
+    parallelism: of operators, in place of the file's; an epoch that has another is rescaled.
 
     Raises BadOption, FormatError, and NoRecovery when there are complete epochs and none is whole.
     """
@@ -77,14 +119,33 @@ def prepare_job(job: str, store: str, options: JobOptions, *, resume: bool, dry_
     # Workers of a cluster may have what this machine lacks: there a run finds out by itself.
     here = dry_run or options.engine == "inline" or options.master.startswith("local")
     from_start = not resume and not options.from_epoch
-    topology = parse_topology(
+    topology, changes = parse_job(
         job,
         lambda graph: all_faults(graph, options.directory, from_start=from_start) if here else graph_faults(graph),
     )
+    topology = overridden(topology, parallelism)
     resumed = resume_from(store) if resume else None
     if resumed is not None:
         options = replace(options, from_epoch=resumed.epoch)
-    return PreparedJob(topology, store, options, resumed)
+    options = replace(options, changes=changes)
+    rescale = _rescale(topology, store, options, parallelism)
+    return PreparedJob(topology, store, options, resumed, rescale)
+
+
+def _rescale(
+    topology: Topology, store: str, options: JobOptions, parallelism: Mapping[str, int]
+) -> tuple[Change, ...]:
+    """What has to be rescaled of the epoch that a job goes on from."""
+    storage, epoch = LocalStorage(local_name(store)), options.from_epoch
+    if not epoch or not parallelism or not is_native(storage):
+        return ()
+    opened = NativeStore(storage)
+    if epoch not in opened.epoch_numbers():
+        return ()  # which is said when the job begins
+    old = opened.topology(epoch)
+    changed = rescaled_by(old, topology, options.changes, parallelism)
+    rescaled(old, changed)  # which the epoch's own graph may refuse
+    return changed
 
 
 def resume_from(store: str) -> Resumed:
@@ -101,7 +162,10 @@ def resume_from(store: str) -> Resumed:
         return Resumed(0)  # nothing starts: that it is in use is said when it is locked
     if latest is None:
         return Resumed(0, f"{store} has no complete epoch to go on from: the job starts from the beginning")
-    detail, skipped = newest_whole(opened)
+    whole = newest_whole(opened)
+    if isinstance(whole, NoPlan):
+        raise whole.error()
+    detail, skipped = whole
     epoch = detail.facts.epoch
     warnings = [f"epoch {number} cannot be used: it {reason}" for number, reason in skipped if number <= latest]
     if epoch != latest:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable
 
 import msgspec
@@ -11,6 +10,8 @@ import msgspec
 from abscli.report.findings import Code, EpochReport, Finding, StoreReport
 from abscli.stores.native.checks.positions import Cut
 from abscli.stores.native.verdict import check_epoch, cut_in
+from formats.ids import TaskId
+from formats.job.expand import task_ids
 from formats.native import layout
 from formats.native.evidence import EpochEvidence, StoreEvidence
 from formats.view import Status
@@ -20,11 +21,14 @@ from formats.view import Status
 class _Referenced:
     """What the epochs account for.
 
+    open_homes: folders whose epoch is open, and its tasks are not known.
+    open_parts: the tasks of an open epoch, each with its folder.
     sure: whether all that has been complete could be read.
     """
 
     paths: set[str]
-    open_tasks: set[str]
+    open_homes: set[str] = dataclasses.field(default_factory=set)
+    open_parts: set[tuple[str, TaskId]] = dataclasses.field(default_factory=set)
     sure: bool = True
 
     def add(self, evidence: EpochEvidence) -> None:
@@ -33,24 +37,19 @@ class _Referenced:
             self.paths.add(layout.tasks_file(evidence.epoch, evidence.home))
             self.sure &= evidence.parts is not None
         elif evidence.topology is None:
-            self.open_tasks.add(f"{layout.home(evidence.epoch, evidence.home)}/parts")
+            self.open_homes.add(layout.home(evidence.epoch, evidence.home))
         else:
-            for operator in evidence.topology.operators:
-                prefix = layout.part_dir(evidence.epoch, operator.id, evidence.home)
-                self.open_tasks.update(f"{prefix}/{i}" for i in range(operator.parallelism))
+            home = layout.home(evidence.epoch, evidence.home)
+            self.open_parts.update((home, task) for task in task_ids(evidence.topology))
 
     def has(self, path: str) -> bool:
         """Whether a file is accounted for. What the tasks of an open epoch have begun to write is."""
         if path in self.paths:
             return True
-        folder, _, inside = path.partition("/parts/")
-        if f"{folder}/parts" in self.open_tasks:
+        if path.partition("/parts/")[0] in self.open_homes:
             return True
-        operator, _, rest = inside.partition("/")
-        subtask, _, own = rest.partition("/")
-        if re.fullmatch(r"ack\.json|state\.parquet|log/.+\.arrow", own) is None:
-            return False
-        return f"{folder}/parts/{operator}/{subtask}" in self.open_tasks
+        part = layout.part_of(path)
+        return part is not None and (part.home, part.task) in self.open_parts
 
 
 def check_store(
@@ -67,7 +66,7 @@ def check_store(
     reports: dict[int, EpochReport] = {}
     parents: dict[int, int] = {}
     cuts = {cut.epoch: cut for cut in earlier}
-    referenced = _Referenced({layout.STORE, layout.LOCK}, set())
+    referenced = _Referenced({layout.STORE, layout.LOCK})
     attempts = {attempt.attempt: attempt.id for attempt in store.attempts}
     findings = [Finding(Code(p.code), p.task, None, p.path, p.message) for p in store.problems]
     unread = {problem.path for problem in store.problems}
@@ -95,6 +94,7 @@ def check_store(
         referenced.paths.update(layout.topology(attempt.topology_sha256) for attempt in store.attempts)
         referenced.paths.update(unread)
         referenced.paths.update(store.fences)
+        referenced.paths.update(store.recoveries)
         _orphans([name for name in files if not referenced.has(name)], reports, findings)
     else:
         unchecked = (Code.UNREFERENCED_FILE,)

@@ -8,22 +8,26 @@ from abscli.stores.base import Checked, Progress, System, Words
 from formats.reference import NOTHING, ReadOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from abscli.diff.rows import Compared
     from abscli.diff.state import Pair, Side
     from abscli.report.findings import StoreReport
+    from abscli.stores.base import Owners
     from abscli.stores.native.recovery import NativeRecovery
-    from abscli.text.inspect_page import StorePage
+    from abscli.stores.removal import Collected, RemovalRequest
+    from abscli.text.inspect_page import EpochPage, StorePage
     from abscli.text.validate import Advice, Leftovers
     from formats.native.store import NativeStore
     from formats.storage import Storage
+    from formats.view import CheckpointStore
 
 
 class Native(System):
     """What `abs run` writes."""
 
     name = "abs"
+    options = frozenset({"uids"})
     words = Words(title="abs", store="Store", looked_for="abs-store.json (written by `abs run`)")
 
     def recognise(self, storage: Storage) -> bool:
@@ -49,6 +53,19 @@ class Native(System):
 
         return NativeRecovery()
 
+    def collect(self, stores: Sequence[Storage], path: str, request: RemovalRequest) -> Collected:
+        from abscli.stores.native.removing.garbage import collect
+
+        return collect(stores, path, request)
+
+    def removal_text(
+        self, collected: Collected, *, store: str, removed: bool, command: str, width: int, ascii: bool
+    ) -> str:
+        from abscli.stores.native.removing.text_gc import text
+
+        return text(collected.removal, store=store, job=collected.job, removed=removed, command=command, width=width,
+                    ascii=ascii)  # fmt: skip
+
     def compare_rows(self, left: Side, right: Side, pair: Pair, *, rows: bool) -> Iterator[Compared] | None:
         from abscli.stores.native.diff import compare_rows
 
@@ -59,6 +76,19 @@ class Native(System):
 
         return store_text(page, width=width, ascii=ascii)
 
+    def epoch_text(self, page: EpochPage, *, width: int, ascii: bool) -> str:
+        from abscli.stores.native.text_inspect import epoch_text
+
+        return epoch_text(page, width=width, ascii=ascii)
+
+    def owners(self, store: CheckpointStore, epoch: int, file: str) -> Owners:
+        from abscli.stores.native.owners import succeeded
+        from abscli.stores.native.text_owners import SuccessionPage
+        from formats.native.store import NativeStore
+
+        assert isinstance(store, NativeStore)
+        return SuccessionPage(succeeded(store, epoch, file), store.path, store.job, epoch, file)
+
     def advice(self) -> Advice:
         from abscli.stores.native.text_validate import next_command
         from abscli.text.validate import Advice
@@ -66,6 +96,6 @@ class Native(System):
         return Advice(self.words.store, next_command)
 
     def leftovers(self, storage: Storage, path: str, report: StoreReport) -> Leftovers | None:
-        from abscli.stores.native.leftovers import leftovers
+        from abscli.stores.native.removing.leftovers import leftovers
 
         return leftovers(storage, path, report)

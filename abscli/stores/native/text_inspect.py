@@ -1,18 +1,57 @@
-"""What `abs inspect` shows of our own store: the page that all have, and which files were not looked for."""
+"""What `abs inspect` shows of our own store: the pages that all have, which files were not looked for, and what a job
+was that made an epoch."""
 
 from __future__ import annotations
 
 import shlex
 
-from abscli.text import inspect
+from abscli.text import inspect, inspect_epoch
 from abscli.text.columns import wrapped
-from abscli.text.inspect_page import StorePage
+from abscli.text.inspect_page import EpochPage, StorePage
+from abscli.text.recoveries import again_text, recovered_text
 from formats.view import Status
+
+SHOWN = 5
+"""Live recoveries of which the page tells."""
 
 
 def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
     """The list of epochs."""
-    return inspect.store_text(page, heading="Store", width=width, ascii=ascii, remarks=_unseen(page, width))
+    remarks = [*_recoveries(page, width), *_unseen(page, width)]
+    return inspect.store_text(page, heading="Store", width=width, ascii=ascii, remarks=remarks)
+
+
+def _recoveries(page: StorePage, width: int) -> list[str]:
+    """What restarted while an attempt ran, the newest few."""
+    recoveries = (page.raw or {}).get("recoveries", [])
+    if not recoveries:
+        return []
+    lines = ["", "Recovered while running:"]
+    if len(recoveries) > SHOWN:
+        lines.append(f"  ({len(recoveries) - SHOWN} earlier ones: -o json)")
+    for facts in recoveries[-SHOWN:]:
+        text = f"{facts['lost']} attempt {facts['attempt']}: {facts['cause']}; " + recovered_text(
+            facts["restart"], facts["untouched"], facts["epoch"], facts["seconds"], facts["replayed"]
+        )
+        if (again := facts.get("again")) is not None:
+            text += again_text(**again)
+        lines += wrapped(text, width, "    ", "  ")
+    return lines
+
+
+def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:
+    """One epoch; below it what became of operators, and which code made it."""
+    text = inspect_epoch.epoch_text(page, width=width, ascii=ascii, own=[])
+    facts = page.raw or {}
+    lines: list[str] = []
+    if changes := [f"{before} became {after}" for before, after in facts.get("moved", {}).items()] + [
+        f"{operator} was removed" for operator in facts.get("removed", ())
+    ]:
+        lines += wrapped("; ".join(changes), width, "  ", "Since its parent: ")
+    if code := facts.get("code"):
+        files = [f"{path} {sha256[:12]}…" for path, sha256 in code.items()]
+        lines += wrapped(", ".join(files), width, "  ", "Code that made it: ")
+    return text if page.narrow or not lines else text + "\n" + "\n".join(lines) + "\n"
 
 
 def _unseen(page: StorePage, width: int) -> list[str]:

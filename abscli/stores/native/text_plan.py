@@ -7,13 +7,14 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from abscli.text.columns import size
+from formats.ids import tasks_name
 from formats.native.plan import NativePlan, PlanKind
 from formats.plan import Plan
+from formats.values import plain
 
 if TYPE_CHECKING:
+    from abscli.stores.native.repairing.repair import Repaired
     from abscli.stores.native.restore import NativeRestored
 
 ROWS = 20
@@ -54,10 +55,20 @@ def next_command(plan: Plan[NativePlan], plan_file: str | None = None, job: str 
             return f"abs inspect {_word(plan.store)} --watch"
         failed = plan.body.failed
         tasks = failed if len(failed) <= 4 else (*failed[:3], "TASK...")
-        return "abs plan-recovery STORE " + " ".join(f"--failed {_word(task)}" for task in tasks)
+        options = [f"--failed {_word(task)}" for task in tasks] + ["--recovery local"] * plan.body.local
+        return f"abs plan-recovery STORE {' '.join(options)}"
     if plan_file is not None:
         return f"abs restore {_word(plan_file)} --job {job}"
-    return f"abs plan-recovery {_word(plan.store or 'STORE')} --out plan.json"
+    return f"abs plan-recovery {_word(plan.store or 'STORE')}{_asked_for(plan.body)} --out plan.json"
+
+
+def _asked_for(body: NativePlan) -> str:
+    """The options that made the plan what it is, so that the next command makes the same."""
+    options = [f"--parallelism {_word(f'{id}={tasks}')}" for id, tasks in body.parallelism.items()]
+    if body.kind is PlanKind.REPAIR:
+        # What is missing need not be distrusted; what was distrusted is not told apart from it.
+        options += ["--strategy repair", f"--epoch {body.epoch}", *(f"--distrust {_word(id)}" for id in body.failed)]
+    return "".join(f" {option}" for option in options)
 
 
 def restored_text(restored: NativeRestored, *, until: str) -> str:
@@ -73,11 +84,48 @@ def restored_text(restored: NativeRestored, *, until: str) -> str:
     return text
 
 
+def repaired_text(repaired: Repaired) -> str:
+    """What a repair did, in a line."""
+    ran = f"{_many(repaired.again, 'task')} ran again from epoch {repaired.base}" if repaired.again else "nothing ran"
+    text = (
+        f"epoch {repaired.epoch} is whole, in {repaired.elapsed:.1f} s: {ran}, {_many(repaired.adopted, 'part')} "
+        "stayed; "
+        f"{_many(repaired.records, 'source record')} read again, {repaired.dropped:,} dropped where they had been seen"
+    )
+    return text + (f"; {_many(repaired.aside, 'file')} moved to aside/" if repaired.aside else "")
+
+
+def repaired_json(plan: Plan[NativePlan], repaired: Repaired) -> dict[str, Any]:
+    """`abs.restore`, of a repair."""
+    return {
+        "schema": "abs.restore",
+        "version": "1.1",
+        "store": repaired.store,
+        "epoch": repaired.epoch,
+        "parent": repaired.parent,
+        "tasks": repaired.tasks,
+        "state_rows": repaired.state_rows,
+        "replayed": sum(log.records or 0 for log in plan.body.replay_logs) if repaired.again else 0,
+        "elapsed": round(repaired.elapsed, 3),
+        "finished": repaired.finished,
+        "policy": repaired.policy,
+        "repeats": [],
+        "repair": {
+            "base_epoch": repaired.base,
+            "again": repaired.again,
+            "adopted": repaired.adopted,
+            "dropped": repaired.dropped,
+            "source_records": repaired.records,
+            "aside": repaired.aside,
+        },
+    }
+
+
 def restored_json(restored: NativeRestored) -> dict[str, Any]:
     """`abs.restore`."""
     return {
         "schema": "abs.restore",
-        "version": "1.0",
+        "version": "1.1",
         "store": restored.store,
         "epoch": restored.epoch,
         "parent": restored.parent,
@@ -87,7 +135,7 @@ def restored_json(restored: NativeRestored) -> dict[str, Any]:
         "elapsed": round(restored.elapsed, 3),
         "finished": restored.finished,
         "policy": restored.policy,
-        "repeats": msgspec.to_builtins(restored.repeats),
+        "repeats": plain(restored.repeats),
     }
 
 
@@ -108,13 +156,17 @@ def _heading(plan: Plan[NativePlan], width: int) -> list[str]:
     else:
         where = f"epoch {body.epoch} of {_clean(plan.store)}, from epoch {body.base_epoch}"
     title = f"Plan ({body.kind}) for {_clean(body.job)}, {where}: {_TITLES[body.kind]}"
-    failed = _wrapped("Failed: ", ", ".join(_cut(list(map(_clean, body.failed)), ROWS)), width) if body.failed else []
+    word = "Missing" if body.kind is PlanKind.REPAIR else "Failed"
+    failed = _wrapped(f"{word}: ", ", ".join(_cut(list(map(_clean, body.failed)), ROWS)), width) if body.failed else []
     return _wrapped("", title, width) + failed
 
 
 def _restart(plan: NativePlan, width: int, rows: int) -> list[str]:
     tasks = sum(_count(row.subtasks) for row in plan.restart)
-    heading = f"Restart: {tasks:,} of {tasks + plan.untouched:,} tasks"
+    verb = "Run again" if plan.kind is PlanKind.REPAIR else "Restart"
+    heading = f"{verb}: {tasks:,} of {tasks + plan.untouched:,} tasks"
+    if not plan.restart:
+        return ["Nothing has to run: every part is there"]
     reasons = {row.why for row in plan.restart}
     if len(reasons) == 1:
         return [
@@ -128,8 +180,12 @@ def _restart(plan: NativePlan, width: int, rows: int) -> list[str]:
 def _dedup(plan: NativePlan, width: int, rows: int) -> list[str]:
     if not plan.dedup:
         return []
+    dropped = plan.kind is PlanKind.REPAIR
+    text = "what goes to these receivers is dropped: their parts stay" if dropped else (
+        "these receivers go on and drop what they have already seen"
+    )
     return [
-        *_wrapped("De-duplicate: ", "these receivers go on and drop what they have already seen", width, indent=2),
+        *_wrapped("Drop: " if dropped else "De-duplicate: ", text, width, indent=2),
         *_table(
             [(f"{_tasks(row.target, row.receivers)}", f"from {_tasks(row.source, row.senders)}") for row in plan.dedup],
             width, rows,
@@ -223,7 +279,7 @@ def _cut(items: list[str], limit: int) -> list[str]:
 
 def _tasks(operator: str, subtasks: str) -> str:
     spans = subtasks.split(",")
-    return f"{operator}/{','.join(spans[:8])}" + (f",... ({_count(subtasks):,} tasks)" if len(spans) > 8 else "")
+    return tasks_name(operator, ",".join(spans[:8])) + (f",... ({_count(subtasks):,} tasks)" if len(spans) > 8 else "")
 
 
 def _count(subtasks: str) -> int:

@@ -8,7 +8,7 @@ from abscli.report.findings import Code, EpochReport, StoreReport
 from formats.native import layout
 from formats.view import Status
 
-BOOKS = (layout.STORE, f"{layout.ATTEMPTS}/", "topologies/")
+BOOKS = (layout.STORE, f"{layout.ATTEMPTS}/", f"{layout.RECOVERIES}/", "topologies/")
 """What the paths of the store's own facts begin with."""
 
 

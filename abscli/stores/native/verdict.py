@@ -8,8 +8,8 @@ from abscli.planner.repeats import may_repeat
 from abscli.report.findings import HARMLESS, Code, EpochReport, Finding
 from abscli.stores.native.checks.conservation import POLICIES, check_conservation
 from abscli.stores.native.checks.files import check_files
-from abscli.stores.native.checks.parts import check_logs, check_parts
-from abscli.stores.native.checks.positions import Cut, check_positions, cut_of
+from abscli.stores.native.checks.parts import check_logs, check_parts, check_schedules
+from abscli.stores.native.checks.positions import Cut, check_operators, check_positions, cut_of
 from formats.native.counters import Channels, by_operator
 from formats.native.evidence import EpochEvidence
 from formats.view import Repeat, Status
@@ -71,6 +71,7 @@ def _cut(evidence: EpochEvidence, unchecked: set[Code]) -> Iterator[Finding]:
         unchecked.update({Code.MISSING_LOG, Code.CONSERVATION, Code.MISSING_ACK, Code.MISPLACED_KEY})
         return
     yield from check_logs(evidence.topology, evidence.parts)
+    yield from check_schedules(evidence.topology, evidence.parts, evidence.outcome if evidence.has_manifest else None)
     if evidence.head.policy in POLICIES:
         yield from check_conservation(evidence.topology, evidence.parts, evidence.head.policy)
     else:
@@ -92,8 +93,10 @@ def _positions(evidence: EpochEvidence, parent: Cut | None, unchecked: set[Code]
     if head.parent >= evidence.epoch:
         message = f"names epoch {head.parent} as its parent, which is not before it"
         yield Finding(Code.POSITION_REGRESSED, None, None, evidence.outcome, message)
-    elif parent is None or parent.epoch != head.parent or parent.generation != head.generation:
+    elif parent is None or parent.epoch != head.parent:
         unchecked.add(Code.POSITION_REGRESSED)
+    elif parent.generation != head.generation:
+        yield from check_operators(parent, parts, evidence.manifest.moved if evidence.manifest else {})
     else:
         yield from check_positions(parent, parts)
 

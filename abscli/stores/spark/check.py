@@ -11,6 +11,7 @@ from abscli.report.findings import Code, Finding, StoreReport
 from abscli.stores.base import Checked, Progress
 from abscli.stores.spark.verdict import judge
 from formats.spark.gather import gather
+from formats.spark.ids import StorePartition
 from formats.spark.store import SparkStore
 from formats.storage import Storage
 from formats.view import Status
@@ -41,7 +42,7 @@ def workers(store: SparkStore, quick: bool) -> int:
     for operator in store.checkpoint.operators().values():
         partitions = store.checkpoint.partitions(operator.id)
         for info in operator.stores:
-            own = [len(store.checkpoint.state_files(operator.id, p, info.name)) for p in partitions[:2]]
+            own = [len(store.checkpoint.state_files(StorePartition(operator.id, p, info.name))) for p in partitions[:2]]
             files += max(own, default=0) * len(partitions)
     return len(os.sched_getaffinity(0)) if files >= SHARED_FROM else 1
 

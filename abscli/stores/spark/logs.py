@@ -16,9 +16,12 @@ from formats.spark.evidence import PartitionEvidence
 from formats.spark.gather import BatchEvidence, CheckpointEvidence
 from formats.spark.logs import sources
 from formats.spark.logs.offsets import CONF, PARTITIONS, Offsets
+from formats.spark.repartitions import Repartition, repartitions
 
 Findings = dict[int, dict[str, Finding]]
 """Findings by batch and message."""
+Moves = dict[int, Repartition]
+"""Batches that only repartition state, by number."""
 
 _ALWAYS = (
     PARTITIONS,
@@ -37,19 +40,22 @@ _BY_INPUT = frozenset({"stateStoreSave", "dedupe", "dedupeWithinWatermark", "sym
 def contradictions(evidence: CheckpointEvidence) -> dict[int, list[Finding]]:
     """What contradicts what, by batch: none of these can be gone back to."""
     findings: Findings = defaultdict(dict)
-    batches = [batch for batch in evidence.history if batch.offsets is not None]
+    moves = repartitions(evidence)
+    passed = {number for move in moves.values() for number in move.passed}
+    batches = [batch for batch in evidence.history if batch.offsets is not None and batch.batch not in passed]
+    history = [batch for batch in evidence.history if batch.batch not in passed]
     for path, message, batch in (
         *_settings(batches, stateful=bool(evidence.partitions)),
-        *_partitions(batches, evidence),
+        *_partitions(batches, evidence, moves),
         *_shapes(batches),
-        *_watermarks(evidence.history),
-        *_commits(evidence),
+        *_watermarks(history, moves),
+        *_commits(history, evidence),
         *_idle(batches, evidence),
         *_ahead(batches),
     ):
         findings[batch].setdefault(message, Finding(Code.LOG_MISMATCH, None, None, path, message))
     # Last, since of two twins the one is taken for the copy that the checks above deny.
-    for path, message, batch in _twins(batches, evidence, findings):
+    for path, message, batch in _twins(batches, moves, findings):
         findings[batch].setdefault(message, Finding(Code.LOG_MISMATCH, None, None, path, message))
     return {batch: list(own.values()) for batch, own in findings.items()}
 
@@ -81,7 +87,9 @@ def _settings(batches: list[BatchEvidence], *, stateful: bool) -> Iterator[Contr
                 yield layout.offsets(batch.batch), message, batch.batch
 
 
-def _partitions(batches: list[BatchEvidence], evidence: CheckpointEvidence) -> Iterator[Contradiction]:
+def _partitions(
+    batches: list[BatchEvidence], evidence: CheckpointEvidence, moves: Moves
+) -> Iterator[Contradiction]:
     """The number of partitions against the state that the batch left, and against the batch before it: only a
     repartition changes it."""
     if not evidence.partitions:
@@ -93,13 +101,13 @@ def _partitions(batches: list[BatchEvidence], evidence: CheckpointEvidence) -> I
             continue
         # A number too small shows by files: the batch changed a partition that it says it does not have.
         for part in evidence.partitions:
-            if count <= part.partition < most and (file := _own(part, batch.batch + 1)) is not None:
+            if count <= part.id.partition < most and (file := _own(part, batch.batch + 1)) is not None:
                 message = f"has {count} partitions, and the batch left state in {part.folder}/{file}"
                 yield layout.offsets(batch.batch), message, batch.batch
                 break
     for before, batch in pairwise(batches):
         was, now = _offsets(before).partitions, _offsets(batch).partitions
-        if was is None or now is None or was == now or _repartitioned(before, batch, evidence):
+        if was is None or now is None or was == now or batch.batch in moves:
             continue
         message = f"has {now} partitions, batch {before.batch} has {was}, and its state was not repartitioned"
         # Which of the two is odd? If the next batch has the number of the one before again, this one is.
@@ -115,23 +123,6 @@ def _own(part: PartitionEvidence, version: int) -> str | None:
     """The name of a partition's own file of a version."""
     file = part.files.log(version) or part.files.whole(version)
     return None if file is None else file.name
-
-
-def _repartitioned(before: BatchEvidence, batch: BatchEvidence, evidence: CheckpointEvidence) -> bool:
-    """Whether a batch is the one that Spark's repartition makes: it reads nothing, has the time of the batch before it,
-    and leaves whole snapshots alone."""
-    was, now = _offsets(before), _offsets(batch)
-    if (was.sources, was.timestamp, was.watermark) != (now.sources, now.timestamp, now.watermark):
-        return False
-    if batch.batch != before.batch + 1 or was.partitions == now.partitions:
-        return False
-    if not evidence.ended(batch):
-        return True
-    tasks, version = set(evidence.tasks(batch)), batch.batch + 1
-    own = [part for part in evidence.partitions if (part.operator, part.partition) in tasks]
-    if all(_own(part, version) is None for part in own):
-        return True  # purged
-    return all(part.files.whole(version) is not None and part.files.log(version) is None for part in own)
 
 
 def _shapes(batches: list[BatchEvidence]) -> Iterator[Contradiction]:
@@ -168,8 +159,9 @@ def _shapes(batches: list[BatchEvidence]) -> Iterator[Contradiction]:
             yield layout.offsets(batch.batch), message, batch.batch
 
 
-def _watermarks(history: list[BatchEvidence]) -> Iterator[Contradiction]:
-    """The watermark that a commit leaves is that of the next batch, and never goes back."""
+def _watermarks(history: list[BatchEvidence], moves: Moves) -> Iterator[Contradiction]:
+    """The watermark that a commit leaves is that of the next batch, and never goes back. A repartition takes over what
+    the batch of its state began with, and what that one left."""
     for batch in history:
         begun = batch.offsets.watermark if batch.offsets else None
         left = batch.commit.watermark if batch.commit else None
@@ -179,7 +171,7 @@ def _watermarks(history: list[BatchEvidence]) -> Iterator[Contradiction]:
     for before, batch in pairwise(history):
         left = before.commit.watermark if before.commit else None
         begun = batch.offsets.watermark if batch.offsets else None
-        if left is None or begun is None or left == begun or before.batch != batch.batch - 1:
+        if left is None or begun is None or left == begun or before.batch != batch.batch - 1 or batch.batch in moves:
             continue
         # A third value tells which is wrong: watermarks grow, from what a batch begins with to what it leaves.
         first = before.offsets.watermark if before.offsets else None
@@ -196,11 +188,11 @@ def _watermarks(history: list[BatchEvidence]) -> Iterator[Contradiction]:
             yield layout.commits(before.batch), message, before.batch
 
 
-def _commits(evidence: CheckpointEvidence) -> Iterator[Contradiction]:
+def _commits(history: list[BatchEvidence], evidence: CheckpointEvidence) -> Iterator[Contradiction]:
     """The unique ids of state: of every operator and partition, each given once, in every commit after the first."""
     owners: dict[str, int] = {}
     earlier = False
-    for batch in evidence.history:
+    for batch in history:
         if batch.commit is None:
             continue
         ids = batch.commit.ids
@@ -211,8 +203,8 @@ def _commits(evidence: CheckpointEvidence) -> Iterator[Contradiction]:
             continue
         earlier = True
         tasks = evidence.tasks(batch) if batch.offsets is not None else []
-        for operator in sorted({operator for operator, _ in tasks}):
-            partitions = sum(task[0] == operator for task in tasks)
+        for operator in sorted({task.operator for task in tasks}):
+            partitions = sum(task.operator == operator for task in tasks)
             if partitions > 1 and len(ids.get(operator, ())) != partitions:
                 named = len(ids.get(operator, ()))
                 message = f"has unique ids of {named} partitions of operator {operator}, the offsets have {partitions}"
@@ -227,7 +219,7 @@ def _commits(evidence: CheckpointEvidence) -> Iterator[Contradiction]:
 
 def _idle(batches: list[BatchEvidence], evidence: CheckpointEvidence) -> Iterator[Contradiction]:
     """A batch that read nothing by its offsets leaves state as it is, where the watermark does not move either."""
-    operators = {part.operator for part in evidence.partitions}
+    operators = {part.id.operator for part in evidence.partitions}
     if len(operators) != 1 or evidence.names.keys() != operators or evidence.names[min(operators)] not in _BY_INPUT:
         return
     for older, before, batch in zip(batches, batches[1:], batches[2:], strict=False):
@@ -270,7 +262,7 @@ def _behind(old: str | None, new: str | None) -> str | None:
     return None
 
 
-def _twins(batches: list[BatchEvidence], evidence: CheckpointEvidence, findings: Findings) -> Iterator[Contradiction]:
+def _twins(batches: list[BatchEvidence], moves: Moves, findings: Findings) -> Iterator[Contradiction]:
     """Batches of one and the same time: one is a copy of the other. The one that its commits deny, if there is one."""
     by_time: dict[int, list[BatchEvidence]] = defaultdict(list)
     for batch in batches:
@@ -278,7 +270,7 @@ def _twins(batches: list[BatchEvidence], evidence: CheckpointEvidence, findings:
         if at is not None:
             alike = by_time[at]
             # A repartition takes over the time of the batch before it, and is no copy.
-            if not (alike and _repartitioned(alike[-1], batch, evidence)):
+            if not (alike and batch.batch in moves and moves[batch.batch].of == alike[-1].batch):
                 alike.append(batch)
             else:
                 alike[-1] = batch

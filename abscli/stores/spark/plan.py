@@ -5,28 +5,52 @@ from __future__ import annotations
 import os
 import posixpath
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 from urllib.parse import unquote
+
+import msgspec
 
 from abscli.report.findings import HARMLESS, EpochReport, StoreReport
 from abscli.stores.pinned import pin
+from abscli.stores.reasons import NoPlan
 from abscli.stores.spark.check import workers
+from abscli.stores.spark.naming import check_names, named
+from abscli.stores.spark.put_back import SUPERFLUOUS, Arranged, put_back, schemas_back
 from abscli.stores.spark.rewind import Rewind, rewind
+from abscli.stores.spark.sink_copy import plan_sink
 from abscli.stores.spark.verdict import check_spark
 from formats.errors import FormatError, NoRecovery
-from formats.native.writer import now
 from formats.plan import Plan
 from formats.spark import layout
 from formats.spark.gather import CheckpointEvidence, gather
 from formats.spark.logs import log as logs
-from formats.spark.logs.sources import is_file_source, parse_source
-from formats.spark.plan import Again, InputFolder, Left, Moved, Newer, SparkPlan, Written
+from formats.spark.logs.sources import is_file_source, parse_source, with_position
+from formats.spark.logs.sources import positions as places
+from formats.spark.plan import (
+    Again,
+    InputFolder,
+    Left,
+    Moved,
+    Newer,
+    PutBack,
+    SetPosition,
+    SourceName,
+    SparkPlan,
+    Undone,
+    Written,
+)
+from formats.spark.repartitions import repartitions
 from formats.spark.store import SparkStore
-from formats.storage import LocalStorage, absolute, walk
+from formats.storage import LocalStorage, Storage, absolute, walk
+from formats.timestamps import now
 from formats.view import Status
 
 NAMED = 20
 """Files that stay behind that a plan names for each reason."""
+RIGHT_TOO = "its place is right as well"
+NAMED_SO = "what a source keeps for itself lies under its name"
 FOLDERS = 20
 """Folders of inputs that a plan names for each source."""
 
@@ -40,26 +64,51 @@ def plan_spark(
     query_id: str | None = None,
     moves: Sequence[Moved] = (),
     next_as_before: bool = False,
+    positions: Sequence[tuple[str, str, int]] = (),
+    sink: str | None = None,
+    names: Mapping[str, str] = MappingProxyType({}),
     progress: Callable[[int], None] | None = None,
-) -> Plan[SparkPlan]:
-    """Back to the newest batch from which a restart gives exact results, or to `batch`. Everything is checked first.
+) -> Plan[SparkPlan] | NoPlan:
+    """Back to the newest batch from which a restart gives exact results, or to `batch`; or why not. Everything is
+    checked first.
 
     query_id: of a checkpoint that lost it; moves: of inputs; next_as_before: keep the offsets of the batch after it;
-    progress: told the bytes of state checked so far. NoRecovery, saying why; NotFound for a batch that is not there.
+    positions: source, split and where the source goes on in it;
+    sink: the output of a file sink, whose log goes back as well; names: what sources are called in the copy;
+    progress: told the bytes of state checked so far.
+    NotFound for a batch that is not there, or an output without such a log.
     """
-    checkpoint = store.checkpoint
-    evidence = gather(checkpoint, progress=progress, workers=workers(store, quick=False))
-    report = check_spark(evidence)
+    seen = _best(store, batch, progress)
+    evidence, report, arranged = seen.evidence, seen.report, seen.arranged
     number = _chosen(store, report, batch)
-    sizes = {path: size or 0 for path, size in walk(store.storage)}
-    back = rewind(
-        checkpoint, evidence, number,
-        files=sorted(sizes), query_id=query_id, moves=moves, next_as_before=next_as_before,
-    )  # fmt: skip
+    if isinstance(number, NoPlan):
+        return number
+    view = seen.store
+    placed = _placed(evidence, number, positions)
+    if isinstance(placed, NoPlan):
+        return placed
+    refused = _refused_names(evidence, number, names)
+    if refused is not None:
+        return refused
+    sizes = {path: size or 0 for path, size in walk(view.storage)}
+    try:
+        back = rewind(
+            view.checkpoint, evidence, number,
+            files=sorted(sizes), query_id=query_id, moves=moves, next_as_before=next_as_before,
+            positions=placed,
+        )  # fmt: skip
+        back = named(view.checkpoint, back, names) if names else back
+        sink_back = None if sink is None else plan_sink(sink, number, max(evidence.newest_begun, number))
+    except NoRecovery as error:  # the checks do not ask for all that a copy needs: it shows when it is put together
+        return NoPlan.of(error)
     own = [file.path for file in back.write if file.data is None]
-    relies_on = tuple(pin(store.storage, path) for path in sorted([*back.keep, *own]))
+    places: dict[str, list[str]] = {}
+    for path in [*back.keep, *own]:
+        source = back.moved.get(path, path)
+        places.setdefault(arranged.moved.get(source, source), []).append(path)
+    relies_on = tuple(pin(store.storage, path) for path in sorted(places))
     body = SparkPlan(
-        query_id=checkpoint.query_id or query_id or "",
+        query_id=view.checkpoint.query_id or query_id or "",
         batch=number,
         newest_begun=max(evidence.newest_begun, evidence.newest_commit),
         newest_committed=max(evidence.newest_commit, number),
@@ -67,23 +116,116 @@ def plan_spark(
         next_as_before=next_as_before,
         again=tuple(Again(*one) for one in back.replay),
         moved=tuple(moves),
-        inputs=tuple(_inputs(store, evidence, number)),
+        inputs=tuple(_inputs(view, evidence, number, local=isinstance(store.storage, LocalStorage))),
         state_bytes=sum(sizes[path] for path in back.keep if path.startswith(f"{layout.STATE}/")),
         write=tuple(
             Written(file.path, file.why, None if file.data is None else file.data.decode()) for file in back.write
         ),
-        left=tuple(_left(back, sizes)),
+        positions=placed,
+        left=tuple(_left(back, sizes, arranged, store.storage)),
+        undone=tuple(
+            Undone(move.batch, move.before or 0, move.after or 0)
+            for move in repartitions(evidence).values()
+            if move.batch > number
+        ),
+        names=tuple(SourceName(*one) for one in names.items()),
+        put_back=tuple(
+            PutBack(path, source, arranged.why.get(path, NAMED_SO if path in back.moved else RIGHT_TOO))
+            for source, paths in sorted(places.items())
+            for path in sorted(paths)
+            if paths != [source]
+        ),
+        sink=sink_back,
     )
     return Plan(system=SYSTEM, created=now(), store=absolute(store.path), body=body, relies_on=relies_on)
 
 
-def _chosen(store: SparkStore, report: StoreReport, batch: int | None) -> int:
+def _placed(
+    evidence: CheckpointEvidence, batch: int, positions: Sequence[tuple[str, str, int]]
+) -> tuple[SetPosition, ...] | NoPlan:
+    """Places that sources are set to, with those that they come from."""
+    at = next(one for one in evidence.history if one.batch == batch)
+    before = evidence.before(batch)
+    ends = at.offsets.sources if at.offsets else {}
+    starts = before.offsets.sources if before is not None and before.offsets is not None else {}
+    out: list[SetPosition] = []
+    new = dict(ends)
+    for source, split, to in positions:
+        here, earlier = (_at(offsets.get(source), split) for offsets in (ends, starts))
+        changed = with_position(new.get(source), split, to)
+        if here is None or changed is None:
+            there = ", ".join(f"{name}:{one.split}" for name, offset in ends.items() for one in places(offset) or ())
+            message = f"batch {batch} has no place in {source}:{split} that can be set"
+            return NoPlan(message, path=layout.offsets(batch), hint=f"only Kafka's can; it has {there or 'none'}")
+        if to < (earlier or 0):
+            message = f"{source}:{split} was at {earlier} when batch {batch} began, and is to go on from {to}"
+            hint = "state holds what was read since: go back to an older batch, with @N"
+            return NoPlan(message, path=layout.offsets(batch), hint=hint)
+        new[source] = changed
+        out.append(SetPosition(source, split, here, to))
+    if out and new == starts:
+        message = f"that is where batch {batch} began: all that it read would be read again"
+        return NoPlan(message, path=layout.offsets(batch), hint=f"go back to batch {batch - 1}, with its state")
+    return tuple(out)
+
+
+def _refused_names(evidence: CheckpointEvidence, batch: int, names: Mapping[str, str]) -> NoPlan | None:
+    at = next(one for one in evidence.history if one.batch == batch)
+    return check_names(at, names) if names else None
+
+
+def _at(offset: str | None, split: str) -> int | None:
+    return next((one.offset for one in places(offset) or () if one.split == split), None)
+
+
+class _Seen(NamedTuple):
+    """A checkpoint as its copy would be, and what the checks say of it."""
+
+    store: SparkStore
+    evidence: CheckpointEvidence
+    report: StoreReport
+    arranged: Arranged
+
+
+def _best(store: SparkStore, batch: int | None, progress: Callable[[int], None] | None) -> _Seen:
+    """The checkpoint as it is, or with what lies elsewhere put back, where more can be restored so."""
+    plain = _seen(store, schemas_back(store.checkpoint), progress)
+    arranged = put_back(plain.store.checkpoint, plain.evidence, plain.arranged)
+    if arranged == plain.arranged:
+        return plain
+    mended = _seen(store, arranged, progress)
+    if arranged.newest is not None:
+        mended = mended._replace(report=_up_to(mended.report, arranged.newest - 1))
+    wanted = batch if batch is not None else mended.report.latest_restorable
+    better = wanted in mended.report.restorable and wanted not in plain.report.restorable
+    return mended if better and wanted is not None else plain
+
+
+def _seen(store: SparkStore, arranged: Arranged, progress: Callable[[int], None] | None) -> _Seen:
+    view = SparkStore(arranged.view(store.storage))
+    evidence = gather(view.checkpoint, progress=progress, workers=workers(view, quick=False))
+    return _Seen(view, evidence, check_spark(evidence), arranged)
+
+
+def _up_to(report: StoreReport, batch: int) -> StoreReport:
+    """The report without what may build on state that lay in the wrong place."""
+    reason = f"it may build on state that lay in the wrong place, or on a wrong snapshot, after batch {batch}"
+    return msgspec.structs.replace(
+        report,
+        restorable=tuple(number for number in report.restorable if number <= batch),
+        epochs=tuple(
+            msgspec.structs.replace(one, reason=reason) if one.epoch > batch else one for one in report.epochs
+        ),
+    )
+
+
+def _chosen(store: SparkStore, report: StoreReport, batch: int | None) -> int | NoPlan:
     newest = report.latest_restorable
     if batch is None:
         if newest is not None:
             return newest
         reasons = "; ".join(f"batch {one.epoch}: {why_not(one, report)}" for one in list(reversed(report.epochs))[:3])
-        raise NoRecovery(
+        return NoPlan(
             f"no batch gives exact results ({reasons or 'none was begun'})",
             path=store.path,
             hint=f"`abs validate {shlex.quote(store.path)}` names every file; the query can start again with a new "
@@ -98,7 +240,7 @@ def _chosen(store: SparkStore, report: StoreReport, batch: int | None) -> int:
     if newest is not None:
         name = shlex.quote(f"{store.path}@{newest}")
         hint = f"batch {newest} is the newest that gives exact results: abs plan-recovery {name}"
-    raise NoRecovery(f"batch {batch} does not give exact results: {why_not(asked, report)}", path=store.path, hint=hint)
+    return NoPlan(f"batch {batch} does not give exact results: {why_not(asked, report)}", path=store.path, hint=hint)
 
 
 def why_not(one: EpochReport, report: StoreReport) -> str:
@@ -115,21 +257,21 @@ def why_not(one: EpochReport, report: StoreReport) -> str:
     return one.reason or f"the offsets of batch {one.epoch - 1} cannot be read, and Spark does not start without"
 
 
-def _left(back: Rewind, sizes: dict[str, int]) -> Iterator[Left]:
+def _left(back: Rewind, sizes: dict[str, int], arranged: Arranged, storage: Storage) -> Iterator[Left]:
     by_reason: dict[str, list[str]] = {}
-    for path, why in back.drop:
+    for path, why in [*back.drop, *((path, SUPERFLUOUS) for path in sorted(arranged.hidden))]:
         by_reason.setdefault(why, []).append(path)
+        sizes.setdefault(path, storage.size(path) or 0)
     for why, paths in by_reason.items():
         total = sum(sizes[path] for path in paths)
         named = (path.encode("utf-8", "backslashreplace").decode() for path in paths[:NAMED])  # names of any bytes
         yield Left(why, len(paths), total, tuple(named))
 
 
-def _inputs(store: SparkStore, evidence: CheckpointEvidence, batch: int) -> Iterator[InputFolder]:
+def _inputs(store: SparkStore, evidence: CheckpointEvidence, batch: int, *, local: bool) -> Iterator[InputFolder]:
     """The folders that file sources have read up to a batch, and whether they are there: a query that does not find
     them where they were reads them again from wherever they are now, or does not start."""
     at = next(one for one in evidence.history if one.batch == batch)
-    local = isinstance(store.storage, LocalStorage)
     for name, offset in (at.offsets.sources if at.offsets else {}).items():
         upto = is_file_source(offset)
         if upto is None:

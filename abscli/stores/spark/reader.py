@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from abscli.engine.drivers.spark import first_line, start_context
 from abscli.engine.errors import EngineError
-from abscli.engine.spark import first_line, start_context
 from abscli.report.findings import Code, Finding, StoreReport
 from abscli.stores.spark.check import with_findings
 from formats.errors import FormatError
-from formats.ids import task_name
 from formats.spark import layout
 from formats.spark.codings import Family
+from formats.spark.ids import StateTask
 from formats.spark.store import SparkStore
 from formats.storage import Storage
 from formats.view import CheckpointStore
@@ -174,7 +174,7 @@ def deep_check(context: Any, store: SparkStore, epoch: int) -> list[Finding]:
         joined = family.grouped and family.operator.name == "symmetricHashJoin"
         if family.kind in ("internal", "timers") or (joined and (family.name or "").partition("-")[2] not in _JOINED):
             continue
-        path = f"{layout.STATE}/{family.operator.id}"
+        path = layout.operator_dir(family.operator.id)
         try:
             with _session(context, store) as session:
                 rows = _frame(session, store, epoch, family).groupBy(PARTITION).count().collect()
@@ -193,7 +193,7 @@ def deep_check(context: Any, store: SparkStore, epoch: int) -> list[Finding]:
             continue
         for partition in sorted(theirs.keys() | ours.keys()):
             if theirs[partition] != ours[partition]:
-                task = task_name(str(family.operator.id), partition)
+                task = StateTask(family.operator.id, partition)
                 message = f"Spark's own reader has {theirs[partition]} rows, the files have {ours[partition]}"
-                findings.append(Finding(Code.ROW_MISMATCH, task, None, f"{path}/{partition}", message))
+                findings.append(Finding(Code.ROW_MISMATCH, task.id, None, layout.task_dir(task), message))
     return findings

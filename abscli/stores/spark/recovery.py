@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from abscli.stores.copying import local_roots
+from abscli.stores.copying import check_target, local_roots
+from abscli.stores.reasons import NoPlan
 from abscli.stores.recovery import BadOption, PlanRequest, Recovery, RestoreRequest, Watcher
 from abscli.stores.spark import restore, text_plan
+from abscli.stores.spark.naming import NAME
 from abscli.stores.spark.plan import plan_spark
 from abscli.stores.spark.relocate import input_uri
 from abscli.stores.spark.restore import SparkRestored
+from abscli.stores.spark.sink_copy import log_folders
 from abscli.text.columns import size
 from formats.plan import Plan
 from formats.spark.plan import Moved, SparkPlan
@@ -27,16 +31,22 @@ class SparkRecovery(Recovery[SparkStore, SparkPlan, SparkRestored]):
     lists: Mapping[str, str] = MappingProxyType({
         "skipped": "newer", "again": "again", "inputs": "input", "write": "write", "left": "left",
     })  # fmt: skip
-    plan_options = frozenset({"--query-id", "--path-map", "--keep-in-flight"})
+    plan_options = frozenset({
+        "--query-id", "--path-map", "--keep-in-flight", "--sink", "--set-offset", "--name-source",
+    })  # fmt: skip
+    restore_options = frozenset({"--sink-to"})
 
-    def plan(self, store: SparkStore, request: PlanRequest, watch: Watcher) -> Plan[SparkPlan]:
+    def plan(self, store: SparkStore, request: PlanRequest, watch: Watcher) -> Plan[SparkPlan] | NoPlan:
         if request.query_id is not None:
             _check_id(request.query_id)
         plan = plan_spark(
             store, batch=request.epoch, query_id=request.query_id, moves=_moves(request.path_map),
-            next_as_before=request.keep_in_flight, progress=lambda read: watch(f"checked {size(read)} of state"),
+            next_as_before=request.keep_in_flight, sink=request.sink,
+            positions=_positions(request), names=_names(request),
+            progress=lambda read: watch(f"checked {size(read)} of state"),
         )  # fmt: skip
-        _check_moves(plan.body)
+        if not isinstance(plan, NoPlan):
+            _check_moves(plan.body)
         return plan
 
     def check_plan(self, plan: Plan[SparkPlan], store: SparkStore) -> None:
@@ -44,6 +54,21 @@ class SparkRecovery(Recovery[SparkStore, SparkPlan, SparkRestored]):
 
     def sources(self, store: SparkStore) -> list[str]:
         return local_roots(store.storage)
+
+    def check_request(
+        self, plan: Plan[SparkPlan], store: SparkStore, request: RestoreRequest, *, dry_run: bool
+    ) -> None:
+        super().check_request(plan, store, request, dry_run=dry_run)
+        sink = plan.body.sink
+        if request.sink_to is not None:
+            if sink is None:
+                raise BadOption("--sink-to", "the plan says nothing of a sink: make one with --sink OUTPUT")
+            read_from = [*self.sources(store), *log_folders(sink)]
+            check_target(request.sink_to, [*read_from, *([request.to] if request.to else [])])
+            if request.to is not None:
+                check_target(request.to, [*read_from, request.sink_to])
+        elif sink is not None and not dry_run:
+            raise BadOption("--sink-to", f"the log of the sink at {sink.output} goes back, too: name a new directory")
 
     def restore(
         self, plan: Plan[SparkPlan], store: SparkStore, request: RestoreRequest, watch: Watcher
@@ -56,7 +81,7 @@ class SparkRecovery(Recovery[SparkStore, SparkPlan, SparkRestored]):
             copied += count
             watch(f"copied {size(copied)}")
 
-        return restore.restore(plan, store, request.to, more)
+        return restore.restore(plan, store, request.to, more, sink_to=request.sink_to)
 
     def text(self, plan: Plan[SparkPlan], *, width: int, plan_file: str | None, job: str | None) -> str:
         return text_plan.plan_text(plan, width=width, plan_file=plan_file)
@@ -76,6 +101,38 @@ def _check_id(text: str) -> None:
     except ValueError:
         example = "4b0a6c52-de65-4bfb-a9cf-402bce370337"
         raise BadOption("--query-id", f"{text!r} is not a query's id, such as {example}") from None
+
+
+def _positions(request: PlanRequest) -> list[tuple[str, str, int]]:
+    positions = []
+    for text in request.set_offset:
+        place, equals, to = text.rpartition("=")
+        source, colon, split = place.partition(":")
+        if not (equals and colon and split and to.isascii() and to.isdigit() and len(to) < 19):
+            raise BadOption("--set-offset", f"{text!r} is not SOURCE:SPLIT=N, such as 0:orders-3=1200")
+        positions.append((source, split, int(to)))
+    if positions and request.keep_in_flight:
+        message = "the batch after it would begin elsewhere than it did: leave --keep-in-flight out"
+        raise BadOption("--set-offset", message)
+    twice = [place for place, count in Counter(one[:2] for one in positions).items() if count > 1]
+    if twice:
+        raise BadOption("--set-offset", f"{':'.join(twice[0])} is set twice")
+    return positions
+
+
+def _names(request: PlanRequest) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for text in request.name_source:
+        source, equals, name = text.partition("=")
+        if not (equals and source and NAME.fullmatch(name)):
+            message = f"{text!r} is not SOURCE=NAME, such as 0=orders; Spark takes letters, digits and _"
+            raise BadOption("--name-source", message)
+        if source in names:
+            raise BadOption("--name-source", f"source {source} is named twice")
+        names[source] = name
+    if names and request.path_map:
+        raise BadOption("--name-source", "not together with --path-map: name the sources in the copy that this makes")
+    return names
 
 
 def _moves(texts: Sequence[str]) -> list[Moved]:

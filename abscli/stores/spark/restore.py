@@ -6,6 +6,7 @@ the old checkpoint is touched.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from abscli.stores.pinned import check_files, difference, stale
 from abscli.stores.spark.check import workers
 from abscli.stores.spark.plan import why_not
 from abscli.stores.spark.relocate import renewed
+from abscli.stores.spark.sink_copy import check_sink, log_folders, write_sink
 from abscli.stores.spark.verdict import check_spark
 from formats.errors import NoRecovery, NotFound
 from formats.plan import BadPlan, PinnedFile, Plan
@@ -30,12 +32,14 @@ from formats.storage import LocalStorage
 class SparkRestored:
     """A copy that is there and has been checked.
 
+    sink_to: where the log of the sink is, if it was brought back.
     files: how many it has.
     bytes: of all of them.
     elapsed: seconds.
     """
 
     to: str
+    sink_to: str | None
     batch: int
     files: int
     bytes: int
@@ -48,23 +52,38 @@ def check_plan(plan: Plan[SparkPlan], store: SparkStore) -> None:
     _check_batches(plan, store)
     _own_files(plan)
     check_files(plan, store.storage)
+    if plan.body.sink is not None:
+        check_sink(plan, plan.body.sink)
 
 
 def restore(
-    plan: Plan[SparkPlan], store: SparkStore, to: str, progress: Callable[[int], None] = lambda count: None
+    plan: Plan[SparkPlan],
+    store: SparkStore,
+    to: str,
+    progress: Callable[[int], None] = lambda count: None,
+    *,
+    sink_to: str | None = None,
 ) -> SparkRestored:
     """Make the copy at `to`, a folder that is not there or is empty. progress: told the bytes of every piece.
+
+    sink_to: such a folder for the log of the plan's sink.
 
     FormatError if something is in the way; StalePlan if a file is not what it was; NoRecovery if the copy does not give
     exact results.
     """
     begun = time.monotonic()
-    to = check_target(to, local_roots(store.storage))
+    read_from = [*local_roots(store.storage), *log_folders(plan.body.sink)]
+    to = check_target(to, read_from)
     _check_batches(plan, store)
-    with new_folder(to, progress) as folder:
+    with contextlib.ExitStack() as folders:
+        if plan.body.sink is not None and sink_to is not None:
+            sink_to = check_target(sink_to, read_from)
+            # Entered first, it appears last: what is there then goes with a checkpoint that is there.
+            write_sink(plan, plan.body.sink, folders.enter_context(new_folder(sink_to, progress)))
+        folder = folders.enter_context(new_folder(to, progress))
         _copy(plan, store, folder, to)
         report = _checked(plan, folder.path, to)
-    return SparkRestored(to, plan.body.batch, folder.files, folder.bytes, report, time.monotonic() - begun)
+    return SparkRestored(to, sink_to, plan.body.batch, folder.files, folder.bytes, report, time.monotonic() - begun)
 
 
 def _check_batches(plan: Plan[SparkPlan], store: SparkStore) -> None:
@@ -96,9 +115,13 @@ def _copy(plan: Plan[SparkPlan], store: SparkStore, folder: NewFolder, to: str) 
     """Every file, hashed as it is copied, so that what was checked is what is there."""
     own = _own_files(plan)
     written = {file.path for file in plan.body.write}
+    places: dict[str, list[str]] = {}
+    for moved in plan.body.put_back:
+        places.setdefault(moved.source, []).append(moved.path)
     for pinned in plan.relies_on:
-        if pinned.path not in written:
-            folder.copy(store.storage, pinned.path, pinned=(plan, pinned))
+        for place in places.get(pinned.path, [pinned.path]):
+            if place not in written:
+                folder.copy(store.storage, pinned.path, place, pinned=(plan, pinned))
     for file in plan.body.write:
         if file.text is not None:
             folder.write(file.path, file.text.encode())

@@ -16,7 +16,7 @@ import contextlib
 import json
 import re
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from abscli.stores.spark.commits import commit_of
 from abscli.stores.spark.logs import contradictions
@@ -27,7 +27,8 @@ from formats.spark.checkpoint import UNREADABLE, Checkpoint
 from formats.spark.gather import BatchEvidence, CheckpointEvidence
 from formats.spark.logs import log as logs
 from formats.spark.logs import sources
-from formats.spark.plan import Moved
+from formats.spark.plan import Moved, SetPosition
+from formats.spark.repartitions import Repartition, repartitions
 from formats.spark.replay import Chain
 from formats.spark.source_log import SourceEvidence
 from formats.spark.state.rocks import parse_zip
@@ -59,6 +60,7 @@ class Rewind:
     write: files with new content.
     drop: files that stay behind, and why.
     replay: what the sink will see again, batch by batch, as (batch, was committed).
+    moved: of files that are kept at another path than theirs, their own path.
     """
 
     batch: int
@@ -66,6 +68,7 @@ class Rewind:
     write: tuple[Write, ...]
     drop: tuple[tuple[str, str], ...]
     replay: tuple[tuple[int, bool], ...]
+    moved: dict[str, str] = field(default_factory=dict)
 
 
 def rewind(
@@ -77,6 +80,7 @@ def rewind(
     query_id: str | None = None,
     moves: Sequence[Moved] = (),
     next_as_before: bool = False,
+    positions: Sequence[SetPosition] = (),
 ) -> Rewind:
     """What a copy of the checkpoint needs to go on after a batch.
 
@@ -84,6 +88,7 @@ def rewind(
     query_id: in place of one that was lost.
     moves: of inputs.
     next_as_before: the batch after it runs with the offsets that it had.
+    positions: where sources go on in place of where the batch ended.
 
     NoRecovery if the batch's own files do not allow it; whether its state is exact is `check_spark`'s to say.
     """
@@ -100,6 +105,13 @@ def rewind(
         )  # fmt: skip
     if not evidence.ended(at):
         raise NoRecovery(f"batch {batch} was never committed", path=layout.commits(batch))
+    parted = repartitions(evidence)
+    if next_as_before and batch + 1 in parted:
+        raise NoRecovery(
+            f"batch {batch + 1} only repartitions state, from {parted[batch + 1].before} to {parted[batch + 1].after} "
+            "partitions: it has no input of its own, and Spark does not start from one that did not end",
+            path=layout.offsets(batch + 1), hint="leave --keep-in-flight out, and repartition the copy",
+        )  # fmt: skip
     # The newest batch that the copy has offsets of: one that is not done if it is to run again with its old end.
     last = by_number.get(batch + 1) if next_as_before else at
     if last is None or last.offsets is None:
@@ -108,7 +120,8 @@ def rewind(
             path=layout.offsets(batch + 1), hint="leave --keep-in-flight out",
         )  # fmt: skip
     upto = {name: sources.is_file_source(offset) for name, offset in last.offsets.sources.items()}
-    needed, first = _state(checkpoint, evidence, at, before)
+    passed = bool(batch in parted and parted[batch].passed)
+    needed, first = _state(checkpoint, evidence, at, None if passed else before)
     # Logs go back as far as state does, and to the batch before in any case: Spark reads its offsets.
     first = min(first, before.batch if before is not None else batch - 1)
     write = {file.path: file for file in _logs(checkpoint, evidence, by_number, first, batch, query_id)}
@@ -121,12 +134,16 @@ def rewind(
     if before is not None and before.batch in doubted:
         write.update(_settled(checkpoint, before, at))
         doubted -= {before.batch}
+    if passed and before is not None:
+        write.update(_passed(checkpoint, before, at, parted[batch]))
+    if positions:
+        write.update(_positions(checkpoint, at, positions))
     nameless = any(_OPERATOR.fullmatch(problem.path) for problem in evidence.problems)
     keep = _Keep(by_number, range(first, batch + 1), last.batch, upto, needed, nameless, doubted)
     kept, dropped = [], []
     for path in files:
         # Nor is the checksum file of one that is written anew kept: it is of the old bytes.
-        if _main(path) in write:
+        if main_file(path) in write:
             continue
         why = keep.why_not(path)
         if why is not None:
@@ -134,9 +151,13 @@ def rewind(
         elif (renewed := _renewed(checkpoint, path, moves)) is not None:
             write[path] = renewed
         # A checksum file goes along unless the file that it is of gets other bytes.
-        elif _main(path) == path or _renewed(checkpoint, _main(path), moves) is None:
+        elif main_file(path) == path or _renewed(checkpoint, main_file(path), moves) is None:
             kept.append(path)
-    later = [(n, by_number[n].committed) for n in sorted(by_number) if n > batch]
+    # A repartition read nothing, and its sink saw nothing of it; what it gave up was in flight.
+    given_up = {number for move in parted.values() for number in move.passed}
+    later = [
+        (n, by_number[n].committed and n not in given_up) for n in sorted(by_number) if n > batch and n not in parted
+    ]
     return Rewind(batch, tuple(kept), tuple(write[path] for path in sorted(write)), tuple(dropped), tuple(later))
 
 
@@ -164,10 +185,12 @@ class _Keep:
     ) -> None:
         self.by_number, self.batches, self.begun, self.upto, self.needed = by_number, batches, begun, upto, needed
         self.nameless, self.doubted = nameless, doubted
+        own = [one.offsets.sources for number, one in by_number.items() if number <= begun and one.offsets is not None]
+        self.sources = {source for sources in own for source in sources}
 
     def why_not(self, path: str) -> str | None:
         """Why a file stays behind; None if it is kept."""
-        main = _main(path)
+        main = main_file(path)
         folder, _, name = main.rpartition("/")
         top = main.partition("/")[0]
         if name.endswith(".tmp"):
@@ -175,6 +198,8 @@ class _Keep:
         entry = layout.log_entry(name)
         if folder in (layout.OFFSETS, layout.COMMITS) and entry is not None:
             return self._log(folder, entry[0])
+        if top == layout.SOURCES and (source := main.split("/")[1]) not in self.sources:
+            return f"of source {source}, which came later"
         if top == layout.SOURCES and entry is not None:
             upto = self.upto.get(folder.rpartition("/")[2])
             return None if upto is None or entry[0] <= upto else "seen by a source after the batch"
@@ -243,6 +268,37 @@ def _settled(checkpoint: Checkpoint, before: BatchEvidence, at: BatchEvidence) -
     yield path, Write(path, "its settings contradict those of other batches", data.encode())
 
 
+def _passed(
+    checkpoint: Checkpoint, before: BatchEvidence, at: BatchEvidence, move: Repartition
+) -> Iterator[tuple[str, Write]]:
+    """The logs of the batch before a repartition that has given it up: as of the batch whose state it has. Spark starts
+    from where the batch before ended, and some sources, as of files, cannot go back from there."""
+    why = f"batch {before.batch} was given up when its state was repartitioned: as of batch {move.of}"
+    path = layout.offsets(before.batch)
+    yield path, Write(path, why, checkpoint.read(layout.offsets(move.of)))
+    left = at.commit.watermark if at.commit is not None else None
+    if left is not None:
+        path = layout.commits(before.batch)
+        yield path, Write(path, why, b'v1\n{"nextBatchWatermarkMs":%d}' % left)
+
+
+def _positions(
+    checkpoint: Checkpoint, at: BatchEvidence, positions: Sequence[SetPosition]
+) -> Iterator[tuple[str, Write]]:
+    """The offsets of the batch, which the next one begins with, with other places in some splits."""
+    assert at.offsets is not None
+    path = layout.offsets(at.batch)
+    lines = checkpoint.read(path).decode().split("\n")
+    for number, (source, offset) in enumerate(at.offsets.sources.items()):
+        changed = offset
+        for one in positions:
+            if one.source == source:
+                changed = sources.with_position(changed, one.split, one.after)
+        if changed is not None and changed != offset:
+            lines[number + 2] = changed if at.offsets.version == 1 else f"{source}:{changed}"
+    yield path, Write(path, "sources go on from other places", "\n".join(lines).encode())
+
+
 def _renewed(checkpoint: Checkpoint, path: str, moves: Sequence[Moved]) -> Write | None:
     """A file that names places: of schemas, or of inputs that have moved."""
     if METADATA.fullmatch(path):
@@ -262,7 +318,7 @@ def _renewed(checkpoint: Checkpoint, path: str, moves: Sequence[Moved]) -> Write
     return None
 
 
-def _main(path: str) -> str:
+def main_file(path: str) -> str:
     """The file that a checksum file belongs to; any other file itself."""
     folder, slash, name = path.rpartition("/")
     while name.endswith(".crc"):
@@ -279,7 +335,7 @@ def _chains(evidence: CheckpointEvidence, batch: BatchEvidence, *, clean: bool =
     chains: dict[str, Chain] = {}
     tasks = set(evidence.tasks(batch))
     for part in evidence.partitions:
-        if (part.operator, part.partition) not in tasks:
+        if part.id.task not in tasks:
             continue
         # Spark passes over a snapshot that it sees to be damaged (4.1 on): the way around it has to be in the copy.
         skip = frozenset(name for name, one in part.evidence.items() if one.file.whole and one.loud)

@@ -37,6 +37,9 @@ def _batch(raw: Mapping[str, Any], width: int) -> list[str]:
     for source in raw["sources"]:
         span = f"from {source['start'] or 'the start'} to {source['offset'] or UNKNOWN}"
         lines += wrapped(span, width, "    ", f"  source {source['source']} ({source['kind'] or 'connector'}): ")
+    for name, sink in (raw["sinks"] or {}).items():
+        state = "in use" if sink.get("isActive") else "no longer in use"
+        lines += wrapped(f"{sink.get('providerName') or UNKNOWN}, {state}", width, "    ", f"  sink {name}: ")
     for operator in raw["operators"]:
         lines += _operator(operator, width)
     return [*lines, *_settings(raw["conf"], width)]

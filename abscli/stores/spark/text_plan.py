@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import shlex
 from typing import Any
 
@@ -10,7 +11,10 @@ import msgspec
 from abscli.stores.spark.restore import SparkRestored
 from abscli.text.columns import columns, number, size, some, wrapped
 from formats.plan import Plan
-from formats.spark.plan import SparkPlan
+from formats.spark import layout
+from formats.spark.logs.offsets import NAMED_SOURCES
+from formats.spark.plan import SinkPlan, SparkPlan
+from formats.spark.sink_log import FOLDER
 
 SKIPPED = 10
 """Newer batches that are shown; json has them all."""
@@ -23,9 +27,13 @@ def plan_text(plan: Plan[SparkPlan], *, width: int = 80, plan_file: str | None =
         _skipped(plan, width),
         _sink_section(plan, width),
         _files(plan, width),
+        _put_back(plan, width),
         _written(plan, width),
         _inputs(plan, width),
-        _next(plan_file, width),
+        _positions(plan, width),
+        _names(plan, width),
+        _undone(plan, width),
+        _next(plan, plan_file, width),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
@@ -64,12 +72,29 @@ def sink(plan: Plan[SparkPlan]) -> list[str]:
     else:
         sentences.append("Batches have the same numbers but may be cut differently: more or less input in each.")
     risky = len(plan.body.again) - plan.body.next_as_before
-    if risky:
+    if plan.body.sink is not None:
+        sentences += _sink_log(plan.body.sink, plan.body.batch)
+    elif risky:
         sentences.append(
             f"A sink that skips batch numbers it has seen (Spark's file sink by _spark_metadata, Delta) has to forget "
-            f"those above {plan.body.batch + plan.body.next_as_before} first, or it loses rows; one that overwrites by "
-            "key comes out right; one that appends has rows twice."
+            f"those above {plan.body.batch + plan.body.next_as_before} first, or it loses rows (of a file sink --sink "
+            "OUTPUT takes care); one that overwrites by key comes out right; one that appends has rows twice."
         )
+    return sentences
+
+
+def _sink_log(sink: SinkPlan, batch: int) -> list[str]:
+    sentences = [
+        f"The log of the file sink at {sink.output} goes back to batch {batch}: {number(sink.files)} files of the "
+        f"output, {size(sink.bytes)}."
+    ]
+    if sink.later_files:
+        sentences.append(
+            f"Files of later batches, {number(sink.later_files)} with {size(sink.later_bytes)}, are no longer of the "
+            "output. They stay where they are, and who reads it through Spark does not see them."
+        )
+    if sink.missing:
+        sentences.append(f"Of the output up to the batch there is not, or not whole: {some(list(sink.missing), 5)}.")
     return sentences
 
 
@@ -96,10 +121,25 @@ def _files(plan: Plan[SparkPlan], width: int) -> list[str]:
     return columns(("FILES ARE", "FILES", "BYTES", ""), rows, "lrrl", width)
 
 
+def _put_back(plan: Plan[SparkPlan], width: int) -> list[str]:
+    """Files that lie elsewhere, by folder and reason."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for file in plan.body.put_back:
+        if file.path.startswith(f"{layout.SOURCES}/"):
+            continue  # told by the names
+        (place, name), own = posixpath.split(file.path), posixpath.dirname(file.source)
+        groups.setdefault((own, place, file.why), []).append(name)
+    lines: list[str] = []
+    for (own, place, why), names in groups.items():
+        lines += wrapped(f"{some(sorted(names), 6)}: {why}", width, "    ", f"  {own} -> {place}: ")
+    return ["Put back where it belongs", *lines] if lines else []
+
+
 def _written(plan: Plan[SparkPlan], width: int) -> list[str]:
     lines: list[str] = []
-    for file in plan.body.write:
-        lines += wrapped(file.why, width, "    ", f"  {file.path}: ")
+    entries = [(f"{FOLDER}/{file.path}", file.why) for file in plan.body.sink.write] if plan.body.sink else []
+    for path, why in [*((file.path, file.why) for file in plan.body.write), *entries]:
+        lines += wrapped(why, width, "    ", f"  {path}: ")
     return ["Written anew", *lines] if lines else []
 
 
@@ -115,10 +155,42 @@ def _inputs(plan: Plan[SparkPlan], width: int) -> list[str]:
     return ["Inputs", *lines] if lines else []
 
 
-def _next(plan_file: str | None, width: int) -> list[str]:
+def _positions(plan: Plan[SparkPlan], width: int) -> list[str]:
+    lines: list[str] = []
+    for one in plan.body.positions:
+        count = number(abs(one.after - one.before))
+        fate = "skipped" if one.after > one.before else "read twice: state and sink have them already"
+        what = f"up to {count} records are {fate}" if one.after != one.before else "it is there already"
+        lines += wrapped(f"{one.before} -> {one.after}: {what}", width, "    ", f"  {one.source}:{one.split}: ")
+    return ["Set anew", *lines] if lines else []
+
+
+def _undone(plan: Plan[SparkPlan], width: int) -> list[str]:
+    lines: list[str] = []
+    for one in plan.body.undone:
+        what = f"it had repartitioned state from {one.before} to {one.after} partitions, and the copy is without it"
+        lines += wrapped(what, width, "    ", f"  batch {one.batch}: ")
+    return ["Repartitions that are undone", *lines] if lines else []
+
+
+def _names(plan: Plan[SparkPlan], width: int) -> list[str]:
+    if not plan.body.names:
+        return []
+    lines = [f"  source {one.source} is called {one.name}" for one in plan.body.names]
+    means = (
+        "the query has to give each source its name, with name(), and to set "
+        f"{NAMED_SOURCES} to true (Spark 4.2 on); then sources may be added, left out, or named in another order. One "
+        "that is added begins where its options say; of one that is left out nothing more is read, and state keeps "
+        "what came from it."
+    )
+    return ["Names of sources", *lines, *wrapped(means, width, "    ", "  means: ")]
+
+
+def _next(plan: Plan[SparkPlan], plan_file: str | None, width: int) -> list[str]:
+    sink = " --sink-to NEW_LOG" if plan.body.sink is not None else ""
     name = shlex.quote(plan_file) if plan_file else "PLAN"
     lead = "" if plan_file else "with --out PLAN: "
-    return [f"next: {lead}abs restore {name} --to NEW_CHECKPOINT"]
+    return [f"next: {lead}abs restore {name} --to NEW_CHECKPOINT{sink}"]
 
 
 def restored_json(plan: Plan[SparkPlan], done: SparkRestored) -> dict[str, Any]:
@@ -128,6 +200,7 @@ def restored_json(plan: Plan[SparkPlan], done: SparkRestored) -> dict[str, Any]:
         "version": "1.0",
         "store": plan.store,
         "to": done.to,
+        "sink_to": done.sink_to,
         "query_id": plan.body.query_id,
         "batch": plan.body.batch,
         "files": done.files,
@@ -147,5 +220,10 @@ def restored_text(plan: Plan[SparkPlan], done: SparkRestored, *, width: int = 80
         f"{size(done.bytes)}, {len(plan.body.write)} of them written anew, in {done.elapsed:.1f} s", width, "  ", "",
     )  # fmt: skip
     lines += [f"checked: batch {plan.body.batch} can be restored", "", *_sink_section(plan, width)]
+    if done.sink_to is not None and plan.body.sink is not None:
+        log = f"{plan.body.sink.output}/{FOLDER}"
+        lines += ["", "first: put the log of the sink in its place"]
+        for source, target in ((log, f"{log}.before-{plan.created[:19].replace(':', '')}"), (done.sink_to, log)):
+            lines.append(f"  mv {shlex.quote(source)} {shlex.quote(target)}")
     lines += ["", *wrapped(f"next: start the query with checkpointLocation {done.to}", width, "  ", "")]
     return "\n".join(lines) + "\n"

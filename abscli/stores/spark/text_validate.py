@@ -27,5 +27,6 @@ def next_command(
     name = shlex.quote(store)
     if epoch is not None and epoch.verdict is Status.IN_PROGRESS:
         return f"abs inspect {name} --watch"
-    newest = report.latest_restorable
+    # What lies in the wrong place may be put back, and a newer batch gone to than is exact as it is.
+    newest = None if code is Code.MISPLACED_KEY else report.latest_restorable
     return f"abs plan-recovery {name}{'' if newest is None else f'@{newest}'} --out plan.json"

@@ -9,10 +9,13 @@ from typing import NamedTuple
 from abscli.report.findings import HARMLESS, Code, EpochReport, Finding, StoreReport
 from abscli.stores.spark.commits import can_be_told
 from abscli.stores.spark.logs import contradictions
+from formats.ids import TaskId
 from formats.spark import layout
 from formats.spark.evidence import FileEvidence, PartitionEvidence, Problem
 from formats.spark.gather import BatchEvidence, CheckpointEvidence
+from formats.spark.ids import StateTask, StorePartition, source_task
 from formats.spark.logs import sources
+from formats.spark.repartitions import Repartition, repartitions
 from formats.spark.store import timestamp
 from formats.view import Status
 
@@ -62,20 +65,28 @@ def judge(evidence: CheckpointEvidence) -> SparkVerdict:
     A damaged snapshot that Spark notices and can do without (4.1 on) is told, and takes nothing away.
     """
     last = max((batch.batch for batch in evidence.batches), default=-1) + 1
-    versions = {(part.operator, part.partition, part.store): _versions(part, last) for part in evidence.partitions}
-    by_task: dict[tuple[int, int], list[PartitionEvidence]] = {}
-    for part in evidence.partitions:
-        by_task.setdefault((part.operator, part.partition), []).append(part)
+    versions = {one.id: _versions(one, last) for one in evidence.partitions}
+    by_task: dict[StateTask, list[PartitionEvidence]] = {}
+    for one in evidence.partitions:
+        by_task.setdefault(one.id.task, []).append(one)
     reports: list[EpochReport] = []
     restorable: list[int] = []
     why: dict[int, dict[str, str]] = {}
-    against = contradictions(evidence)
+    against, moves = contradictions(evidence), repartitions(evidence)
+    passed = {number: move for move in moves.values() for number in move.passed}
     for batch in evidence.batches:
+        if batch.batch in passed:
+            why[batch.batch] = {str(code): reason for code, reason in _NOT_SPARKS.items()}
+            reports.append(_given_up(batch, passed[batch.batch]))
+            continue
         state = _State()
         before = evidence.before(batch.batch)
         findings = [*_logs(batch, evidence), *against.get(batch.batch, ()), *_source_logs(batch, evidence)]
         findings += _state(batch, evidence, by_task, versions, state)
-        regressed, compared = _positions(before, batch)
+        # What was read by batches that a repartition has given up comes again: they are not what it went on from.
+        stood = moves[batch.batch].of if batch.batch in moves and moves[batch.batch].passed else None
+        since = before if stood is None else next(one for one in evidence.history if one.batch == stood)
+        regressed, compared = _positions(since, batch)
         findings += regressed
         unchecked = {**_NOT_SPARKS, **dict(_unchecked(evidence, state, batch))}
         if not compared:
@@ -99,6 +110,19 @@ def judge(evidence: CheckpointEvidence) -> SparkVerdict:
     findings += [_finding(problem, None) for problem in dict.fromkeys(evidence.stale)]
     findings += [_orphan(path) for path in evidence.orphans]
     return SparkVerdict(StoreReport(tuple(reports), tuple(findings), (), tuple(restorable)), why)
+
+
+def _given_up(batch: BatchEvidence, by: Repartition) -> EpochReport:
+    """A batch that was in flight when state was repartitioned without it."""
+    return EpochReport(
+        epoch=batch.batch,
+        verdict=Status.ABORTED,
+        findings=(),
+        unchecked=tuple(_NOT_SPARKS),
+        triggered=timestamp(batch.offsets.timestamp) if batch.offsets else None,
+        reason=f"it was in flight when batch {by.batch} repartitioned the state of batch {by.of}, and was given up: "
+        "its commit says nothing, and its input comes again",
+    )
 
 
 def _exact(batch: BatchEvidence, evidence: CheckpointEvidence, findings: list[Finding], state: _State) -> bool:
@@ -161,7 +185,7 @@ def _source_logs(batch: BatchEvidence, evidence: CheckpointEvidence) -> Iterator
         if upto is None or name not in evidence.sources or _shared(name, offset, batch, evidence):
             continue
         for problem in evidence.sources[name].lacking(upto):
-            yield _finding(problem, f"source-{name}/0")
+            yield _finding(problem, source_task(name))
 
 
 def _shared(name: str, offset: str | None, batch: BatchEvidence, evidence: CheckpointEvidence) -> bool:
@@ -175,8 +199,8 @@ def _shared(name: str, offset: str | None, batch: BatchEvidence, evidence: Check
 def _state(
     batch: BatchEvidence,
     evidence: CheckpointEvidence,
-    by_task: dict[tuple[int, int], list[PartitionEvidence]],
-    versions: dict[tuple[int, int, str], list[_Version]],
+    by_task: dict[StateTask, list[PartitionEvidence]],
+    versions: dict[StorePartition, list[_Version]],
     state: _State,
 ) -> Iterator[Finding]:
     """The state that a batch left, task by task."""
@@ -187,26 +211,23 @@ def _state(
         return
     version = batch.batch + 1
     tasks = evidence.tasks(batch)
-    own = [
-        (part, versions[part.operator, part.partition, part.store]) for task in tasks for part in by_task.get(task, ())
-    ]
-    state.purged = bool(own) and all(_purged(part, standings, version) for part, standings in own)
+    own = [one for task in tasks for one in by_task.get(task, ())]
+    state.purged = bool(own) and all(_purged(one, versions[one.id], version) for one in own)
     if state.purged:
         return
     for task in tasks:
-        name = f"{task[0]}/{task[1]}"
         if task not in by_task:
-            folder = f"{layout.STATE}/{name}"
-            yield Finding(Code.MISSING_FILE, name, None, folder, "the partition's folder is not there")
+            message = "the partition's folder is not there"
+            yield Finding(Code.MISSING_FILE, task.id, None, layout.task_dir(task), message)
         for part in by_task.get(task, ()):
-            standing = versions[part.operator, part.partition, part.store][version]
+            standing = versions[part.id][version]
             state.vouched &= standing.vouched
             state.shapes &= part.shapes
             state.places &= part.places
             state.unread = state.unread or part.unread
-            yield from (_finding(problem, name) for problem in standing.blame)
+            yield from (_finding(problem, task.id) for problem in standing.blame)
             for problem in standing.named:
-                spared = _finding(problem, name)
+                spared = _finding(problem, task.id)
                 if not standing.blame:
                     state.spared.add(spared)
                 yield spared
@@ -293,7 +314,7 @@ def _positions(before: BatchEvidence | None, batch: BatchEvidence) -> tuple[list
             if was is not None and position.offset is not None and position.offset < was:
                 message = f"source {name} went back in {position.split}, from {was} to {position.offset}"
                 path = layout.offsets(batch.batch)
-                regressed.append(Finding(Code.POSITION_REGRESSED, f"source-{name}/0", None, path, message))
+                regressed.append(Finding(Code.POSITION_REGRESSED, source_task(name), None, path, message))
     return regressed, compared
 
 
@@ -319,7 +340,7 @@ def _verdict(batch: BatchEvidence, findings: list[Finding]) -> Status:
     return Status.COMPLETE if batch.committed else Status.IN_PROGRESS
 
 
-def _finding(problem: Problem, task: str | None) -> Finding:
+def _finding(problem: Problem, task: TaskId | None) -> Finding:
     return Finding(Code(problem.code), task, None, problem.path, problem.message)
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from formats.errors import Damaged, UnsupportedVersion
 from formats.flink.bytes import Reader, Writer
+from formats.flink.ids import OperatorHash
 from formats.flink.metadata import properties
 from formats.flink.metadata.handle_codec import (
     MAX_KEY_GROUPS,
@@ -163,7 +164,7 @@ def _read_operator(r: Reader, version: int) -> OperatorState:
     name = uid = None
     if version >= 5:
         name, uid = r.utf("operator name") or None, r.utf("operator uid") or None
-    ident = r.take(16, "operator id").hex()
+    ident = OperatorHash(r.take(16, "operator id").hex())
     r.place.append(repr(name or uid) if name or uid else ident)
     at = r.pos
     parallelism, most = r.i32("parallelism"), r.i32("max parallelism")

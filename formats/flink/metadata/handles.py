@@ -16,6 +16,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from formats.flink.ids import OperatorHash
+
 
 class _Value(msgspec.Struct, frozen=True, gc=False):
     """Handles form trees, never cycles: the collector need not look at them."""
@@ -329,13 +331,12 @@ class Subtask(_Value, frozen=True, gc=False):
 class OperatorState(_Value, frozen=True, gc=False):
     """One operator.
 
-    id: 32 hex digits as Flink prints them.
     name, uid: None where the version (below 5) does not store them, or they are empty.
     finished: all of its subtasks had ended.
     chain_length: version 2 only, read by nobody.
     """
 
-    id: str
+    id: OperatorHash
     name: str | None
     uid: str | None
     parallelism: int
@@ -384,6 +385,11 @@ class Metadata(_Value, frozen=True, gc=False):
     properties: Properties | None = None
     tail: bytes | None = None
     problem: str | None = None
+
+    @property
+    def regional(self) -> bool:
+        """Whether the state of some subtask is of an older checkpoint (FLIP-600)."""
+        return any(one.ref_checkpoint is not None for operator in self.operators for one in operator.subtasks)
 
 
 # -- questions to handles ---------------------------------------------------------------------------------

@@ -140,7 +140,11 @@ class Replay:
         elif table.is_list and operation in (ADD, ADD_ELEMENT):
             entry = rows.get(at)
             before = entry.value if entry is not None else []
-            rows[at] = _Entry(key, namespace, [*before, *(operand if operation == ADD else [operand])])
+            items = [*before, *(operand if operation == ADD else [operand])]
+            if items:
+                rows[at] = _Entry(key, namespace, items)
+        elif table.is_list and not operand:
+            rows.pop(at, None)  # to set a list of nothing clears it, as in Flink
         else:
             rows[at] = _Entry(key, namespace, operand)
 

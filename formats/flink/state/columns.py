@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from formats.errors import FormatError
 from formats.flink.state.keyed_tables import RowBlock, Table
 from formats.flink.state.operator import OperatorRows
+from formats.flink.state.places import placed
 from formats.flink.types.values import Codec, Opaque, Shape
 
 if TYPE_CHECKING:
@@ -178,8 +179,11 @@ def _escaped(value: Any) -> Any:
     return value
 
 
-def keyed_batches(blocks: Iterable[RowBlock]) -> Iterator[pa.RecordBatch]:
-    """Batches of the blocks of one state. A problem is raised when the rows before it have been given."""
+def keyed_batches(blocks: Iterable[RowBlock], subtask: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Batches of the blocks of one state. A problem is raised when the rows before it have been given.
+
+    subtask: whose they are, where that and their key groups are wanted.
+    """
     pending: list[RowBlock] = []
     rows = 0
     for block in blocks:
@@ -187,15 +191,15 @@ def keyed_batches(blocks: Iterable[RowBlock]) -> Iterator[pa.RecordBatch]:
             pending.append(block)
             rows += len(block.keys)
         if pending and (rows >= BATCH or block.problem is not None):
-            yield _of_blocks(pending)
+            yield _of_blocks(pending, subtask)
             pending, rows = [], 0
         if block.problem is not None:
             raise block.problem
     if pending:
-        yield _of_blocks(pending)
+        yield _of_blocks(pending, subtask)
 
 
-def _of_blocks(blocks: list[RowBlock]) -> pa.RecordBatch:
+def _of_blocks(blocks: list[RowBlock], subtask: int | None) -> pa.RecordBatch:
     table = blocks[0].table
     sources = {
         "keys": [key for block in blocks for key in block.keys],
@@ -203,10 +207,14 @@ def _of_blocks(blocks: list[RowBlock]) -> pa.RecordBatch:
         "values": [value for block in blocks for value in block.values],
         "user_keys": [key for block in blocks for key in block.user_keys or ()],
     }
-    return batch(keyed_columns(table), sources, f"state {table.name!r}")
+    result = batch(keyed_columns(table), sources, f"state {table.name!r}")
+    if subtask is None:
+        return result
+    return placed(result, [block.group for block in blocks for _ in block.keys], subtask)
 
 
-def operator_batch(subtask: int, rows: OperatorRows) -> pa.RecordBatch:
-    """One subtask's rows of one operator state."""
+def operator_batch(subtask: int, rows: OperatorRows, *, places: bool = False) -> pa.RecordBatch:
+    """One subtask's rows of one operator state. places: with the columns of `places`."""
     sources = {"subtasks": [subtask] * len(rows.values), "keys": rows.keys or [], "values": rows.values}
-    return batch(operator_columns(rows), sources, f"state {rows.name!r}")
+    result = batch(operator_columns(rows), sources, f"state {rows.name!r}")
+    return placed(result, [None] * result.num_rows, subtask) if places else result

@@ -27,7 +27,7 @@ from formats.flink.types.codecs import codec
 from formats.flink.types.values import Codec, opaque
 
 
-def _described(stream: StreamHandle | None, streams: Streams, length: int | None = None) -> tuple[KeyedMeta, str]:
+def described(stream: StreamHandle | None, streams: Streams, length: int | None = None) -> tuple[KeyedMeta, str]:
     """The prefix of a stream, and what messages call the stream."""
     data = read_stream(streams, stream, 0, length)
     path = streams.name(stream) if stream is not None else ""
@@ -45,9 +45,9 @@ def keyed_meta(handle: KeyedHandle, streams: Streams) -> KeyedMeta | None:
     """The states that a handle holds; None for one without a description of its own (changes alone)."""
     match handle:
         case KeyGroupsHandle():
-            return _described(handle.stream, streams, _first_offset(handle))[0]
+            return described(handle.stream, streams, _first_offset(handle))[0]
         case IncrementalHandle():
-            return _described(handle.meta, streams)[0]
+            return described(handle.meta, streams)[0]
         case ChangelogHandle():
             metas = [keyed_meta(part, streams) for part in handle.materialized if part is not None]
             return next((meta for meta in metas if meta is not None), None)
@@ -64,13 +64,15 @@ def read_blocks(
     groups: range | None = None,
     types: Types | None = None,
     key: Callable[[Codec], Codec] | None = None,
+    measure: bool = False,
 ) -> Iterator[RowBlock]:
     """The rows of a keyed handle.
 
-    states, groups: only these; types: see KeyedState; key: put around the key's codec (to check keys). A problem of
-    one key group stands in its block; what makes all unreadable is raised: Damaged, NotFound, UnsupportedVersion.
+    states, groups: only these; types: see KeyedState; key: put around the key's codec (to check keys); measure: with
+    the sizes of each row, where the layout has them (changelogs have none). A problem of one key group stands in its
+    block; what makes all unreadable is raised: Damaged, NotFound, UnsupportedVersion.
     """
-    for block in _blocks(handle, streams, max_parallelism, states, groups, types, key):
+    for block in _blocks(handle, streams, max_parallelism, states, groups, types, key, measure):
         if states is None or block.table.name in states:
             yield block
         elif block.problem is not None and block.ends:  # it may have cost rows of the states that are asked for
@@ -85,21 +87,22 @@ def _blocks(
     groups: range | None,
     types: Types | None,
     key: Callable[[Codec], Codec] | None,
+    measure: bool,
 ) -> Iterator[RowBlock]:
     match handle:
         case KeyGroupsHandle():
-            meta, path = _described(handle.stream, streams, _first_offset(handle))
-            state = _state(meta, path, max_parallelism, types, key)
+            meta, path = described(handle.stream, streams, _first_offset(handle))
+            state = keyed_state(meta, path, max_parallelism, types, key, measure)
             layout = keyed_canonical if keyed_canonical.is_canonical(handle, streams, meta) else keyed_heap
             yield from layout.read(handle, streams, state, states, groups)
         case IncrementalHandle():
-            meta, path = _described(handle.meta, streams)
-            state = _state(meta, path, max_parallelism, types, key)
+            meta, path = described(handle.meta, streams)
+            state = keyed_state(meta, path, max_parallelism, types, key, measure)
             yield from rocksdb.read(handle, streams, state, states, groups)
         case _:
             since = list(changes(handle, streams))
             base = [part for part in handle.materialized if part] if isinstance(handle, ChangelogHandle) else []
-            metas = [described for part in base if (described := keyed_meta(part, streams)) is not None]
+            metas = [one for part in base if (one := keyed_meta(part, streams)) is not None]
             blocks = (
                 block
                 for part in base
@@ -110,12 +113,17 @@ def _blocks(
             yield from changelog.read(blocks, metas, since, max_parallelism, states, groups, types, key, streams.kryo)
 
 
-def _state(
+def keyed_state(
     meta: KeyedMeta,
     path: str,
     max_parallelism: int,
-    types: Types | None,
-    key: Callable[[Codec], Codec] | None,
+    types: Types | None = None,
+    key: Callable[[Codec], Codec] | None = None,
+    measure: bool = False,
 ) -> KeyedState:
+    """The tables of a described stream; see `read_blocks`."""
     own = codec(meta.key) if meta.key is not None else opaque(meta.unknown_key or "?")
-    return KeyedState(meta, path, max_parallelism, types, key(own) if key is not None else None)
+    state = KeyedState(meta, path, max_parallelism, types, key(own) if key is not None else None)
+    for table in state.tables:
+        table.measured = measure
+    return state

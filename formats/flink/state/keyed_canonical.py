@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from formats.codec import snappy
-from formats.errors import FormatError
 from formats.flink.files.streams import Streams, read_stream
 from formats.flink.metadata.handles import KeyGroupsHandle
-from formats.flink.state.keyed_heap import spans
+from formats.flink.state import key_groups
+from formats.flink.state.key_groups import spans
 from formats.flink.state.keyed_tables import KeyedState, RowBlock
 from formats.flink.state.meta import KeyedMeta
 from formats.flink.state.pairs import PairReader
@@ -24,6 +24,8 @@ from formats.flink.state.pairs import PairReader
 _U16: Final = struct.Struct(">H").unpack_from
 _I32: Final = struct.Struct(">i").unpack_from
 _END: Final = 0xFFFF
+PIECE: Final = 4096
+"""Rows of a block of `pieces`."""
 
 
 def is_canonical(handle: KeyGroupsHandle, streams: Streams, meta: KeyedMeta) -> bool:
@@ -79,19 +81,72 @@ def read(
 ) -> Iterator[RowBlock]:
     """Blocks of every key group, state by state in the order of the file."""
     readers = [PairReader(table, state) for table in state.tables]
-    for group, begin, end in spans(handle):
-        if groups is not None and group not in groups:
-            continue
-        try:
-            data = read_stream(streams, handle.stream, begin, end - begin)
-            if state.meta.compressed:
-                data = b"".join(plain for _, plain in snappy.streams(data, state.path, begin))
-        except FormatError as error:
-            yield RowBlock(readers[0].table if readers else state.tables[0], group, problem=error, ends=True)
-            continue
-        for block in _group(data, group, begin, state, readers):
-            if states is None or block.table.name in states or block.problem is not None:
+
+    def decode(data: bytes, group: int, begin: int) -> Iterator[RowBlock]:
+        if state.meta.compressed:
+            data = b"".join(plain for _, plain in snappy.streams(data, state.path, begin))
+        return _group(data, group, begin, state, readers)
+
+    yield from key_groups.read(handle, streams, state, states, groups, decode)
+
+
+def pieces(
+    handle: KeyGroupsHandle, streams: Streams, state: KeyedState, group: int, begin: int, end: int
+) -> Iterator[RowBlock]:
+    """The rows of one key group that is not compressed, as blocks of at most PIECE rows: it is never whole in memory.
+    Damaged where its frames do not fit."""
+    frames = _Frames(handle, streams, begin, end, state)
+    readers = [PairReader(table, state) for table in state.tables]
+    index = frames.short()
+    while index != _END:
+        if index >= len(readers):
+            state.fail(f"key group {group}: state {index} of {len(readers)}", frames.at)
+        reader, last = readers[index], False
+        block = reader.table.block(group)
+        while not last:
+            key, value = frames.frame(), frames.frame()
+            if not key:
+                state.fail(f"key group {group}: a key of no bytes", frames.at)
+            last = key[0] & 0x80 != 0
+            if last:
+                key = bytes([key[0] & 0x7F]) + key[1:]
+                index = frames.short()
+            problem = reader.add(block, key, value)
+            if problem is not None and block.problem is None:
+                block.problem = state.damaged(f"{problem} (key group {group})", frames.at)
+            if len(block.keys) >= PIECE:
                 yield block
+                block = reader.table.block(group)
+        yield block
+
+
+class _Frames:
+    """Frames of a stream, read AHEAD of them. at: offset of the next."""
+
+    AHEAD: Final = 1 << 20
+
+    def __init__(self, handle: KeyGroupsHandle, streams: Streams, begin: int, end: int, state: KeyedState) -> None:
+        self._handle, self._streams, self._end, self._state = handle, streams, end, state
+        self.at, self._data, self._begin = begin, b"", begin
+
+    def short(self) -> int:
+        """The next two bytes, as a number."""
+        return int.from_bytes(self._take(2), "big")
+
+    def frame(self) -> bytes:
+        """The bytes of the next frame."""
+        return self._take(int.from_bytes(self._take(4), "big", signed=True))
+
+    def _take(self, count: int) -> bytes:
+        if not 0 <= count <= self._end - self.at:
+            self._state.fail(f"a frame of {count} bytes, {self._end - self.at} are left", self.at)
+        begin = self.at - self._begin
+        if begin + count > len(self._data):
+            length = min(max(count, self.AHEAD), self._end - self.at)
+            self._data = read_stream(self._streams, self._handle.stream, self.at, length)
+            self._begin, begin = self.at, 0
+        self.at += count
+        return self._data[begin : begin + count]
 
 
 def _group(data: bytes, group: int, begin: int, state: KeyedState, readers: list[PairReader]) -> Iterator[RowBlock]:
@@ -102,7 +157,7 @@ def _group(data: bytes, group: int, begin: int, state: KeyedState, readers: list
     while True:
         if index >= len(readers):
             message = f"key group {group}: state {index} of {len(readers)}"
-            lost = block or RowBlock(state.tables[0], group)
+            lost = block or RowBlock(key_groups.nowhere(state), group)
             lost.problem, lost.ends = state.damaged(message, begin + pos - 2), True
             yield lost
             return

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterator
+from functools import partial
 from typing import Any, Final
 
 from formats.codec import snappy
-from formats.errors import FormatError
-from formats.flink.files.streams import Streams, read_stream
+from formats.flink.files.streams import Streams
 from formats.flink.metadata.handles import KeyGroupsHandle
+from formats.flink.state import key_groups
 from formats.flink.state.heap_search import Search
 from formats.flink.state.keyed_tables import HiddenRows, KeyedState, RowBlock, Table
 from formats.flink.types.values import BROKEN, Codec, HiddenValue
@@ -29,14 +30,6 @@ _MOST: Final = 1 << 26
 """Work that may be spent so in all key groups of a handle, some ten seconds of it."""
 
 
-def spans(handle: KeyGroupsHandle) -> list[tuple[int, int, int]]:
-    """(key group, begin, end) of every key group that is there, in the order of the handle."""
-    assert handle.stream is not None
-    there = sorted({offset for offset in handle.offsets if offset})
-    ends = dict(zip(there, [*there[1:], handle.stream.size][: len(there)], strict=True))  # none, if all are empty
-    return [(handle.first + i, offset, ends[offset]) for i, offset in enumerate(handle.offsets) if offset]
-
-
 def read(
     handle: KeyGroupsHandle,
     streams: Streams,
@@ -47,25 +40,7 @@ def read(
     """Blocks of every key group, each state in the order of the file."""
     # of the handle, not of each key group: a hostile file has as many of those as it likes
     state.patience = _MOST
-    for group, begin, end in spans(handle):
-        if groups is not None and group not in groups:
-            continue
-        try:
-            data = read_stream(streams, handle.stream, begin, end - begin)
-            blocks = _group(data, group, begin, state)
-        except FormatError as error:
-            yield RowBlock(_nowhere(state), group, problem=error, ends=True)
-            continue
-        for block in blocks:
-            if states is None or block.table.name in states or block.problem is not None:
-                yield block
-
-
-def _nowhere(state: KeyedState) -> Table:
-    """The table of a problem that no state is to blame for: the first one's."""
-    if not state.tables:
-        state.fail("key groups, but no state")
-    return state.tables[0]
+    yield from key_groups.read(handle, streams, state, states, groups, partial(_group, state=state))
 
 
 def _group(data: bytes, group: int, begin: int, state: KeyedState) -> list[RowBlock]:
@@ -178,7 +153,7 @@ def _run(
 
 
 def _add(blocks: list[RowBlock], state: KeyedState, group: int) -> RowBlock:
-    blocks.append(RowBlock(blocks[-1].table if blocks else _nowhere(state), group))
+    blocks.append(RowBlock(blocks[-1].table if blocks else key_groups.nowhere(state), group))
     return blocks[-1]
 
 
@@ -191,6 +166,8 @@ def _timers(value: Codec, data: bytes, pos: int, n: int, block: RowBlock, cursor
         keys.append(key)
         namespaces.append(namespace)
         values.append(at)
+        if block.sizes is not None:
+            block.sizes.append((pos - cursor[1], 0))
     return pos
 
 
@@ -209,7 +186,11 @@ def _entries(table: Table, data: bytes, pos: int, n: int, block: RowBlock, curso
         else:
             namespace, pos = read_namespace(data, pos)
         key, pos = read_key(data, pos)
+        begin = pos
         value, pos = read_value(data, pos)
+        if block.sizes is not None and (user_keys is None or value):
+            block.sizes.append((begin - cursor[1], pos - begin))
+            block.sizes += [(0, 0)] * (0 if user_keys is None else len(value) - 1)
         if user_keys is None:
             keys.append(key)
             namespaces.append(namespace)

@@ -48,6 +48,8 @@ class RowBlock:
     values: of timers, their timestamps.
     ends: what follows in the key group is lost to the problem.
     bytes: that the rows take in the file, uncompressed.
+    sizes: where that was asked for: of each row the bytes of what tells it apart, and of its value; of a map on the
+    heap, whose entries have no bounds, the first row has all of it.
     """
 
     table: Table
@@ -60,6 +62,7 @@ class RowBlock:
     problem: FormatError | None = None
     ends: bool = False
     bytes: int = 0
+    sizes: list[tuple[int, int]] | None = None
 
 
 class Table:
@@ -69,11 +72,13 @@ class Table:
     item: codec of a map's values, a list's elements, else of the value.
     """
 
-    __slots__ = ("index", "info", "is_list", "is_map", "item", "key", "namespace", "timers", "user_key", "value")
+    __slots__ = ("index", "info", "is_list", "is_map", "item", "key", "measured", "namespace", "timers", "user_key",
+                 "value")  # fmt: skip
 
     def __init__(self, index: int, info: StateInfo, key: Codec, value: Codec | None = None) -> None:
         self.index = index
         self.info = info
+        self.measured = False
         self.timers = info.kind is StateKind.PRIORITY_QUEUE
         self.key = key
         stored = codec(info.value) if info.value is not None else opaque(info.unknown or "?")
@@ -97,7 +102,7 @@ class Table:
 
     def block(self, group: int) -> RowBlock:
         """An empty one."""
-        return RowBlock(self, group, user_keys=[] if self.is_map else None)
+        return RowBlock(self, group, user_keys=[] if self.is_map else None, sizes=[] if self.measured else None)
 
 
 def unknown_table() -> Table:

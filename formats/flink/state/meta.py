@@ -70,6 +70,7 @@ class KeyedMeta(msgspec.Struct, frozen=True):
 
     key: its serializer, None if it is not known (`unknown_key`).
     size: bytes of the prefix, None where an unknown serializer stands last and hides the end.
+    begins: where the info of each state begins.
     """
 
     compressed: bool
@@ -77,15 +78,20 @@ class KeyedMeta(msgspec.Struct, frozen=True):
     states: tuple[StateInfo, ...]
     size: int | None
     unknown_key: str | None = None
+    begins: tuple[int, ...] = ()
 
 
 class OperatorMeta(msgspec.Struct, frozen=True):
-    """The prefix of operator state."""
+    """The prefix of operator state.
+
+    begins: where the info of each state begins, those of broadcast states last.
+    """
 
     compressed: bool
     states: tuple[StateInfo, ...]
     broadcast: tuple[StateInfo, ...]
     size: int | None
+    begins: tuple[int, ...] = ()
 
 
 def _version(reader: Reader, subject: str) -> None:
@@ -117,39 +123,42 @@ def read_keyed_meta(reader: Reader) -> KeyedMeta:
             return KeyedMeta(compressed, None, (), None, unknown)
         # the number of states stands before the first one's name
         reader.pos = at - 2
-    states, size = _infos(reader, "states")
-    return KeyedMeta(compressed, key, states, size, unknown)
+    states, size, begins = _infos(reader, "states")
+    return KeyedMeta(compressed, key, states, size, unknown, begins)
 
 
 def read_operator_meta(reader: Reader) -> OperatorMeta:
     """The prefix of an operator-state stream; Damaged, UnsupportedVersion."""
     _version(reader, "operator state")
     compressed = reader.flag("compressed")
-    states, size = _infos(reader, "states")
+    states, size, begins = _infos(reader, "states")
     if size is None:
-        return OperatorMeta(compressed, states, (), None)
-    broadcast, size = _infos(reader, "broadcast states")
-    return OperatorMeta(compressed, states, broadcast, size)
+        return OperatorMeta(compressed, states, (), None, begins)
+    broadcast, size, more = _infos(reader, "broadcast states")
+    return OperatorMeta(compressed, states, broadcast, size, begins + more)
 
 
-def _infos(reader: Reader, title: str) -> tuple[tuple[StateInfo, ...], int | None]:
-    """`i16 n | n x info`, and where they end; None for the end if the last ones are lost behind an unknown class."""
+def _infos(reader: Reader, title: str) -> tuple[tuple[StateInfo, ...], int | None, tuple[int, ...]]:
+    """`i16 n | n x info`, where they end, and where each begins; None for the end if the last ones are lost behind an
+    unknown class."""
     at = reader.pos
     n = reader.u16(title)
     if n * 10 > reader.left:
         reader.fail(f"{n} {title} in {reader.left} bytes", title, at)
     infos: list[StateInfo] = []
+    begins: list[int] = []
     for i in range(n):
         reader.place.append(f"state {i + 1} of {n}")
+        begins.append(reader.pos)
         info, lost = read_info(reader)
         reader.place.pop()
         infos.append(info)
         if lost is not None:
             following = _next_info(reader, lost)
             if i + 1 == n or following is None:
-                return tuple(infos), None
+                return tuple(infos), None, tuple(begins)
             reader.pos = following
-    return tuple(infos), reader.pos
+    return tuple(infos), reader.pos, tuple(begins)
 
 
 def read_info(reader: Reader) -> tuple[StateInfo, int | None]:

@@ -99,6 +99,32 @@ def read_operator_state(
         yield rows
 
 
+def raw_elements(handle: OperatorStateHandle, streams: Streams) -> dict[str, list[bytes]]:
+    """The elements of each state of a handle, in their plain bytes. Damaged, NotFound."""
+    if handle.stream is None:
+        return {}
+    data = read_stream(streams, handle.stream)
+    path = streams.name(handle.stream)
+    first = min((offset for part in handle.states for offset in part.offsets), default=len(data))
+    compressed = _described(Reader(data, path, 0, first), streams).compressed
+    return {
+        part.name: list(elements(data, handle, part, path, compressed=compressed)) for part in handle.states
+    }
+
+
+def elements(
+    data: bytes, handle: OperatorStateHandle, part: OperatorPart, path: str, *, compressed: bool
+) -> Iterator[bytes]:
+    """The elements of a state, each in its plain bytes: it ends where the next one of any state begins. Damaged."""
+    bounds = sorted({offset for other in handle.states for offset in other.offsets} | {len(data)})
+    ends = dict(pairwise(bounds))
+    for offset in part.offsets:
+        if offset not in ends:
+            raise Damaged(f"an element of {part.name!r} begins at {offset} of {len(data)}", path=path)
+        element = data[offset : ends[offset]]
+        yield snappy.pieces(element, path, offset) if compressed else element
+
+
 def _header(data: bytes, begin: int, end: int) -> bool:
     """Whether the beginning of a snappy stream stands between the description and the first element."""
     return data[begin:end] == snappy.BEGIN

@@ -41,6 +41,8 @@ class PairReader:
                 block.keys.append(timer_key)
                 block.namespaces.append(namespace)
                 block.values.append(at)
+                if block.sizes is not None:
+                    block.sizes.append((len(key), 0))
                 return None
             user_key = None
             row_key, pos = table.key.read(key, self.prefix)
@@ -78,6 +80,8 @@ class PairReader:
         if block.user_keys is not None:
             block.user_keys.append(user_key)
         block.values.append(item)
+        if block.sizes is not None:
+            block.sizes.append((len(key), len(value)))
         return None
 
     def value(self, data: bytes) -> object:

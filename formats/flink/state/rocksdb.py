@@ -11,7 +11,8 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Any, Final
 
 from formats.errors import Damaged, FormatError, NotFound, UnsafePath
@@ -58,6 +59,43 @@ def read(
                     yield _lost(table, wanted, state, "its options have lost the merge operator of lists")
                 else:
                     yield from _family(families[table.name], table, state, wanted)
+
+
+@contextlib.contextmanager
+def raw_families(
+    handle: IncrementalHandle, streams: Streams, state: KeyedState
+) -> Iterator[dict[str, Callable[[], Iterator[tuple[bytes, bytes]]]]]:
+    """The states of a handle by name, each as its keys and values in the order of the keys, as RocksDB has them; all
+    states of the prefix are there. Damaged, NotFound, NotOpened."""
+    own = range(handle.first, handle.first + handle.count)
+    with tempfile.TemporaryDirectory(prefix="rocksdb-", dir=scratch()) as folder:
+        copy_files(handle, streams, folder)
+        merging = rocksdb_options.prepare(folder, state.path)
+        with _opened(folder, state.path) as families:
+            for table in state.tables:
+                if table.name not in families:
+                    state.fail(f"state {table.name!r}: RocksDB has no such column family")
+                if table.is_list and table.name not in merging:
+                    state.fail(f"state {table.name!r}: its options have lost the merge operator of lists")
+            yield {table.name: partial(_raw, families[table.name], table, state, own) for table in state.tables}
+
+
+def _raw(family: Any, table: Table, state: KeyedState, groups: range) -> Iterator[tuple[bytes, bytes]]:
+    rows = family.iter()
+    if groups:
+        rows.seek(groups.start.to_bytes(state.prefix, "big"))
+    while groups and rows.valid():
+        key, value = rows.key(), rows.value()
+        if not isinstance(key, bytes) or not isinstance(value, bytes):
+            state.fail(f"state {table.name!r}: RocksDB was not opened in raw mode")
+        if int.from_bytes(key[: state.prefix], "big") not in groups:
+            break
+        yield key, value
+        rows.next()
+    try:
+        rows.status()
+    except Exception as error:  # a block whose checksum does not hold ends the iteration, and only this says so
+        state.fail(f"state {table.name!r}: RocksDB stops: {error}")
 
 
 def _lost(table: Table, groups: range, state: KeyedState, reason: str) -> RowBlock:

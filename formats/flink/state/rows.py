@@ -12,8 +12,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from formats.errors import FormatError, NotFound
+from formats.flink.connectors.rows import TYPES
 from formats.flink.files.streams import Streams
-from formats.flink.metadata.handles import ChangelogHandle, KeyedHandle, Mode, OperatorState, key_groups, state_size
+from formats.flink.metadata.handles import (
+    ChangelogHandle,
+    KeyedHandle,
+    Mode,
+    OperatorState,
+    OperatorStateHandle,
+    key_groups,
+    state_size,
+)
 from formats.flink.state.columns import keyed_batches, keyed_columns, operator_batch
 from formats.flink.state.keyed import keyed_meta, read_blocks
 from formats.flink.state.keyed_tables import HiddenRows, KeyedState, Table, Types
@@ -66,62 +75,122 @@ def summaries(
     count: read all rows, to know how many there are, their bytes, and how much is hidden; else only what stands before
     the rows is read. Never raises for damaged state: `problem` says it.
     """
-    by_name: dict[tuple[bool, str | None], StateSummary] = {}
-    hidden: dict[str, list[HiddenRows]] = {}
+    summary = _Summary(operator, streams, count, types)
     for subtask in operator.subtasks:
         if subtask.managed_keyed is not None:
-            _keyed(by_name, hidden, operator, subtask.managed_keyed, streams, count, types)
+            summary.add_keyed(subtask.managed_keyed)
         if subtask.raw_keyed is not None:
-            _raw(by_name, subtask.raw_keyed)
-    for name, lost in hidden.items():
-        row = by_name.get((True, name))
-        if row is not None:
-            row.opaque = _words(lost)
-            behind = {other for part in lost for other in part.states}
-            for other in behind:
-                if (True, other) in by_name and other not in hidden:
-                    by_name[True, other].opaque = f"some lies behind values of {lost[0].name}, which have no length"
-                    by_name[True, other].rows = None
+            summary.add_raw(subtask.raw_keyed)
+    summary.add_hidden()
     for subtask in operator.subtasks:
         if subtask.managed_operator is not None:
-            _operator(by_name, subtask.managed_operator, streams, count, types)
-    return list(by_name.values())
+            summary.add_operators(subtask.managed_operator)
+    return list(summary.rows.values())
 
 
-def _keyed(
-    by_name: dict[tuple[bool, str | None], StateSummary],
-    hidden: dict[str, list[HiddenRows]],
-    operator: OperatorState,
-    handle: KeyedHandle,
-    streams: Streams,
-    count: bool,
-    types: Types | None,
-) -> None:
-    try:
-        meta = keyed_meta(handle, streams)
-        if meta is not None:
-            state = KeyedState(meta, "", operator.max_parallelism, types)
-            for table in state.tables:
-                _table(by_name, table, meta)
-        if count or isinstance(handle, ChangelogHandle):
-            _counted(by_name, hidden, operator, handle, streams, count, types)
-    except FormatError as error:
-        row = by_name.setdefault((True, None), StateSummary(None, "keyed", True, opaque=error.message))
-        row.problem = row.problem or error
+class _Summary:
+    """Gathers the states of one operator from its handles.
+
+    rows: by whether it is keyed, and its name; None where it has none, or none that can be read.
+    hidden: what cannot be read of a keyed state, by its name.
+    """
+
+    def __init__(self, operator: OperatorState, streams: Streams, count: bool, types: Types | None) -> None:
+        self._operator, self._streams, self._count, self._types = operator, streams, count, types
+        self.rows: dict[tuple[bool, str | None], StateSummary] = {}
+        self.hidden: dict[str, list[HiddenRows]] = {}
+
+    def add_keyed(self, handle: KeyedHandle) -> None:
+        """Keyed state of a subtask."""
+        try:
+            meta = keyed_meta(handle, self._streams)
+            if meta is not None:
+                state = KeyedState(meta, "", self._operator.max_parallelism, self._types)
+                for table in state.tables:
+                    self._row(table, meta)
+            if self._count or isinstance(handle, ChangelogHandle):
+                self._read(handle)
+        except FormatError as error:
+            row = self.rows.setdefault((True, None), StateSummary(None, "keyed", True, opaque=error.message))
+            row.problem = row.problem or error
+            row.bytes = (row.bytes or 0) + state_size(handle)
+
+    def _row(self, table: Table, meta: KeyedMeta | None) -> StateSummary:
+        info = table.info
+        row = self.rows.get((True, info.name))
+        if row is None:
+            columns = keyed_columns(table)
+            key = tuple(column.name for column in columns if column.source == "keys")
+            own = tuple(column.name for column in columns if table.timers or column.source != "values")
+            row = StateSummary(info.name, info.word, True, key, own, opaque=_static(table))
+            row.serializers = serializers(info, meta.key if meta is not None else None)
+            self.rows[True, info.name] = row
+        return row
+
+    def _read(self, handle: KeyedHandle) -> None:
+        for block in read_blocks(handle, self._streams, self._operator.max_parallelism, types=self._types):
+            row = self._row(block.table, None)
+            if block.problem is not None:
+                row.problem = row.problem or block.problem
+            if not self._count:
+                continue
+            row.rows = (row.rows or 0) + len(block.keys)
+            row.bytes = (row.bytes or 0) + block.bytes
+            if block.hidden is not None:
+                self.hidden.setdefault(block.table.name, []).append(block.hidden)
+                if not block.table.is_map:  # whose entries have several rows
+                    row.rows += block.hidden.entries or 0
+        if self._count:
+            for row in self.rows.values():
+                if row.keyed and row.name is not None and row.rows is None and row.problem is None:
+                    row.rows, row.bytes = 0, 0
+
+    def add_raw(self, handle: KeyedHandle) -> None:
+        """Raw keyed state of a subtask."""
+        row = self.rows.setdefault((True, None), StateSummary(None, "raw keyed", True))
+        row.opaque = "raw keyed state has a format of its operator's own"
         row.bytes = (row.bytes or 0) + state_size(handle)
 
+    def add_hidden(self) -> None:
+        """What is hidden of each keyed state, and by it of others, once all of them have been read."""
+        for name, lost in self.hidden.items():
+            row = self.rows.get((True, name))
+            if row is None:
+                continue
+            row.opaque = _words(lost)
+            for other in {other for part in lost for other in part.states} - self.hidden.keys():
+                if (behind := self.rows.get((True, other))) is not None:
+                    behind.opaque = f"some lies behind values of {lost[0].name}, which have no length"
+                    behind.rows = None
 
-def _table(by_name: dict[tuple[bool, str | None], StateSummary], table: Table, meta: KeyedMeta | None) -> StateSummary:
-    info = table.info
-    row = by_name.get((True, info.name))
-    if row is None:
-        columns = keyed_columns(table)
-        key = tuple(column.name for column in columns if column.source == "keys")
-        own = tuple(column.name for column in columns if table.timers or column.source != "values")
-        row = StateSummary(info.name, info.word, True, key, own, opaque=_static(table))
-        row.serializers = serializers(info, meta.key if meta is not None else None)
-        by_name[True, info.name] = row
-    return row
+    def add_operators(self, handle: OperatorStateHandle) -> None:
+        """Operator state of a subtask."""
+        for part in handle.states:
+            row = self.rows.setdefault((False, part.name), StateSummary(part.name, OPERATOR_WORDS[part.mode], False))
+            if part.mode is Mode.BROADCAST:
+                row.identity = ("subtask", "map_key")
+            else:
+                row.rows = (row.rows or 0) + len(part.offsets)
+        try:
+            meta = operator_meta(handle, self._streams)
+            for info in (*meta.states, *meta.broadcast) if meta is not None else ():
+                if (False, info.name) in self.rows:
+                    row = self.rows[False, info.name]
+                    row.serializers = row.serializers or serializers(info, None)
+                    if info.unknown is not None:
+                        row.opaque = f"serializer {info.unknown} is not known"
+            if self._count:
+                for rows in read_operator_state(handle, self._streams, types=self._types):
+                    row = self.rows[False, rows.name]
+                    row.problem = row.problem or rows.problem
+                    if rows.keys is not None:
+                        row.rows = (row.rows or 0) + len(rows.keys)
+                    if rows.hidden is not None and row.opaque is None:
+                        row.opaque = f"values are of {rows.hidden}, which only its class can read"
+        except FormatError as error:
+            for part in handle.states:
+                row = self.rows[False, part.name]
+                row.problem = row.problem or error
 
 
 def serializers(info: StateInfo, key: Snapshot | None) -> dict[str, Any]:
@@ -144,33 +213,6 @@ def _static(table: Table) -> str | None:
     return None
 
 
-def _counted(
-    by_name: dict[tuple[bool, str | None], StateSummary],
-    hidden: dict[str, list[HiddenRows]],
-    operator: OperatorState,
-    handle: KeyedHandle,
-    streams: Streams,
-    count: bool,
-    types: Types | None,
-) -> None:
-    for block in read_blocks(handle, streams, operator.max_parallelism, types=types):
-        row = _table(by_name, block.table, None)
-        if block.problem is not None:
-            row.problem = row.problem or block.problem
-        if not count:
-            continue
-        row.rows = (row.rows or 0) + len(block.keys)
-        row.bytes = (row.bytes or 0) + block.bytes
-        if block.hidden is not None:
-            hidden.setdefault(block.table.name, []).append(block.hidden)
-            if not block.table.is_map:  # whose entries have several rows
-                row.rows += block.hidden.entries or 0
-    if count:
-        for row in by_name.values():
-            if row.keyed and row.name is not None and row.rows is None and row.problem is None:
-                row.rows, row.bytes = 0, 0
-
-
 def _words(lost: list[HiddenRows]) -> str:
     entries = [part.entries for part in lost]
     all_counted = None not in entries
@@ -178,47 +220,6 @@ def _words(lost: list[HiddenRows]) -> str:
     size = sum(part.bytes for part in lost)
     text = f"{number} of {lost[0].name} in {size} bytes cannot be read"
     return text + ("; the states behind them were found again" if any(part.resumed for part in lost) else "")
-
-
-def _raw(by_name: dict[tuple[bool, str | None], StateSummary], handle: KeyedHandle) -> None:
-    row = by_name.setdefault((True, None), StateSummary(None, "raw keyed", True))
-    row.opaque = "raw keyed state has a format of its operator's own"
-    row.bytes = (row.bytes or 0) + state_size(handle)
-
-
-def _operator(
-    by_name: dict[tuple[bool, str | None], StateSummary],
-    handle: Any,
-    streams: Streams,
-    count: bool,
-    types: Types | None,
-) -> None:
-    for part in handle.states:
-        row = by_name.setdefault((False, part.name), StateSummary(part.name, OPERATOR_WORDS[part.mode], False))
-        if part.mode is Mode.BROADCAST:
-            row.identity = ("subtask", "map_key")
-        else:
-            row.rows = (row.rows or 0) + len(part.offsets)
-    try:
-        meta = operator_meta(handle, streams)
-        for info in (*meta.states, *meta.broadcast) if meta is not None else ():
-            if (False, info.name) in by_name:
-                row = by_name[False, info.name]
-                row.serializers = row.serializers or serializers(info, None)
-                if info.unknown is not None:
-                    row.opaque = f"serializer {info.unknown} is not known"
-        if count:
-            for rows in read_operator_state(handle, streams, types=types):
-                row = by_name[False, rows.name]
-                row.problem = row.problem or rows.problem
-                if rows.keys is not None:
-                    row.rows = (row.rows or 0) + len(rows.keys)
-                if rows.hidden is not None and row.opaque is None:
-                    row.opaque = f"values are of {rows.hidden}, which only its class can read"
-    except FormatError as error:
-        for part in handle.states:
-            row = by_name[False, part.name]
-            row.problem = row.problem or error
 
 
 # -- rows -------------------------------------------------------------------------------------------------
@@ -232,11 +233,13 @@ def batches(
     types: Types | None = None,
     groups: Sequence[int] | None = None,
     path: str | None = None,
+    places: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one state, subtask by subtask, keyed state by key group.
 
-    name: may be left out where the operator has just one state. groups: of keyed state only these key groups. Rows that
-    can be read are given before a problem is raised: NotFound (no such state), Damaged, UnsupportedVersion.
+    name: may be left out where the operator has just one state. groups: of keyed state only these key groups. places:
+    with the columns of `formats.flink.state.places`. Rows that can be read are given before a problem is raised:
+    NotFound (no such state), Damaged, UnsupportedVersion.
     """
     chosen = _keyed_state(operator, streams, name)
     if chosen is None:
@@ -256,15 +259,18 @@ def batches(
             own = key_groups(keyed)
             for part in [None] if groups is None else [range(n, n + 1) for n in groups if n in own]:
                 yield from keyed_batches(
-                    read_blocks(keyed, streams, operator.max_parallelism, states=states, groups=part, types=types)
+                    read_blocks(keyed, streams, operator.max_parallelism, states=states, groups=part, types=types),
+                    subtask.index if places else None,
                 )
         return
     for subtask in subtasks:
         if subtask.managed_operator is None or chosen.name is None:
             continue
-        for rows in read_operator_state(subtask.managed_operator, streams, names=frozenset({chosen.name}), types=types):
+        # what the user names a type of is read so, also where we would know better
+        known = {**TYPES, **(types or {})}
+        for rows in read_operator_state(subtask.managed_operator, streams, names=frozenset({chosen.name}), types=known):
             if rows.values:
-                yield operator_batch(subtask.index, rows)
+                yield operator_batch(subtask.index, rows, places=places)
             if rows.problem is not None:
                 raise rows.problem
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from formats.flink.types import operator_codecs
+from formats.flink.types.avro import avro
 from formats.flink.types.composites import fields, list_codec, map_codec, members, struct_codec, timer_codec
 from formats.flink.types.kryo.values import kryo
 from formats.flink.types.logical_types import LogicalType
@@ -14,7 +15,8 @@ from formats.flink.types.pojo import pojo
 from formats.flink.types.rows import binary_array, binary_map, binary_row, decimal_data, framed, shape, timestamp_data
 from formats.flink.types.sequences import either, masked, maybe, read_list, read_pairs
 from formats.flink.types.serializers import Snapshot, short_name
-from formats.flink.types.values import Codec, Opaque, Read, Shape, fixed, frame, opaque, plain, read_string
+from formats.flink.types.strings import read_string
+from formats.flink.types.values import Codec, Opaque, Read, Shape, fixed, frame, opaque, plain
 
 _I64: Final = struct.Struct(">q").unpack_from
 _I32: Final = struct.Struct(">i").unpack_from
@@ -149,6 +151,18 @@ def _enum(snapshot: Snapshot) -> Codec:
     return Codec("enum", read, "string", length=4, least=4)
 
 
+def _scala_enum(snapshot: Snapshot) -> Codec:
+    names = dict(zip(snapshot.numbers, snapshot.names, strict=True))
+
+    def read(buf: bytes, pos: int) -> tuple[str, int]:
+        number = _I32(buf, pos)[0]
+        if number not in names:
+            raise ValueError(f"constant {number} of {', '.join(map(str, names))}")
+        return names[number], pos + 4
+
+    return Codec("enum", read, "string", least=4)
+
+
 def _time_window(snapshot: Snapshot) -> Codec:
     return struct_codec("timewindow", ("start", "end"), [fixed("long", "q", "int64"), fixed("long", "q", "int64")])
 
@@ -241,6 +255,9 @@ _KINDS: Final[dict[str, Callable[[Snapshot], Codec]]] = {
     "nullmap": _null_map,
     "set": lambda snapshot: _of_nullable(snapshot, 0, "set"),
     "array": lambda snapshot: _of_nullable(snapshot, 1, "array"),
+    "traversable": lambda snapshot: _of_nullable(snapshot, 1, "array"),
+    "try": lambda snapshot: _two(snapshot, (1, 0), ("success", "failure")),
+    "scalaenum": _scala_enum,
     "linkedlist": _linked_list,
     "nullable": _nullable,
     "option": lambda snapshot: _nullable(snapshot, present=1),
@@ -251,6 +268,7 @@ _KINDS: Final[dict[str, Callable[[Snapshot], Codec]]] = {
     "enum": _enum,
     "pojo": lambda snapshot: pojo(snapshot, codec),
     "kryo": kryo,
+    "avro": avro,
     "ttl": _ttl,
     "timer": _timer,
     "timewindow": _time_window,

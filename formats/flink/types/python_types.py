@@ -50,8 +50,12 @@ _PLAIN: Final = {
     "java_decimal": "bigdec",
 }
 
-WORDS: Final = (*sorted(_PLAIN), "timestamp", "pickled", "row(..)", "tuple(..)", "list(..)", "array(..)", "map(k, v)")
+WORDS: Final = (
+    *sorted(_PLAIN), "timestamp", "pickled", "row(..)", "tuple(..)", "list(..)", "array(..)", "map(k, v)",
+    "protobuf(FILE, MESSAGE)",
+)  # fmt: skip
 
+_PROTOBUF: Final = re.compile(r"protobuf\(\s*(?P<file>.+?)\s*,\s*(?P<name>[\w.]+)\s*\)")
 _TOKEN: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|[(),:<>])")
 _DEEP: Final = 32
 
@@ -157,20 +161,39 @@ def named_types(texts: dict[str, str]) -> dict[str, Callable[[Codec], Codec]]:
 
     The type is that of an element of list state, of the value of other state; of map state it is `map(key, value)`.
     """
-    return {name: _applied(read_type(text), name) for name, text in texts.items()}
+    return {name: _named(name, text) for name, text in texts.items()}
 
 
-def _applied(named: Codec, state: str) -> Callable[[Codec], Codec]:
+def _named(state: str, text: str) -> Callable[[Codec], Codec]:
+    message = _PROTOBUF.fullmatch(text)
+    if message is not None:
+        from formats.flink.types.protobuf import message_type
+
+        return _applied(message_type(message["file"], message["name"]))
+    named = read_type(text)
+    apply = _applied(lambda stored: _in_place(stored, named, state))
+
+    def of_map(stored: Codec) -> Codec:
+        if stored.kind != "map" or named.kind != "map":
+            return apply(stored)
+        key, value = stored.parts
+        return map_codec(_in_place(key, named.parts[0], state), _in_place(value, named.parts[1], state))
+
+    return of_map
+
+
+def _applied(put: Callable[[Codec], Codec]) -> Callable[[Codec], Codec]:
+    """The same for what holds such values. put: what puts the type in the place of a value."""
+
     def apply(stored: Codec) -> Codec:
-        if stored.kind == "map" and named.kind == "map":
-            key, value = stored.parts
-            return map_codec(_in_place(key, named.parts[0], state), _in_place(value, named.parts[1], state))
         if stored.kind == "ttl":
             access, value = stored.parts
             return struct_codec("ttl", ("last_access", "value"), [access, apply(value)])
         if stored.kind == "list":
             return list_codec(apply(stored.parts[0]))
-        return _in_place(stored, named, state)
+        if stored.kind == "map":
+            return map_codec(stored.parts[0], apply(stored.parts[1]))
+        return put(stored)
 
     return apply
 

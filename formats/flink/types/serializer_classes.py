@@ -130,6 +130,8 @@ COMPOSITE: Final[dict[str, str]] = {
     f"{SCALA}Tuple2CaseClassSerializerSnapshot": "tuple",
     f"{SCALA}ScalaOptionSerializerSnapshot": "option",
     f"{SCALA}ScalaEitherSerializerSnapshot": "either",
+    f"{SCALA}ScalaTrySerializerSnapshot": "try",
+    f"{SCALA}TraversableSerializerSnapshot": "traversable",
 }
 """Snapshots that nest others, by class; `same`: the data are those of the one nested serializer."""
 

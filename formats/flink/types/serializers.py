@@ -9,7 +9,7 @@ Source: the snapshot classes of Flink 2.3.0 (and of 1.8 to 1.20, which have the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -26,10 +26,12 @@ from formats.flink.types.serializer_classes import (
     JAVA,
     LINKED,
     PYTHON,
+    SCALA,
     SIMPLE,
     TABLE,
     VALUES,
 )
+from formats.flink.types.strings import read_string
 
 _OUTER: Final = 911108
 _NESTED: Final = 1333245
@@ -49,6 +51,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     registered: subclasses of a Pojo that were registered, in the order of their tags.
     others: its further subclasses.
     text: a schema (Avro).
+    numbers: of the constants (Scala's enumerations).
     """
 
     kind: str
@@ -63,11 +66,31 @@ class Snapshot(msgspec.Struct, frozen=True):
     registered: tuple[tuple[str, Snapshot | None], ...] = ()
     others: tuple[tuple[str, Snapshot | None], ...] = ()
     text: str | None = None
+    numbers: tuple[int, ...] = ()
 
     @property
     def short(self) -> str:
         """The serializer as people call it: `TupleSerializer`, `KryoSerializer`, ..."""
         return short_name(self.name)
+
+
+def labelled_parts(snapshot: Snapshot) -> Iterator[tuple[str, Snapshot | None]]:
+    """The serializers within one, each with the way to it: `.field`, `[]`, `.key`."""
+    labels: tuple[str, ...]
+    match snapshot.kind:
+        case "pojo":
+            labels = tuple(f".{name}" for name in snapshot.names)
+        case "map" | "nullmap":
+            labels = (".key", ".value")
+        case "list" | "set" | "array" | "traversable":
+            labels = ("[]",)
+        case "tuple" | "row" | "rowdata":
+            labels = tuple(f".f{i}" for i in range(len(snapshot.nested)))
+        case _:
+            labels = ("",) * len(snapshot.nested)
+    yield from zip(labels, snapshot.nested, strict=True)
+    for name, part in (*snapshot.registered, *snapshot.others):
+        yield f"({name.rpartition('.')[2]})", part
 
 
 def short_name(name: str) -> str:
@@ -136,9 +159,9 @@ def _nested(reader: Reader, depth: int) -> tuple[Snapshot, ...]:
 
 _ONE: Final = frozenset(
     {"list", "set", "array", "nullable", "same", "element", "bufferentry", "linkedlist", "windowkey", "rawvalue"}
-    | {"option", "lockable", "buffernode", "nodeid"}
+    | {"option", "lockable", "buffernode", "nodeid", "traversable"}
 )
-_TWO: Final = frozenset({"map", "nullmap", "either", "timer", "ttl", "union", "twophase"})
+_TWO: Final = frozenset({"try", "map", "nullmap", "either", "timer", "ttl", "union", "twophase"})
 
 
 def _composite(reader: Reader, kind: str, name: str, version: int, depth: int) -> Snapshot:
@@ -151,6 +174,8 @@ def _composite(reader: Reader, kind: str, name: str, version: int, depth: int) -
     match kind:
         case "tuple" | "array":
             about = reader.utf("class of the values")
+        case "traversable":
+            reader.utf("what builds the collection")  # Scala, which the job compiles
         case "row":  # Row before 1.11 (outer version 2) has no row kind; from version 4 on a flag says so
             number = 1 if outer == 3 else int(outer > 3 and reader.flag("row kind"))
         case "nullable":
@@ -277,6 +302,17 @@ def _inner(reader: Reader, data: bytes | None, depth: int) -> Snapshot | None:
     return snapshot if inside.left == 0 else Snapshot("opaque", snapshot.name, snapshot.version, snapshot.about)
 
 
+def _scala_enum(reader: Reader, name: str, version: int, depth: int) -> Snapshot:
+    """An `Enumeration`: constants with numbers of their own, which are what is written."""
+    about = reader.utf("class of the values")
+    n = reader.count(6, "constants")
+    constants = [(reader.utf("constant"), reader.i32("number of a constant")) for _ in range(n)]
+    return Snapshot(
+        "scalaenum", name, version, about, names=tuple(text for text, _ in constants),
+        numbers=tuple(number for _, number in constants),
+    )  # fmt: skip
+
+
 def _pojo(reader: Reader, name: str, version: int, depth: int) -> Snapshot:
     about = reader.utf("Pojo class")
     fields = _optional_map(reader, "Pojo fields")
@@ -322,18 +358,32 @@ def _plainly(value: bytes, reader: Reader) -> bool:
 
 
 def _avro(reader: Reader, name: str, version: int, depth: int) -> Snapshot:
+    about: str | None = None
     if version == 3:
-        about = reader.text(reader.i32("class of the values"), "class of the values")
-        schema = reader.text(reader.i32("Avro schema"), "Avro schema")
+        about, schema = _string(reader, "class of the values"), _string(reader, "Avro schema")
     elif version == 2:
         about, schema = reader.utf("class of the values"), reader.utf("Avro schema")
+    elif version == 1:
+        schema = reader.utf("Avro schema")
     else:
         raise Unknown(name, reader.pos)
-    return Snapshot("opaque", name, version, about, text=schema)
+    return Snapshot("avro", name, version, about, text=schema)
+
+
+def _string(reader: Reader, field: str) -> str:
+    at = reader.pos
+    try:
+        text, reader.pos = read_string(reader.data, at)
+    except (IndexError, ValueError) as error:
+        reader.fail(f"{field}: {error}", field, at)
+    if text is None or reader.pos > reader.end:
+        reader.fail(f"{field} ends too early", field, at)
+    return text
 
 
 _BODIES: Final[dict[str, Callable[[Reader, str, int, int], Snapshot]]] = {
     f"{BASE}EnumSerializer$EnumSerializerSnapshot": _enum,
+    f"{SCALA}ScalaEnumSerializerSnapshot": _scala_enum,
     f"{JAVA}PojoSerializerSnapshot": _pojo,
     f"{JAVA}kryo.KryoSerializerSnapshot": _kryo,
     f"{FLINK}runtime.state.ttl.TtlAwareSerializerSnapshot": _ttl_aware,

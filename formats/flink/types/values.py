@@ -11,17 +11,15 @@ Sources: the `serialize` methods of Flink 2.3.0's serializers; checked on bytes 
 from __future__ import annotations
 
 import struct
-from array import array
 from collections.abc import Callable
 from decimal import Decimal
-from sys import byteorder
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from formats.codec.varint import read_varint
 from formats.errors import Damaged
 from formats.flink.bytes import Reader
 from formats.flink.java_object import JavaObject, read_value
 from formats.flink.types.serializers import Snapshot
+from formats.flink.types.strings import read_string, read_string_value
 from formats.flink.types.times import date_text, instant_text, time_text
 
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
@@ -33,9 +31,6 @@ BROKEN: Final = (struct.error, IndexError, ValueError, ArithmeticError, Recursio
 """What reading bytes that are no such value raises."""
 
 ROW_KINDS: Final = ("+I", "-U", "+U", "-D")
-_UTF16: Final = f"utf-16-{byteorder[0]}e"
-_INT: Final = 5
-"""Bytes of a variable-length int at the most."""
 
 
 class HiddenValue(Exception):
@@ -108,49 +103,6 @@ def fixed(kind: str, form: str, shape: Shape, snapshot: Snapshot | None = None) 
         return unpack(buf, pos)[0], pos + size
 
     return Codec(kind, read, shape, form=form, length=size, least=size, snapshot=snapshot)
-
-
-def read_string(buf: bytes, pos: int) -> tuple[str | None, int]:
-    """`StringValue`: length + 1 (0: null), then UTF-16 units, each as a varint."""
-    n = buf[pos]
-    pos += 1
-    if n >= 0x80:
-        n, pos = read_varint(buf, pos - 1, _INT)
-    if n == 0:
-        return None, pos
-    end = pos + n - 1
-    chunk = buf[pos:end]
-    if chunk.isascii():
-        if len(chunk) != n - 1:
-            raise IndexError("a string ends too early")
-        return chunk.decode("ascii"), end
-    if n - 1 > len(buf) - pos:
-        raise IndexError("a string ends too early")
-    units = []
-    for _ in range(n - 1):
-        unit = buf[pos]
-        pos += 1
-        if unit >= 0x80:  # two or three bytes, of 7 bits each
-            more = buf[pos]
-            pos += 1
-            unit += (more << 7) - 0x80
-            if more >= 0x80:
-                unit += (buf[pos] << 14) - 0x4000
-                pos += 1
-        units.append(unit)
-    return array("H", units).tobytes().decode(_UTF16, "surrogatepass"), pos
-
-
-def read_string_value(buf: bytes, pos: int) -> tuple[str, int]:
-    """A `StringValue` as itself: like a string, but never null, and the length is its length."""
-    n, pos = read_varint(buf, pos, _INT)
-    if n > len(buf) - pos:
-        raise IndexError("a string ends too early")
-    units = []
-    for _ in range(n):
-        unit, pos = read_varint(buf, pos, _INT)
-        units.append(unit)
-    return array("H", units).tobytes().decode(_UTF16, "surrogatepass"), pos
 
 
 def frame(buf: bytes, pos: int) -> tuple[bytes, int]:

@@ -10,8 +10,13 @@ from formats.errors import Damaged
 from formats.spark.logs import log as logs
 
 NEWEST = 2
+"""Of offsets."""
+NEWEST_COMMIT = 3
+"""With the sinks that the query has had, by name (Spark 4.3's sink evolution)."""
 CONF = "spark.sql.streaming.stateStore."
 PARTITIONS = "spark.sql.shuffle.partitions"
+NAMED_SOURCES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+"""Whether sources go by their names, so that they may come and go (Spark 4.2 on)."""
 
 
 class Offsets(msgspec.Struct, frozen=True):
@@ -76,11 +81,13 @@ class Commit(msgspec.Struct, frozen=True):
 
     watermark: milliseconds, for the next batch.
     ids: of checkpoint format 2, by operator, partition and store the unique id of the state that the batch left.
+    sinks: of version 3, by name what Spark says of each sink that the query has had.
     """
 
     version: int
     watermark: int | None
     ids: dict[int, tuple[tuple[str, ...], ...]] | None
+    sinks: dict[str, dict[str, Any]] | None = None
 
 
 def parse_offsets(data: bytes, path: str) -> Offsets:
@@ -119,7 +126,7 @@ def parse_offsets(data: bytes, path: str) -> Offsets:
 
 def parse_commit(data: bytes, path: str) -> Commit:
     """The bytes of `commits/N`; EmptyLog, Damaged, UnsupportedVersion."""
-    version, rest = logs.lines(data, path, NEWEST)
+    version, rest = logs.lines(data, path, NEWEST_COMMIT)
     text = "\n".join(rest).strip()
     if not text:
         if version == 1 and len(rest) == 1:  # Spark before 2.4.2 wrote nothing more
@@ -129,7 +136,10 @@ def parse_commit(data: bytes, path: str) -> Commit:
     ids = None
     if fields.get("stateUniqueIds") is not None:
         ids = _ids(fields["stateUniqueIds"], path)
-    return Commit(version, logs.number(fields, "nextBatchWatermarkMs", path), ids)
+    sinks = fields.get("sinkMetadataMap")
+    if sinks is not None and not (isinstance(sinks, dict) and all(isinstance(sink, dict) for sink in sinks.values())):
+        raise Damaged("what it says of its sinks is no object by name", path=path)
+    return Commit(version, logs.number(fields, "nextBatchWatermarkMs", path), ids, sinks)
 
 
 def _ids(by_operator: Any, path: str) -> dict[int, tuple[tuple[str, ...], ...]]:

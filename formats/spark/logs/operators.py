@@ -43,12 +43,12 @@ class OperatorInfo(msgspec.Struct, frozen=True):
 
 def metadata_path(operator: int) -> str:
     """Of version 1."""
-    return f"{layout.STATE}/{operator}/_metadata/metadata"
+    return f"{layout.operator_dir(operator)}/_metadata/metadata"
 
 
 def metadata_v2_dir(operator: int) -> str:
     """Of version 2: one file a batch that changed it."""
-    return f"{layout.STATE}/{operator}/_metadata/v2"
+    return f"{layout.operator_dir(operator)}/_metadata/v2"
 
 
 def parse_operator(data: bytes, path: str, operator: int) -> OperatorInfo:

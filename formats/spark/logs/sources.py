@@ -80,7 +80,8 @@ def _is_number(value: object) -> TypeGuard[int]:
 
 
 def kind_of(offset: str | None) -> str | None:
-    """What wrote an offset, by its shape: `file`, `rate`, `rate-micro-batch`, `kafka`; None if that is not known."""
+    """What wrote an offset, by its shape: `file`, `rate`, `rate-micro-batch`, `kafka`, `delta`, `kinesis` (of
+    kinesis-sql); None if that is not known."""
     if offset is None:
         return None
     try:
@@ -95,13 +96,26 @@ def kind_of(offset: str | None) -> str | None:
         return "file"
     if set(parsed) == {"offset", "timestamp"} and _is_number(parsed["offset"]):
         return "rate-micro-batch"
+    if {"reservoirId", "reservoirVersion", "index"} <= set(parsed) and _is_number(parsed["reservoirVersion"]):
+        return "delta"
+    if _is_kinesis(parsed):
+        return "kinesis"
     if all(isinstance(p, dict) and all(k.isdecimal() and _is_number(n) for k, n in p.items()) for p in parsed.values()):
         return "kafka"
     return None
 
 
+def _is_kinesis(parsed: dict[str, Any]) -> bool:
+    """A shard's iterator each, and beside them the stream's name."""
+    shards = [value for name, value in parsed.items() if name != "metadata"]
+    metadata = parsed.get("metadata")
+    named = isinstance(metadata, dict) and "streamName" in metadata
+    return named and all(isinstance(s, dict) and {"iteratorType", "iteratorPosition"} <= set(s) for s in shards)
+
+
 def positions(offset: str | None) -> tuple[Position, ...] | None:
-    """How far an offset is, split by split: entries of a file source's log, seconds (rate), rows, Kafka's offsets.
+    """How far an offset is, split by split: entries of a file source's log, seconds (rate), rows, Kafka's offsets, the
+    version of a Delta table. The places of Kinesis in its shards are no numbers that say how far they are apart.
 
     None where the source has no offset yet, or is of a kind that is not known.
     """
@@ -115,8 +129,33 @@ def positions(offset: str | None) -> tuple[Position, ...] | None:
         return (Position("log", parsed["logOffset"], None),)
     if kind == "rate-micro-batch":
         return (Position("rows", parsed["offset"], parsed["offset"]),)
-    return tuple(
-        Position(f"{topic}-{partition}", at, None)
-        for topic, partitions in sorted(parsed.items())
+    if kind == "delta":
+        return (Position("version", parsed["reservoirVersion"], None),)
+    if kind == "kinesis":
+        return tuple(Position(shard, None, None) for shard in sorted(parsed) if shard != "metadata")
+    return tuple(Position(f"{topic}-{partition}", at, at) for (topic, partition), at in kafka_offsets(offset).items())
+
+
+def kafka_offsets(offset: str | None) -> dict[tuple[str, int], int]:
+    """Where a source of Kafka goes on, by topic and partition, in their order; none of another source."""
+    if offset is None or kind_of(offset) != "kafka":
+        return {}
+    return {
+        (topic, int(partition)): at
+        for topic, partitions in sorted(json.loads(offset).items())
         for partition, at in sorted(partitions.items(), key=lambda item: int(item[0]))
-    )
+    }
+
+
+def with_position(offset: str | None, split: str, to: int) -> str | None:
+    """A Kafka offset with another place in one partition, which is named as in `positions`; None if there is none such,
+    or the offset is not Kafka's: no other source's place is a number that can be chosen."""
+    if offset is None or kind_of(offset) != "kafka":
+        return None
+    parsed = json.loads(offset)
+    for topic, partitions in parsed.items():
+        for partition in partitions:
+            if f"{topic}-{partition}" == split:
+                partitions[partition] = to
+                return json.dumps(parsed, separators=(",", ":"), ensure_ascii=False)
+    return None

@@ -20,6 +20,7 @@ import numpy as np
 from formats.codec.crc32c import crc32c, crc32cs
 from formats.errors import ChecksumMismatch, Damaged
 from formats.spark.state import murmur3
+from formats.spark.state.avro_rows import SCHEMA, unsafe_row
 from formats.spark.state.records import Records
 from formats.spark.state.rules import Coding, Rule, composite
 from formats.spark.state.types import Field, Type, struct
@@ -111,6 +112,8 @@ class Keys:
         self.faults = Faults(len(keys))
         fields = schema.key.fields
         skip = 0 if coding.family is None else 2
+        if coding.avro:
+            keys = [_key_of_avro(key, skip, coding) for key in keys]
         if not coding.rocks:
             rows = Rows(keys, schema.key)
             self._columns = [(rows, column) for column in rows.columns]
@@ -249,6 +252,20 @@ class Keys:
         return h
 
 
+def _key_of_avro(key: bytes, skip: int, coding: Coding) -> bytes:
+    """The same key with UnsafeRows in it."""
+    fields, front = coding.schema.key.fields, coding.schema.prefix
+    if not 0 < front < len(fields):
+        return key[: skip + 1] + unsafe_row(key[skip + 1 + SCHEMA :], fields)
+    end = skip + 4 + int.from_bytes(key[skip : skip + 4], "little")
+    head = key[skip + 4 : skip + 5] + unsafe_row(key[skip + 5 : end], fields[:front])
+    tail = key[end : end + 1] + unsafe_row(key[end + 1 + SCHEMA :], fields[front:])
+    return key[:skip] + len(head).to_bytes(4, "little") + head + tail
+
+
 def value_rows(values: list[bytes], coding: Coding) -> Rows:
     """Values of one column family, lists already taken apart."""
+    if coding.avro:
+        fields = coding.schema.value.fields
+        values = [value[:1] + unsafe_row(value[1 + SCHEMA :], fields) for value in values]
     return Rows(values, coding.schema.value, 1 if coding.rocks else 0)

@@ -14,12 +14,14 @@ class Coding:
 
     family: its id, None without column families.
     listed: values are lists.
+    avro: rows are written as Avro.
     """
 
     schema: StateSchema
     rocks: bool
     family: int | None = None
     listed: bool = False
+    avro: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ def partition_rule(operator: str | None, store: str, schema: StateSchema) -> Rul
     """The rule for an operator's store or column family; None where it is not known, or there is no key to go by."""
     if not schema.key.fields or not schema.decodable:
         return None
+    if operator is None:
+        operator = _keeper(store, schema)
     if operator in _WHOLE:
         return Rule()
     if operator == "symmetricHashJoin":
@@ -51,6 +55,16 @@ def partition_rule(operator: str | None, store: str, schema: StateSchema) -> Rul
     if operator is not None and operator.startswith("transformWithState"):
         return _variable(schema)
     return None
+
+
+def _keeper(store: str, schema: StateSchema) -> str | None:
+    """What keeps a store, by its columns, where the operator's metadata is lost or older than Spark 3.5."""
+    if store.startswith(("left-", "right-")):
+        return "symmetricHashJoin"
+    if schema.name != "default" or schema.key.fields[0].type.kind == "void":  # a limit: all in partition 0
+        return None
+    session = schema.key.fields[-1].name == "sessionStartTime"
+    return "sessionWindowStateStoreSaveExec" if session else "stateStoreSave"
 
 
 def composite(key: Type) -> bool:

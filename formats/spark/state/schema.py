@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from formats.errors import Damaged, UnsupportedVersion
 from formats.spark import layout
+from formats.spark.ids import StorePartition
 from formats.spark.logs import log as logs
 from formats.spark.state.types import Type, struct_of
 
@@ -134,9 +135,9 @@ def _checked(schema: StateSchema, path: str) -> StateSchema:
 
 def schema_path(operator: int, store: str) -> str:
     """Of versions 1 and 2: it lies in the first partition only."""
-    return f"{layout.store_dir(operator, 0, store)}/_metadata/schema"
+    return f"{layout.store_dir(StorePartition(operator, 0, store))}/_metadata/schema"
 
 
 def schema_v3_dir(operator: int, store: str) -> str:
     """Of version 3: `<batch>_<uuid>` for each batch that changed it."""
-    return f"{layout.STATE}/{operator}/_stateSchema/{store}"
+    return f"{layout.operator_dir(operator)}/_stateSchema/{store}"

@@ -22,7 +22,7 @@ def batches(rows: dict[bytes, bytes], coding: Coding, partition: int, path: str)
 
     A list has a row for each of its values. Columns of one name get a number from the second on: `sum`, `sum_2`.
     """
-    own = rows if coding.family is None else _own(rows, coding.family)
+    own = rows if coding.family is None else own_rows(rows, coding.family)
     keys, values = list(own), list(own.values())
     if coding.listed:
         keys, values = _listed(keys, values, path)
@@ -32,10 +32,16 @@ def batches(rows: dict[bytes, bytes], coding: Coding, partition: int, path: str)
 
 def count(rows: dict[bytes, bytes], coding: Coding) -> int:
     """How many rows of the map belong to a column family; lists count once."""
-    return len(rows if coding.family is None else _own(rows, coding.family))
+    return len(rows if coding.family is None else own_rows(rows, coding.family))
 
 
-def _own(rows: dict[bytes, bytes], family: int) -> dict[bytes, bytes]:
+def listed_count(value: bytes, path: str) -> int:
+    """How many values a list has; Damaged."""
+    return len(_listed([b""], [value], path)[0])
+
+
+def own_rows(rows: dict[bytes, bytes], family: int) -> dict[bytes, bytes]:
+    """Those of a column family."""
     head = family.to_bytes(2, "little")
     return {key: value for key, value in rows.items() if key[:2] == head}
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from abscli.graph.backedges import back_edges
 from abscli.report.findings import Code, Finding
-from formats.ids import ChannelId, TaskId, channel_name, task_name
+from formats.ids import ChannelId, TaskId
 from formats.job.expand import neighbours
 from formats.job.model import Edge, Topology
 from formats.native.facts import PartFacts
@@ -35,16 +35,16 @@ def check_conservation(topology: Topology, parts: tuple[PartFacts, ...], policy:
         yield from _edge(edge, by_task, width, logged, policy, back=(edge.source, edge.target) in back)
 
 
-def _counts(edge: Edge, by_task: dict[str, PartFacts], width: dict[str, int]) -> Iterator[Finding]:
+def _counts(edge: Edge, by_task: dict[TaskId, PartFacts], width: dict[str, int]) -> Iterator[Finding]:
     """As many counters as there are channels."""
     for i in range(width[edge.source]):
-        part = by_task.get(task_name(edge.source, i))
+        part = by_task.get(TaskId(edge.source, i))
         channels = len(neighbours(edge, i, width[edge.target]))
         if part is not None and (count := len(part.sent.get(edge.target, ()))) != channels:
             message = f"{count} counters of what was sent to {edge.target}, which it has {channels} channels to"
             yield Finding(Code.CONSERVATION, part.task, None, None, message)
     for j in range(width[edge.target]):
-        part = by_task.get(task_name(edge.target, j))
+        part = by_task.get(TaskId(edge.target, j))
         channels = len(neighbours(edge, j, width[edge.source]))
         if part is not None and (count := len(part.received.get(edge.source, ()))) != channels:
             message = f"{count} counters of what was received from {edge.source}, which it has {channels} channels from"
@@ -53,18 +53,19 @@ def _counts(edge: Edge, by_task: dict[str, PartFacts], width: dict[str, int]) ->
 
 def _edge(
     edge: Edge,
-    by_task: dict[str, PartFacts],
+    by_task: dict[TaskId, PartFacts],
     width: dict[str, int],
-    logged: dict[tuple[str, str], int],
+    logged: dict[tuple[TaskId, ChannelId], int],
     policy: str,
     *,
     back: bool,
 ) -> Iterator[Finding]:
-    senders = [by_task.get(task_name(edge.source, i)) for i in range(width[edge.source])]
+    senders = [by_task.get(TaskId(edge.source, i)) for i in range(width[edge.source])]
     may_log = back or policy == "unaligned"
     may_repeat = policy == "at-least-once" and not back
     for j in range(width[edge.target]):
-        receiver = by_task.get(task_name(edge.target, j))
+        task = TaskId(edge.target, j)
+        receiver = by_task.get(task)
         if receiver is None:
             continue
         received = receiver.received.get(edge.source, ())
@@ -72,8 +73,8 @@ def _edge(
             sender = senders[i]
             place = neighbours(edge, i, width[edge.target]).index(j)
             sent = sender.sent.get(edge.target, ()) if sender else ()
-            channel = channel_name(task_name(edge.source, i), receiver.task) if receiver.logs else None
-            log = logged.get((receiver.task, channel), 0) if channel else 0
+            channel = ChannelId(TaskId(edge.source, i), task) if receiver.logs else None
+            log = logged.get((task, channel), 0) if channel else 0
             if log and not may_log:
                 yield _finding(edge, i, receiver, f"{log} records are logged on a regular channel, where none may be")
             if position >= len(received) or place >= len(sent):
@@ -87,5 +88,5 @@ def _edge(
 
 
 def _finding(edge: Edge, sender: int, receiver: PartFacts, message: str) -> Finding:
-    channel = ChannelId(TaskId(edge.source, sender), TaskId.parse(receiver.task))
-    return Finding(Code.CONSERVATION, receiver.task, str(channel), None, message)
+    channel = ChannelId(TaskId(edge.source, sender), receiver.task)
+    return Finding(Code.CONSERVATION, receiver.task, channel, None, message)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from abscli.planner.lineage import Life, by_number, is_on, maker
+from abscli.planner.lineage import Life, by_number, is_on, lives_of, maker
 from abscli.report.findings import Code, Finding, StoreReport
 from formats.errors import FormatError
 from formats.ids import TaskId
@@ -81,7 +81,7 @@ def with_output(
         return _unchecked(report, {part.epoch: [reason] for parts in by_path.values() for part in parts})
     unjudged: dict[int, list[str]] = {}
     for path, due in sorted(by_path.items()):
-        look = _look(os.path.join(attempts[-1].directory, path), attempts)
+        look = _look(os.path.join(attempts[-1].directory, path), store, attempts)
         if isinstance(look, str):
             for epoch in {part.epoch for part in due}:
                 unjudged.setdefault(epoch, []).append(look)
@@ -118,7 +118,7 @@ def check_parts_shown(
             message = f"an output part has SHA-256 {probe.sha256[:12]}…, {part.file.sha256[:12]}… was written"
         else:
             continue
-        yield part.epoch, Finding(Code.SINK_PART_MISSING, str(part.task), None, where, message)
+        yield part.epoch, Finding(Code.SINK_PART_MISSING, part.task, None, where, message)
 
 
 def check_strangers(look: SinkLook, named: Collection[PartId], sure_above: int) -> Iterable[Finding]:
@@ -149,14 +149,14 @@ def _due(store: NativeStore, report: StoreReport, attempts: list[AttemptFacts]) 
         except FormatError:
             continue
         for part in (part for part in parts if part.sink):
-            task = TaskId.parse(part.task)
+            task = part.task
             for file in part.sink:
                 id = PartId(part.attempt_id or ids.get(part.attempt, ""), file.name)
                 due.setdefault(os.path.normpath(file.directory), []).append(Due(epoch, task, id, file))
     return due
 
 
-def _look(path: str, attempts: list[AttemptFacts]) -> SinkLook | str:
+def _look(path: str, store: NativeStore, attempts: list[AttemptFacts]) -> SinkLook | str:
     """What is in the folder, or why that says nothing about this store."""
     if not os.path.isdir(path):
         return f"{path} is not there: the sink is looked for where the job file was when the job ran last"
@@ -167,9 +167,9 @@ def _look(path: str, attempts: list[AttemptFacts]) -> SinkLook | str:
         visible = folder.visible()
     except FormatError as error:
         return f"what {path} says of itself cannot be read: {error}"
-    lives = [Life(a.first_epoch, a.parent, a.id) for a in attempts]
-    if claim is not None and claim.attempt_id not in {life.id for life in lives}:
+    if claim is not None and claim.attempt_id not in {attempt.id for attempt in attempts}:
         return f"{path} shows the output of another store now, {claim.store}"
+    lives = lives_of(attempts, store.is_fenced)
     return SinkLook(path, visible, staged, superseded, _showing(claim, lives))
 
 

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from abscli.report.findings import Code, Finding
-from formats.ids import ends_of, operator_of
-from formats.job.expand import task_names
+from formats.ids import ChannelId, TaskId
+from formats.job.expand import task_ids
 from formats.job.model import Topology
 from formats.native import layout
 from formats.native.evidence import EpochEvidence
 from formats.native.facts import PartFacts
+from formats.native.schedules import COPIED, TakenStep, read_steps
 from formats.view import Status
 
 
@@ -21,13 +22,13 @@ def check_parts(evidence: EpochEvidence) -> Iterator[Finding]:
     if topology is None or parts is None:
         return
     complete = evidence.manifest is not None
-    tasks = dict.fromkeys(task_names(topology))
+    tasks = dict.fromkeys(task_ids(topology))
     counts = Counter(part.task for part in parts)
     unread = {problem.task for problem in evidence.problems}
 
-    def finding(code: Code, task: str, message: str) -> Finding:
+    def finding(code: Code, task: TaskId, message: str) -> Finding:
         home = evidence.home
-        path = layout.tasks_file(evidence.epoch, home) if complete else layout.ack(evidence.epoch, task, home)
+        path = layout.tasks_file(evidence.epoch, home) if complete else layout.ack(evidence.epoch, str(task), home)
         return Finding(code, task, None, path, message)
 
     if evidence.status is not Status.IN_PROGRESS:
@@ -54,16 +55,37 @@ def check_logs(topology: Topology, parts: tuple[PartFacts, ...]) -> Iterator[Fin
     for edge in topology.edges:
         inputs[edge.target].add(edge.source)
     for part in parts:
-        seen: set[str] = set()
+        seen: set[ChannelId] = set()
         for log in part.logs:
-            sender, receiver = ends_of(log.channel)
+            channel = log.channel
             path = log.file.path if log.file else None
-            if receiver != part.task or operator_of(sender) not in inputs.get(operator_of(part.task), ()):
+            if channel.receiver != part.task or channel.sender.operator not in inputs.get(part.operator, ()):
                 message = "logged on a channel that the task does not have"
-                yield Finding(Code.MISSING_LOG, part.task, log.channel, path, message)
-            elif log.channel in seen:
-                yield Finding(Code.UNREADABLE, part.task, log.channel, path, "two logs of one channel")
+                yield Finding(Code.MISSING_LOG, part.task, channel, path, message)
+            elif channel in seen:
+                yield Finding(Code.UNREADABLE, part.task, channel, path, "two logs of one channel")
             if log.records > 0 and log.file is None:
                 message = f"{log.records} records are logged, and no file is named that holds them"
-                yield Finding(Code.MISSING_LOG, part.task, log.channel, None, message)
-            seen.add(log.channel)
+                yield Finding(Code.MISSING_LOG, part.task, channel, None, message)
+            seen.add(channel)
+
+
+def check_schedules(topology: Topology, parts: tuple[PartFacts, ...], path: str | None) -> Iterator[Finding]:
+    """Every schedule can be read, takes from inputs that its task has, and ends with the copy of its epoch."""
+    operators = {op.id: op for op in topology.operators}
+    for part in parts:
+        if part.schedule is None or part.operator not in operators:
+            continue
+        senders = [operators[edge.source].parallelism for edge in topology.edges if edge.target == part.operator]
+        # A forward edge has one channel; the splits of a source are not numbered.
+        most = sum(senders) or 1
+        last = None
+        try:
+            for step, _ in read_steps(part.schedule.steps):
+                if step.channel >= most:
+                    raise ValueError(f"a step of input {step.channel}, of at most {most}")
+                last = step
+            if last != TakenStep(COPIED, 0, part.epoch):
+                raise ValueError(f"it does not end with the copy of epoch {part.epoch}")
+        except ValueError as error:
+            yield Finding(Code.UNREADABLE, part.task, None, path, f"its schedule: {error}")

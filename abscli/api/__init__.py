@@ -1,0 +1,14 @@
+"""What `abscli` offers to programs and notebooks: stores are opened and asked, plans are made and carried out."""
+
+from abscli.api.directory import Directory, Start, open_directory
+from abscli.api.jobs import run_job
+from abscli.api.plans import RecoveryPlan, Restore, Restored, plan_graph, read_plan
+from abscli.api.reports import Diff, Report
+from abscli.api.rows import Rows
+from abscli.api.store import Epoch, Store, open_store
+from abscli.api.upkeep import Garbage, Rebuilt, rebuild
+
+__all__ = (
+    "Diff", "Directory", "Epoch", "Garbage", "Rebuilt", "RecoveryPlan", "Report", "Restore", "Restored", "Rows",
+    "Start", "Store", "open_directory", "open_store", "plan_graph", "read_plan", "rebuild", "run_job",
+)  # fmt: skip

@@ -1,0 +1,94 @@
+"""All states of an epoch written at once: a Parquet file each, side by side in processes of their own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from abscli.api.rows import Rows
+from formats.errors import FormatError
+from formats.query.exported import Exported
+
+if TYPE_CHECKING:
+    from formats.reference import ReadOptions
+    from formats.view import StateFacts
+
+SMALL: Final = 8 << 20
+"""Bytes of state up to which starting other processes would take longer than the work."""
+
+
+class _Task(NamedTuple):
+    """What a process is given: the store as it was opened, one of its states, and where that goes."""
+
+    path: str
+    system: str
+    options: ReadOptions
+    epoch: int
+    state: StateFacts
+    file: str
+
+
+def export_states(
+    opened: tuple[str, str, ReadOptions],
+    epoch: int,
+    states: Sequence[StateFacts],
+    folder: str,
+    workers: int | None = None,
+) -> Iterator[Exported]:
+    """Every state as it is written, in no order.
+
+    opened: path, system and options of the store.
+    folder: is there, and has no files of these names.
+    workers: processes; None: one for each processor, if there is enough to do.
+    """
+    tasks = []
+    taken: set[str] = set()
+    for state in states:
+        if state.name is None and len([one for one in states if one.operator == state.operator]) > 1:
+            yield Exported(state.operator, None, 0, 0, None, state.opaque or "its states cannot be told apart")
+            continue
+        file = os.path.join(folder, _file_name(state, taken))
+        tasks.append(_Task(*opened, epoch, state, file))
+    # the largest first, so that none is left over at the end
+    tasks.sort(key=lambda task: -(task.state.bytes or 0))
+    if workers is None:
+        size = sum(task.state.bytes or SMALL for task in tasks)
+        workers = 1 if size <= SMALL else os.cpu_count() or 1
+    if min(workers, len(tasks)) < 2:
+        yield from map(_export, tasks)
+        return
+    with ProcessPoolExecutor(min(workers, len(tasks)), multiprocessing.get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(_export, task) for task in tasks]):
+            yield future.result()
+
+
+def _file_name(state: StateFacts, taken: set[str]) -> str:
+    """A plain name that no other state has."""
+    words = state.operator if state.name is None else f"{state.operator}.{state.name}"
+    plain = "".join(c if c.isalnum() or c in "-_." else "_" for c in words).lstrip(".")[:100] or "state"
+    name, number = plain, 1
+    while name.lower() in taken:
+        number += 1
+        name = f"{plain}-{number}"
+    taken.add(name.lower())
+    return f"{name}.parquet"
+
+
+def _export(task: _Task) -> Exported:
+    from abscli.stores.registry import locate
+    from formats.query.export import write_rows
+    from formats.select import Selection, with_places
+
+    operator, name = task.state.operator, task.state.name
+    try:
+        system, storage = locate(task.path, task.system)
+        view = system.open(storage, task.options)
+        columns = with_places(view, task.epoch, task.state, None)
+        rows = Rows(view, task.epoch, task.state, Selection(tuple(columns)))
+        written = write_rows(task.file, rows.schema, iter(rows))
+    except FormatError as error:
+        return Exported(operator, name, 0, 0, None, str(error))
+    return Exported(operator, name, written, os.path.getsize(task.file), task.file, task.state.opaque)

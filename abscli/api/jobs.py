@@ -1,0 +1,114 @@
+"""A job, run with snapshots."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Protocol
+
+from abscli.api.shared import Unwatched, unshown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from abscli.engine.coordinator import Progress as JobProgress
+    from abscli.engine.job import Outcome
+    from abscli.engine.news import News
+
+
+class RunningJob(Protocol):
+    """A job that runs; what it can be asked from another thread."""
+
+    def request_stop(self) -> None:
+        """Take one more epoch and stop, as after SIGTERM."""
+
+    def pids(self) -> dict[int, int]:
+        """The process of each worker that has come, by its number."""
+
+
+def run_job(
+    job: str | os.PathLike[str],
+    store: str | os.PathLike[str],
+    *,
+    engine: str = "spark",
+    master: str = "local[*]",
+    context: Any = None,
+    workers: int | None = None,
+    policy: str | None = None,
+    interval: float | None = 1.0,
+    epoch_timeout: float = 600.0,
+    max_concurrent: int = 1,
+    keep: int | None = 10,
+    recovery: str = "set",
+    restarts: int = 3,
+    worker_timeout: float = 15.0,
+    advertise: str | None = None,
+    bind: str | None = None,
+    resume: bool = False,
+    from_epoch: int | None = None,
+    parallelism: Mapping[str, int] | None = None,
+    take_over: bool = False,
+    accept_missing: bool = False,
+    on_progress: Callable[[JobProgress], None] | None = None,
+    on_news: Callable[[News], None] | None = None,
+    on_start: Callable[[RunningJob], None] | None = None,
+) -> Outcome:
+    """Runs a job to its end, or until SIGTERM or SIGINT, and takes snapshots of it.
+
+    job: its topology file.
+    store: the directory that the snapshots go to.
+    engine: `spark`, or `inline` for this process alone.
+    master: of Spark.
+    context: a SparkContext that runs already, and goes on, in place of one at `master`.
+    workers: processes; None for as many as have something to do.
+    policy: `aligned`, `unaligned` or `at-least-once`; None for that of the last run.
+    interval: seconds from one epoch to the next; None for no periodic ones.
+    epoch_timeout: seconds after which an epoch that cannot complete is given up.
+    max_concurrent: epochs in flight at once.
+    keep: complete epochs that stay; None keeps all.
+    recovery: what restarts when a worker is lost: `set`, what must, or `full`, every task.
+    restarts: how often within ten epochs that may be; 0: the job stops with EngineStopped when a worker is lost.
+    worker_timeout: seconds without a sign of life after which a worker is lost.
+    advertise: host under which workers on other hosts reach this one, and bind: the address on which it listens; None:
+        as Spark finds them.
+    resume: go on from the newest whole epoch, or start where there is none; why newer ones are passed over goes to the
+        log of `abscli`.
+    from_epoch: to go on from; None, without `resume`, for an empty store.
+    parallelism: numbers of tasks by operator, in place of the file's; an epoch that has others is rescaled.
+    take_over: also sinks that another store has written since.
+    accept_missing: also where parts of the output are gone.
+    on_progress, on_news: told how it goes on.
+    on_start: gets the job that runs, when its workers are about to be started.
+
+    Raises BadOption, NoRecovery, UsageError, EngineStopped, JobFailed, StoreInUse, OtherJob, Damaged, FormatError for a
+    bad topology file.
+
+    >>> outcome = run_job("job.yaml", "made", engine="inline", interval=None)
+    >>> outcome.finished, outcome.records
+    (True, 3)
+    >>> open_store("made").state("seen").num_rows
+    2
+    """
+    import shlex
+
+    from abscli.engine.errors import UsageError
+    from abscli.engine.job import JobOptions
+    from abscli.engine.recovering import Scope
+    from abscli.stores.native.run import job_directory, prepare_job
+
+    try:
+        scope = Scope(recovery)
+    except ValueError:
+        raise UsageError(f"there is no recovery {recovery!r}", hint=f"choose one of {', '.join(Scope)}") from None
+    file = os.fspath(job)
+    options = JobOptions(
+        directory=job_directory(file), job_hint=shlex.quote(file) + " --engine inline" * (engine == "inline"),
+        engine=engine, master=master, context=context, workers=workers, policy=policy, interval=interval,
+        epoch_timeout=epoch_timeout, max_concurrent=max_concurrent, keep=keep, from_epoch=from_epoch,
+        take_over=take_over, accept_missing=accept_missing, recovery=scope, restarts=restarts,
+        worker_timeout=worker_timeout, advertise=advertise, bind=bind,
+    )  # fmt: skip
+    prepared = prepare_job(file, os.fspath(store), options, resume=resume, parallelism=parallelism or {})
+    if prepared.resumed is not None:
+        for warning in prepared.resumed.warnings:
+            Unwatched().note(warning)
+    return prepared.run(on_progress or unshown, on_news or unshown, on_start or unshown)

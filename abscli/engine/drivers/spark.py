@@ -1,0 +1,352 @@
+"""The Spark driver: one single-task Spark job a worker, so that losing one leaves the others' jobs alone.
+
+Spark places the workers and says who died; records flow between them directly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+import uuid
+import zipfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from abscli.engine.channels.wire import JobSpec
+from abscli.engine.errors import EngineError, EngineStopped
+from abscli.engine.java import use_java
+from formats.native.facts import digest
+from formats.scratch import scratch
+
+SLOTS_SECONDS = 90.0
+"""For executors to come."""
+
+SETTLED_SECONDS = 3.0
+"""When none has come for so long, and there are enough, no more are awaited."""
+
+LEAVE_SECONDS = 15.0
+"""For the jobs of all workers, when the work is done."""
+
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.task.maxFailures": "1",
+    "spark.python.worker.reuse": "true",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.catalogImplementation": "in-memory",
+}
+JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+LOG4J = """rootLogger.level = error
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {folder}/spark.log
+appender.file.filePattern = {folder}/spark.log.1
+appender.file.policies.type = SizeBasedTriggeringPolicy
+appender.file.policies.size = 8MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 1
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %p %c{{1}}: %m%n
+"""
+
+
+def start_context(master: str, *, advertise: str | None = None, bind: str | None = None) -> Any:
+    """A SparkContext for workers; JavaMissing, or EngineStopped if the cluster cannot be reached.
+
+    advertise, bind: the driver's address for others, and the one on which it listens; None: as Spark finds them.
+
+    A context starts in half the time of a SparkSession, which workers do not need. The JVM keeps its log and whatever
+    it makes for a while in a folder that goes with this process; its log is shown only when it does not start.
+    """
+    use_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    from pyspark import SparkConf, SparkContext
+
+    conf = SparkConf().setMaster(master).setAppName("abs").setAll(list(CONF.items()))
+    if master.startswith("local"):
+        conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
+    for name, value in (("spark.driver.host", advertise), ("spark.driver.bindAddress", bind)):
+        if value is not None:
+            conf.set(name, value)
+    folder = scratch()
+    log4j = Path(folder) / "log4j2.properties"
+    log4j.write_text(LOG4J.format(folder=folder))
+    properties = {f"{name}.configurationFile": log4j.as_uri() for name in ("log4j", "log4j2")}
+    properties["java.io.tmpdir"] = folder  # Java does not look at TMPDIR
+    options = [JAVA_OPTIONS, *(f'"-D{name}={value}"' for name, value in properties.items())]
+    conf.set("spark.driver.extraJavaOptions", " ".join(options))
+    stderr = _Stderr()
+    try:
+        with stderr.caught(), _same_interrupt_handler():
+            gateway = SparkContext._gateway or _launch(conf, folder, stderr)
+            context = SparkContext(conf=conf, gateway=gateway)
+    except Exception as error:
+        lines = [*stderr.lines, *_log(folder)]
+        errors = [line.strip() for line in lines if "ERROR" in line or "Exception" in line]
+        why = errors[0] if errors else first_line(error)
+        raise EngineStopped(
+            f"Spark did not start on {master}: {why[:300]}", hint="is --master right, and the cluster up?"
+        ) from error
+    # The first SQL of a session makes this folder, by default where the command was called.
+    context._jsc.sc().conf().set("spark.sql.warehouse.dir", f"file:{context._temp_dir}/warehouse")
+    return context
+
+
+def _launch(conf: Any, folder: str, stderr: _Stderr) -> Any:
+    """A JVM in a process group of its own: a signal to ours asks us for a last epoch, which needs the JVM. It ends when
+    its stdin does, and that is ours to hold."""
+    from pyspark.java_gateway import launch_gateway
+
+    before, tempfile.tempdir = tempfile.tempdir, folder  # for the folder in which the JVM says its port
+    try:
+        return launch_gateway(conf, {"process_group": 0, "stdout": stderr.writer, "stderr": stderr.writer})
+    finally:
+        tempfile.tempdir = before
+
+
+def _log(folder: str) -> list[str]:
+    with contextlib.suppress(OSError):
+        return (Path(folder) / "spark.log").read_text("utf-8", "replace").splitlines()
+    return []
+
+
+@contextlib.contextmanager
+def _same_interrupt_handler() -> Iterator[None]:
+    """A SparkContext takes SIGINT for itself, to cancel jobs; a job of ours is to take a last epoch instead."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
+
+
+class _Stderr:
+    """What a JVM and its Python workers print: kept while it starts, for an error to quote, and passed on to stderr
+    from then on. writer: the descriptor that it gets for its stdout and stderr."""
+
+    def __init__(self) -> None:
+        self.lines: deque[str] = deque(maxlen=200)
+        self._starting = True
+        self._reader, self.writer = os.pipe()
+        self._thread = threading.Thread(target=self._read, name="abs-spark-stderr", daemon=True)
+
+    @contextlib.contextmanager
+    def caught(self) -> Iterator[None]:
+        """Keeps what is printed while the block runs."""
+        self._thread.start()
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            os.close(self.writer)
+            self._starting = False
+            if failed:
+                self._thread.join(timeout=1)  # a JVM that has ended has said all
+
+    def _read(self) -> None:
+        with open(self._reader, "rb") as printed:
+            for line in printed:
+                if self._starting:
+                    self.lines.append(line.decode("utf-8", "replace"))
+                else:
+                    with contextlib.suppress(OSError):
+                        os.write(2, line)
+
+
+class SparkWorkers:
+    """Launches workers as Spark jobs. context: one to use and leave running; otherwise one is made and stopped."""
+
+    pulse = True
+
+    def __init__(
+        self, master: str, context: Any = None, *, advertise: str | None = None, bind: str | None = None
+    ) -> None:
+        self._own = context is None
+        self._context = context or start_context(master, advertise=advertise, bind=bind)
+        self._advertise = advertise
+        self._bind = bind
+        self._threads: list[threading.Thread] = []
+        self._leaving = False
+        self._main: Callable[[Iterator[tuple[int, int]]], Iterator[int]] | None = None
+        self._groups: dict[int, str] = {}
+
+    @property
+    def host(self) -> str:
+        """Where the coordinator is: as executors reach the driver."""
+        host: str = self._advertise or self._context.getConf().get("spark.driver.host", "127.0.0.1")
+        return host
+
+    @property
+    def bind(self) -> str:
+        """Where the driver listens."""
+        address: str = self._bind or self._context.getConf().get("spark.driver.bindAddress", self.host)
+        return address
+
+    def slots(self, least: int, most: int, waiting: Callable[[int], None]) -> int | None:
+        """Tasks that can run at once, counted when executors have registered."""
+        local = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", self._context.master)
+        if local:
+            count = local.group(1)
+            return int(os.cpu_count() or 1) if count == "*" else int(count or 1)
+        bound = int(self._context.getConf().get("spark.cores.max", "0"))
+        if bound and bound < least:
+            return bound
+        return self._registered(least, min(most, bound or most), waiting)
+
+    def _registered(self, least: int, most: int, waiting: Callable[[int], None]) -> int:
+        """Executors come one after the other, each when its machine has started a JVM."""
+        begun = changed = time.monotonic()
+        seen = 0
+        while (slots := self._slots_now()) < most:
+            now = time.monotonic()
+            if slots != seen:
+                seen, changed = slots, now
+            if slots >= least and now - changed > SETTLED_SECONDS:
+                break
+            if now - begun > SLOTS_SECONDS:
+                raise EngineStopped(
+                    f"{least} worker{'s need' if least > 1 else ' needs'} {least} slot{'s'[: least != 1]}, and {slots} "
+                    f"came within {SLOTS_SECONDS:.0f} s from {self._context.master}",
+                    hint="is the cluster up, and free? "
+                    + (f"--workers {slots} needs no more" if slots else "its master's page says which workers it has"),
+                )
+            waiting(slots)
+            time.sleep(0.2)
+        return slots
+
+    def _slots_now(self) -> int:
+        try:
+            spark = self._context._jsc.sc()
+            return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))
+        except Exception as error:
+            raise EngineStopped(
+                f"cannot reach Spark master {self._context.master}: {first_line(error)}", hint="is --master right?"
+            ) from error
+
+    def prepare(self, spec: JobSpec) -> None:
+        """What every worker gets: the job, and the user's modules where executors may be elsewhere."""
+        context = self._context
+        archive = _zip_modules(spec.root) if not context.master.startswith("local") else None
+        if archive:
+            context.addPyFile(archive)
+        self._main = _worker_main(msgspec.json.encode(spec), os.path.basename(archive) if archive else None)
+
+    def launch(self, number: int, launch: int, failed: Callable[[EngineError], None]) -> None:
+        """Submit a worker's job, from a thread of its own; `failed` is called from there when it fails."""
+        group = self._groups[number] = f"abs-{uuid.uuid4().hex[:12]}-worker-{number}-{launch}"
+        thread = threading.Thread(
+            target=self._submit, args=(number, launch, group, failed), name=f"abs-job-{number}", daemon=True
+        )
+        thread.start()
+        self._threads.append(thread)
+
+    def _submit(self, number: int, launch: int, group: str, failed: Callable[[EngineError], None]) -> None:
+        context = self._context
+        assert self._main is not None
+        try:
+            # Properties of jobs belong to the thread that submits them.
+            context.setJobGroup(group, f"worker {number}", interruptOnCancel=True)
+            context.parallelize([(number, launch)], 1).mapPartitions(self._main).collect()
+        except Exception as error:
+            if not self._leaving:
+                failed(_failure(number, error))
+
+    def kill(self, number: int, pid: int | None) -> None:
+        """End the worker's process where it is on this machine; elsewhere Spark ends its job."""
+        if self._context.master.startswith("local"):
+            if pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        else:
+            self._cancel(number)
+
+    def _cancel(self, number: int) -> None:
+        if (group := self._groups.get(number)) is not None:
+            with contextlib.suppress(Exception):  # a cluster that is gone has ended it already
+                self._context.cancelJobGroup(group)
+
+    def __enter__(self) -> SparkWorkers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._leaving = True
+        if error is not None:
+            for number in self._groups:  # of a worker that is cut off Spark may not hear for minutes
+                self._cancel(number)
+        until = time.monotonic() + LEAVE_SECONDS
+        for thread in self._threads:
+            thread.join(timeout=max(0.0, until - time.monotonic()))
+        if self._own:
+            self._context.stop()
+
+
+def _worker_main(data: bytes, archive: str | None) -> Callable[[Iterator[tuple[int, int]]], Iterator[int]]:
+    def main(launches: Iterator[tuple[int, int]]) -> Iterator[int]:
+        from pyspark import SparkFiles
+
+        from abscli.engine.worker import Worker
+
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the driver's to handle
+        spec = msgspec.json.decode(data, type=JobSpec)
+        if archive is not None:
+            spec = msgspec.structs.replace(spec, root=SparkFiles.get(archive))
+        for number, launch in launches:
+            Worker(spec, number, launch).run()
+            yield number
+
+    return main
+
+
+def _zip_modules(root: str) -> str | None:
+    """The Python modules and packages beside the job file, as a zip named after its content; None if there are none."""
+    base = Path(root)
+    files = sorted(p for p in base.glob("*.py")) + sorted(p for p in base.glob("*/**/*.py"))
+    if not files:
+        return None
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for path in files:
+            archive.writestr(zipfile.ZipInfo(str(path.relative_to(base))), path.read_bytes())
+    data = buffer.getvalue()
+    target = Path(scratch()) / f"abs-job-{digest(data)[:16]}.zip"
+    target.write_bytes(data)
+    return str(target)
+
+
+def _failure(number: int, error: Exception) -> EngineStopped:
+    """Why a worker's job failed: for the cluster's reason, where it gave the whole application up."""
+    given_up = "Application has been killed. Reason: "
+    reasons = [line.partition(given_up)[2] for line in _log(scratch()) if given_up in line]
+    if reasons:
+        return EngineStopped(
+            f"Spark gave the application up: {reasons[-1]}", hint="is --master right, and the cluster up?"
+        )
+    said = f"{EngineStopped.__module__}.{EngineStopped.__qualname__}: "
+    own = [line.partition(said)[2] for line in str(error).splitlines() if line.startswith(said)]
+    if own:  # the worker itself said why it could not start
+        return EngineStopped(own[0])
+    return EngineStopped(f"worker {number}: its Spark job failed: {first_line(error)}")
+
+
+def first_line(error: Exception) -> str:
+    """What Spark says first: behind what Py4J puts before it."""
+    lines = [line.removeprefix(": ").strip() for line in str(error).splitlines()]
+    telling = [line for line in lines if line and not line.startswith("An error occurred while calling")]
+    return (telling or [type(error).__name__])[0][:300]
+

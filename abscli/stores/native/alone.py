@@ -1,0 +1,33 @@
+"""A store of our own that nobody else writes to while it is kept up."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from abscli.stores.recovery import BadOption
+from formats.errors import StoreInUse
+from formats.native import lock
+from formats.storage import LocalStorage, Storage
+
+
+def on_this_machine(storage: Storage) -> LocalStorage:
+    """The storage as one that can be written to; BadOption for one behind a URI."""
+    if not isinstance(storage, LocalStorage):
+        raise BadOption("PATH", "stores behind a URI are read-only")
+    return storage
+
+
+@contextlib.contextmanager
+def alone(storage: LocalStorage, path: str, change: bool, why: str = "", hint: str | None = None) -> Iterator[None]:
+    """No job runs on the store when the block begins; where it will change something, none does until its end.
+
+    StoreInUse, saying why that matters, where one does.
+    """
+    if change:
+        with lock.exclusive(storage):
+            yield
+        return
+    if lock.held(storage):
+        raise StoreInUse("a job runs on it" + f", {why}" * bool(why), path=path, hint=hint)
+    yield

@@ -1,0 +1,159 @@
+"""What may go from a native store, and why: epochs beyond those to keep, and files that nothing refers to.
+
+The plan is made from what is there, and carried out by `formats.native.remove`. What a kept epoch refers to is never
+in it, nor is anything that an epoch which cannot be read may refer to: that is, anything up to that epoch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from abscli.planner.retention import KEEP, MIN_AGE, Kept, expired
+from abscli.report.findings import Code
+from abscli.stores.native.alone import alone, on_this_machine
+from abscli.stores.native.check import check_all
+from abscli.stores.recovery import BadOption
+from abscli.stores.removal import Collected, EpochRemoval, OrphanFile, Removal, RemovalRequest
+from formats.errors import FormatError
+from formats.native import layout
+from formats.native.probe import Prober
+from formats.native.remove import Leftover, is_unfinished, remove_epoch, stored_files
+from formats.native.store import NativeStore, files_of
+from formats.storage import LocalStorage, Storage
+from formats.view import EpochFacts, Status
+
+
+def collect(stores: Sequence[Storage], path: str, request: RemovalRequest) -> Collected:
+    """As `abscli.stores.base.System.collect`: of one store, on which no job runs."""
+    for option, value in (("--stopped", request.stopped), ("--search", request.search)):
+        if value:
+            raise BadOption(option, "it is for Flink's checkpoints: of a store of abs it is known whether a job runs")
+    if len(stores) != 1:
+        raise BadOption("PATH", f"{len(stores)} stores lie there: name one")
+    local = on_this_machine(stores[0])
+    keep = KEEP if request.keep is None else request.keep
+    min_age = MIN_AGE if request.min_age is None else request.min_age
+    opened = NativeStore(local)
+    with alone(local, path, request.remove, "and removes epochs itself: as many as its --keep says stay"):
+        opened.held_by_us = request.remove
+        request.show("looking for what nothing needs")
+        removal = plan_removal(opened, keep, min_age=min_age, older_than=request.older_than)
+        if request.remove:
+            request.show(f"removing {len(removal.epochs)} epoch{'s'[: len(removal.epochs) != 1]}")
+            carry_out(local, removal)
+    return Collected(opened.job, removal, keep, min_age)
+
+
+def plan_removal(
+    store: NativeStore,
+    keep: int,
+    *,
+    min_age: float,
+    older_than: float | None = None,
+    now: float | None = None,
+) -> Removal:
+    """What may go. keep: complete epochs that stay (those whose files are not all there do not count); min_age:
+    seconds that an orphan must be old; older_than: seconds that an epoch must be old."""
+    assert isinstance(store.storage, LocalStorage)
+    now = time.time() if now is None else now
+    rows = store.epochs()
+    references, blocked = _references(store, rows)
+    ceiling = max((epoch for epoch in blocked), default=0)
+    blocked |= {
+        row.epoch: f"epoch {ceiling} cannot be read, so that what it needs of older ones is not known"
+        for row in rows
+        if row.epoch < ceiling
+    }
+    spare = {row.epoch for row in rows if row.epoch <= ceiling or not _older(row, older_than, now)}
+    oldest = min([row.epoch for row in rows if row.status is Status.COMPLETE][-keep:], default=0)
+    spare |= {row.epoch for row in rows if row.status is Status.DAMAGED and row.epoch > oldest}
+    gone, needed = expired(references, keep, spare=spare)
+    by_epoch = {row.epoch: row for row in rows}
+    everything = stored_files(store.storage)
+    going = set(gone)
+    unreferenced = _unreferenced(store)
+    epochs = tuple(_epoch(by_epoch[epoch], everything, needed, keep) for epoch in sorted(going))
+    orphans = tuple(
+        OrphanFile(file.path, file.bytes, age := max(0.0, round(now - file.written, 3)), reason, age >= min_age)
+        for file in everything
+        if (layout.epoch_of(file.path) not in going or is_unfinished(file.path))
+        and (reason := _why(file, references, going, needed, unreferenced, ceiling)) is not None
+    )
+    kept = tuple(row.epoch for row in rows if row.epoch not in going)
+    return Removal(epochs, orphans, kept, {e: why for e, why in blocked.items() if e not in going}, needed)
+
+
+def carry_out(storage: LocalStorage, removal: Removal) -> None:
+    """Remove what the plan names; an epoch disappears in one step before its files do."""
+    # The newest first: an epoch refers to files of older ones, and may stay longer than they if this is cut off.
+    for epoch in reversed(removal.epochs):
+        remove_epoch(storage, epoch.epoch, keep=removal.needed)
+    for orphan in removal.orphans:
+        if orphan.goes:
+            storage.delete(orphan.path)
+
+
+def _references(store: NativeStore, rows: Iterable[EpochFacts]) -> tuple[list[Kept], dict[int, str]]:
+    """What refers to what, tasks of epochs that are not complete included; the epochs of which that cannot be read."""
+    references, blocked = [], {}
+    for row in rows:
+        files: frozenset[str] = frozenset()
+        try:
+            files = frozenset(file.path for part in store.parts(row.epoch) for file in files_of(part))
+            if store.has_manifest(row.epoch):
+                files |= {store.manifest(row.epoch).tasks_file.path}
+        except FormatError as error:
+            blocked[row.epoch] = f"it cannot be read: {error}"
+        references.append(Kept(row.epoch, row.status is Status.COMPLETE, row.parent, files))
+    return references, blocked
+
+
+def _older(row: EpochFacts, seconds: float | None, now: float) -> bool:
+    if seconds is None:
+        return True
+    try:
+        return now - datetime.fromisoformat(row.triggered or "").timestamp() >= seconds
+    except ValueError:
+        return False
+
+
+def _epoch(row: EpochFacts, everything: Iterable[Leftover], needed: frozenset[str], keep: int) -> EpochRemoval:
+    mine = [f for f in everything if layout.epoch_of(f.path) == row.epoch and not is_unfinished(f.path)]
+    goes = [file for file in mine if file.path not in needed]
+    reason = {
+        Status.COMPLETE: f"complete, and older than the newest {keep}",
+        Status.DAMAGED: "damaged, and older than all that are kept",
+        Status.ABORTED: "was given up, and a newer one is complete",
+    }.get(row.status, "never became complete, and a newer one is")
+    size = sum(file.bytes for file in goes)
+    return EpochRemoval(row.epoch, row.status, row.triggered, reason, size, len(goes), len(mine) - len(goes))
+
+
+def _unreferenced(store: NativeStore) -> set[str]:
+    """As `abs validate` finds them."""
+    report = check_all(store, (), Prober(store.storage, quick=True))
+    return {f.path for f in report.all_findings if f.code is Code.UNREFERENCED_FILE and f.path is not None}
+
+
+def _why(
+    file: Leftover,
+    references: Iterable[Kept],
+    going: set[int],
+    needed: frozenset[str],
+    unreferenced: set[str],
+    ceiling: int,
+) -> str | None:
+    """Why a file that lies in no epoch that goes may go; None if it stays."""
+    epoch = layout.epoch_of(file.path)
+    if is_unfinished(file.path):
+        return "a write that was not finished"
+    if file.path in needed or (epoch is not None and epoch <= ceiling):
+        return None
+    if file.path in unreferenced:
+        return "nothing refers to it"
+    users = [one.epoch for one in references if file.path in one.files]
+    if users and all(one in going for one in users):
+        return f"only epochs that go refer to it: {', '.join(map(str, users))}"
+    return None

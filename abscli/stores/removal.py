@@ -1,0 +1,127 @@
+"""What may go from a store, of whichever system, and what that was asked with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from formats.view import Status
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalRequest:
+    """What a removal was asked with. None: what the system does unless it is asked otherwise.
+
+    keep: how many complete epochs stay, the newest ones.
+    older_than: seconds that an epoch must be old to go.
+    min_age: seconds that a file which nothing refers to must be old.
+    stopped: jobs of another engine of which the user says that they do not run.
+    search: further directories whose checkpoints may refer to files here.
+    remove: whether to do it.
+    show: called with what is being done.
+    """
+
+    keep: int | None
+    older_than: float | None
+    min_age: float | None
+    stopped: tuple[str, ...]
+    search: tuple[str, ...]
+    remove: bool
+    show: Callable[[str], None]
+
+
+class EpochRemoval(msgspec.Struct, frozen=True):
+    """An epoch that may go.
+
+    triggered: when it began, RFC 3339; None if that is not known.
+    reason: why it goes, in words.
+    bytes: of the files that go with it.
+    files: how many go with it.
+    spared: how many of its files stay for epochs that are kept.
+    """
+
+    epoch: int
+    status: Status
+    triggered: str | None
+    reason: str
+    bytes: int
+    files: int
+    spared: int
+
+
+class OrphanFile(msgspec.Struct, frozen=True):
+    """A file that nothing refers to, or that nothing will refer to when the epochs have gone.
+
+    age: seconds since it was written.
+    reason: why nothing refers to it, in words.
+    goes: False while it is younger than the age guard, or its job may be alive.
+    job: whose it is, where the store has several.
+    """
+
+    path: str
+    bytes: int
+    age: float
+    reason: str
+    goes: bool
+    job: str | None = None
+
+
+class JobSeen(msgspec.Struct, frozen=True):
+    """A job of another engine, as far as its files tell.
+
+    silent: seconds since anything was written.
+    guard: seconds that it has to be silent for its orphans to go.
+    alive: why it may be alive, in words; None if it counts as dead.
+    orphans: files that nothing refers to.
+    bytes: of these.
+    going: how many of them go.
+    """
+
+    name: str
+    silent: float
+    guard: float
+    alive: str | None
+    orphans: int
+    bytes: int
+    going: int
+
+
+class Removal(msgspec.Struct, frozen=True):
+    """What may go from a store, and what stays though it might be expected to go.
+
+    kept: epochs that stay.
+    blocked: by epoch, why it stays that would have gone.
+    needed: paths of files that stay though their epoch goes.
+    jobs: where the store has several.
+    unknown: why nothing goes, where it is not known what is needed.
+    """
+
+    epochs: tuple[EpochRemoval, ...]
+    orphans: tuple[OrphanFile, ...]
+    kept: tuple[int, ...]
+    blocked: dict[int, str]
+    needed: frozenset[str] = frozenset()
+    jobs: tuple[JobSeen, ...] = ()
+    unknown: str | None = None
+
+    @property
+    def bytes(self) -> int:
+        """How many are free once all of it has gone."""
+        return sum(epoch.bytes for epoch in self.epochs) + sum(file.bytes for file in self.orphans if file.goes)
+
+
+class Collected(msgspec.Struct, frozen=True):
+    """What a system answers to `System.collect`, with the defaults that it took in place of what was not asked.
+
+    job: the job's name, where there is one job and it is known.
+    removal: what goes; what has gone, if it was asked to remove.
+    keep: how many complete epochs stay; None where the other system removes its epochs itself.
+    min_age: seconds that a file which nothing refers to must be old.
+    """
+
+    job: str | None
+    removal: Removal
+    keep: int | None
+    min_age: float

@@ -1,0 +1,115 @@
+"""The log of a file sink, planned for and written as a copy: the output itself is only looked at."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from abscli.stores.copying import NewFolder
+from abscli.stores.pinned import check_files, pin, stale
+from abscli.stores.spark.sink import back_to
+from formats.errors import NoRecovery, NotFound
+from formats.plan import Plan
+from formats.spark.logs.sources import SinkFile
+from formats.spark.plan import SinkPlan, SparkPlan, Written
+from formats.spark.sink_log import FOLDER, WHICH_OUTPUT, output_files, read_sink
+from formats.storage import LocalStorage, Storage, absolute, local_name, open_storage
+
+NAMED = 20
+"""Files of the output that are not there which a plan names."""
+
+
+def log_folders(sink: SinkPlan | None) -> list[str]:
+    """Where the log of a plan's sink lies, if that is on this machine: a copy that was made in it would be taken for an
+    entry by the query that writes it."""
+    output = None if sink is None else local_name(sink.output)
+    return [] if output is None or "://" in output else [posixpath.join(output, FOLDER)]
+
+
+def plan_sink(output: str, batch: int, newest_begun: int) -> SinkPlan:
+    """What the log at an output is made of that ends with a batch. NotFound, NoRecovery.
+
+    newest_begun: of the checkpoint: a sink that has later batches is another query's.
+    """
+    try:
+        storage = open_storage(output)
+    except NotFound:
+        raise NotFound("no such directory", path=output, hint=WHICH_OUTPUT) from None
+    log = read_sink(storage)
+    if log.newest > newest_begun:
+        raise NoRecovery(
+            f"its log has batch {log.newest}, and the newest that the checkpoint has begun is {newest_begun}: it is "
+            "the sink of another query, or the checkpoint is older than it",
+            path=output, hint="name the output of this query with --sink",
+        )  # fmt: skip
+    back = back_to(log, batch)
+    files, later = output_files(back.lines), output_files(back.later)
+    return SinkPlan(
+        output=absolute(output),
+        newest=log.newest,
+        files=len(files),
+        bytes=sum(file.size or 0 for file in files),
+        later_files=len(later),
+        later_bytes=sum(file.size or 0 for file in later),
+        missing=tuple(_missing(storage, files)),
+        write=tuple(
+            Written(name, log.damaged.get(name, "is not there"), data.decode())
+            for name, data in sorted(back.write.items())
+        ),
+        relies_on=tuple(pin(storage, f"{FOLDER}/{name}") for name in back.keep),
+    )
+
+
+def _missing(storage: Storage, files: list[SinkFile]) -> list[str]:
+    """Files of the output that are not there, or not of their size; files elsewhere are not looked for."""
+    if not isinstance(storage, LocalStorage):
+        return []
+    below = storage.root.rstrip("/") + "/"
+    folders: dict[str, Mapping[str, int | None]] = {}
+    out = []
+    for file in files:
+        place = re.sub("^file:/+", "/", unquote(file.path))
+        if not place.startswith(below):
+            continue
+        folder, name = posixpath.split(place.removeprefix(below))
+        if folder not in folders:
+            folders[folder] = {entry.name: entry.size for entry in storage.list(folder)}
+        if folders[folder].get(name) != file.size:
+            out.append(file.path)
+            if len(out) == NAMED:
+                break
+    return out
+
+
+def check_sink(plan: Plan[SparkPlan], sink: SinkPlan) -> None:
+    """StalePlan unless the log is as it was."""
+    storage = open_storage(sink.output)
+    try:
+        newest = read_sink(storage).newest
+    except NotFound:
+        raise stale(plan, f"{sink.output} has no {FOLDER} any more") from None
+    if newest != sink.newest:
+        change = f"the newest batch of the sink's log was {sink.newest} when it was made and is {newest}"
+        raise stale(plan, f"{change}: stop the query first")
+    check_files(_about(plan, sink), storage)
+
+
+def write_sink(plan: Plan[SparkPlan], sink: SinkPlan, folder: NewFolder) -> None:
+    """Write the log into a new folder, and read it again; StalePlan, NoRecovery."""
+    storage = open_storage(sink.output)
+    about = _about(plan, sink)
+    for pinned in sink.relies_on:
+        folder.copy(storage, pinned.path, pinned.path.removeprefix(f"{FOLDER}/"), pinned=(about, pinned))
+    for file in sink.write:
+        folder.write(file.path, (file.text or "").encode())
+    back = back_to(read_sink(LocalStorage(folder.path), ""), plan.body.batch)
+    if back.write or back.later or len(output_files(back.lines)) != sink.files:
+        raise NoRecovery("the copy of the sink's log does not read as it was planned", path=sink.output)
+
+
+def _about(plan: Plan[SparkPlan], sink: SinkPlan) -> Plan[Any]:
+    """The plan with what it relies on of the sink."""
+    return Plan(system=plan.system, created=plan.created, store=plan.store, body=plan.body, relies_on=sink.relies_on)

@@ -1,0 +1,44 @@
+"""What `abs gc` says for scripts, of whichever system, and what to type to have it done."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from abscli.stores.removal import Removal
+
+VERSION = "1.1"
+
+
+def to_json(removal: Removal, *, store: str, job: str | None, keep: int | None, removed: bool) -> dict[str, Any]:
+    """`abs.gc`. removed: whether it was carried out."""
+    return {
+        "schema": "abs.gc",
+        "version": VERSION,
+        "store": store,
+        "job": job,
+        "keep": keep,
+        "removed": removed,
+        "bytes": removal.bytes,
+        "epochs": msgspec.to_builtins(removal.epochs),
+        "orphans": msgspec.to_builtins(removal.orphans),
+        "unknown": removal.unknown,
+        "jobs": msgspec.to_builtins(removal.jobs),
+        "kept": list(removal.kept),
+        "blocked": [{"epoch": epoch, "reason": why} for epoch, why in sorted(removal.blocked.items())],
+    }
+
+
+def items(result: dict[str, Any]) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+    """The ndjson form: what stands once, then a job, an epoch or a file a line."""
+    lists = {"jobs": "job", "epochs": "epoch", "orphans": "orphan"}
+    header = {key: value for key, value in result.items() if key not in lists}
+    return header, ({"type": kind, **item} for key, kind in lists.items() for item in result[key])
+
+
+def carry_out_command(store: str, options: list[str]) -> str:
+    """What to type to have it done."""
+    return " ".join(["abs", "gc", shlex.quote(store), *options, "--yes"])

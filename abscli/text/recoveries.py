@@ -1,0 +1,57 @@
+"""Live recoveries in words: what was lost, what restarted, and what that cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from abscli.text.columns import size
+from formats.ids import tasks_name
+
+if TYPE_CHECKING:
+    from abscli.engine.news import Recovering
+    from abscli.engine.recovering import Recovery
+
+
+def recovering(news: Recovering) -> str:
+    """`worker 1 on h1 (process 4711) was lost: 6 of 8 tasks restart from epoch 4`."""
+    tasks = f"{news.tasks} of {news.tasks + news.untouched} tasks restart from {_where(news.epoch)}"
+    later = f" in {news.pause:g} s" if news.pause else ""
+    return f"{news.cause}: {tasks}{later}"
+
+
+def recovered(recovery: Recovery) -> str:
+    """`recovered in 0.9 s: counts/0-3 and words/1 from epoch 4, 1,204 records read again, 2 tasks went on`."""
+    restart = {id: str(numbers) for id, numbers in recovery.subtasks.items()}
+    text = recovered_text(restart, recovery.untouched, recovery.epoch, recovery.seconds, recovery.replayed)
+    again = recovery.again
+    return text + (again_text(again.steps, again.schedule_bytes, again.frame_bytes) if again is not None else "")
+
+
+def recovered_text(
+    restart: Mapping[str, str], untouched: int, epoch: int, seconds: float, replayed: int
+) -> str:
+    """The same from a record in a store. restart: ranges of subtasks by operator."""
+    went_on = f"{untouched} task{'s'[: untouched != 1]} went on"
+    return (
+        f"recovered in {seconds:.1f} s: {tasks_text(restart, untouched)} from {_where(epoch)}, "
+        f"{replayed:,} records read again, {went_on}"
+    )
+
+
+def again_text(steps: int, schedule_bytes: int, frame_bytes: int) -> str:
+    """`; 68 steps taken again, from 2.6 KB of schedules and 18 KB of frames`."""
+    return f"; {steps:,} steps taken again, from {size(schedule_bytes)} of schedules and {size(frame_bytes)} of frames"
+
+
+def tasks_text(restart: Mapping[str, str], untouched: int, most: int = 4) -> str:
+    """`counts/0-3, words/1`; all tasks by that word, and of many operators the first."""
+    if not untouched:
+        return "all tasks"
+    names = [tasks_name(operator, subtasks) for operator, subtasks in restart.items()]
+    more = f" and {len(names) - most} more operators" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _where(epoch: int) -> str:
+    return f"epoch {epoch}" if epoch else "the start"

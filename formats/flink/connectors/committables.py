@@ -1,0 +1,192 @@
+"""What sinks have written and not yet committed: the state of the committer that stands behind the writer of a Sink V2.
+
+The list state `streaming_committer_raw_states` has byte arrays, each with i32 version and i32 length before what it
+is: for each checkpoint that is not committed yet the requests of each subtask, each a committable of the sink's own,
+whose class is not named: those of the file sink and of Kafka's are told by their shape. They were written before the
+checkpoint, and a job that starts from it commits them again. Source: `CommittableCollectorSerializer` of Flink 2.3.0,
+the serializers of its file sink and of flink-connector-kafka 5.0; held against a real job.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
+
+import msgspec
+
+from formats.errors import Damaged, NotFound
+from formats.flink.bytes import Reader
+from formats.flink.files.streams import Streams
+from formats.flink.metadata.handles import OperatorStateHandle, Subtask
+from formats.flink.state.operator import raw_elements
+
+STATE: Final = "streaming_committer_raw_states"
+_MOST: Final = 64 << 20
+_COLLECTOR: Final = 0xB91F252C
+_FILE: Final = 0x1E765C80
+_PENDING: Final = 0x2C853C89
+_IN_PROGRESS: Final = 0xB3A4073D
+_LOCAL: Final = 0x1E744B57
+_STATES: Final = ("received", "to retry", "failed", "committed")
+
+T = TypeVar("T")
+
+
+class Committable(msgspec.Struct, frozen=True):
+    """Something that a sink has still to commit.
+
+    kind: `file`, `kafka`, or None for one that is not known.
+    checkpoint: that it was written for.
+    subtask: of the writer; None where the layout does not say it.
+    name: the file that is to appear, or the transaction.
+    detail: where its bytes lie until then, or which producer has it.
+    state: `received`, `to retry`, ...
+    retries: how often it was tried.
+    size: bytes, of a file.
+    bytes: as stored.
+    """
+
+    kind: str | None
+    checkpoint: int
+    subtask: int | None
+    name: str | None
+    detail: str | None
+    state: str
+    retries: int
+    size: int | None
+    bytes: int
+
+
+def committables(subtask: Subtask, streams: Streams) -> tuple[Committable, ...] | None:
+    """What one committer holds; None if the task is none. Damaged, NotFound if it cannot be read."""
+    handle = subtask.managed_operator
+    if handle is None or handle.stream is None or all(part.name != STATE for part in handle.states):
+        return None
+    if handle.stream.size > _MOST:
+        return None
+    return tuple(one for element in _elements(handle, streams) for one in collector(element))
+
+
+def readable(subtask: Subtask, streams: Streams) -> tuple[Committable, ...] | None:
+    """The same, None where they cannot be read."""
+    try:
+        return committables(subtask, streams)
+    except (Damaged, NotFound):
+        return None
+
+
+def _elements(handle: OperatorStateHandle, streams: Streams) -> Iterator[Reader]:
+    path = streams.name(handle.stream) if handle.stream is not None else STATE
+    for element in raw_elements(handle, streams)[STATE]:
+        r = Reader(element, path)
+        yield Reader(r.take(r.i32(STATE), STATE), path)
+
+
+def collector(r: Reader) -> Iterator[Committable]:
+    """What one element of the state holds. Damaged."""
+    version, state = _versioned(r)
+    r = Reader(state, r.path)
+    if version != 2 or _magic(r) != _COLLECTOR:
+        yield Committable(None, 0, None, None, None, _STATES[0], 0, None, len(state))
+        return
+    for own, checkpoint in _list(r):
+        yield from _checkpoint(Reader(checkpoint, r.path), own)
+
+
+def _checkpoint(r: Reader, version: int) -> Iterator[Committable]:
+    checkpoint = r.i64("checkpoint")
+    if version > 0:
+        r.i32("subtasks")
+    for own, manager in _list(r):
+        inner = Reader(manager, r.path)
+        subtask = inner.i32("subtask") if own > 0 else None
+        for _, request in _list(inner):
+            yield _request(Reader(request, r.path), checkpoint, subtask)
+
+
+def _request(r: Reader, checkpoint: int, subtask: int | None) -> Committable:
+    version, body = _versioned(r)
+    retries, number = r.i32("retries"), r.i32("state")
+    state = _STATES[number] if 0 <= number < len(_STATES) else str(number)
+    known = _tried(_file, version, body) or _tried(_kafka, version, body)
+    kind, name, detail, size = known or (None, None, None, None)
+    return Committable(kind, checkpoint, subtask, name, detail, state, retries, size, len(body))
+
+
+_Known = tuple[str, str | None, str | None, int | None]
+
+
+def _tried(read: Callable[[int, Reader], T | None], version: int, body: bytes) -> T | None:
+    r = Reader(body)
+    try:
+        known = read(version, r)
+    except (Damaged, struct.error, UnicodeDecodeError):
+        return None
+    return known if not r.left else None
+
+
+def _kafka(version: int, r: Reader) -> _Known | None:
+    """`KafkaCommittable`, version 1: i16 epoch, i64 producer, UTF transaction."""
+    if version != 1:
+        return None
+    epoch, producer, name = r.u16("epoch"), r.i64("producer"), r.utf("transaction")
+    return ("kafka", name, f"producer {producer}, epoch {epoch}", None) if name else None
+
+
+def _file(version: int, r: Reader) -> _Known | None:
+    """`FileSinkCommittable`: magic; from version 2 on UTF bucket; u8 1 and a file to commit; u8 1 and one under way to
+    remove; from version 2 on u8 1 and UTF one that was compacted to remove."""
+    if _magic(r) != _FILE or version not in (1, 2):
+        return None
+    bucket = r.utf("bucket") if version == 2 else ""
+    name, detail, size = None, None, None
+    if r.flag("has a file to commit"):
+        name, detail, size = _pending(*_versioned(r))
+    if r.flag("has a file to remove"):
+        path, _, _ = _pending(*_versioned(r))
+        detail = f"{path} is to be removed"
+    if version == 2 and r.flag("has a compacted file to remove"):
+        detail = f"{r.utf('path')} is to be removed"
+    return "file", name or bucket, detail, size
+
+
+def _pending(version: int, data: bytes) -> tuple[str | None, str | None, int | None]:
+    """A file under way or to commit: magic, from version 2 on u8 1 and UTF its path, of one to commit i64 its size;
+    then what the file system needs for it."""
+    r = Reader(data)
+    magic = _magic(r)
+    if magic not in (_PENDING, _IN_PROGRESS):
+        return None, None, None
+    path = r.utf("path") if version >= 2 and r.flag("has a path") else None
+    size = r.i64("size") if version >= 2 and magic == _PENDING else None
+    _, own = _versioned(r)
+    target, part = _local(own)
+    return path or target, part, size
+
+
+def _local(data: bytes) -> tuple[str | None, str | None]:
+    """`LocalRecoverable`, little-endian: magic, i64 offset, i32 lengths of both paths, the target, the file that lies
+    there now. Of other file systems it is another."""
+    if len(data) < 20:
+        return None, None
+    magic, _, target, part = struct.unpack_from("<Iqii", data)
+    if magic != _LOCAL or target < 0 or part < 0 or 20 + target + part != len(data):
+        return None, None
+    return data[20 : 20 + target].decode(), data[20 + target :].decode()
+
+
+def _magic(r: Reader) -> int:
+    return r.i32("magic number") & 0xFFFFFFFF
+
+
+def _versioned(r: Reader) -> tuple[int, bytes]:
+    """i32 version, i32 length, bytes."""
+    return r.i32("version"), r.take(r.i32("state"), "state")
+
+
+def _list(r: Reader) -> Iterator[tuple[int, bytes]]:
+    """i32 version, i32 number, each behind its length."""
+    version = r.i32("version")
+    for _ in range(r.count(4, "items")):
+        yield version, r.take(r.i32("item"), "item")

@@ -1,0 +1,140 @@
+"""Row groups of state files: where they lie, what proves each of them, and reading some of a file without the rest.
+
+A row group is a run of bytes in its file, and so is what follows the last one, the footer. Who has both with their
+digests needs no other byte.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from formats.bounds import Expansion
+from formats.errors import Damaged
+from formats.native.facts import FooterFacts, RowGroupFacts, StateFileFacts, digest
+from formats.native.state.guards import check_row_groups, read_row_group, text_columns
+from formats.native.state.tables import (
+    KEY_GROUP,
+    as_written,
+    decoded_row_groups,
+    encode_state,
+    first_line,
+    of_key_groups,
+)
+from formats.native.writer import put_file
+from formats.storage import Slices, Storage
+
+
+def put_state(storage: Storage, path: str, table: pa.Table, key: Sequence[str]) -> StateFileFacts:
+    """Write a state file (see `encode_state`) and return how a fact file names it."""
+    data = encode_state(table, key)
+    file = put_file(storage, path, data, table.num_rows)
+    row_groups, footer = described(data)
+    return StateFileFacts(file.path, file.bytes, file.rows, file.sha256, row_groups, footer)
+
+
+def described(data: bytes) -> tuple[tuple[RowGroupFacts, ...], FooterFacts]:
+    """The row groups of a state file and its footer, as facts name them. data: of a file that `encode_state` made."""
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    places, view = spans(metadata), memoryview(data)
+    column = metadata.schema.names.index(KEY_GROUP)
+    row_groups = []
+    for i, place in enumerate(places):
+        group = metadata.row_group(i)
+        bounds = group.column(column).statistics
+        sha256 = digest(view[place.start : place.stop])
+        row_groups.append(
+            RowGroupFacts(bounds.min, bounds.max, group.num_rows, place.start, len(place), sha256)
+        )
+    end = places[-1].stop if places else 0
+    return tuple(row_groups), FooterFacts(end, digest(view[end:]))
+
+
+def spans(metadata: pq.FileMetaData) -> list[range]:
+    """The bytes of each row group, as the footer places them."""
+    return [_span(metadata.row_group(i)) for i in range(metadata.num_row_groups)]
+
+
+def _span(group: pq.RowGroupMetaData) -> range:
+    columns = [group.column(j) for j in range(group.num_columns)]
+    starts = [c.dictionary_page_offset if c.has_dictionary_page else c.data_page_offset for c in columns]
+    ends = [start + c.total_compressed_size for start, c in zip(starts, columns, strict=True)]
+    return range(min(starts), max(ends))
+
+
+def proved_rows(storage: Storage, file: StateFileFacts) -> Iterator[pa.Table]:
+    """The rows of a state file that count for the task whose facts name it, a row group at a time.
+
+    Nothing is read of a file that is had by key group but its footer and the row groups that the facts name, each
+    against its own digest; of version 2.0, which has none, the whole file against the file's. Damaged if it is not what
+    was written, or facts and footer disagree.
+    """
+    if file.key_groups is None or file.footer is None:
+        data = _checked(storage, file, 0, None, file.sha256 or "", "")
+        yield from decoded_row_groups(data, file.path, None if file.key_groups is None else _range(file.key_groups))
+        return
+    where = f"{storage.root}/{file.path}"
+    end = (file.bytes or 0) - file.footer.offset
+    footer = _checked(storage, file, file.footer.offset, end, file.footer.sha256, "its footer ")
+    try:
+        metadata = pq.read_metadata(pa.BufferReader(footer))
+    except (pa.ArrowException, OSError) as error:
+        raise Damaged(f"is no readable state file: {first_line(error)}", path=where) from None
+    check_row_groups(metadata, where)
+    numbers = {place: number for number, place in enumerate(spans(metadata))}
+    for group in file.row_groups:
+        number = numbers.get(range(group.offset, group.offset + group.bytes))
+        if number is None:
+            raise Damaged(f"has no row group from byte {group.offset} on, as the facts say", path=where)
+        name = f"its row group of key groups {group.first} to {group.last} "
+        data = _checked(storage, file, group.offset, group.bytes, group.sha256, name)
+        try:
+            yield _read(metadata, number, _Slice(data, group.offset, file.bytes or 0), file, where)
+        except (pa.ArrowException, OSError, KeyError, IndexError, ValueError) as error:
+            raise Damaged(f"is no readable state file: {first_line(error)}", path=where) from None
+
+
+def _checked(storage: Storage, file: StateFileFacts, offset: int, length: int | None, sha256: str, name: str) -> bytes:
+    """A slice of a file, up to its end where it has no length, that has this digest."""
+    data = storage.read(file.path, offset, length)
+    if digest(data) != sha256:
+        raise Damaged(
+            f"{name}has SHA-256 {digest(data)[:12]}…, the manifest says {sha256[:12]}…",
+            path=f"{storage.root}/{file.path}",
+            hint=f"`abs validate {shlex.quote(storage.root)}` names what is damaged; "
+            f"`abs plan-recovery {shlex.quote(storage.root)} --out plan.json` takes the newest epoch that is whole",
+        )
+    return data
+
+
+def _read(metadata: pq.FileMetaData, number: int, source: _Slice, file: StateFileFacts, where: str) -> pa.Table:
+    schema = metadata.schema.to_arrow_schema()
+    opened = pq.ParquetFile(
+        pa.PythonFile(source, mode="r"), metadata=metadata, read_dictionary=text_columns(schema), pre_buffer=False
+    )
+    table = as_written(read_row_group(opened, number, Expansion(where, len(source.data))))
+    assert file.key_groups is not None
+    return of_key_groups(table, _range(file.key_groups))
+
+
+def _range(key_groups: tuple[int, int]) -> range:
+    return range(key_groups[0], key_groups[1] + 1)
+
+
+class _Slice(Slices):
+    """A file of which one slice alone can be read: what a reader asks for beside it is not there."""
+
+    def __init__(self, data: bytes, offset: int, size: int) -> None:
+        super().__init__(size)
+        self.data, self._offset = data, offset
+
+    def read(self, size: int = -1) -> bytes:
+        start = self._at - self._offset
+        data = self.data[start : start + size] if start >= 0 and size >= 0 else b""
+        if len(data) != size:
+            raise OSError(f"the footer leads to byte {self._at}, outside of the row group")
+        self._at += size
+        return data

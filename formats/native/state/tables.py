@@ -1,0 +1,159 @@
+"""State and log files of a native store: Arrow tables <-> bytes.
+
+State is Parquet, sorted by key group and key, in row groups of whole key groups or of one alone, so that a reader
+takes only the key groups it needs. A log is an Arrow IPC file whose batches stand in channel order.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from formats.bounds import Expansion, too_much
+from formats.errors import Damaged
+from formats.native.state.guards import check_log, check_log_schema, check_row_groups, open_state, read_row_group
+
+KEY_GROUP = "__key_group"
+ROW_GROUP = 65_536
+"""Rows of a row group at most."""
+
+SHARED_ROW_GROUP = 16_384
+"""Rows up to which whole key groups share a row group: one each would cost small files more than they hold."""
+
+
+def encode_state(table: pa.Table, key: Sequence[str]) -> bytes:
+    """A state file. table: column `__key_group` (int32), the key columns, the value columns; one row a key."""
+    import pyarrow.compute as pc
+
+    sortable = [name for name in (KEY_GROUP, *key) if not pa.types.is_nested(table.schema.field(name).type)]
+    order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in sortable])
+    sink = pa.BufferOutputStream()
+    metadata = {
+        b"abs.key": json.dumps(list(key)).encode(),
+        b"abs.schema": base64.b64encode(table.schema.remove_metadata().serialize()),  # Parquet has no timestamp[s]
+    }
+    ordered = table.take(order).replace_schema_metadata(metadata)
+    options: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "write_statistics": sortable}
+    with pq.ParquetWriter(sink, ordered.schema, **options) as writer:
+        for rows in row_group_slices(ordered.column(KEY_GROUP).to_numpy()):
+            writer.write_table(ordered.slice(rows.start, len(rows)), row_group_size=ROW_GROUP)
+    return bytes(sink.getvalue())
+
+
+def row_group_slices(groups: npt.NDArray[np.int32]) -> Iterator[range]:
+    """The rows of each row group of a file whose rows have these key groups, ascending: whole key groups while they
+    are few rows together, else pieces of one, so that no row group has a piece of one and something of another."""
+    start = end = 0
+    for stop in [*(np.flatnonzero(np.diff(groups)) + 1).tolist(), *([len(groups)] if len(groups) else [])]:
+        if stop - start > SHARED_ROW_GROUP:
+            if end > start:
+                yield range(start, end)
+            start = end
+        if stop - start > SHARED_ROW_GROUP:
+            for first in range(start, stop, ROW_GROUP):
+                yield range(first, min(first + ROW_GROUP, stop))
+            start = stop
+        end = stop
+    if end > start:
+        yield range(start, end)
+
+
+def decode_state(data: bytes, path: str, key_groups: range | None = None) -> pa.Table:
+    """The rows of a state file, or those of `key_groups`, decoding only row groups that hold some; Damaged."""
+    pieces = list(decoded_row_groups(data, path, key_groups))
+    return pa.concat_tables(pieces) if pieces else _no_rows(data, path)
+
+
+def decoded_row_groups(data: bytes, path: str, key_groups: range | None = None) -> Iterator[pa.Table]:
+    """As `decode_state`, a row group at a time: a file decoded is several times as large as the file."""
+    try:
+        file = open_state(data)
+        check_row_groups(file.metadata, path)
+        column = file.schema_arrow.get_field_index(KEY_GROUP)
+        expansion = Expansion(path, len(data))
+        for i in range(file.metadata.num_row_groups):
+            statistics = file.metadata.row_group(i).column(column).statistics if key_groups is not None else None
+            if key_groups is None or statistics is None or (
+                statistics.max >= key_groups.start and statistics.min < key_groups.stop
+            ):
+                table = as_written(read_row_group(file, i, expansion))
+                yield table if key_groups is None else of_key_groups(table, key_groups)
+    except (pa.ArrowException, OSError, KeyError, IndexError) as error:
+        raise Damaged(f"is no readable state file: {first_line(error)}", path=path) from None
+
+
+def _no_rows(data: bytes, path: str) -> pa.Table:
+    try:
+        return as_written(open_state(data).read_row_groups([]))
+    except (pa.ArrowException, OSError) as error:
+        raise Damaged(f"is no readable state file: {first_line(error)}", path=path) from None
+
+
+def of_key_groups(table: pa.Table, key_groups: range) -> pa.Table:
+    """The rows of a state file's table that belong to these key groups."""
+    import pyarrow.compute as pc
+
+    groups = table.column(KEY_GROUP)
+    return table.filter(pc.and_(pc.greater_equal(groups, key_groups.start), pc.less(groups, key_groups.stop)))
+
+
+def as_written(table: pa.Table, schema: pa.Schema | None = None) -> pa.Table:
+    """The table with the types that it was given, which are part of the keys' hashes. schema: these, where they are
+    known; the table may have some of its columns only."""
+    if schema is None:
+        encoded = (table.schema.metadata or {}).get(b"abs.schema")
+        if encoded is None:
+            return table
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded)))
+    own = pa.schema([schema.field(name) for name in table.schema.names])
+    if own.types == table.schema.types:
+        return table
+    return table.cast(own).replace_schema_metadata(table.schema.metadata)
+
+
+def state_rows(data: bytes, path: str) -> int:
+    """Rows that the footer of a state file claims; Damaged if unreadable."""
+    try:
+        return int(pq.ParquetFile(pa.BufferReader(data)).metadata.num_rows)
+    except (pa.ArrowException, OSError) as error:
+        raise Damaged(f"is no readable state file: {first_line(error)}", path=path) from None
+
+
+def key_columns(schema: pa.Schema) -> list[str]:
+    """The key columns that a state file names."""
+    names: list[str] = json.loads((schema.metadata or {}).get(b"abs.key", b"[]"))
+    return names
+
+
+def encode_log(batches: Sequence[pa.RecordBatch]) -> bytes:
+    """A log file of one channel; at least one batch, all of one schema."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batches[0].schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def decode_log(data: bytes, path: str) -> list[pa.RecordBatch]:
+    """The batches of a log file, in order; Damaged if unreadable."""
+    try:
+        check_log(data, path)
+        reader = pa.ipc.open_file(pa.BufferReader(data))
+        check_log_schema(reader.schema, path)
+        return [reader.get_batch(i) for i in range(reader.num_record_batches)]
+    except (pa.ArrowException, OSError) as error:
+        raise Damaged(f"is no readable log file: {first_line(error)}", path=path) from None
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's text: Arrow's go on for pages."""
+    if isinstance(error, MemoryError):
+        return too_much()
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

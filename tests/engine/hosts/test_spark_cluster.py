@@ -1,0 +1,133 @@
+"""`abs run` on a real standalone cluster of Spark over several hosts: slots, and a host that is gone."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from formats.errors import FormatError
+from formats.native.store import NativeStore
+from formats.storage import LocalStorage
+from tests.support.hosts.jobs import write_input
+from tests.support.hosts.network import Hosts, needs_hosts
+from tests.support.hosts.spark import Cluster
+from tests.support.jobs.kills import check_counted
+from tests.support.jobs.small import open_gate
+
+pytestmark = [pytest.mark.minutes, needs_hosts]
+
+PATIENCE = 300.0
+JOB = """version: 1
+job: shuffle
+parallelism: 2
+operators:
+  rows: {source: {type: jsonl, path: in/*.jsonl}}
+  same: {from: rows, map: "slow:pass_on"}
+  counts:
+    from: {same: {partition: hash, key: [key]}}
+    reduce: {key: [key], n: {count: "*"}, emit: record}
+  out: {from: counts, sink: {type: jsonl, path: out}}
+"""
+
+
+class Run:
+    """`abs run` on the driver's host. slots_seconds: for which it waits for slots."""
+
+    def __init__(self, net: Hosts, cluster: Cluster, folder: Path, *words: str, slots_seconds: float = 90.0) -> None:
+        self.folder = folder
+        self.counts = write_input(folder)
+        (folder / "job.yaml").write_text(JOB)
+        self._errors = folder / "errors"
+        patience = f"from abscli.engine.drivers import spark; spark.SLOTS_SECONDS = {slots_seconds}"
+        main = f"{patience}; from abscli.cli.main import main; raise SystemExit(main())"
+        command = [sys.executable, "-c", main, "run", "job.yaml", "--store", "store", "--master", cluster.master]
+        root = str(Path(__file__).parents[3])
+        with self._errors.open("wb") as errors:
+            self.process = net.run(
+                "driver", [*command, "--interval", "500ms", *words], cwd=folder, stdout=errors, stderr=errors,
+                env={**os.environ, "PYTHONPATH": root},
+            )  # fmt: skip
+
+    @property
+    def printed(self) -> str:
+        return self._errors.read_text()
+
+    def until(self, fact: Callable[[], object]) -> None:
+        end = time.monotonic() + PATIENCE
+        while not fact():
+            assert self.process.poll() is None, self.printed
+            assert time.monotonic() < end, self.printed
+            time.sleep(0.1)
+
+    def epoch(self) -> int:
+        try:
+            return NativeStore(LocalStorage(self.folder / "store")).latest() or 0
+        except FormatError:
+            return 0
+
+    def finish(self) -> None:
+        open_gate(self.folder)
+        assert self.process.wait(PATIENCE) == 0, self.printed
+        check_counted(self.folder, self.counts)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+def test_slots_are_counted_when_executors_have_come(tmp_path: Path) -> None:
+    with Hosts("driver", "h1", "h2") as net, Cluster(net, tmp_path) as cluster:
+        cluster.start("h1")
+        with Run(net, cluster, tmp_path, "--workers", "2") as run:
+            run.until(lambda: "waiting for slots: 1 so far" in run.printed)
+            assert not (tmp_path / "store" / "abs-store.json").exists()
+            cluster.start("h2")
+            run.until(lambda: run.epoch() >= 1)
+            run.finish()
+
+
+def test_slots_that_do_not_come_are_no_mistake_in_the_words(tmp_path: Path) -> None:
+    with Hosts("driver", "h1") as net, Cluster(net, tmp_path) as cluster:
+        cluster.start("h1")
+        with Run(net, cluster, tmp_path, "--workers", "2", slots_seconds=6.0) as run:
+            assert run.process.wait(PATIENCE) == 6
+            assert "2 workers need 2 slots, and " in run.printed
+            assert " came within 6 s from spark://" in run.printed
+            assert not (tmp_path / "store" / "abs-store.json").exists()
+
+
+def test_a_signal_ends_the_wait_for_slots(tmp_path: Path) -> None:
+    with Hosts("driver") as net, Cluster(net, tmp_path) as cluster, Run(net, cluster, tmp_path) as run:
+        run.until(lambda: "waiting for slots: 0 so far" in run.printed)
+        run.process.terminate()
+        assert run.process.wait(PATIENCE) == 143, run.printed
+        assert "nothing was written" in run.printed
+
+
+def has_worker(net: Hosts, host: str) -> bool:
+    """Whether Spark has started Python there."""
+    words = [Path(f"/proc/{pid}/cmdline") for pid in net.pids(host)]
+    return any(b"pyspark.daemon" in path.read_bytes() for path in words if path.exists())
+
+
+def test_a_host_that_is_gone_is_replaced_by_another_one(tmp_path: Path) -> None:
+    with Hosts("driver", "h1", "h2", "h3") as net, Cluster(net, tmp_path) as cluster:
+        for host in ("h1", "h2", "h3"):
+            cluster.start(host)
+        with Run(net, cluster, tmp_path, "--workers", "2") as run:
+            run.until(lambda: run.epoch() >= 2)
+            lost = next(host for host in ("h1", "h2", "h3") if has_worker(net, host))
+            net.crash(lost)
+            run.until(lambda: "recovered in " in run.printed)
+            assert f" on {lost} (process " in run.printed
+            assert "gave no sign of life for" in run.printed
+            run.finish()

@@ -1,0 +1,576 @@
+"""A worker is lost, and its tasks alone restart and take the same steps again: every result is exact, and where it
+could not be, everything restarts, with the reason (rules L of `abscli.protocol.schedule`)."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from abscli.engine.coordinator import Progress
+from abscli.engine.errors import UsageError
+from abscli.engine.generations.rescaling import Rescale, publish
+from abscli.engine.job import run_job
+from abscli.engine.local import repeating, room
+from abscli.engine.local.arrivals import Arrivals, OtherFrame
+from abscli.engine.local.places import Places
+from abscli.engine.news import FramesLetGo, Recovered, Recovering
+from abscli.engine.recovering import Recovery, Scope, alone, by_operator, texts
+from abscli.planner.ranges import EMPTY, Ranges
+from abscli.stores.native.plan import plan_failed
+from abscli.stores.reasons import NoPlan
+from formats.ids import ChannelId, TaskId
+from formats.job.expand import task_ids
+from formats.job.model import Kind, Topology
+from formats.native.schedules import TakenStep, read_steps
+from formats.storage import LocalStorage
+from tests.engine.recovering.test_live import STORE, on_spark, store, survive
+from tests.support.commands import result_of, run_command
+from tests.support.jobs.kills import Due, Kills, after, check_counted, check_rows, fan, pipelines, write_rows
+from tests.support.jobs.small import (
+    countdown,
+    inline,
+    last_counts,
+    open_gate,
+    output_pairs,
+    output_rows,
+    reach,
+    write_countdown,
+    write_graph,
+)
+
+local: dict[str, object] = {"recovery": Scope.LOCAL}
+
+
+def check_alone(recovery: Recovery, topology: Topology, *workers: int, of: int = 2) -> None:
+    """The tasks of these workers restarted, no other did, and they took their steps again."""
+    expected = {
+        operator.id: ",".join(str(i) for i in range(operator.parallelism) if i % of in workers)
+        for operator in topology.operators
+    }
+    assert texts(recovery.subtasks) == {id: subtasks for id, subtasks in expected.items() if subtasks}
+    assert recovery.again is not None
+
+
+# -- it alone -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("policy", ["aligned", "unaligned"])
+def test_behind_a_shuffle_every_row_counts_once(tmp_path: Path, policy: str, lost: int) -> None:
+    counts = write_rows(tmp_path)
+    options = inline(tmp_path, policy=policy, **local)
+    _, (recovery,) = survive(fan(), tmp_path, options, [(after(2, open_epoch=True), [lost])])
+    check_alone(recovery, fan(), lost)
+    check_counted(tmp_path, counts)
+
+
+@pytest.mark.parametrize("emit", ["epoch", "batch"])
+def test_what_is_put_out_at_a_barrier_or_a_batch_is_put_out_again(tmp_path: Path, emit: str) -> None:
+    """Receivers have half of it: epochs that were given up, and the ends of batches, have to be where they were."""
+    counts = write_rows(tmp_path)
+    options = inline(tmp_path, max_concurrent=2, interval=0.03, **local)
+    moments = [(after(2, open_epoch=True), [1]), (after(4, open_epoch=True), [0])]
+    _, recoveries = survive(fan(emit), tmp_path, options, moments)
+    assert all(recovery.again is not None for recovery in recoveries)
+    rows = [(str(row["key"]), int(str(row["n"]))) for row in output_rows(tmp_path)]
+    assert len(rows) == len(set(rows))
+    assert {key: max(n for k, n in rows if k == key) for key, _ in rows} == counts
+
+
+@pytest.mark.parametrize("policy", ["aligned", "unaligned"])
+def test_a_loop_of_pairs_is_exact(tmp_path: Path, policy: str) -> None:
+    pairs = write_graph(tmp_path, turning=True)
+    options = inline(tmp_path, policy=policy, **local)
+    _, (recovery,) = survive(reach(), tmp_path, options, [(after(2, open_epoch=True), [1])])
+    check_alone(recovery, reach(), 1)
+    rows = output_pairs(tmp_path)
+    assert len(rows) == len(set(rows))
+    assert set(rows) == pairs
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("policy", ["aligned", "unaligned"])
+def test_a_loop_with_a_rebalance_is_exact(tmp_path: Path, policy: str, lost: int) -> None:
+    counts = write_countdown(tmp_path, files=10, turning=True)
+    options = inline(tmp_path, policy=policy, **local)
+    _, (recovery,) = survive(countdown(), tmp_path, options, [(after(2, open_epoch=True), [lost])])
+    check_alone(recovery, countdown(), lost)
+    assert last_counts(tmp_path, "id") == counts
+
+
+def test_at_least_once_loses_nothing(tmp_path: Path) -> None:
+    counts = write_countdown(tmp_path, files=10, turning=True)
+    options = inline(tmp_path, policy="at-least-once", **local)
+    kills = Kills([(after(2, open_epoch=True), [0])], tmp_path)
+    plans: list[dict[str, str]] = []
+
+    def news(event: Any) -> None:
+        kills.news(event)
+        if isinstance(event, Recovering):
+            plans.append(planned(tmp_path, 0))
+
+    assert run_job(countdown(), str(tmp_path / STORE), options, kills.progress, kills.meet, on_news=news).finished
+    (recovery,) = kills.recoveries
+    assert plans[-1] == texts(recovery.subtasks)
+    if recovery.again is None:
+        assert "sent behind it, both are lost" in recovery.cause
+        assert all(last_counts(tmp_path, "id")[id] >= count for id, count in counts.items())
+    else:
+        check_alone(recovery, countdown(), 0)
+        # Nobody goes back, so nothing repeats either.
+        assert last_counts(tmp_path, "id") == counts
+
+
+def test_two_tasks_do_not_restart_alone_where_the_copy_of_one_holds_what_the_other_sent_behind_its_own() -> None:
+    """At least once; what the sender puts out now under these numbers would be dropped, and may be something else."""
+
+    def why_not(*lost: TaskId) -> str | None:
+        chosen = alone(topology, by_operator(lost, topology), 3, places.ahead)
+        return chosen if isinstance(chosen, str) else None
+
+    topology = fan()
+    sender, receiver = TaskId("rows", 0), TaskId("counts", 1)
+    channel = ChannelId(sender, receiver)
+    places = Places(topology, attempt=1)
+    for task in task_ids(topology):
+        sent, received = {sender: [(channel, 7)]}.get(task, []), {receiver: [(channel, 9)]}.get(task, [])
+        places.acked(task, 3, (1, 20), sent, received)
+    places.complete(3)
+    assert why_not(sender, receiver) == f"task {receiver} has in epoch 3 what {sender} sent behind it, both are lost"
+    assert why_not(sender) is None
+    assert why_not(receiver) is None
+    places.restart(2)
+    assert why_not(sender, receiver) is None
+
+
+def test_the_store_tells_what_it_took(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_countdown(tmp_path, files=10, turning=True)
+    _, (recovery,) = survive(countdown(), tmp_path, inline(tmp_path, **local), [(after(2, open_epoch=True), [0])])
+    again = recovery.again
+    assert again is not None
+    assert again.steps
+    assert again.schedule_bytes
+    (facts,) = result_of("inspect", capsys, tmp_path / STORE)["raw"]["recoveries"]
+    assert facts["again"] == {
+        "steps": again.steps, "schedule_bytes": again.schedule_bytes, "frame_bytes": again.frame_bytes
+    }  # fmt: skip
+    code, out, _ = run_command("inspect", capsys, tmp_path / STORE)
+    assert code == 0
+    assert f"{again.steps} steps taken again, from" in " ".join(out.split())
+
+
+def test_every_part_holds_the_steps_since_an_epoch_before(tmp_path: Path) -> None:
+    """From copy to copy without a gap, before a loss and after it, and with the records that the counters count."""
+    write_rows(tmp_path)
+    options = inline(tmp_path, keep=None, **local)
+    survive(fan(), tmp_path, options, [(after(2, open_epoch=True), [1])])
+    epochs = [number for number in store(tmp_path).epoch_numbers() if store(tmp_path).has_manifest(number)]
+    assert len(epochs) > 4
+    ends: dict[TaskId, int] = {}
+    read: dict[TaskId, int] = {}
+    for epoch in epochs:
+        for part in store(tmp_path).parts(epoch):
+            assert part.schedule is not None
+            assert part.schedule.line == 1
+            taken = [step for step, times in read_steps(part.schedule.steps) for _ in range(times)]
+            assert taken[-1] == TakenStep("c", 0, epoch)
+            end = ends.get(part.task, 0)
+            assert part.schedule.first <= end
+            ends[part.task] = part.schedule.first + len(taken)
+            new = taken[end - part.schedule.first :]
+            records = sum(step.number for step in new if step.kind == "r")
+            inputs = sum(sum(row) for row in part.received.values())
+            count = inputs if part.positions is None else sum(split.records or 0 for split in part.positions)
+            assert records == count - read.get(part.task, 0)
+            read[part.task] = count
+
+
+def test_no_part_holds_steps_where_none_are_kept(tmp_path: Path) -> None:
+    write_rows(tmp_path, files=2)
+    assert run_job(pipelines(), str(tmp_path / STORE), inline(tmp_path)).finished
+    acks = [part for epoch in store(tmp_path).epoch_numbers() for part in store(tmp_path).parts(epoch)]
+    assert [part.schedule for part in acks] == [None] * len(acks)
+
+
+# -- which moments --------------------------------------------------------------------------------------------
+
+
+def test_of_three_workers_two_are_lost_at_once(tmp_path: Path) -> None:
+    counts = write_countdown(tmp_path, files=9, turning=True)
+    options = inline(tmp_path, workers=3, **local)
+    _, (recovery,) = survive(countdown(3), tmp_path, options, [(after(2), [0, 2])])
+    check_alone(recovery, countdown(3), 0, 2, of=3)
+    assert last_counts(tmp_path, "id") == counts
+
+
+def test_all_workers_are_lost_at_once(tmp_path: Path) -> None:
+    counts = write_countdown(tmp_path, files=10, turning=True)
+    survive(countdown(), tmp_path, inline(tmp_path, **local), [(after(2), [0, 1])])
+    assert last_counts(tmp_path, "id") == counts
+
+
+@pytest.mark.parametrize("second", [0, 1])
+def test_another_is_lost_while_one_recovers(tmp_path: Path, second: int) -> None:
+    counts = write_countdown(tmp_path, files=10, turning=True)
+    kills = Kills([(after(2), [0])], tmp_path)
+
+    def progress(state: Progress) -> None:
+        kills.progress(state)
+        service = kills._service
+        if service is not None and len(kills.pids) == 1 and service.losses.is_starting:
+            kills.kill(second)
+
+    outcome = run_job(
+        countdown(), str(tmp_path / STORE), inline(tmp_path, **local), progress, kills.meet, on_news=kills.news
+    )
+    assert outcome.finished
+    assert len(kills.pids) == 2
+    assert [recovery.cause for recovery in kills.recoveries if recovery.again is None] == []
+    assert last_counts(tmp_path, "id") == counts
+
+
+def test_again_and_again(tmp_path: Path) -> None:
+    counts = write_countdown(tmp_path, files=10, turning=True)
+    moments = [(after(n), [n % 2]) for n in (2, 3, 4, 5, 6)]
+    _, recoveries = survive(countdown(), tmp_path, inline(tmp_path, restarts=5, **local), moments)
+    assert [recovery.again is not None for recovery in recoveries] == [True] * 5
+    assert last_counts(tmp_path, "id") == counts
+
+
+@pytest.mark.parametrize("policy", ["aligned", "unaligned", "at-least-once"])
+@pytest.mark.parametrize("parallelism", [2, 3])
+def test_a_resumed_job_recovers_as_well_before_its_first_epoch(tmp_path: Path, policy: str, parallelism: int) -> None:
+    """Rescaled, too: counters begin anew, and the epoch's parts are not of these tasks."""
+    counts = write_countdown(tmp_path, files=10, turning=True)
+    services: list[Any] = []
+
+    def stop(progress: Progress) -> None:
+        if progress.epochs >= 2:
+            services[0].request_stop()
+
+    first = run_job(countdown(), str(tmp_path / STORE), inline(tmp_path, policy="aligned"), stop, services.append)
+    epoch = first.epoch
+    if parallelism != 2:
+        epoch = publish(LocalStorage(tmp_path / STORE), Rescale(epoch, countdown(parallelism), str(tmp_path)))
+    options = inline(tmp_path, from_epoch=epoch, policy=policy, workers=parallelism, **local)
+    moments = [(after(0, open_epoch=True), [0])]
+    _, (recovery,) = survive(countdown(parallelism), tmp_path, options, moments)
+    check_alone(recovery, countdown(parallelism), 0, of=parallelism)
+    assert last_counts(tmp_path, "id") == counts
+
+
+# -- real processes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", [[0], [1], [0, 1]])
+def test_a_python_worker_gets_sigkill(tmp_path: Path, spark: Any, lost: list[int]) -> None:
+    counts = write_rows(tmp_path)
+    options = on_spark(tmp_path, spark, **local)
+    _, (recovery,) = survive(fan(), tmp_path, options, [(after(2, open_epoch=True), lost)])
+    if len(lost) == 1:
+        check_alone(recovery, fan(), *lost)
+    check_counted(tmp_path, counts)
+
+
+@pytest.mark.parametrize("policy", ["aligned", "unaligned"])
+def test_a_loop_on_spark_survives_two_kills(tmp_path: Path, spark: Any, policy: str) -> None:
+    counts = write_countdown(tmp_path, files=10, turning=True)
+    moments = [(after(2, open_epoch=True), [1]), (after(4), [0])]
+    _, recoveries = survive(countdown(), tmp_path, on_spark(tmp_path, spark, policy=policy, **local), moments)
+    for recovery, lost in zip(recoveries, (1, 0), strict=True):
+        check_alone(recovery, countdown(), lost)
+    assert last_counts(tmp_path, "id") == counts
+
+
+# -- everything instead ---------------------------------------------------------------------------------------
+
+
+def widened(recovery: Recovery) -> str:
+    assert recovery.untouched == 0
+    assert recovery.again is None
+    _, _, reason = recovery.cause.partition("everything restarts, since ")
+    return reason
+
+
+def test_before_the_first_epoch(tmp_path: Path) -> None:
+    counts = write_rows(tmp_path)
+    due: Due = lambda progress: progress.records > 0  # noqa: E731
+    _, (recovery,) = survive(pipelines(), tmp_path, inline(tmp_path, interval=60.0, **local), [(due, [1])])
+    assert widened(recovery) == "no epoch is complete"
+    check_rows(tmp_path, counts)
+
+
+def test_past_the_bound_of_kept_frames(tmp_path: Path) -> None:
+    counts = write_countdown(tmp_path, files=10, turning=True)
+    let_go: list[FramesLetGo] = []
+    kills = Kills([(after(2), [0])], tmp_path)
+
+    def news(event: Any) -> None:
+        kills.news(event)
+        if isinstance(event, FramesLetGo):
+            let_go.append(event)
+
+    options = inline(tmp_path, keep_frames=100, **local)
+    assert run_job(countdown(), str(tmp_path / STORE), options, kills.progress, kills.meet, on_news=news).finished
+    (recovery,) = kills.recoveries
+    assert "than --keep-frames allows" in widened(recovery)
+    assert let_go
+    assert last_counts(tmp_path, "id") == counts
+
+
+def test_what_memory_has_no_room_for_is_sent_again_from_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "DISK_TIMES", 1 << 20)
+    monkeypatch.setattr(room, "FILE_BYTES", 1 << 12)
+    counts = write_countdown(tmp_path, files=10, turning=True)
+    options = inline(tmp_path, keep_frames=100, **local)
+    _, (recovery,) = survive(countdown(), tmp_path, options, [(after(2, open_epoch=True), [0])])
+    check_alone(recovery, countdown(), 0)
+    assert last_counts(tmp_path, "id") == counts
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=60))
+def test_frames_come_back_from_their_room_as_they_were(frames: list[tuple[int, bool]]) -> None:
+    """Those that are let go leave room in memory, and whole files of them on disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room, "FILE_BYTES", 64)
+        space = room.Room(100)
+        kept: list[tuple[bytes, room.Placed]] = []
+        for number, (size, settle) in enumerate(frames):
+            frame = bytes([number]) * size
+            placed = space.put(memoryview(frame))
+            if placed is not None:
+                kept.append((frame, placed))
+            if settle:
+                kept = kept[len(kept) // 2 :]
+                space.settle(placed for _, placed in kept)
+            assert space.on_disk <= 100 * room.DISK_TIMES
+            assert all(bytes(placed.frame) == frame for frame, placed in kept)
+            assert sum(len(frame) for frame, placed in kept if placed.file is None) <= 100
+        space.settle([])
+        assert not space.on_disk
+        assert space.put(memoryview(bytes(100))) == room.Placed(memoryview(bytes(100)))
+
+
+def test_where_no_file_can_be_made_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    space = room.Room(100)
+    assert space.put(memoryview(bytes(60)))
+    assert space.put(memoryview(bytes(60))) is None
+    assert not space.on_disk
+
+
+# -- operators that are not deterministic, and what the planner says of them -----------------------------------
+
+
+def marked(topology: Topology, id: str, **changes: object) -> Topology:
+    """The job with one operator changed: by default, marked as not deterministic."""
+    changes = changes or {"deterministic": False}
+    changed = msgspec.structs.replace(topology.operator(id), **changes)
+    return msgspec.structs.replace(
+        topology, operators=tuple(changed if operator.id == id else operator for operator in topology.operators)
+    )
+
+
+def planned(folder: Path, *workers: int) -> dict[str, str]:
+    """What `plan-recovery --failed-worker --recovery local` says restarts, ranges by operator."""
+    plan = plan_failed(store(folder), (), workers, local=True)
+    assert not isinstance(plan, NoPlan)
+    restart: dict[str, Ranges] = {}
+    for row in plan.body.restart:
+        restart[row.operator] = restart.get(row.operator, EMPTY) | Ranges.parse(row.subtasks)
+    return texts(restart)
+
+
+def planned_reasons(folder: Path, *workers: int) -> set[str]:
+    plan = plan_failed(store(folder), (), workers, local=True)
+    assert not isinstance(plan, NoPlan)
+    return {row.why for row in plan.body.restart}
+
+
+AWAY = "operator same is marked `deterministic: false`, and counts/1 has received from same/0"
+SOURCE = {"connector": {"type": "jsonl", "path": "in/*.jsonl", "deterministic": False}}
+
+
+@pytest.mark.parametrize(
+    ("topology", "lost", "reason"),
+    [
+        (fan(), 0, None),
+        (fan(), 1, None),
+        (marked(fan(), "same"), 0, AWAY),
+        (marked(fan(), "same"), 1, None),
+        (marked(fan(), "rows", **SOURCE), 0, AWAY.replace("same", "rows")),
+        (marked(fan(), "out"), 0, None),
+    ],
+    ids=["all are", "all are, behind them", "it is lost", "another is lost", "its source", "its sink"],
+)
+def test_planner_and_engine_name_the_same_tasks(
+    tmp_path: Path, topology: Topology, lost: int, reason: str | None
+) -> None:
+    """An operator that is not deterministic matters where it is lost, and where what it put out has gone elsewhere."""
+    counts = write_rows(tmp_path)
+    _, (recovery,) = survive(topology, tmp_path, inline(tmp_path, **local), [(after(2, open_epoch=True), [lost])])
+    assert texts(recovery.subtasks) == planned(tmp_path, lost)
+    if reason is None:
+        check_alone(recovery, topology, lost)
+    else:
+        assert widened(recovery) == reason
+        assert planned_reasons(tmp_path, lost) == {"failed", f"everything restarts, since {reason}"}
+    check_counted(tmp_path, counts)
+
+
+@pytest.mark.parametrize("policy", ["aligned", "unaligned", "at-least-once"])
+def test_what_was_put_out_to_lost_tasks_alone_may_be_something_else_now(tmp_path: Path, policy: str) -> None:
+    """What went back begins a new line of steps, and is lost again as soon as it is there, before the next epoch."""
+    counts = write_rows(tmp_path)
+    topology = marked(pipelines(), "same")
+    kills = Kills([(after(2, open_epoch=True), [1])], tmp_path, enough=2)
+
+    def news(event: Any) -> None:
+        kills.news(event)
+        if isinstance(event, Recovered) and len(kills.pids) == 1:
+            kills.kill(1)
+
+    options = inline(tmp_path, policy=policy, **local)
+    assert run_job(topology, str(tmp_path / STORE), options, kills.progress, kills.meet, on_news=news).finished
+    assert len(kills.recoveries) == len(kills.pids) == 2
+    for recovery in kills.recoveries:
+        check_alone(recovery, topology, 1)
+    assert planned(tmp_path, 1) == texts(kills.recoveries[0].subtasks)
+    check_rows(tmp_path, counts)
+
+
+def test_of_what_was_put_out_to_lost_tasks_alone_nothing_is_compared(tmp_path: Path) -> None:
+    """The numbers that the function draws are others now: each row comes out once, with one of them."""
+    counts = write_rows(tmp_path)
+    (tmp_path / "slow.py").write_text(COUNTS.format(folder=str(tmp_path)))
+    topology = marked(pipelines(), "same")
+    _, (recovery,) = survive(topology, tmp_path, inline(tmp_path, **local), [(after(2, open_epoch=True), [1])])
+    check_alone(recovery, topology, 1)
+    assert len(output_rows(tmp_path)) == sum(counts.values())
+
+
+def test_a_loop_goes_on_beside_a_lost_operator_that_is_not_deterministic(tmp_path: Path) -> None:
+    """The one that is marked stands behind the loop, and what it receives from there is kept."""
+    counts = write_countdown(tmp_path, files=10, turning=True)
+    sink = next(operator.id for operator in countdown().operators if operator.kind is Kind.SINK)
+    topology = marked(countdown(), sink)
+    _, (recovery,) = survive(topology, tmp_path, inline(tmp_path, **local), [(after(2, open_epoch=True), [0])])
+    check_alone(recovery, topology, 0)
+    assert last_counts(tmp_path, "id") == counts
+
+
+def test_two_losses_at_once_are_planned_as_the_engine_has_it(tmp_path: Path) -> None:
+    counts = write_rows(tmp_path)
+    topology = marked(pipelines(3), "same")
+    _, (recovery,) = survive(topology, tmp_path, inline(tmp_path, workers=3, **local), [(after(2), [0, 2])])
+    check_alone(recovery, topology, 0, 2, of=3)
+    assert texts(recovery.subtasks) == planned(tmp_path, 0, 2)
+    check_rows(tmp_path, counts)
+
+
+COUNTS = """
+import itertools, time
+import pyarrow as pa
+from pathlib import Path
+OPEN = Path({folder!r}) / "open"
+calls = itertools.count()
+
+def pass_on(batch):
+    if not OPEN.exists():
+        time.sleep(0.01)
+    return batch.set_column(1, "id", pa.array([next(calls)] * batch.num_rows))
+"""
+
+
+def test_a_function_that_counts_its_calls_is_noticed_and_named(tmp_path: Path) -> None:
+    counts = write_rows(tmp_path)
+    (tmp_path / "slow.py").write_text(COUNTS.format(folder=str(tmp_path)))
+    kills = Kills([(after(2), [0])], tmp_path)
+    options = inline(tmp_path, interval=0.3, **local)
+    assert run_job(fan(), str(tmp_path / STORE), options, kills.progress, kills.meet, on_news=kills.news).finished
+    (recovery,) = kills.recoveries
+    assert widened(recovery).startswith("task same/0 does not put out again on same/0->counts/1 what it did: the fra")
+    check_counted(tmp_path, counts)
+    assert any("task same/0" in facts.cause for facts in store(tmp_path).recoveries())
+
+
+def test_what_does_not_come_again_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record that goes round goes no further once the gate is open: who took it before would wait for ever."""
+    monkeypatch.setattr(repeating, "STALLED_SECONDS", 1.0)
+    pairs = write_graph(tmp_path, turning=True)
+    kills = Kills([(after(2, open_epoch=True), [0])], tmp_path)
+
+    def progress(state: Progress) -> None:
+        kills.progress(state)
+        if kills.pids:
+            open_gate(tmp_path)
+
+    options = inline(tmp_path, interval=1.0, **local)
+    assert run_job(reach(), str(tmp_path / STORE), options, progress, kills.meet, on_news=kills.news).finished
+    assert set(output_pairs(tmp_path)) == pairs
+
+
+# -- what is refused ------------------------------------------------------------------------------------------
+
+
+def test_what_means_nothing_is_refused(tmp_path: Path) -> None:
+    write_rows(tmp_path, files=1)
+    with pytest.raises(UsageError, match="--keep-frames means something with --recovery local only"):
+        run_job(fan(), str(tmp_path / STORE), inline(tmp_path, keep_frames=1))
+    assert not (tmp_path / STORE).exists()
+
+
+# -- frames that come again -----------------------------------------------------------------------------------
+
+CHANNEL = ChannelId(TaskId("a", 0), TaskId("b", 1))
+
+
+def arrivals() -> Arrivals:
+    """On which frames of ten records came, and barrier 4 before the second."""
+    came = Arrivals(CHANNEL, 3, 1)
+    came.records(1, 1, memoryview(b"one"))
+    assert came.barrier(4, 11)
+    came.records(11, 11, memoryview(b"two"))
+    return came
+
+
+def test_a_frame_that_comes_again_has_to_be_the_same() -> None:
+    came = arrivals()
+    came.records(1, 21, memoryview(b"one"))
+    assert not came.barrier(4, 11)
+    with pytest.raises(OtherFrame, match=r"task a/0 does not put out again on a/0->b/1 .* record 11 had the digest"):
+        came.records(11, 21, memoryview(b"too"))
+
+
+@pytest.mark.parametrize(
+    ("again", "message"),
+    [
+        (lambda came: came.records(6, 21, memoryview(b"one")), "the frame with record 6 began elsewhere"),
+        (lambda came: came.barrier(4, 21), "barrier 4 stood before record 11, and stands before 21 now"),
+    ],
+)
+def test_frames_begin_and_barriers_stand_where_they_did(again: Callable[[Arrivals], object], message: str) -> None:
+    with pytest.raises(OtherFrame, match=message):
+        again(arrivals())
+
+
+def test_what_a_complete_epoch_holds_does_not_come_again() -> None:
+    came = arrivals()
+    came.complete(4)
+    came.records(1, 21, memoryview(b"anything"))  # of a receiver that is older than the word of the epoch
+    assert not came.barrier(4, None)
+    with pytest.raises(OtherFrame):
+        came.records(11, 21, memoryview(b"too"))

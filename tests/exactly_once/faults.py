@@ -1,0 +1,182 @@
+"""Mends of faults that were found by thinking, each taken out again, for the machine to find.
+
+A fault is planted in the process of a command, before it begins. `rules` are those of the machine that its search is
+led to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A mend that is taken out.
+
+    without: what is so without it.
+    plant: does it, in the process of a command.
+    rules: of the machine, by which it is found.
+    noticed: what the machine says then.
+    """
+
+    without: str
+    plant: Callable[[], None]
+    rules: frozenset[str]
+    noticed: str
+
+
+def _numbers_are_identities() -> None:
+    """What was set aside comes back for its number, whichever attempt made it."""
+    from abscli.planner import settlement
+    from abscli.planner.lineage import maker
+    from abscli.planner.settlement import Wanted
+    from formats.native.sink import PartId
+
+    def belongs(part: PartId, wanted: Wanted) -> bool:
+        return part in wanted.due or maker(wanted.line, part.epoch.number) is not None
+
+    settlement._belongs = belongs
+
+
+def _claims_mean_nothing() -> None:
+    """A backup that was put back, and any other store, goes on with a sink that another one has written since."""
+    from abscli.engine.io.outputs import Outputs
+
+    Outputs._may_take_over = lambda self, op, folder, claim: None  # type: ignore[method-assign]
+    Outputs._may_adopt = lambda self, op, folder: None  # type: ignore[method-assign]
+
+
+def _sinks_are_not_held(commands: tuple[str, ...] = ("run", "restore")) -> None:
+    """Two stores write one sink at once."""
+    from abscli.engine.io.outputs import Outputs
+
+    plain = Outputs.hold
+
+    @contextlib.contextmanager
+    def hold(outputs: Outputs) -> Iterator[None]:
+        if sys.argv[1] in commands:
+            yield
+        else:
+            with plain(outputs):
+                yield
+
+    Outputs.hold = hold  # type: ignore[method-assign]
+
+
+def _shown_by_the_next_epoch() -> None:
+    """What a manifest names is shown when the next one is written: nobody is left to do it for the last."""
+    from abscli.engine.io.outputs import Outputs
+
+    plain, waiting = Outputs.reveal, list[Any]()
+
+    def reveal(outputs: Outputs, parts: Any) -> None:
+        waiting.append(parts)
+        if len(waiting) > 1:
+            plain(outputs, waiting.pop(0))
+
+    Outputs.reveal = reveal  # type: ignore[method-assign]
+
+
+def _going_back_deletes_what_waits() -> None:
+    """What a complete epoch of another branch has staged, and not shown yet, is deleted by a job that goes back."""
+    from abscli.engine.io.outputs import Outputs
+
+    plain = Outputs._bring_in
+
+    def bring_in(outputs: Outputs, sink: Any, moves: Any, attempts: set[str]) -> None:
+        plain(outputs, sink, moves, attempts)
+        for part in sink.folder.staged():
+            os.unlink(os.path.join(sink.folder.path, part.staged))
+
+    Outputs._bring_in = bring_in  # type: ignore[method-assign]
+
+
+def _nobody_is_fenced() -> None:
+    """An owner that was stopped and has lost its locks completes its epoch when it comes back, and shows it."""
+    from abscli.engine import attempt
+    from formats.native.sink import SinkFolder
+
+    attempt.put_fence = lambda storage, epoch, facts: None
+    SinkFolder.is_newest = lambda folder, claim: True  # type: ignore[method-assign]
+
+
+def _parts_are_not_missed() -> None:
+    """A job goes on though a part of its output is gone."""
+    from abscli.engine.io import outputs
+
+    outputs._parts_missing = None  # type: ignore[assignment]
+    plain = outputs.Outputs.__init__
+
+    def init(self: Any, *arguments: Any, **options: Any) -> None:
+        plain(self, *arguments, **{**options, "accept_missing": True})
+
+    outputs.Outputs.__init__ = init  # type: ignore[method-assign]
+
+
+def _given_up_is_lost() -> None:
+    """A part whose epoch was given up is named by no other."""
+    from abscli.engine.io.sinks import JsonLinesSink
+
+    plain = JsonLinesSink.cut
+
+    def cut(sink: JsonLinesSink, epoch: int) -> Any:
+        sink._pending.clear()
+        return plain(sink, epoch)
+
+    JsonLinesSink.cut = cut  # type: ignore[method-assign]
+
+
+def _strays_stay() -> None:
+    """What a lost worker had staged for an epoch that was given up waits on, also where no manifest names it."""
+    from abscli.engine.io.outputs import Outputs
+
+    Outputs._clear_strays = lambda self, epoch: None  # type: ignore[method-assign]
+
+
+FAULTS: dict[str, Fault] = {
+    "identity": Fault(
+        "epoch numbers are identities: parts of the original come back in a copy that goes on with its numbers",
+        _numbers_are_identities, frozenset({"run", "restore"}), "refused without|shown and not read",
+    ),
+    "backup": Fault(
+        "a backup that is put back goes on with a sink that shows more",
+        _claims_mean_nothing, frozenset({"run", "copy"}), "was to be refused",
+    ),
+    "two stores": Fault(
+        "two stores write one sink at once",
+        _sinks_are_not_held, frozenset({"contend", "run"}), "two jobs write one sink|ended otherwise",
+    ),
+    "restore beside": Fault(
+        "a restore into another store begins while a job writes the sink",
+        lambda: _sinks_are_not_held(("restore",)), frozenset({"contend_restore", "run"}), "two jobs write one sink",
+    ),
+    "reveal": Fault(
+        "a run has finished, and its last epoch is not visible",
+        _shown_by_the_next_epoch, frozenset({"run"}), "read and not shown",
+    ),
+    "back and forth": Fault(
+        "going back deletes what complete epochs of another branch have not shown yet",
+        _going_back_deletes_what_waits, frozenset({"run", "run_from"}), "refused without a reason",
+    ),
+    "lost lock": Fault(
+        "an owner that has lost its locks completes and shows an epoch of an older attempt",
+        _nobody_is_fenced, frozenset({"lose_locks", "run"}), "may not end so|shown and not|shown twice",
+    ),
+    "missing part": Fault(
+        "a part that is gone is not missed",
+        _parts_are_not_missed, frozenset({"hide_part", "run"}), "nothing was said",
+    ),
+    "given up": Fault(
+        "a part whose epoch was given up in a living attempt is not carried to the next",
+        _given_up_is_lost, frozenset({"run", "be_slow"}), "read and not shown",
+    ),
+    "stray": Fault(
+        "a part of a given-up epoch, whose worker was lost, shows once the manifests of its time are gone",
+        _strays_stay, frozenset({"run", "lose_workers"}), "shown and not|comes after a count",
+    ),
+}  # fmt: skip

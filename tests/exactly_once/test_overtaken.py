@@ -1,0 +1,157 @@
+"""An owner that goes on after it has lost the store or the sink to another: it completes, shows and moves nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from abscli.engine.errors import EngineStopped
+from abscli.engine.io.outputs import Outputs
+from abscli.engine.journal import Journal
+from abscli.stores.native.check import check_all
+from abscli.stores.native.checks.outputs import with_output
+from formats.native import layout
+from formats.native.evidence import open_for_validation
+from formats.native.probe import Prober
+from formats.native.sink import CLAIMS
+from tests.support.jobs.lines import Lines, in_a_process, is_stopped, topology, wait_for
+
+
+@pytest.mark.parametrize("where", ["manifest", "reveal"])
+def test_an_owner_that_was_stopped_and_has_lost_its_locks_completes_and_shows_nothing(lines: Lines, where: str) -> None:
+    """What an expired lease of NFS does to the locks: the files that they are on are other ones."""
+    stale = in_a_process(lines, where, 3, signal.SIGSTOP)
+    try:
+        wait_for(lambda: is_stopped(stale), stale)
+        for lock in (lines.folder / "a" / layout.LOCK, lines.folder / "out" / ".abs-sink" / "lock"):
+            lock.rename(lock.with_name("lock-of-old"))
+        before = lines.complete()
+        lines.resume(epochs=2)
+        fences = lines.store().fences()
+        assert fences
+        assert fences[0] == before[-1] + 1
+    finally:
+        stale.send_signal(signal.SIGCONT)
+        _, errors = stale.communicate(timeout=300)
+    assert stale.returncode == 1, errors
+    assert ("took the store over" if where == "manifest" else "was taken over by attempt 2") in errors
+    (lines.folder / "a" / "lock-of-old").unlink()
+    lines.resume()
+    assert lines.wrong() == {}
+    store, problems = open_for_validation(lines.store().storage)
+    report, _ = with_output(store, check_all(store, problems, prober := Prober(store.storage)), prober, at_rest=True)
+    assert not report.damaged
+
+
+@pytest.mark.parametrize("step", ["before", "after"])
+def test_an_attempt_that_is_overtaken_while_it_claims_a_sink_moves_nothing_in_it(
+    lines: Lines, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """It was stopped right before it claims the sink, or right after, and has lost its locks when it goes on."""
+    lines.run(epochs=3)
+    name = "take" if step == "before" else "_claim"
+    plain = getattr(Outputs, name)
+    parts: list[dict[Path, int]] = []
+
+    def late(*arguments: object) -> None:
+        monkeypatch.setattr(Outputs, name, plain)
+        if step == "after":
+            plain(*arguments)
+        for lock in (lines.folder / "a" / layout.LOCK, lines.folder / "out" / CLAIMS / "lock"):
+            lock.unlink()
+        lines.resume(epochs=2)
+        parts.append({path: path.stat().st_ino for path in (lines.folder / "out").rglob("part-*")})
+        if step == "before":
+            plain(*arguments)
+
+    monkeypatch.setattr(Outputs, name, late)
+    with pytest.raises(EngineStopped, match="taken over"):
+        lines.resume()
+    assert {path: path.stat().st_ino for path in (lines.folder / "out").rglob("part-*")} == parts[0]
+    lines.resume()
+    assert lines.wrong() == {}
+
+
+class Interrupted:
+    """The calls with which an attempt changes a sink; before or after the n-th of them, something else happens."""
+
+    def __init__(self, n: int, *, after: bool, event: Callable[[], None]) -> None:
+        self._left = n
+        self._after = after
+        self._event = event
+
+    def __getattr__(self, name: str) -> Any:
+        plain = getattr(os, name)
+        if name not in ("link", "rename", "unlink"):
+            return plain
+
+        def call(*arguments: str) -> None:
+            self._left -= 1
+            if self._left or self._after:
+                plain(*arguments)
+            if not self._left:
+                self._event()
+                if not self._after:
+                    plain(*arguments)
+
+        return call
+
+
+@pytest.mark.parametrize("other", ["a", "b"])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 19, 20, 21, 22])
+def test_an_attempt_that_is_overtaken_between_two_steps_loses_and_shows_nothing(
+    lines: Lines, monkeypatch: pytest.MonkeyPatch, step: int, after: bool, other: str
+) -> None:
+    """What it still had to set aside or to show is a list of names; the next attempt, on its own store or on the other
+    one, has given them to other parts meanwhile."""
+    lines.run(epochs=3)
+    shutil.copytree(lines.folder / "a", lines.folder / "b")
+    lines.resume("b", epochs=2)
+    parts: list[dict[str, int]] = []
+
+    def visible() -> dict[str, int]:
+        return {name: (lines.folder / "out" / name).stat().st_ino for name in lines.sink.visible()}
+
+    def overtake() -> None:
+        monkeypatch.setattr("abscli.engine.io.moves.os", os)
+        for lock in (lines.folder / "a" / layout.LOCK, lines.folder / "out" / CLAIMS / "lock"):
+            lock.unlink()
+        lines.resume(other, epochs=4, take_over=True)
+        parts.append(visible())
+
+    monkeypatch.setattr("abscli.engine.io.moves.os", Interrupted(step, after=after, event=overtake))
+    with pytest.raises(EngineStopped, match=r"taken over|took the store over"):
+        lines.resume(take_over=True)
+    assert visible() == parts[0]
+    for store in (other, "b" if other == "a" else "a"):
+        lines.resume(store, take_over=True)
+        assert lines.wrong() == {}
+
+
+def test_a_stale_owner_cannot_give_an_epoch_up_either(lines: Lines, tmp_path: Path) -> None:
+    lines.run(epochs=2)
+    attempt = lines.store().attempts()[0]
+    storage = lines.store().storage
+    stale = Journal(storage, topology(), attempt, keep=None, directory_hint="job.yaml")
+    number = stale._undecided = lines.complete()[-1] + 1
+    lines.resume(epochs=1)
+    with pytest.raises(EngineStopped, match="took the store over"):
+        stale.abort(number, "timed out")
+
+
+def test_a_stale_owner_whose_acks_have_been_removed_is_told_who_has_the_store(lines: Lines) -> None:
+    lines.run(epochs=2)
+    attempt = lines.store().attempts()[0]
+    stale = Journal(lines.store().storage, topology(), attempt, keep=None, directory_hint="job.yaml")
+    number = stale._undecided = lines.complete()[-1] + 1
+    stale.begin(number)
+    lines.resume(epochs=1)
+    with pytest.raises(EngineStopped, match="took the store over"):
+        stale.complete(number, idle=False)

@@ -1,0 +1,87 @@
+"""Copies, opened by Flink's own loader."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from abscli.stores.flink.plan import plan_flink
+from abscli.stores.flink.restore import restore as restore_flink
+from formats.flink.metadata.file import encode, parse
+from formats.flink.store import FlinkStore
+from tests.support.flink.truth import DATA
+from tests.support.flink.venv import flink_jars
+
+pytestmark = pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler")
+
+CASES = [
+    path
+    for case in ("hashmap-checkpoint", "unaligned", "file-merging", "in-progress", "changelog")
+    for path in (DATA / case).iterdir()
+] + list((DATA / "hashmap-savepoint-canonical").iterdir())
+
+
+def load(folder: Path, *snapshots: Path) -> list[str]:
+    """What Flink says of each snapshot."""
+    classes = os.pathsep.join(map(str, flink_jars()))
+    source = Path(__file__).parents[2] / "flink_java" / "Load.java"
+    subprocess.run(["javac", "-cp", classes, "-d", folder, source], check=True, timeout=300, capture_output=True)
+    command = ["java", "-cp", f"{folder}{os.pathsep}{classes}", "Load", *map(str, snapshots)]
+    done = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True)
+    return [line for line in done.stdout.splitlines() if line.startswith(("OK ", "FAIL "))]
+
+
+def test_flink_opens_every_copy_and_reads_every_stream_to_its_end(tmp_path: Path) -> None:
+    copies = []
+    for path in CASES:
+        store = FlinkStore(str(path))
+        copy = tmp_path / path.parent.name
+        restore_flink(plan_flink(store), store, str(copy))
+        copies.append(copy)
+    (tmp_path / "classes").mkdir()
+    said = load(tmp_path / "classes", *copies)
+    assert [line.split()[0] for line in said] == ["OK"] * len(CASES)
+    streams = [int(line.split()[1]) for line in said]
+    assert all(count > 0 for count in streams)
+
+
+def test_flink_cannot_open_what_has_moved_and_can_open_its_copy(tmp_path: Path) -> None:
+    moved = next((DATA / "file-merging").iterdir())
+    store = FlinkStore(str(moved))
+    plan = plan_flink(store)
+    assert not plan.body.in_place
+    restore_flink(plan, store, str(tmp_path / "copy"))
+    (tmp_path / "classes").mkdir()
+    before, after = load(tmp_path / "classes", moved / "chk-3", tmp_path / "copy")
+    assert before.startswith("FAIL java.io.FileNotFoundException")
+    assert after.startswith("OK 11 42525")
+
+
+def test_flink_reads_properties_that_were_written_anew(tmp_path: Path) -> None:
+    for name in ("lost", "classes"):
+        (tmp_path / name).mkdir()
+    source = next((DATA / "in-progress").iterdir()) / "chk-2"
+    shutil.copytree(source, tmp_path / "lost", dirs_exist_ok=True)
+    data = (source / "_metadata").read_bytes()
+    (tmp_path / "lost" / "_metadata").write_bytes(data[:-40])
+    store = FlinkStore(str(tmp_path / "lost"))
+    restore_flink(plan_flink(store), store, str(tmp_path / "copy"))
+    before, after = load(tmp_path / "classes", tmp_path / "lost", tmp_path / "copy")
+    assert before.startswith("FAIL java.io.EOFException")
+    assert after.startswith("OK ")
+
+
+def test_flink_2_3_refuses_metadata_of_the_version_after_it(tmp_path: Path) -> None:
+    """Written by our own writer: what `validate --for` says of the whole snapshot (`metadata-version`)."""
+    source = next((DATA / "in-progress").iterdir()) / "chk-2"
+    shutil.copytree(source, tmp_path / "newer")
+    (tmp_path / "classes").mkdir()
+    metadata = parse((source / "_metadata").read_bytes())
+    (tmp_path / "newer" / "_metadata").write_bytes(encode(msgspec.structs.replace(metadata, version=7)))
+    (said,) = load(tmp_path / "classes", tmp_path / "newer")
+    assert "Unrecognized checkpoint version number: 7" in said

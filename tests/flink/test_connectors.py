@@ -1,0 +1,202 @@
+"""Splits of sources and what sinks have still to commit, as their connectors wrote them.
+
+Checkpoints of tests/flink_java/KafkaJob.java (a real broker) and SplitsJob.java, stopped halfway; splits.jsonl is what
+the serializers of Pulsar's and MySQL's connectors write (SplitVectors.java). Kinesis is made here, after its source.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import tarfile
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.flink.connectors.committables import committables
+from formats.flink.connectors.enumerators import Enumerator, enumerator
+from formats.flink.connectors.split_kinds import Split
+from formats.flink.connectors.splits import read_split, splits
+from formats.flink.metadata.file import encode
+from formats.flink.metadata.handles import InlineHandle, OperatorState
+from formats.flink.store import FlinkStore
+from tests.support.archives import extract
+from tests.support.commands import result_of, run_command
+from tests.support.flink.truth import DATA
+from tests.support.schemas import checked
+
+VECTORS = {one["name"]: one for one in map(json.loads, (DATA / "splits.jsonl").read_text().splitlines())}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("connectors")
+    with tarfile.open(DATA / "connectors.tar.xz") as archive:
+        extract(archive, folder)
+    return folder
+
+
+def store_of(data: Path, name: str) -> FlinkStore:
+    (path,) = (data / name).iterdir()
+    return FlinkStore(str(path))
+
+
+def operator(store: FlinkStore, uid: str) -> OperatorState:
+    return store.find_operator(store.resolve(None), uid)
+
+
+# -- splits -----------------------------------------------------------------------------------------------
+
+
+def test_offsets_of_kafka_are_those_that_a_real_source_had(data: Path) -> None:
+    store = store_of(data, "kafka")
+    at = store.streams(store.resolve(None))
+    found = {one.id: one for subtask in operator(store, "orders").subtasks for one in splits(subtask, at) or ()}
+    assert {name: (one.kind, one.next, one.end, one.position) for name, one in found.items()} == {
+        "orders-0": ("kafka", 21, 300, None), "orders-1": ("kafka", 21, 300, None),
+        "orders-2": ("kafka", -2, 300, "earliest"),
+    }  # fmt: skip
+    assert enumerator(operator(store, "orders")) == Enumerator("kafka", (), 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "id", "position"),
+    [
+        ("pulsar-new", "pulsar", "persistent://public/default/orders-partition-3", "its start"),
+        ("pulsar-read", "pulsar", "persistent://public/default/orders-partition-3", "after 1234:56"),
+        ("pulsar-whole", "pulsar", "persistent://public/default/orders", "after 1234:56"),
+        ("mysql-snapshot", "cdc", "shop.orders:4", "not read yet"),
+        ("mysql-snapshot-read", "cdc", "shop.orders:5", "read up to mysql-bin.000003:4567"),
+        ("mysql-log", "cdc", "binlog-split", "mysql-bin.000007:154"),
+        ("mysql-log-start", "cdc", "binlog-split", "its start to mysql-bin.000009:1"),
+    ],
+)
+def test_splits_of_pulsar_and_of_changes_say_where_reading_goes_on(
+    name: str, kind: str, id: str, position: str
+) -> None:
+    data = bytes.fromhex(VECTORS[name]["hex"])
+    assert read_split(VECTORS[name]["version"], data) == Split(kind, id, None, None, len(data), position)
+    assert read_split(VECTORS[name]["version"], data + b"\0").kind is None, "a split is used up to its last byte"
+
+
+def utf(text: str) -> bytes:
+    return struct.pack(">H", len(text)) + text.encode()
+
+
+@pytest.mark.parametrize(
+    ("version", "more", "position"),
+    [
+        (0, b"\1\0\1" + utf("495903"), "AFTER_SEQUENCE_NUMBER 495903"),
+        (1, b"\0" + struct.pack(">i", 1) + utf("shard-7"), "AFTER_SEQUENCE_NUMBER"),
+        (2, b"\1\0\1" + utf("5") + struct.pack(">i", 0) + utf("0") + utf("99"), "AFTER_SEQUENCE_NUMBER 5"),
+        (3, b"\1\1" + struct.pack(">q", 17) + b"\0" + struct.pack(">i", 0) + utf("0") + utf("9") + b"\1", "its end"),
+    ],
+)
+def test_splits_of_kinesis_made_by_our_own_writer(version: int, more: bytes, position: str) -> None:
+    body = utf("arn:aws:kinesis:us-east-1:1:stream/orders") + utf("shardId-000000000003") + utf("AFTER_SEQUENCE_NUMBER")
+    assert read_split(version, body + more) == Split(
+        "kinesis", "orders:shardId-000000000003", None, None, len(body + more), position
+    )
+
+
+@given(st.integers(0, 5), st.sampled_from(sorted(VECTORS)), st.integers(0, 900), st.binary(max_size=8))
+def test_a_damaged_split_is_of_no_kind_or_one_that_fits_its_bytes(version: int, name: str, at: int, new: bytes) -> None:
+    data = bytes.fromhex(VECTORS[name]["hex"])
+    at %= len(data)
+    damaged = data[:at] + new + data[at + len(new) :]
+    assert read_split(version, damaged).bytes == len(damaged)
+
+
+# -- enumerators ------------------------------------------------------------------------------------------
+
+
+def test_files_that_no_task_has_yet_are_the_enumerators(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = store_of(data, "files")
+    held = enumerator(operator(store, "lines"))
+    assert held is not None
+    assert (held.kind, {str(one.id)[-5:] for one in held.splits}) == ("file", {"a.txt", "c.txt", "e.txt"})
+    assert enumerator(operator(store, "numbers")) == Enumerator(None, ())
+    _, out, _ = run_command("inspect", capsys, store.path)
+    assert "3 splits to hand out" in out
+
+
+def coordinator(version: int, state: bytes) -> OperatorState:
+    data = struct.pack(">iii", 1, version, len(state)) + state
+    return OperatorState("0" * 32, None, None, 1, 1, InlineHandle("state", data), ())
+
+
+def test_enumerators_of_older_versions_of_kafka_and_of_numbers_made_by_our_own_writer() -> None:
+    one = utf("orders") + struct.pack(">i", 4)
+    assert enumerator(coordinator(1, struct.pack(">i", 1) + one)) == Enumerator("kafka", (), 1)
+    two = struct.pack(">i", 2) + one + struct.pack(">i", 0) + utf("orders") + struct.pack(">ii", 5, 1) + b"\1"
+    held = enumerator(coordinator(2, two))
+    assert held is not None
+    assert ([split.id for split in held.splits], held.assigned) == (["orders-5"], 1)
+    numbers = struct.pack(">i", 1) + utf("7") + struct.pack(">qq", 3, 9)
+    held = enumerator(coordinator(1, numbers))
+    assert held is not None
+    assert [(split.id, split.next, split.end) for split in held.splits] == [("7", 3, 9)]
+    assert enumerator(coordinator(9, b"what only its class knows")) is None
+
+
+def test_a_split_that_a_task_and_the_enumerator_have_would_be_read_twice(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Made by our own writer: the enumerator's state of the checkpoint names a file that a task is reading."""
+    store = store_of(data, "files")
+    metadata = store.metadata(store.resolve(None))
+    copy = Path(shutil.copytree(store.path, tmp_path / "chk-17"))
+    operators = []
+    for one in metadata.operators:
+        if one.uid == "lines" and isinstance(one.coordinator, InlineHandle):
+            changed = one.coordinator.data.replace(b"a.txt", b"b.txt")
+            one = msgspec.structs.replace(one, coordinator=InlineHandle(one.coordinator.name, changed))
+        operators.append(one)
+    (copy / "_metadata").write_bytes(encode(msgspec.structs.replace(metadata, operators=tuple(operators))))
+    code, out, _ = run_command("validate", capsys, copy, "-o", "json")
+    assert code == 3
+    (epoch,) = checked(out)["epochs"]
+    (found,) = [one for one in epoch["findings"] if one["code"] == "split-owned-twice"]
+    assert "b.txt is the enumerator's, too, which hands it out again" in found["message"]
+
+
+# -- sinks ------------------------------------------------------------------------------------------------
+
+
+def test_what_sinks_have_still_to_commit_is_listed(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = store_of(data, "kafka")
+    at = store.streams(store.resolve(None))
+    held = {
+        uid: [one for subtask in operator(store, uid).subtasks for one in committables(subtask, at) or ()]
+        for uid in ("Sink Committer: topic", "Sink Committer: files", "slow")
+    }
+    assert held["slow"] == []
+    topic, files = held["Sink Committer: topic"], held["Sink Committer: files"]
+    assert [(one.kind, one.name, one.checkpoint, one.subtask, one.state) for one in topic] == [
+        ("kafka", "abs-0-7", 7, 0, "received"), ("kafka", "abs-1-7", 7, 1, "received"),
+    ]  # fmt: skip
+    assert all(str(one.detail).startswith("producer ") for one in topic)
+    assert [(one.kind, one.checkpoint, one.size) for one in files] == [("file", 7, 25)] * 2
+    for one in files:
+        assert "/part-" in str(one.name)
+        assert "/.part-" in str(one.detail), "its bytes lie in a hidden file until it is committed"
+    _, out, _ = run_command("inspect", capsys, store.path)
+    assert "TO COMMIT BY" in out
+    assert "abs-0-7" in out
+    raw = result_of("inspect", capsys, store.path)["raw"]
+    names = [one["name"] for o in raw["operators"] for s in o["subtasks"] for one in s["committables"] or ()]
+    assert "abs-1-7" in names
+
+
+def test_state_shows_splits_and_what_is_pending_as_rows(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = store_of(data, "kafka").path
+    rows = result_of("state", capsys, path, "orders", "--state", "SourceReaderState")["rows"]
+    found = {(row["value"]["split"], row["value"]["next"], row["value"]["position"]) for row in rows}
+    assert found == {("orders-0", 21, None), ("orders-1", 21, None), ("orders-2", -2, "earliest")}
+    words = ("Sink Committer: topic", "--state", "streaming_committer_raw_states")
+    rows = result_of("state", capsys, path, *words)["rows"]
+    assert [[one["name"] for one in row["value"]] for row in rows] == [["abs-0-7"], ["abs-1-7"]]

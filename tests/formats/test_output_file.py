@@ -1,0 +1,70 @@
+"""Files that people ask for: outside of what is read, and whole or as they were."""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from formats.errors import FormatError
+from formats.output_file import check_outside, write_whole
+from formats.query.export import BadExport, write_rows
+
+
+@pytest.mark.parametrize("path", ["store/x", "store", "store/../store/x", "link/x", "file"])
+def test_a_place_in_what_is_read_is_refused_however_it_is_spelt(path: str, tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "link").symlink_to("store")
+    (tmp_path / "file").symlink_to("store/x")
+    for store in (str(tmp_path / "store"), f"file://{tmp_path}/store", str(tmp_path / "link")):
+        with pytest.raises(FormatError, match="which is read from"):
+            check_outside(tmp_path / path, store)
+
+
+def test_a_place_beside_it_is_none(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    for path in ("store2/x", "store.json", "store/../x"):
+        check_outside(tmp_path / path, str(tmp_path / "store"))
+    check_outside(tmp_path / "x", "s3://bucket/store")
+
+
+def test_what_was_there_stays_where_the_new_one_does_not_fit(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    write_whole(file, b"old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(OSError, match="1,000 bytes were to be written") as error:
+            write_whole(file, bytes(1000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert error.value.filename == str(file)
+    assert (file.read_bytes(), os.listdir(tmp_path)) == (b"old", ["file"])
+
+
+def test_a_link_stays_one_and_a_pipe_gets_the_bytes(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("file")
+    write_whole(tmp_path / "link", b"new")
+    assert ((tmp_path / "link").is_symlink(), (tmp_path / "file").read_bytes()) == (True, b"new")
+    os.mkfifo(tmp_path / "pipe")
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    write_whole(tmp_path / "pipe", b"new")
+    reader.join(60)
+    assert read == [b"new"]
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".arrow", ".csv"])
+def test_rows_of_another_type_are_told_and_leave_no_file(ending: str, tmp_path: Path) -> None:
+    """As those of one subtask are, whose serializer is damaged."""
+    file = tmp_path / f"rows{ending}"
+    batches = [pa.record_batch({"key": [1], "value": [text]}) for text in ("a", b"a")]
+    with pytest.raises(BadExport, match="has rows with value of type binary, and others with value of type string"):
+        write_rows(str(file), batches[0].schema, batches)
+    assert os.listdir(tmp_path) == []
+    assert write_rows(str(tmp_path / "rows.jsonl"), batches[0].schema, batches) == 2

@@ -1,0 +1,168 @@
+"""Checkpoints whose state the real Spark has repartitioned: which batches can be gone back to, and what a copy makes of
+batches that were given up for it, or of a repartition that did not end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from abscli.cli.main import main
+from tests.support.commands import run_command
+from tests.support.schemas import checked
+from tests.support.spark import cases
+from tests.support.spark.words import CONFS, add_files, counts, go_on, killed
+
+FILES = 5
+NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
+
+
+@pytest.fixture(scope="module")
+def session(spark: Any) -> Iterator[Any]:
+    from pyspark.sql import SparkSession
+
+    session = SparkSession(spark)
+    yield session
+    for key in (*cases.BASE, cases.PROVIDER, cases.CHANGELOG, cases.IDS, NO_DATA):
+        session.conf.unset(key)
+
+
+def repartition(session: Any, checkpoint: Path, partitions: int = 5, *, exactly_once: bool = True) -> None:
+    session._streamingCheckpointManager.repartition(str(checkpoint), partitions, exactly_once)
+
+
+def restored(checkpoint: Path, to: Path, capsys: pytest.CaptureFixture[str], *, at: str = "") -> dict[str, Any]:
+    """Plans and restores; the plan's body."""
+    assert main(["plan-recovery", f"{checkpoint}{at}", "--out", f"{to}.json", "-o", "json"]) == 0
+    body: dict[str, Any] = checked(capsys.readouterr().out)["body"]
+    assert main(["restore", f"{to}.json", "--to", str(to), "-q"]) == 0
+    assert main(["validate", str(to), "-q"]) == 0, capsys.readouterr().out
+    capsys.readouterr()
+    return body
+
+
+def verdicts(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], list[int]]:
+    _, out, _ = run_command("validate", capsys, checkpoint, "-o", "json")
+    report = checked(out)
+    assert not any(epoch["findings"] for epoch in report["epochs"]), out
+    return [epoch["verdict"] for epoch in report["epochs"]], report["restorable"]
+
+
+@pytest.mark.parametrize("conf", ["rocks", "ids"])
+def test_a_copy_of_before_has_the_old_number_of_partitions(
+    conf: str, session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_files(tmp_path / "input", range(FILES))
+    cases.set_conf(session, CONFS[conf])
+    go_on(session, tmp_path / "input", tmp_path / "checkpoint")
+    repartition(session, tmp_path / "checkpoint")
+    assert verdicts(tmp_path / "checkpoint", capsys) == (["complete"] * (FILES + 1), list(range(FILES + 1)))
+    body = restored(tmp_path / "checkpoint", tmp_path / "copy", capsys, at=f"@{FILES - 2}")
+    assert body["undone"] == [{"batch": FILES, "from": 3, "to": 5}]
+    assert [one["batch"] for one in body["again"]] == [FILES - 1], "no sink has seen the repartition"
+    _, out, _ = run_command("plan-recovery", capsys, f"{tmp_path / 'checkpoint'}@{FILES - 2}")
+    assert f"batch {FILES}: it had repartitioned state from 3 to 5 partitions" in " ".join(out.split())
+    add_files(tmp_path / "input", range(FILES, FILES + 1))
+    assert go_on(session, tmp_path / "input", tmp_path / "copy") == counts(tmp_path / "input")
+
+
+def test_one_that_did_not_end_is_left_behind_and_never_kept_in_flight(
+    session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark begins it before it sees that it cannot repartition this provider, and the query does not start again."""
+    add_files(tmp_path / "input", range(FILES))
+    cases.set_conf(session, CONFS["hdfs"])
+    go_on(session, tmp_path / "input", tmp_path / "checkpoint")
+    with pytest.raises(Exception, match="UNSUPPORTED_PROVIDER"):
+        repartition(session, tmp_path / "checkpoint")
+    add_files(tmp_path / "input", range(FILES, FILES + 1))
+    with pytest.raises(Exception, match="STREAMING_UNFINISHED_REPARTITION_DETECTED"):
+        go_on(session, tmp_path / "input", Path(shutil.copytree(tmp_path / "checkpoint", tmp_path / "own")))
+    code, out, err = run_command("plan-recovery", capsys, tmp_path / "checkpoint", "--keep-in-flight", "-o", "json")
+    error = checked(out or err)
+    assert (code, error["path"]) == (4, f"offsets/{FILES}")
+    assert f"batch {FILES} only repartitions state, from 3 to 5 partitions" in error["message"]
+    body = restored(tmp_path / "checkpoint", tmp_path / "copy", capsys)
+    assert (body["batch"], body["again"]) == (FILES - 1, [])
+    assert go_on(session, tmp_path / "input", tmp_path / "copy") == counts(tmp_path / "input")
+
+
+def test_batches_given_up_for_it_are_not_gone_back_to_and_the_copy_starts_where_spark_does_not(
+    session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A source of files cannot go back from what the batch that was in flight has read."""
+    add_files(tmp_path / "input", range(FILES))
+    killed(tmp_path / "input", tmp_path / "checkpoint", CONFS["changelog"], "after", 3)
+    cases.set_conf(session, CONFS["changelog"])
+    repartition(session, tmp_path / "checkpoint", exactly_once=False)
+    complete = ["complete"] * 3
+    assert verdicts(tmp_path / "checkpoint", capsys) == ([*complete, "aborted", "complete"], [0, 1, 2, 4])
+    with pytest.raises(Exception, match="assertion failed"):
+        go_on(session, tmp_path / "input", Path(shutil.copytree(tmp_path / "checkpoint", tmp_path / "own")))
+    body = restored(tmp_path / "checkpoint", tmp_path / "copy", capsys)
+    assert (body["batch"], body["undone"]) == (4, [])
+    assert {"offsets/3", "commits/3"} == {file["path"] for file in body["write"]}
+    assert go_on(session, tmp_path / "input", tmp_path / "copy") == counts(tmp_path / "input")
+    body = restored(tmp_path / "checkpoint", tmp_path / "back", capsys, at="@2")
+    assert (body["again"], [one["batch"] for one in body["undone"]]) == ([{"batch": 3, "committed": False}], [4])
+    assert go_on(session, tmp_path / "input", tmp_path / "back") == counts(tmp_path / "input")
+    code, _, err = run_command("plan-recovery", capsys, f"{tmp_path / 'checkpoint'}@3")
+    assert (code, "given up" in err) == (4, True)
+
+
+def go_on_with_windows(session: Any, source: Path, checkpoint: Path) -> set[tuple[str, int]]:
+    """Counts by window of what has come, each window once, when the watermark has passed it."""
+    from pyspark.sql import functions as f
+
+    seen: set[tuple[str, int]] = set()
+
+    def sink(frame: Any, batch: int) -> None:
+        seen.update((str(row["window"]["start"]), row["count"]) for row in frame.collect())
+
+    stream = session.readStream.schema("at timestamp").option("maxFilesPerTrigger", 1).json(str(source))
+    counted = stream.withWatermark("at", "10 seconds").groupBy(f.window("at", "20 seconds")).count()
+    writer = counted.writeStream.foreachBatch(sink).outputMode("append").option("checkpointLocation", str(checkpoint))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    return seen
+
+
+def add_times(source: Path, number: int) -> None:
+    """A file of half a minute, a row a second."""
+    source.mkdir(exist_ok=True)
+    path = source / f"{number:03d}.json"
+    seconds = range(1_767_225_600 + 30 * number, 1_767_225_630 + 30 * number)
+    at = [time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(one)) for one in seconds]
+    path.write_text("\n".join(json.dumps({"at": one}) for one in at))
+    os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+
+
+@pytest.mark.parametrize("lost", [None, FILES - 1])
+def test_a_watermark_that_moved_with_the_last_batch_is_no_contradiction(
+    lost: int | None, session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The repartition begins with the watermark of before that batch. lost: a commit that is made anew."""
+    for number in range(FILES):
+        add_times(tmp_path / "input", number)
+    cases.set_conf(session, CONFS["changelog"])
+    session.conf.set(NO_DATA, "false")
+    whole = go_on_with_windows(session, tmp_path / "input", tmp_path / "checkpoint")
+    repartition(session, tmp_path / "checkpoint")
+    commit = (tmp_path / f"checkpoint/commits/{FILES - 1}").read_bytes()
+    if lost is None:
+        assert verdicts(tmp_path / "checkpoint", capsys) == (["complete"] * (FILES + 1), list(range(FILES + 1)))
+    else:
+        (tmp_path / f"checkpoint/commits/{lost}").unlink()
+    body = restored(tmp_path / "checkpoint", tmp_path / "copy", capsys, at=f"@{FILES - 1}")
+    assert (tmp_path / f"copy/commits/{FILES - 1}").read_bytes() == commit
+    assert [one["batch"] for one in body["undone"]] == [FILES]
+    add_times(tmp_path / "input", FILES)
+    rest = go_on_with_windows(session, tmp_path / "input", tmp_path / "copy")
+    shutil.rmtree(tmp_path / "anew", ignore_errors=True)
+    assert whole | rest == go_on_with_windows(session, tmp_path / "input", tmp_path / "anew")
+    assert not whole & rest

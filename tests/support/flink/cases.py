@@ -1,0 +1,46 @@
+"""The cases of Flink's checkpoints that tests look at, change and copy, and what the checks say of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from abscli.report.findings import Code
+from abscli.stores.flink.verdict import FlinkReport, check_store
+from formats.flink.evidence import gather
+from formats.flink.store import FlinkStore
+from tests.support.flink.truth import DATA
+
+HASHMAP = next((DATA / "hashmap-checkpoint").iterdir())
+UNALIGNED = next((DATA / "unaligned").iterdir())
+MERGED = next((DATA / "file-merging").iterdir())
+OPEN = next((DATA / "in-progress").iterdir())
+OLD = next((DATA / "old-1.20-hashmap-checkpoint").iterdir())
+CHANGELOG = next((DATA / "changelog").iterdir())
+CANONICAL = next((DATA / "hashmap-savepoint-canonical").iterdir())
+ALL = [HASHMAP, UNALIGNED, MERGED, OPEN, OLD, CHANGELOG, CANONICAL]
+
+
+def check(store: FlinkStore) -> FlinkReport:
+    return check_store((gather(store, n) for n in store.epoch_numbers()), store.listing())
+
+
+def codes(report: FlinkReport) -> list[Code]:
+    return [finding.code for finding in report.report.all_findings]
+
+
+def largest(folder: Path) -> Path:
+    return max((path for path in folder.iterdir() if path.name != "_metadata"), key=lambda path: path.stat().st_size)
+
+
+def content(store: FlinkStore) -> dict[tuple[str, str | None], list[str]]:
+    """The rows of every state, in no order, by operator hash and state."""
+    epoch = store.resolve(None)
+    ids = {name: id for id, name in store.names(store.metadata(epoch)).items()}
+    return {
+        (ids[state.operator], state.name): sorted(
+            json.dumps(row, default=str) for batch in store.state(epoch, state.operator, state.name)
+            for row in batch.to_pylist()
+        )
+        for state in store.states(epoch)
+    }  # fmt: skip

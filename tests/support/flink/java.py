@@ -1,0 +1,38 @@
+"""Jobs of tests/flink_java on a real Flink in a JVM of their own, which is gone at the end of the block."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.flink.venv import flink_jars
+
+SOURCES = Path(__file__).parents[2] / "flink_java"
+
+
+def compiled(name: str, folder: Path) -> str:
+    """The class path that a job runs with, its classes in a new folder."""
+    jars = os.pathsep.join(map(str, flink_jars()))
+    folder.mkdir()
+    source = SOURCES / f"{name}.java"
+    command = ["javac", "-nowarn", "-cp", jars, "-d", str(folder), str(source)]
+    subprocess.run(command, check=True, timeout=300, capture_output=True)
+    return f"{folder}{os.pathsep}{jars}"
+
+
+@contextmanager
+def java_job(class_path: str, log: Path, main: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A job while it runs; killed at the end of the block. log: what it prints."""
+    opened = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.util", "java.lang", "java.time")]
+    logging = "-Dorg.apache.logging.log4j.level=INFO"
+    command = ["java", "-Xmx512m", *opened, logging, "-cp", class_path, main, *map(str, arguments)]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,1 @@
+"""Several hosts on one machine: a network that can be cut, and jobs whose workers are spread over it."""

@@ -1,0 +1,68 @@
+"""A standalone cluster of Spark over hosts: a master and workers, real JVMs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pyspark
+
+from abscli.engine.java import use_java
+from tests.support.hosts.network import Hosts
+
+PORT = 7077
+PATIENCE = 180.0
+
+
+class Cluster:
+    """A master on `driver`; `start` starts a worker with one core on a host."""
+
+    def __init__(self, net: Hosts, folder: Path) -> None:
+        use_java()
+        self.master = f"spark://{net.addresses['driver']}:{PORT}"
+        self._net = net
+        self._folder = folder
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._run("driver", "master.Master", "--port", str(PORT))
+        self._until("driver", "I have been elected leader")
+
+    def start(self, host: str) -> None:
+        """Returns when the master knows it."""
+        self._run(host, "worker.Worker", "--cores", "1", "--memory", "1g", self.master)
+        self._until(host, "Successfully registered with master")
+
+    def _run(self, host: str, what: str, *words: str) -> None:
+        home = Path(pyspark.__file__).parent
+        address = self._net.addresses[host]
+        command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{what}", "--host", address,
+                   "--webui-port", "0", *words]  # fmt: skip
+        log4j = self._folder / "log4j2.properties"
+        log4j.write_text("rootLogger.level = info\nrootLogger.appenderRef.a.ref = a\nappender.a.type = Console\n"
+                         "appender.a.name = a\nappender.a.layout.type = PatternLayout\n")  # fmt: skip
+        environment = {
+            **os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": address,
+            "SPARK_WORKER_DIR": str(self._folder / f"work-{host}"), "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={log4j}",
+        }  # fmt: skip
+        with self._log(host).open("wb") as log:
+            self._processes.append(self._net.run(host, command, env=environment, stdout=log, stderr=log))
+
+    def _log(self, host: str) -> Path:
+        return self._folder / f"spark-{host}.log"
+
+    def _until(self, host: str, words: str) -> None:
+        end = time.monotonic() + PATIENCE
+        while words not in (log := self._log(host).read_text()):
+            assert self._processes[-1].poll() is None, log
+            assert time.monotonic() < end, log
+            time.sleep(0.1)
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()

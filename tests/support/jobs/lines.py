@@ -1,0 +1,231 @@
+"""A job that copies lines to a sink, each line once in its input: what is lost or shown twice is seen at a glance.
+
+Sources read a little and then wait for the next epoch, so that a job has as many epochs as its input is long, on any
+machine. Run as a program it is the same job in a process of its own, which stops or kills itself at a given moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from abscli.engine.coordinator import Progress, Service
+from abscli.engine.io import sources
+from abscli.engine.job import JobOptions, Outcome, run_job
+from abscli.stores.native.plan import plan_recovery
+from abscli.stores.native.restore import restore
+from formats.job.model import Edge, Kind, Operator, Partition, Topology
+from formats.native.sink import SinkFolder
+from formats.native.store import NativeStore
+from formats.storage import LocalStorage
+
+ROOT = Path(__file__).resolve().parents[3]
+TASKS = 2
+LINES_AN_EPOCH = 10
+
+
+def topology() -> Topology:
+    return Topology(
+        "copied",
+        (
+            Operator("lines", Kind.SOURCE, TASKS, 8, connector={"type": "text", "path": "in/*.txt"}),
+            Operator("out", Kind.SINK, TASKS, 8, connector={"type": "jsonl", "path": "out"}),
+        ),
+        (Edge("lines", "out", Partition.FORWARD),),
+    )
+
+
+def write_lines(folder: Path, epochs: int) -> None:
+    """Input for about so many epochs: a file a source task."""
+    (folder / "in").mkdir(parents=True)
+    for i in range(TASKS):
+        lines = [f"line {i} {k}" for k in range(epochs * LINES_AN_EPOCH)]
+        (folder / "in" / f"{i}.txt").write_text("\n".join(lines) + "\n")
+
+
+def copy_while_it_changes(source: Path, target: Path) -> None:
+    """Copy a folder that a job writes, as `cp -r` does: what goes away meanwhile, as a temporary file does when it gets
+    its name, is left out."""
+    try:
+        shutil.copytree(source, target)
+    except shutil.Error as error:
+        for path, _, reason in error.args[0]:
+            assert not os.path.exists(path), reason
+
+
+@dataclass
+class Gate:
+    """How far sources may read: so many lines for every epoch that the run has completed, and one more."""
+
+    epochs: int = 0
+    read: dict[int, int] = field(default_factory=dict)
+
+    def install(self, patch: Callable[[object, str, object], None]) -> None:
+        """Let every source of the process read through this gate. patch: as `setattr`."""
+        plain = sources.TextSource.read
+
+        def read(source: sources.TextSource) -> pa.RecordBatch | None:
+            done = self.read.get(id(source), 0)
+            if done >= (self.epochs + 1) * LINES_AN_EPOCH and not source.finished:
+                time.sleep(0.002)  # an empty poll, which would otherwise keep a core busy until the epoch is complete
+                return pa.record_batch({"line": pa.array([], pa.string())})
+            rows = plain(source)
+            self.read[id(source)] = done + (rows.num_rows if rows is not None else 0)
+            return rows
+
+        patch(sources, "CHUNK", 12 * LINES_AN_EPOCH)
+        patch(sources.TextSource, "read", read)
+
+
+@dataclass
+class Lines:
+    """The job in one folder, on any of several stores. gate: see there."""
+
+    folder: Path
+    gate: Gate
+
+    def run(
+        self, store: str = "a", *, epochs: int | None = None, at: Callable[[int], None] = lambda n: None, **more: object
+    ) -> Outcome:
+        """Run to the end, or ask for a stop as SIGTERM does once so many epochs are complete. at: called with the
+        number of complete epochs of this run, as they come."""
+        self.gate.epochs, self.gate.read = 0, {}
+        services: list[Service] = []
+
+        def progress(p: Progress) -> None:
+            if p.epochs > self.gate.epochs:
+                self.gate.epochs = p.epochs
+                at(p.epochs)
+            if epochs is not None and p.epochs >= epochs and services:
+                services.pop().request_stop()
+
+        defaults: dict[str, object] = {"engine": "inline", "interval": 0.005, "workers": TASKS, "keep": None}
+        options = JobOptions(str(self.folder), "job.yaml", **{**defaults, **more})  # type: ignore[arg-type]
+        return run_job(topology(), str(self.folder / store), options, progress, services.append)
+
+    def resume(self, store: str = "a", **more: object) -> Outcome:
+        """From the newest complete epoch of the newest attempt's line."""
+        from abscli.stores.native.plan import newest_whole
+
+        detail, _ = newest_whole(self.store(store))
+        return self.run(store, from_epoch=detail.facts.epoch, **more)  # type: ignore[arg-type]
+
+    def store(self, name: str = "a") -> NativeStore:
+        return NativeStore(LocalStorage(self.folder / name))
+
+    def complete(self, name: str = "a") -> list[int]:
+        """The complete epochs of a store."""
+        store = self.store(name)
+        return [epoch for epoch in store.epoch_numbers() if store.has_manifest(epoch)]
+
+    @property
+    def sink(self) -> SinkFolder:
+        return SinkFolder(str(self.folder / "out"))
+
+    def shown(self) -> Counter[str]:
+        """How often each line is visible."""
+        shown: Counter[str] = Counter()
+        for name in self.sink.visible():
+            rows = (self.folder / "out" / name).read_text().splitlines()
+            shown.update(json.loads(row)["line"] for row in rows)
+        return shown
+
+    def wrong(self) -> dict[str, int]:
+        """How much more or less often than once each line is visible, where it is not once."""
+        shown = self.shown()
+        due = Counter(line for file in (self.folder / "in").iterdir() for line in file.read_text().splitlines())
+        return {line: shown[line] - due[line] for line in shown.keys() | due.keys() if shown[line] != due[line]}
+
+
+def restore_to(lines: Lines, epoch: int, to: str, *, store: str = "a") -> None:
+    """As `abs plan-recovery STORE@EPOCH` and `abs restore PLAN --to` do it."""
+    plan = plan_recovery(lines.store(store), epoch=epoch)
+    options = JobOptions(
+        str(lines.folder), "job.yaml", engine="inline", workers=2, keep=None, until="drained", interval=0.01
+    )
+    restore(plan, topology(), options, to=str(lines.folder / to))
+
+
+def in_a_process(lines: Lines, where: str, n: int, number: int, *, from_epoch: str = "") -> subprocess.Popen[str]:
+    """The job on store `a` in a process that sends itself a signal; see `main`."""
+    job = "tests.support.jobs.lines"
+    command = [sys.executable, "-m", job, str(lines.folder), "a", from_epoch, where, str(n), str(number)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def killed(lines: Lines, where: str, n: int, *, from_epoch: str = "") -> None:
+    """The job was killed with SIGKILL at the n-th call of `where`."""
+    process = in_a_process(lines, where, n, signal.SIGKILL, from_epoch=from_epoch)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == -signal.SIGKILL, errors
+
+
+def wait_for(fact: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Until it is so; fails when the process has ended without it."""
+    deadline = time.monotonic() + 300
+    while not fact():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def is_stopped(process: subprocess.Popen[str]) -> bool:
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def main() -> None:
+    """FOLDER STORE FROM_EPOCH WHERE N SIGNAL: the job, which sends itself the signal at the N-th call of WHERE.
+
+    WHERE: `manifest` (all have acked, nothing of the outcome is written) or `reveal` (the manifest is written); calls
+    for epochs that have no rows for the sink do not count.
+    """
+    from abscli.engine import journal
+    from abscli.engine.io import outputs
+
+    folder, store, from_epoch, where, n, number = sys.argv[1:]
+    left = int(n)
+
+    def before(plain: Callable[..., object], parts: int) -> Callable[..., object]:
+        """parts: which of the arguments."""
+
+        def call(*arguments: Any, **options: object) -> object:
+            nonlocal left
+            if left and any(part.sink for part in arguments[parts]):
+                left -= 1
+                if not left:
+                    os.kill(os.getpid(), int(number))
+            return plain(*arguments, **options)
+
+        return call
+
+    if where == "manifest":
+        journal.complete = before(journal.complete, 3)  # type: ignore[assignment]
+    else:
+        outputs.Outputs.reveal = before(outputs.Outputs.reveal, 1)  # type: ignore[assignment,method-assign]
+    gate = Gate()
+    gate.install(setattr)
+    Lines(Path(folder), gate).run(store, from_epoch=int(from_epoch) if from_epoch else None)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from abscli.engine.errors import EngineError
+    from formats.errors import FormatError
+
+    try:
+        main()
+    except (EngineError, FormatError) as error:
+        sys.exit(f"{type(error).__name__}: {error.message}")
