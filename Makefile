@@ -30,7 +30,8 @@ lock:  ## versions and hashes of what the set-up installs, renewed; needs uv
 	@.ci/lock
 
 bench: setup
-	@for file in tests/bench/bench_*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+	@for file in $$(find tests/bench -name 'bench_*.py' | sort); do \
+		name=$$(echo "$${file%.py}" | tr / .); echo "== $$name"; $(BIN)/python -m "$$name" || exit 1; done
 
 clean:
 	rm -rf .venv .venv-flink build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

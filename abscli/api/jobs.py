@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from abscli.engine.coordinator import Progress as JobProgress
     from abscli.engine.job import Outcome
-    from abscli.engine.news import News
+    from abscli.engine.telemetry.news import News
 
 
 class RunningJob(Protocol):
@@ -92,7 +92,7 @@ def run_job(
 
     from abscli.engine.errors import UsageError
     from abscli.engine.job import JobOptions
-    from abscli.engine.recovering import Scope
+    from abscli.engine.losses.decisions import Scope
     from abscli.stores.native.run import job_directory, prepare_job
 
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from abscli.engine.coordinator import Progress as JobProgress
-    from abscli.engine.news import News
+    from abscli.engine.telemetry.news import News
 
 WIDTH = 100
 """Columns of a page that is printed."""

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from abscli.cli.options import Address
     from abscli.engine.coordinator import Progress
-    from abscli.engine.metrics import JobMetrics
-    from abscli.engine.news import Changed, News
+    from abscli.engine.telemetry.metrics import JobMetrics
+    from abscli.engine.telemetry.news import Changed, News
     from formats.view import Repeat
 
 
@@ -56,7 +56,7 @@ class Display:
 
     def news(self, news: News) -> None:
         """What has just happened."""
-        from abscli.engine.news import (
+        from abscli.engine.telemetry.news import (
             EpochDone,
             EpochGivenUp,
             FramesLetGo,
@@ -137,7 +137,7 @@ class Display:
 
 def note_change(news: Changed) -> None:
     """Says what a job is that has changed since the epoch that it goes on from."""
-    from abscli.engine.news import OtherCode
+    from abscli.engine.telemetry.news import OtherCode
 
     if isinstance(news, OtherCode):
         have = "has" if len(news.files) == 1 else "have"
@@ -212,7 +212,7 @@ def job_watched(job: str, metrics: Address | None) -> Iterator[Display | Watcher
         if metrics is None:
             yield display
             return
-        from abscli.engine.metrics import JobMetrics, served
+        from abscli.engine.telemetry.metrics import JobMetrics, served
 
         figures = JobMetrics(job)
         url = stack.enter_context(served(figures, metrics.host, metrics.port))

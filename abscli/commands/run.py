@@ -242,7 +242,7 @@ def run(
         warn_of_repeats,
     )
     from abscli.engine.job import JobOptions
-    from abscli.engine.recovering import Scope
+    from abscli.engine.losses.decisions import Scope
     from abscli.stores.native.rescale import parallelism_of
     from abscli.stores.native.run import job_directory, prepare_job
 

@@ -40,15 +40,15 @@ from abscli.engine.channels.wire import (
     Wakeup,
     decode_to_coordinator,
 )
-from abscli.engine.crew import Crew, Launcher, misplaced
 from abscli.engine.errors import MEND, EngineError, EngineStopped
 from abscli.engine.journal import Journal
-from abscli.engine.lateness import Lateness
-from abscli.engine.losses import Losses, Ties
-from abscli.engine.news import EpochGivenUp, FramesLetGo, News, Stopping
-from abscli.engine.recovering import (
+from abscli.engine.losses.crew import Crew, Launcher, misplaced
+from abscli.engine.losses.decisions import (
     Scope,
 )
+from abscli.engine.losses.restarting import Losses, Ties
+from abscli.engine.telemetry.lateness import Lateness
+from abscli.engine.telemetry.news import EpochGivenUp, FramesLetGo, News, Stopping
 from abscli.protocol.coordinator import Coordinator, NextEpoch
 from abscli.protocol.events import (
     Abort,

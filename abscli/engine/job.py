@@ -20,16 +20,16 @@ import msgspec
 from abscli.engine.attempt import Request, Start, begin, first_epoch, look, policy_of
 from abscli.engine.channels.wire import JobSpec, Patience
 from abscli.engine.coordinator import Progress, Service
-from abscli.engine.crew import Launcher
 from abscli.engine.drivers.inline import InlineWorkers
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.generations.generation import publish
 from abscli.engine.io.outputs import Outputs
 from abscli.engine.journal import Journal, records_read
-from abscli.engine.news import Changed, News, SlotsAwaited, Stopping
-from abscli.engine.recovering import Scope
+from abscli.engine.losses.crew import Launcher
+from abscli.engine.losses.decisions import Scope
 from abscli.engine.runnable import check_runnable
-from abscli.engine.tracing import TraceFile, check_trace
+from abscli.engine.telemetry.news import Changed, News, SlotsAwaited, Stopping
+from abscli.engine.telemetry.tracing import TraceFile, check_trace
 from abscli.protocol.coordinator import Coordinator, Until
 from abscli.protocol.policy import Policy
 from abscli.protocol.trace import TracedCoordinator

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from abscli.engine.errors import EngineStopped
-from abscli.engine.news import EpochDone
-from abscli.engine.recovering import Recovery, texts
+from abscli.engine.losses.decisions import Recovery, texts
+from abscli.engine.telemetry.news import EpochDone
 from abscli.planner.retention import Kept, expired
 from formats.errors import Damaged, FormatError
 from formats.job.expand import task_ids

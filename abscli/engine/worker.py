@@ -60,7 +60,7 @@ from abscli.engine.local.repeating import Repeating
 from abscli.engine.local.steps import Place, Steps
 from abscli.engine.state.restoring import Restored
 from abscli.engine.task import RunningTask
-from abscli.engine.tracing import WorkerTrace
+from abscli.engine.telemetry.tracing import WorkerTrace
 from abscli.planner.placement import worker_of
 from abscli.planner.ranges import EMPTY, Ranges
 from abscli.protocol.task import Task

@@ -18,8 +18,8 @@ import msgspec
 from abscli.api import open_store, run_job
 from abscli.api.jobs import RunningJob
 from abscli.engine.coordinator import Progress
-from abscli.engine.news import News, Recovered
-from abscli.engine.recovering import Recovery
+from abscli.engine.losses.decisions import Recovery
+from abscli.engine.telemetry.news import News, Recovered
 from abscli.errors import EngineStopped
 from abscli.examples import inputs
 from abscli.text.recoveries import recovered

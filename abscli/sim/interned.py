@@ -15,7 +15,7 @@ from abscli.protocol.events import CoordinatorAction, CoordinatorEvent, TaskEven
 from abscli.protocol.kept import KeptFrames
 from abscli.protocol.policy import Policy
 from abscli.sim.disk import Disk, Snapshot
-from abscli.sim.local import LocalWorld
+from abscli.sim.local.world import LocalWorld
 from abscli.sim.model import Model
 from abscli.sim.task import Effect, Part, SimulatedTask
 from abscli.sim.world import Limits, World

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from abscli.protocol.events import Aborted, Completed, TaskEvent
 from abscli.protocol.policy import Policy
 from abscli.sim.diagram import COORDINATOR, Diagram, Message, Moment
-from abscli.sim.local import LocalWorld
+from abscli.sim.local.world import LocalWorld
 from abscli.sim.model import Model
 from abscli.sim.replay import play
 from abscli.sim.task import Barrier, Effect, Item

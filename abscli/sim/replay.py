@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from abscli.protocol.events import ProtocolError
 from abscli.protocol.policy import Policy
-from abscli.sim.local import LocalWorld
+from abscli.sim.local.world import LocalWorld
 from abscli.sim.model import Model
 from abscli.sim.properties import Violation
 from abscli.sim.world import Limits, Step, World

@@ -11,7 +11,7 @@ from abscli.protocol.policy import Policy
 from abscli.sim.campaign import Failures, campaign, mixture
 from abscli.sim.diagram import Diagram
 from abscli.sim.explore import Explored, explore
-from abscli.sim.local import LocalSituation
+from abscli.sim.local.situations import LocalSituation
 from abscli.sim.model import Model
 from abscli.sim.recorder import diagram
 from abscli.sim.replay import shortest

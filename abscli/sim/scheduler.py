@@ -12,7 +12,7 @@ from typing import TypeVar
 from abscli.protocol.events import ProtocolError
 from abscli.protocol.policy import Policy
 from abscli.protocol.turns import Turns
-from abscli.sim.local import LocalWorld
+from abscli.sim.local.world import LocalWorld
 from abscli.sim.model import Model
 from abscli.sim.properties import Violation
 from abscli.sim.task import Barrier

@@ -20,7 +20,7 @@ from formats.view import CheckpointStore
 
 if TYPE_CHECKING:
     from abscli.engine.coordinator import Progress
-    from abscli.engine.news import News
+    from abscli.engine.telemetry.news import News
     from formats.job.changes import Changes
     from formats.job.model import Topology
 

@@ -9,8 +9,8 @@ from abscli.text.columns import size
 from formats.ids import tasks_name
 
 if TYPE_CHECKING:
-    from abscli.engine.news import Recovering
-    from abscli.engine.recovering import Recovery
+    from abscli.engine.losses.decisions import Recovery
+    from abscli.engine.telemetry.news import Recovering
 
 
 def recovering(news: Recovering) -> str:

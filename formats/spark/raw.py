@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from formats.errors import FormatError
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
+from formats.spark.evidence.listing import Presence
 from formats.spark.logs import sources
 from formats.spark.logs.operators import OperatorInfo
-from formats.spark.presence import Presence
 
 T = TypeVar("T")
 

@@ -16,14 +16,14 @@ from typing import Final
 from formats.errors import FormatError, NotFound
 from formats.spark import layout
 from formats.spark.checkpoint import Checkpoint
-from formats.spark.codings import Family, expected_partitions, family_numbers
 from formats.spark.ids import StorePartition
 from formats.spark.logs.offsets import Offsets
 from formats.spark.logs.operators import OperatorInfo, StoreInfo
 from formats.spark.replay import PartitionFiles, load
-from formats.spark.snapshots import counted_keys, sst_files
 from formats.spark.state import tables
+from formats.spark.state.codings import Family, expected_partitions, family_numbers
 from formats.spark.state.rules import Coding
+from formats.spark.state.snapshots import counted_keys, sst_files
 from formats.statistics import (
     LARGEST,
     LIVE,

@@ -10,15 +10,15 @@ from formats.ids import AnyChannelId
 from formats.kafka import Place
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint, is_spark
-from formats.spark.codings import Family, expected_partitions, families, family_numbers
+from formats.spark.evidence.listing import Presence
 from formats.spark.ids import StateTask, StorePartition, source_task
 from formats.spark.logs import log as logs
 from formats.spark.logs import sources
 from formats.spark.logs.offsets import Offsets
 from formats.spark.logs.operators import OperatorInfo, StoreInfo
-from formats.spark.presence import Presence
 from formats.spark.replay import Chain, PartitionFiles, load, partition_files
-from formats.spark.snapshots import counted_keys, sst_files
+from formats.spark.state.codings import Family, expected_partitions, families, family_numbers
+from formats.spark.state.snapshots import counted_keys, sst_files
 from formats.storage import Storage
 from formats.timestamps import rfc3339
 from formats.view import (

@@ -1,6 +1,6 @@
 """CPU milliseconds (user + system, medians of 11) of short commands, and what `abs --help` imports.
 
-    python tests/bench/bench_cli.py
+    python -m tests.bench.bench_cli
 
 Bytecode is compiled first; a bare interpreter is measured beside them, in turn.
 """

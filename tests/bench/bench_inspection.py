@@ -1,7 +1,7 @@
 """What inspection costs: `inspect` of large stores, `validate` against sha256sum, `diff` against DuckDB's full outer
 join over the same files, one key out of many.
 
-    python tests/bench/bench_inspection.py [--keys 10000000] [--rounds 5] [--dir DIR] [--only inspect,validate,diff,key]
+    python -m tests.bench.bench_inspection [--keys 10000000] [--rounds 5] [--dir DIR] [--only inspect,validate,diff,key]
 
 Commands run alternately, in processes of their own; medians of wall and CPU seconds (user + system, children
 included), and the largest resident memory. DuckDB (two threads, as many as there are cores here) is a process of its
@@ -24,8 +24,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from formats.native.state.tables import KEY_GROUP
 from tests.support.stores.large import Synthetic, words

@@ -1,4 +1,4 @@
-"""How long the recovery set of a job with a million tasks takes: `python tests/bench/bench_planner.py`."""
+"""How long the recovery set of a job with a million tasks takes: `python -m tests.bench.bench_planner`."""
 
 from __future__ import annotations
 

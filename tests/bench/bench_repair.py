@@ -1,6 +1,6 @@
 """A damaged state file: seconds and source records of a repair of its epoch, against going back to the epoch before it.
 
-    PYTHONPATH=. python tests/bench/bench_repair.py [--keys 1000000] [--records 4000000] [--rounds 5]
+    python -m tests.bench.bench_repair [--keys 1000000] [--records 4000000] [--rounds 5]
 
 Two jobs that count records by key, on the inline engine: four chains that have nothing to do with each other, and one
 with a shuffle. Each is run to its end with an epoch every few seconds; then a byte of one of the four state files of

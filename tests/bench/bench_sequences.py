@@ -1,7 +1,7 @@
 """Thousands of steps of what people do to stores and sinks, on the real command line: exactly-once, or refused.
 
-    python tests/bench/bench_sequences.py [--minutes 10] [--seed 1] [--rules run,copy,...] [--keep DIR]
-    python tests/bench/bench_sequences.py --faults [--minutes 3]
+    python -m tests.bench.bench_sequences [--minutes 10] [--seed 1] [--rules run,copy,...] [--keep DIR]
+    python -m tests.bench.bench_sequences --faults [--minutes 3]
 
 With --faults: how many commands it takes by chance, led to the rules concerned alone, to find each mend that is taken
 out. Seeds draw the same steps; what threads do meanwhile is theirs.

@@ -1,7 +1,7 @@
 """What the simulator covers: random runs a second of CPU, and in so many minutes on all cores; the largest searches.
 
-    python tests/bench/bench_simulation.py [--minutes 1] [--worlds 300000 [--rows 3 2 1] [--policies unaligned ...]]
-    python tests/bench/bench_simulation.py --local 1000000 [--policies aligned ...] | --local-minutes 10
+    python -m tests.bench.bench_simulation [--minutes 1] [--worlds 300000 [--rows 3 2 1] [--policies unaligned ...]]
+    python -m tests.bench.bench_simulation --local 1000000 [--policies aligned ...] | --local-minutes 10
 
 Random runs go over all shapes of `tests.support.sim.jobs` and all policies, a hundred seeds each, new ones in every
 round.
@@ -14,13 +14,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from abscli.protocol.policy import Policy
 from abscli.sim.campaign import FAILURES, Failures, Tally, campaign

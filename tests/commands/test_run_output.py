@@ -22,8 +22,8 @@ from abscli.cli.stdout import stdout
 from abscli.engine.channels.wire import Lag, Lagging
 from abscli.engine.errors import EngineStopped
 from abscli.engine.job import _Signals, run_job
-from abscli.engine.lateness import Lateness
-from abscli.engine.news import EpochDone, EpochGivenUp, Late, News, Stopping
+from abscli.engine.telemetry.lateness import Lateness
+from abscli.engine.telemetry.news import EpochDone, EpochGivenUp, Late, News, Stopping
 from formats.ids import ChannelId, TaskId
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage

@@ -14,7 +14,7 @@ from abscli.engine.errors import UsageError
 from abscli.engine.generations import generation
 from abscli.engine.io.outputs import Outputs
 from abscli.engine.job import Outcome, rehearse, run_job
-from abscli.engine.news import Changed, NewGeneration, News, OtherCode
+from abscli.engine.telemetry.news import Changed, NewGeneration, News, OtherCode
 from abscli.stores.native.check import check
 from abscli.stores.native.plan import newest_whole
 from formats.errors import NoRecovery, OtherJob

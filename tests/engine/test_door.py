@@ -25,7 +25,7 @@ from abscli.engine.coordinator import Progress, Service
 from abscli.engine.errors import EngineStopped
 from abscli.engine.io import sources
 from abscli.engine.job import run_job
-from abscli.engine.news import Recovered
+from abscli.engine.telemetry.news import Recovered
 from abscli.engine.worker import Worker
 from tests.support.jobs.small import inline, last_counts, word_count, write_words
 

@@ -13,7 +13,7 @@ from abscli.engine.coordinator import Progress, Service
 from abscli.engine.io import sources
 from abscli.engine.job import run_job
 from abscli.engine.journal import Journal
-from abscli.engine.news import EpochGivenUp, News
+from abscli.engine.telemetry.news import EpochGivenUp, News
 from formats.job.expand import task_ids
 from formats.job.model import Edge, Kind, Partition, Topology
 from formats.native.facts import AttemptFacts, PartFacts, header

@@ -18,9 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from abscli.engine.coordinator import Progress
 from abscli.engine.errors import UsageError
-from abscli.engine.metrics import JobMetrics, served
-from abscli.engine.news import EpochDone, EpochGivenUp, Recovered, Recovering
-from abscli.engine.recovering import Recovery
+from abscli.engine.losses.decisions import Recovery
+from abscli.engine.telemetry.metrics import JobMetrics, served
+from abscli.engine.telemetry.news import EpochDone, EpochGivenUp, Recovered, Recovering
 from abscli.planner.ranges import Ranges
 from tests.support.schemas import checked
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,42 @@ def test_a_restore_into_another_store_leaves_the_first_alone(tmp_path: Path, spa
     rows = output_pairs(tmp_path)
     assert set(rows) == pairs
     assert len(rows) == len(pairs)
+
+
+SLOW_STEPS = """
+import os
+
+CALLS = Path({folder!r}) / "calls"
+quick_steps = steps
+
+
+def steps(batch):
+    with CALLS.open("a") as calls:
+        calls.write(f"{{os.getpid()}} begun\\n")
+    time.sleep(1)
+    rows = quick_steps(batch)
+    with CALLS.open("a") as calls:
+        calls.write(f"{{os.getpid()}} ended\\n")
+    return rows
+"""
+
+
+def test_a_job_is_not_over_before_its_workers_have_ended(tmp_path: Path, spark: Any) -> None:
+    write_graph(tmp_path, turning=True)
+    with (tmp_path / "reaching.py").open("a") as module:
+        module.write(SLOW_STEPS.format(folder=str(tmp_path)))
+
+    def calls(word: str) -> Counter[int]:
+        lines = (tmp_path / "calls").read_text().splitlines() if (tmp_path / "calls").exists() else []
+        return Counter(int(line.split()[0]) for line in lines if line.endswith(word))
+
+    def both_in_a_call(progress: Progress) -> bool:
+        return len(calls("begun") - calls("ended")) == 2
+
+    error = run_and_kill(reach(), tmp_path, spark, both_in_a_call)
+    unfinished = calls("begun") - calls("ended")
+    assert len(unfinished) == 1, "a worker that was not killed was still in the user's function"
+    assert f"process {next(iter(unfinished))}" in error.message
 
 
 def test_more_workers_than_slots_are_refused_at_once(tmp_path: Path, spark: Any) -> None:

@@ -1,6 +1,6 @@
 """Any sequence of runs, kills, steps back, restores, copies and lost locks, on the real command line, is exactly-once
 or refused; and the sequences that were not, once, are found when their mends are taken out. Thousands are in
-`tests/bench/bench_sequences.py`."""
+`tests.bench.bench_sequences`."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from abscli.engine.errors import EngineStopped
 from abscli.engine.io.outputs import Outputs
 from abscli.engine.io.sinks import JsonLinesSink
 from abscli.engine.job import run_job
-from abscli.engine.news import News
-from abscli.engine.recovering import Scope
+from abscli.engine.losses.decisions import Scope
+from abscli.engine.telemetry.news import News
 from abscli.stores.native.plan import newest_whole
 from abscli.stores.reasons import NoPlan
 from formats.native.sink import SUPERSEDED, UNNAMED, SinkFolder

@@ -17,7 +17,7 @@ import java.nio.file.*;
 import java.util.*;
 
 /**
- * The job of tests/bench/bench_loss.py on Flink: the same files at the same pace, a count and the newest row of each key,
+ * The job of tests/bench/engine/bench_loss.py on Flink: the same files at the same pace, a count and the newest row of each key,
  * and lines of the same form (tests/support/jobs/loss.py) of what is processed.
  *
  * <p>Arguments: folder, parallel or shuffled, rate, backlog, width, keys of each source with commas between, then options

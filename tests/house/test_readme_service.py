@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from abscli.cli import exits
 from abscli.cli.main import main
-from abscli.engine.metrics import JobMetrics
+from abscli.engine.telemetry.metrics import JobMetrics
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 SECTION = README.partition("## As a service\n")[2].partition("\n## ")[0]

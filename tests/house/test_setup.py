@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from abscli.cli import exits
-from abscli.engine import java
+from abscli.engine.drivers import java
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -14,7 +14,8 @@ from abscli.protocol.schedule import StepKind
 from abscli.sim.campaign import Failures
 from abscli.sim.explore import explore
 from abscli.sim.interned import InternedLocalWorld, Table, frozen
-from abscli.sim.local import LocalSituation, LocalWorld
+from abscli.sim.local.situations import LocalSituation
+from abscli.sim.local.world import LocalWorld
 from abscli.sim.properties import Violation
 from abscli.sim.replay import play
 from abscli.sim.report import one_run, random_runs
@@ -105,7 +106,7 @@ SCOPES = [
     ("a loop, one loss", LOOP, ONCE, Policy.ALIGNED),
     ("a loop, one loss", LOOP, ONCE, Policy.AT_LEAST_ONCE),
 ]
-"""Larger ones: `python tests/bench/bench_simulation.py --local 1000000`."""
+"""Larger ones: `python -m tests.bench.bench_simulation --local 1000000`."""
 
 
 @pytest.mark.parametrize(("job", "scope", "policy"), [scope[1:] for scope in SCOPES], ids=[

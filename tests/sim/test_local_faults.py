@@ -16,9 +16,10 @@ from abscli.protocol.events import BarrierArrived, PeersRestarted, TaskEvent
 from abscli.protocol.kept import KeptFrames
 from abscli.protocol.policy import Policy
 from abscli.protocol.schedule import Delta, Schedule, Step, StepKind
-from abscli.sim import local, scheduler
+from abscli.sim import scheduler
 from abscli.sim.disk import Snapshot
-from abscli.sim.local import LocalWorld
+from abscli.sim.local import recording, world
+from abscli.sim.local.world import LocalWorld
 from abscli.sim.losses import local_recovery_of
 from abscli.sim.model import Model
 from abscli.sim.scheduler import run
@@ -256,19 +257,19 @@ FAULTS = [
     Fault(SaysOnlyItsOwn, "L3"),
     Fault(CountsByPeer, "L3", PEERS),
     Fault(LearnsNothingFromDropped, "L3"),
-    Fault(BelievesAllLines, "L5", MIXED, MANY, place=(local, "Knowledge")),
+    Fault(BelievesAllLines, "L5", MIXED, MANY, place=(recording, "Knowledge")),
     Fault(AnswersFirst, "L6", limits=ONE),
     Fault(KnowsItsOwnOnly, "L7", limits=MANY),
-    Fault(DropsFramesEarly, "L8", limits=MANY, place=(local, "KeptFrames")),
-    Fault(ForgetsBarriers, "L8", place=(local, "KeptFrames")),
-    Fault(HidesHoles, "L8", limits=replace(TWO, kept=3), place=(local, "KeptFrames")),
+    Fault(DropsFramesEarly, "L8", limits=MANY, place=(recording, "KeptFrames")),
+    Fault(ForgetsBarriers, "L8", place=(recording, "KeptFrames")),
+    Fault(HidesHoles, "L8", limits=replace(TWO, kept=3), place=(recording, "KeptFrames")),
     Fault(RaisesTheFloorAtOnce, "L9", ONCE_AN_EPOCH, MANY),
     Fault(TakesBarriersTwice, "L9", PEERS, MANY),
     Fault(AnswersAtTheEnd, "L9", limits=MANY),
     Fault(TakesTheSendersCounters, "L9", TWO_INPUTS, SOME, Policy.AT_LEAST_ONCE),
     Fault(TakesItsCopyAsItIs, "L9", PEERS, SOME, Policy.AT_LEAST_ONCE),
     Fault(PushesBack, "L10", limits=FULL),
-    Fault(spreads_nowhere, "L11", MIXED, MANY, place=(local, "local_recovery_of")),
+    Fault(spreads_nowhere, "L11", MIXED, MANY, place=(world, "local_recovery_of")),
 ]
 
 

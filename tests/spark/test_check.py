@@ -12,7 +12,7 @@ import pytest
 from abscli.report.findings import HARMLESS, Code, StoreReport
 from abscli.stores.spark.verdict import check_spark
 from formats.spark.checkpoint import Checkpoint
-from formats.spark.gather import gather
+from formats.spark.evidence.gathering import gather
 from formats.spark.state.blocks import unpack as unpack_blocks
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage

@@ -181,7 +181,7 @@ def test_what_spark_finds_takes_a_batch_from_those_that_can_be_restored(folder: 
     from abscli.stores.spark.check import with_findings
     from abscli.stores.spark.verdict import check_spark
     from formats.spark.checkpoint import Checkpoint
-    from formats.spark.gather import gather
+    from formats.spark.evidence.gathering import gather
     from formats.storage import LocalStorage
 
     report = check_spark(gather(Checkpoint(LocalStorage(unpack(Case.of("wc_hdfs"), folder))), quick=True))

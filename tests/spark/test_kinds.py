@@ -17,7 +17,7 @@ from abscli.stores.spark.check import check, only
 from abscli.stores.spark.verdict import check_spark, judge
 from formats.errors import Damaged, UnsupportedVersion
 from formats.spark.checkpoint import Checkpoint
-from formats.spark.gather import gather
+from formats.spark.evidence.gathering import gather
 from formats.spark.state.blocks import unpack as unpack_file
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage

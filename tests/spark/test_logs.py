@@ -18,7 +18,7 @@ from abscli.stores.spark.plan import plan_spark
 from abscli.stores.spark.verdict import check_spark
 from formats.ids import TaskId
 from formats.spark.checkpoint import Checkpoint
-from formats.spark.gather import gather
+from formats.spark.evidence.gathering import gather
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage
 from formats.view import Status
@@ -28,7 +28,7 @@ from tests.support.spark.data import CASES, Case, copy_of
 
 MISMATCH, MISSING, UNREADABLE = Code.LOG_MISMATCH, Code.MISSING_FILE, Code.UNREADABLE
 # What is found: its code, its path, the batches that are damaged, the newest that can be restored. The real Spark goes
-# on from each copy to exact counts (tests/bench/bench_spark_damages.py).
+# on from each copy to exact counts (tests/bench/spark/bench_spark_damages.py).
 FOUND: dict[str, tuple[Code, str, list[int], int]] = {
     "newest offsets copied from the batch before": (MISMATCH, "offsets/6", [5, 6], 4),
     "offsets in the middle copied from the batch before": (MISMATCH, "offsets/4", [3, 4], 6),
@@ -270,7 +270,7 @@ def test_commits_have_unique_ids_of_their_own(change: Any, tmp_path: Path) -> No
 @pytest.mark.parametrize("scheme", ["s3a://bucket/ck", "abfss://c@a.dfs.core.windows.net/ck", "dbfs:/ck", "hdfs://n/ck",
                                     "wasbs://c@a.blob.core.windows.net/ck", "gs://bucket/ck"])  # fmt: skip
 def test_paths_of_schemas_are_compared_by_place_not_by_spelling(scheme: str, tmp_path: Path) -> None:
-    from formats.spark.gather import _plain
+    from formats.spark.evidence.gathering import _plain
 
     spelled = {"s3a://bucket/ck": "s3://bucket/ck", "dbfs:/ck": "/dbfs/ck",
                "abfss://c@a.dfs.core.windows.net/ck": "abfs://c@a.dfs.core.windows.net/ck/",

@@ -19,7 +19,7 @@ from abscli.stores.spark.relocate import input_uri, move_source_log, renewed, ur
 from abscli.stores.spark.rewind import Rewind, rewind
 from abscli.stores.spark.verdict import check_spark
 from formats.errors import NoRecovery
-from formats.spark.gather import gather
+from formats.spark.evidence.gathering import gather
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage
 from tests.support.spark import cases

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from abscli.cli.main import main
 from abscli.stores.spark.sink import SinkBack, back_to
 from formats.errors import NoRecovery
-from formats.spark.sink_log import FOLDER, SinkLog, output_files, read_sink
+from formats.spark.logs.sink_log import FOLDER, SinkLog, output_files, read_sink
 from formats.storage import MemoryStorage
 from tests.support.schemas import checked
 from tests.support.spark import cases

@@ -12,7 +12,7 @@ from abscli.cli.main import main
 from abscli.stores.spark.commits import commit_of
 from formats.errors import Damaged, NoRecovery
 from formats.spark.checkpoint import Checkpoint
-from formats.spark.gather import gather
+from formats.spark.evidence.gathering import gather
 from formats.spark.logs.offsets import parse_commit
 from formats.storage import LocalStorage
 from tests.support.commands import result_of, run_command

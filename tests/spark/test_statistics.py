@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from formats.spark.codings import Family
+from formats.spark.state.codings import Family
 from formats.spark.statistics import EXACT, Part, Stored, statistics
 from formats.spark.store import SparkStore
 from formats.statistics import StateStatistics

@@ -16,7 +16,7 @@ from formats.errors import FormatError, NotFound
 from formats.ids import TaskId
 from formats.spark.checkpoint import Checkpoint, is_spark
 from formats.spark.checksums import check_hadoop_crc, check_spark_crc
-from formats.spark.gather import gather
+from formats.spark.evidence.gathering import gather
 from formats.spark.logs.offsets import parse_commit, parse_offsets
 from formats.spark.logs.operators import parse_operator
 from formats.spark.logs.sources import is_file_source, kind_of, parse_sink, parse_source, positions

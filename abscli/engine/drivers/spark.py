@@ -25,8 +25,8 @@ from typing import Any
 import msgspec
 
 from abscli.engine.channels.wire import JobSpec
+from abscli.engine.drivers.java import use_java
 from abscli.engine.errors import EngineError, EngineStopped
-from abscli.engine.java import use_java
 from formats.native.facts import digest
 from formats.scratch import scratch
 
@@ -37,7 +37,7 @@ SETTLED_SECONDS = 3.0
 """When none has come for so long, and there are enough, no more are awaited."""
 
 LEAVE_SECONDS = 15.0
-"""For the jobs of all workers, when the work is done."""
+"""For the jobs of all workers, when the work is done; again for those that did not end and are cancelled."""
 
 CONF = {
     "spark.ui.enabled": "false",
@@ -285,14 +285,19 @@ class SparkWorkers:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._leaving = True
-        if error is not None:
+        # A job that is cancelled is over for the driver while its worker still writes: so each may end by itself first.
+        if not self._all_ended():
             for number in self._groups:  # of a worker that is cut off Spark may not hear for minutes
                 self._cancel(number)
+            self._all_ended()
+        if self._own:
+            self._context.stop()
+
+    def _all_ended(self) -> bool:
         until = time.monotonic() + LEAVE_SECONDS
         for thread in self._threads:
             thread.join(timeout=max(0.0, until - time.monotonic()))
-        if self._own:
-            self._context.stop()
+        return not any(thread.is_alive() for thread in self._threads)
 
 
 def _worker_main(data: bytes, archive: str | None) -> Callable[[Iterator[tuple[int, int]]], Iterator[int]]:

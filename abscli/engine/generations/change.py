@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable
 
 from abscli.engine.generations.code import changed_modules, modules_of
-from abscli.engine.news import OtherCode
+from abscli.engine.telemetry.news import OtherCode
 from abscli.graph.backedges import back_edges
 from abscli.planner.succession import Fate, Succession, succession, written
 from abscli.protocol.policy import Policy

@@ -15,7 +15,7 @@ from abscli.engine.generations.change import change_since
 from abscli.engine.generations.rescaling import Rescale, publish
 from abscli.engine.generations.rescaling import check as check_logs
 from abscli.engine.job import JobOptions, Outcome, rehearse, run_job
-from abscli.engine.news import News, Rescaled
+from abscli.engine.telemetry.news import News, Rescaled
 from abscli.planner.rescale import with_parallelism
 from abscli.stores.copying import check_target, local_roots, new_folder
 from abscli.stores.native.plan import carried_to, plan_digest, relied_on, what_changed

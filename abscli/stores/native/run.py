@@ -13,8 +13,8 @@ from abscli.engine.generations.rescaling import check as check_logs
 from abscli.engine.job import JobOptions, Outcome, Rehearsal
 from abscli.engine.job import rehearse as rehearse_job
 from abscli.engine.job import run_job as run_in_store
-from abscli.engine.news import News, Rescaled
 from abscli.engine.runnable import all_faults, check_runnable, graph_faults
+from abscli.engine.telemetry.news import News, Rescaled
 from abscli.planner.rescale import Change, with_parallelism
 from abscli.stores.native.plan import newest_whole, own_line
 from abscli.stores.native.rescale import in_words, overridden, rescaled, rescaled_by

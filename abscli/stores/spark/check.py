@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from abscli.report.findings import Code, Finding, StoreReport
 from abscli.stores.base import Checked, Progress
 from abscli.stores.spark.verdict import judge
-from formats.spark.gather import gather
+from formats.spark.evidence.gathering import gather
 from formats.spark.ids import StorePartition
 from formats.spark.store import SparkStore
 from formats.storage import Storage

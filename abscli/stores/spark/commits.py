@@ -7,8 +7,8 @@ from typing import Any
 
 from formats.errors import NoRecovery
 from formats.spark import layout
-from formats.spark.gather import CheckpointEvidence
-from formats.spark.repartitions import repartitions
+from formats.spark.evidence.gathering import CheckpointEvidence
+from formats.spark.logs.repartitions import repartitions
 
 
 def can_be_told(evidence: CheckpointEvidence, batch: int) -> bool:

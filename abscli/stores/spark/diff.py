@@ -10,8 +10,8 @@ from enum import StrEnum
 from abscli.diff.epochs import Besides, TopologyDiff
 from abscli.diff.state import Side
 from formats.errors import FormatError
-from formats.spark.codings import Family
 from formats.spark.logs.offsets import Offsets
+from formats.spark.state.codings import Family
 from formats.spark.state.types import Type
 from formats.spark.store import SparkStore
 

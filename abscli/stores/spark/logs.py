@@ -12,11 +12,11 @@ from itertools import pairwise
 
 from abscli.report.findings import Code, Finding
 from formats.spark import layout
-from formats.spark.evidence import PartitionEvidence
-from formats.spark.gather import BatchEvidence, CheckpointEvidence
+from formats.spark.evidence.facts import PartitionEvidence
+from formats.spark.evidence.gathering import BatchEvidence, CheckpointEvidence
 from formats.spark.logs import sources
 from formats.spark.logs.offsets import CONF, PARTITIONS, Offsets
-from formats.spark.repartitions import Repartition, repartitions
+from formats.spark.logs.repartitions import Repartition, repartitions
 
 Findings = dict[int, dict[str, Finding]]
 """Findings by batch and message."""

@@ -16,7 +16,7 @@ from abscli.stores.reasons import NoPlan
 from abscli.stores.spark.rewind import Rewind, Write, main_file
 from formats.spark import layout
 from formats.spark.checkpoint import Checkpoint
-from formats.spark.gather import BatchEvidence
+from formats.spark.evidence.gathering import BatchEvidence
 from formats.spark.logs.offsets import NAMED_SOURCES
 
 NAME = re.compile(r"[A-Za-z0-9_]+")

@@ -24,8 +24,9 @@ from abscli.stores.spark.verdict import check_spark
 from formats.errors import FormatError, NoRecovery
 from formats.plan import Plan
 from formats.spark import layout
-from formats.spark.gather import CheckpointEvidence, gather
+from formats.spark.evidence.gathering import CheckpointEvidence, gather
 from formats.spark.logs import log as logs
+from formats.spark.logs.repartitions import repartitions
 from formats.spark.logs.sources import is_file_source, parse_source, with_position
 from formats.spark.logs.sources import positions as places
 from formats.spark.plan import (
@@ -41,7 +42,6 @@ from formats.spark.plan import (
     Undone,
     Written,
 )
-from formats.spark.repartitions import repartitions
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage, Storage, absolute, walk
 from formats.timestamps import now

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
-from formats.spark.evidence import FileEvidence, PartitionEvidence
-from formats.spark.gather import CheckpointEvidence
+from formats.spark.evidence.facts import FileEvidence, PartitionEvidence
+from formats.spark.evidence.gathering import CheckpointEvidence
 from formats.spark.ids import StorePartition
 from formats.spark.rearranged import Rearranged
 from formats.spark.state.rocks import parse_zip

@@ -13,8 +13,8 @@ from abscli.report.findings import Code, Finding, StoreReport
 from abscli.stores.spark.check import with_findings
 from formats.errors import FormatError
 from formats.spark import layout
-from formats.spark.codings import Family
 from formats.spark.ids import StateTask
+from formats.spark.state.codings import Family
 from formats.spark.store import SparkStore
 from formats.storage import Storage
 from formats.view import CheckpointStore

@@ -22,7 +22,7 @@ from abscli.stores.spark.sink_copy import check_sink, log_folders, write_sink
 from abscli.stores.spark.verdict import check_spark
 from formats.errors import NoRecovery, NotFound
 from formats.plan import BadPlan, PinnedFile, Plan
-from formats.spark.gather import gather
+from formats.spark.evidence.gathering import gather
 from formats.spark.plan import SparkPlan
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage

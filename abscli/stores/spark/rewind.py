@@ -24,13 +24,13 @@ from abscli.stores.spark.relocate import METADATA, move_metadata, move_source_lo
 from formats.errors import NoRecovery, NotFound
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
-from formats.spark.gather import BatchEvidence, CheckpointEvidence
+from formats.spark.evidence.gathering import BatchEvidence, CheckpointEvidence
 from formats.spark.logs import log as logs
 from formats.spark.logs import sources
+from formats.spark.logs.repartitions import Repartition, repartitions
+from formats.spark.logs.source_log import SourceEvidence
 from formats.spark.plan import Moved, SetPosition
-from formats.spark.repartitions import Repartition, repartitions
 from formats.spark.replay import Chain
-from formats.spark.source_log import SourceEvidence
 from formats.spark.state.rocks import parse_zip
 
 _OPERATOR = re.compile(rf"{layout.STATE}/\d+/_metadata/metadata")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from formats.errors import NoRecovery
-from formats.spark.sink_log import FOLDER, SinkLog, encoded
+from formats.spark.logs.sink_log import FOLDER, SinkLog, encoded
 
 Lines = tuple[str, ...]
 

@@ -13,9 +13,9 @@ from abscli.stores.pinned import check_files, pin, stale
 from abscli.stores.spark.sink import back_to
 from formats.errors import NoRecovery, NotFound
 from formats.plan import Plan
+from formats.spark.logs.sink_log import FOLDER, WHICH_OUTPUT, output_files, read_sink
 from formats.spark.logs.sources import SinkFile
 from formats.spark.plan import SinkPlan, SparkPlan, Written
-from formats.spark.sink_log import FOLDER, WHICH_OUTPUT, output_files, read_sink
 from formats.storage import LocalStorage, Storage, absolute, local_name, open_storage
 
 NAMED = 20

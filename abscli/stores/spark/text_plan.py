@@ -13,8 +13,8 @@ from abscli.text.columns import columns, number, size, some, wrapped
 from formats.plan import Plan
 from formats.spark import layout
 from formats.spark.logs.offsets import NAMED_SOURCES
+from formats.spark.logs.sink_log import FOLDER
 from formats.spark.plan import SinkPlan, SparkPlan
-from formats.spark.sink_log import FOLDER
 
 SKIPPED = 10
 """Newer batches that are shown; json has them all."""

@@ -11,11 +11,11 @@ from abscli.stores.spark.commits import can_be_told
 from abscli.stores.spark.logs import contradictions
 from formats.ids import TaskId
 from formats.spark import layout
-from formats.spark.evidence import FileEvidence, PartitionEvidence, Problem
-from formats.spark.gather import BatchEvidence, CheckpointEvidence
+from formats.spark.evidence.facts import FileEvidence, PartitionEvidence, Problem
+from formats.spark.evidence.gathering import BatchEvidence, CheckpointEvidence
 from formats.spark.ids import StateTask, StorePartition, source_task
 from formats.spark.logs import sources
-from formats.spark.repartitions import Repartition, repartitions
+from formats.spark.logs.repartitions import Repartition, repartitions
 from formats.spark.store import timestamp
 from formats.view import Status
 

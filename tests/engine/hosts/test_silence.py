@@ -12,7 +12,7 @@ from abscli.engine.channels import lease
 from abscli.engine.channels.lease import Lease, LeaseExpired
 from abscli.engine.channels.wire import Patience
 from abscli.engine.io.sinks import JsonLinesSink
-from abscli.engine.silence import Apart, Complaints, Stalls
+from abscli.engine.losses.silence import Apart, Complaints, Stalls
 from formats.storage import LocalStorage
 from tests.engine.test_sinks import ID, OUT, rows
 

@@ -14,7 +14,7 @@ import pytest
 from abscli.engine.coordinator import Progress
 from abscli.engine.errors import EngineStopped, JobFailed
 from abscli.engine.job import JobOptions, Outcome, run_job
-from abscli.engine.recovering import Recovery, Scope, texts
+from abscli.engine.losses.decisions import Recovery, Scope, texts
 from abscli.stores.native.check import check_all
 from formats.job.model import Topology
 from formats.native.probe import Prober

@@ -21,8 +21,8 @@ from abscli.engine.job import run_job
 from abscli.engine.local import repeating, room
 from abscli.engine.local.arrivals import Arrivals, OtherFrame
 from abscli.engine.local.places import Places
-from abscli.engine.news import FramesLetGo, Recovered, Recovering
-from abscli.engine.recovering import Recovery, Scope, alone, by_operator, texts
+from abscli.engine.losses.decisions import Recovery, Scope, alone, by_operator, texts
+from abscli.engine.telemetry.news import FramesLetGo, Recovered, Recovering
 from abscli.planner.ranges import EMPTY, Ranges
 from abscli.stores.native.plan import plan_failed
 from abscli.stores.reasons import NoPlan

@@ -1,4 +1,4 @@
-"""The figures of a lost worker (tests/bench/bench_loss.py) follow from what tasks write down."""
+"""The figures of a lost worker (tests/bench/engine/bench_loss.py) follow from what tasks write down."""
 
 from __future__ import annotations
 

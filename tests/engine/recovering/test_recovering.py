@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from abscli.engine.errors import EngineStopped, JobFailed, RaisedAt
-from abscli.engine.recovering import (
+from abscli.engine.losses.decisions import (
     LONGEST_PAUSE,
     WITHIN_EPOCHS,
     Loss,

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from abscli.engine.job import run_job
-from abscli.engine.news import News, Recovering
-from abscli.engine.recovering import Scope
+from abscli.engine.losses.decisions import Scope
+from abscli.engine.telemetry.news import News, Recovering
 from abscli.sim.situations import Situation
 from abscli.sim.traces import Campaign, check_traces
 from formats.job.changes import Changes, Move

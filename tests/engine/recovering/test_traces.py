@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from abscli.engine.job import run_job
-from abscli.engine.news import News, Recovered
-from abscli.engine.recovering import Scope
+from abscli.engine.losses.decisions import Scope
+from abscli.engine.telemetry.news import News, Recovered
 from abscli.sim.situations import Situation
 from abscli.sim.traces import check_trace, check_traces
 from formats.errors import FormatError

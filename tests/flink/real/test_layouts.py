@@ -1,6 +1,6 @@
 """A real Flink starts from copies of another layout with another backend, and has just the same rows then.
 
-One snapshot of each kind; all of them: `python tests/bench/bench_flink_round_trips.py`."""
+One snapshot of each kind; all of them: `python -m tests.bench.flink.bench_flink_round_trips`."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ import msgspec
 from abscli.engine import job
 from abscli.engine.errors import EngineError
 from abscli.engine.job import JobOptions, run_job
-from abscli.engine.news import News
-from abscli.engine.recovering import Scope
+from abscli.engine.losses.decisions import Scope
+from abscli.engine.telemetry.news import News
 from formats.errors import FormatError
 from formats.job.model import Topology
 from tests.support.hosts.workers import HostWorkers

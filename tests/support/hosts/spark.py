@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyspark
 
-from abscli.engine.java import use_java
+from abscli.engine.drivers.java import use_java
 from tests.support.hosts.network import Hosts
 
 PORT = 7077

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from abscli.engine.coordinator import Progress, Service
-from abscli.engine.news import News, Recovered, Recovering
-from abscli.engine.recovering import Recovery
+from abscli.engine.losses.decisions import Recovery
+from abscli.engine.telemetry.news import News, Recovered, Recovering
 from formats.job.model import Aggregate, Edge, Kind, Topology
 from tests.support.jobs.small import FORWARD, HASH, open_gate, operator, output_rows
 

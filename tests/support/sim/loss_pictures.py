@@ -10,7 +10,7 @@ from pathlib import Path
 from abscli.draw.spacetime_svg import spacetime_svg
 from abscli.protocol.policy import Policy
 from abscli.sim.diagram import Diagram
-from abscli.sim.local import LocalWorld
+from abscli.sim.local.world import LocalWorld
 from abscli.sim.model import Model
 from abscli.sim.recorder import diagram
 from abscli.sim.world import Limits, Step, World

@@ -1,7 +1,7 @@
 """Damages to the logs of a streaming word count that has read seven files in seven batches, by name.
 
 Each is what a copy, a restore of some files, a hand or a tool does to a checkpoint, and none leaves a checksum file
-that tells. `tests/bench/bench_spark_damages.py` asks the real Spark what it makes of each.
+that tells. `tests/bench/spark/bench_spark_damages.py` asks the real Spark what it makes of each.
 """
 
 from __future__ import annotations

@@ -1,0 +1,154 @@
+"""Figures of a running job for Prometheus, and the page that shows them: `abs run --metrics`."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import assert_never
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    disable_created_metrics,
+    start_http_server,
+)
+
+from abscli.engine.coordinator import Progress
+from abscli.engine.errors import UsageError
+from abscli.engine.telemetry.news import (
+    EpochDone,
+    EpochGivenUp,
+    FramesLetGo,
+    HeardAgain,
+    Late,
+    NewGeneration,
+    News,
+    OtherCode,
+    Recovered,
+    Recovering,
+    Rescaled,
+    Silent,
+    SlotsAwaited,
+    Stopping,
+)
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, whose values only OpenMetrics knows
+
+SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""Upper bounds of the buckets of durations."""
+
+
+class JobMetrics:
+    """What a job has done since it was started, by the names of Prometheus: seconds, bytes, and `_total` of what grows.
+
+    To be told of progress and of news, as a display is; scraped from other threads.
+    """
+
+    def __init__(self, job: str) -> None:
+        self.registry = CollectorRegistry()
+        registry = self.registry
+        Info("abs_job", "The job that runs.", registry=registry).info({"job": job})
+        self._completed_at = time.time()
+        self._read = 0
+        self._epoch = Gauge("abs_epoch", "Number of the newest complete epoch.", registry=registry)
+        self._epochs = Counter("abs_epochs", "Epochs that have ended.", ["outcome"], registry=registry)
+        for outcome in ("complete", "given_up"):
+            self._epochs.labels(outcome)
+        self._open = Gauge("abs_open_epochs", "Epochs in flight.", registry=registry)
+        since = Gauge(
+            "abs_seconds_since_complete_epoch",
+            "Since the newest complete epoch; before the first one since the start.",
+            registry=registry,
+        )
+        since.set_function(lambda: time.time() - self._completed_at)
+        self._seconds = Histogram(
+            "abs_epoch_seconds", "From an epoch's trigger until it is complete.", buckets=SECONDS, registry=registry
+        )
+        self._phases = Histogram(
+            "abs_epoch_phase_seconds",
+            "Of an epoch, the longest of all tasks: waiting for barriers, copying state, writing it.",
+            ["phase"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._written = Counter("abs_epoch_bytes", "Written for complete epochs.", registry=registry)
+        self._records = Counter("abs_records", "Rows that sources have read, each once.", registry=registry)
+        self._circulating = Gauge("abs_loop_bytes", "On their way on back edges.", registry=registry)
+        self._restarts = Counter("abs_restarts", "Recoveries of lost workers that have begun.", registry=registry)
+        self._restarting = Gauge("abs_restarting", "1 while tasks restart, else 0.", registry=registry)
+        self._recovery = Histogram(
+            "abs_recovery_seconds",
+            "From the loss of workers until what restarted had caught up.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._again = Counter("abs_records_read_again", "Rows that sources read again.", registry=registry)
+        self._silent = Counter("abs_silences", "Workers that were not heard of for a while.", registry=registry)
+        self._late = Counter("abs_late_warnings", "Warnings of epochs that take too long.", registry=registry)
+
+    def progress(self, progress: Progress) -> None:
+        """How far the job is."""
+        self._epoch.set(progress.epoch)
+        self._open.set(len(progress.open_epochs))
+        self._circulating.set(progress.circulating)
+        # What a lost worker had read counts no more until it has been read again.
+        if progress.records > self._read:
+            self._records.inc(progress.records - self._read)
+            self._read = progress.records
+
+    def news(self, news: News) -> None:
+        """What has just happened."""
+        match news:
+            case EpochDone():
+                self._completed_at = news.at
+                self._epoch.set(news.epoch)
+                self._epochs.labels("complete").inc()
+                self._seconds.observe(news.seconds)
+                for phase, seconds in news.phases.items():
+                    self._phases.labels(phase).observe(seconds)
+                self._written.inc(news.bytes)
+            case EpochGivenUp():
+                self._epochs.labels("given_up").inc()
+            case Recovering():
+                self._restarts.inc()
+                self._restarting.set(1)
+            case Recovered(recovery):
+                self._restarting.set(0)
+                self._recovery.observe(recovery.seconds)
+                self._again.inc(recovery.replayed)
+            case Late():
+                self._late.inc()
+            case Silent():
+                self._silent.inc()
+            case FramesLetGo() | HeardAgain() | NewGeneration() | OtherCode() | Rescaled():
+                pass
+            case SlotsAwaited() | Stopping():
+                pass
+            case _:
+                assert_never(news)
+
+
+@contextlib.contextmanager
+def served(metrics: JobMetrics, host: str, port: int) -> Iterator[str]:
+    """Serves the figures at the address while the block runs, which gets their URL. port: 0 for any that is free.
+
+    UsageError if it cannot be listened on.
+    """
+    try:
+        server, thread = start_http_server(port, addr=host, registry=metrics.registry)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen on {host}:{port} for --metrics: {error.strerror}",
+            hint="name an address of this machine, and a port that nothing else listens on",
+        ) from None
+    try:
+        shown = f"[{host}]" if ":" in host else host
+        yield f"http://{shown}:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,181 @@
+"""What happens in a running job that somebody may want to be told of at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from abscli.engine.losses.decisions import Recovery
+
+
+@dataclass(frozen=True, slots=True)
+class EpochDone:
+    """An epoch is complete.
+
+    at: Unix time.
+    seconds: since its trigger.
+    records: that sources read since the last complete one.
+    bytes: written for it.
+    phases: the longest of all tasks, in seconds: `align` (waiting for barriers), `copy` (of state) and `write`.
+    """
+
+    epoch: int
+    at: float
+    seconds: float
+    records: int
+    bytes: int
+    phases: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochGivenUp:
+    """An epoch cannot complete; the job goes on.
+
+    at: Unix time.
+    """
+
+    epoch: int
+    at: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """A signal came: a last epoch is taken.
+
+    begun: whether all workers are there to take it.
+    """
+
+    signal: int
+    begun: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsAwaited:
+    """A cluster has not as many slots yet as are wanted.
+
+    slots: that have come.
+    seconds: since they have been awaited.
+    """
+
+    slots: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """A worker gives no sign of life, or has heard of none of a peer.
+
+    worker, peer: what they are called, with their hosts.
+    """
+
+    worker: str
+    peer: str | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class HeardAgain:
+    """That is over. seconds: that it lasted."""
+
+    worker: str
+    peer: str | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Several epochs in a row took longer than they may.
+
+    message: which, and what was slow.
+    hint: what to do.
+    """
+
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class OtherCode:
+    """The epoch that a job goes on from was made by other code.
+
+    attempt: that made it.
+    files: beside the job file, that differ.
+    """
+
+    epoch: int
+    attempt: int
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NewGeneration:
+    """The job has other tasks or channels than the epoch that it goes on from.
+
+    epoch: the first one of the generation.
+    moved: operators that have another id, by the one that they had.
+    removed: operators that are gone.
+    added: operators that begin without state.
+    """
+
+    generation: int
+    epoch: int
+    moved: dict[str, str]
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+
+
+
+@dataclass(frozen=True, slots=True)
+class Recovering:
+    """Workers are lost, and tasks are about to restart.
+
+    at: Unix time.
+    cause: what was lost.
+    tasks: how many restart.
+    untouched: how many go on.
+    epoch: from which they restart.
+    pause: seconds until workers are started in place of those that were lost.
+    """
+
+    at: float
+    cause: str
+    tasks: int
+    untouched: int
+    epoch: int
+    pause: float
+
+
+@dataclass(frozen=True, slots=True)
+class FramesLetGo:
+    """A worker had more to keep than it may: until the next complete epoch a loss takes everything back."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """All that restarted has caught up."""
+
+    recovery: Recovery
+
+
+@dataclass(frozen=True, slots=True)
+class Rescaled:
+    """Operators have other numbers of tasks from here on.
+
+    epoch: that says what the new tasks have.
+    parent: the epoch that they have it from.
+    changes: which operators, and their numbers.
+    """
+
+    epoch: int
+    parent: int
+    changes: str
+
+
+Changed = OtherCode | NewGeneration
+News = (
+    EpochDone | EpochGivenUp | Stopping | SlotsAwaited | Late | Changed | Recovering | FramesLetGo | Recovered
+    | Rescaled | Silent | HeardAgain
+)

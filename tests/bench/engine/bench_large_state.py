@@ -1,0 +1,103 @@
+"""How long epochs take while many keys change: words drawn evenly from so many, counted with an epoch every second.
+
+    python -m tests.bench.engine.bench_large_state [--keys 100000,1000000,4000000] [--words 16000000]
+        [--engine inline] [--workers 2]
+
+For each number of keys: words a second, the median and the 99th percentile of the epochs' durations, their longest
+phases, CPU seconds of this process and those that it waited for, and the most memory that this process had. Input lines
+hold eight words; the sum of the counts is checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+
+from abscli import open_store
+from abscli.engine.job import JobOptions, run_job
+from abscli.engine.telemetry.news import EpochDone, News
+from tests.support.jobs.small import word_count
+
+WORDS_A_LINE = 8
+FILES = 2
+
+
+def write_input(folder: Path, keys: int, words: int) -> None:
+    """Lines of words, evenly drawn."""
+    random = np.random.default_rng(1)
+    (folder / "in").mkdir()
+    for number in range(FILES):
+        with (folder / "in" / f"{number}.txt").open("w") as file:
+            for _ in range(0, words // FILES, 1_000_000):
+                drawn = random.integers(0, keys, (1_000_000 // WORDS_A_LINE, WORDS_A_LINE))
+                file.write("\n".join(" ".join(f"w{word}" for word in line) for line in drawn.tolist()) + "\n")
+
+
+def measure(folder: Path, engine: str, workers: int) -> dict[str, float]:
+    """One run."""
+    done: list[EpochDone] = []
+
+    def on_news(news: News) -> None:
+        if isinstance(news, EpochDone):
+            done.append(news)
+
+    before = time.process_time()
+    options = JobOptions(
+        str(folder), "job.yaml", engine=engine, master=f"local[{workers}]", workers=workers, interval=1.0
+    )
+    outcome = run_job(word_count(workers), str(folder / "store"), options, on_news=on_news)
+    counted = open_store(folder / "store").state("counts")["n"]
+    assert pc.sum(counted).as_py() == outcome.records * WORDS_A_LINE
+    seconds = [one.seconds for one in done[:-1]] or [done[-1].seconds]
+    phases = {name: float(np.median([one.phases[name] for one in done])) for name in done[0].phases}
+    return {
+        "lines/s": outcome.records / outcome.elapsed,
+        "epochs": len(done),
+        "p50": float(np.percentile(seconds, 50)),
+        "p99": float(np.percentile(seconds, 99)),
+        **phases,
+        "cpu": time.process_time() - before + resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime,
+        "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keys", default="100000,1000000,4000000")
+    parser.add_argument("--words", type=int, default=16_000_000)
+    parser.add_argument("--engine", default="inline")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--folder", type=Path, help="that has an input; one run, told as JSON")
+    arguments = parser.parse_args()
+    if arguments.folder:
+        print(json.dumps(measure(arguments.folder, arguments.engine, arguments.workers)))
+        return
+    for keys in map(int, arguments.keys.split(",")):
+        with tempfile.TemporaryDirectory(prefix="abs-bench-") as root:
+            folder = Path(root)
+            write_input(folder, keys, arguments.words)
+            one = [sys.executable, "-m", "tests.bench.engine.bench_large_state", "--folder", root]
+            one += ["--engine", arguments.engine]
+            done = subprocess.run([*one, "--workers", str(arguments.workers)], stdout=subprocess.PIPE, check=True)
+            figures = json.loads(done.stdout)
+            shutil.rmtree(folder / "store")
+        print(
+            f"{keys:>9,} keys: {figures['lines/s'] * WORDS_A_LINE / 1e6:.2f} M words/s, {figures['epochs']} epochs, "
+            f"p50 {figures['p50']:.2f} s, p99 {figures['p99']:.2f} s (align {figures['align']:.2f}, copy "
+            f"{figures['copy']:.2f}, write {figures['write']:.2f}), CPU {figures['cpu']:.1f} s, "
+            f"{figures['rss'] / 1e9:.2f} GB"
+        )
+
+
+if __name__ == "__main__":
+    main()
