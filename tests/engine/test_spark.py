@@ -175,7 +175,7 @@ quick_steps = steps
 def steps(batch):
     with CALLS.open("a") as calls:
         calls.write(f"{{os.getpid()}} begun\\n")
-    time.sleep(1)
+    time.sleep(4)
     rows = quick_steps(batch)
     with CALLS.open("a") as calls:
         calls.write(f"{{os.getpid()}} ended\\n")
