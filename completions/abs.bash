@@ -31,7 +31,7 @@ _abs() {
                 diff) valued='--operator --out --uids --uid --search --path-map --format -o --output' ;;
                 plan-recovery) valued='--topology --failed --failed-worker --recovery --strategy --distrust --epoch --parallelism --query-id --set-offset --name-source --sink --out --search --path-map --format -o --output' ;;
                 restore) valued='--job --to --sink-to --engine --master --until --policy --log-format -o --output' ;;
-                rewrite) valued='--changes --layout --to --search --path-map --uid --format -o --output' ;;
+                rewrite) valued='--changes --layout --to --type --search --path-map --uid --format -o --output' ;;
                 rebuild) valued='--job -o --output' ;;
                 simulate) valued='--example --runs --seed --policy --crash --records --subtasks --recovery --workers --worlds --out --check -o --output' ;;
                 gc) valued='--keep --older-than --min-age --stopped --search -o --output' ;;
@@ -218,11 +218,12 @@ _abs() {
             esac
             ;;
         rewrite)
-            options='--changes --layout --to --dry-run --search --path-map --uid --format -o --output -q --quiet -v --verbose -h --help'
+            options='--changes --layout --to --dry-run --type --search --path-map --uid --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --changes) kind=option-file ;;
                 --layout) kind=option-choice choices='canonical' ;;
                 --to) kind=option-directory ;;
+                --type) kind=value ;;
                 --search) kind=option-directory ;;
                 --path-map) kind=value ;;
                 --uid) kind=value ;;

@@ -212,6 +212,7 @@ complete -c abs -n '__abs_is rewrite' -l changes -r -F -d 'What changes, in YAML
 complete -c abs -n '__abs_is rewrite' -l layout -r -f -a 'canonical' -d 'Write all keyed state so, for any state backend'
 complete -c abs -n '__abs_is rewrite' -l to -r -f -a '(__fish_complete_directories)' -d 'New directory for the copy; without, nothing is written'
 complete -c abs -n '__abs_is rewrite' -l dry-run -d 'Say what would become of the checkpoint, and write nothing'
+complete -c abs -n '__abs_is rewrite' -l type -r -f -d 'Type of a state that Flink keeps as bytes, such as count=long, seen=row(long, string) or last=protobuf(FILE, shop.Order)'
 complete -c abs -n '__abs_is rewrite' -l search -r -f -a '(__fish_complete_directories)' -d 'Look here too for files of Flink\'s that lie elsewhere now; repeatable'
 complete -c abs -n '__abs_is rewrite' -l path-map -r -f -d 'What began with OLD in Flink\'s metadata, or a Spark query\'s inputs, begins with NEW now'
 complete -c abs -n '__abs_is rewrite' -l uid -r -f -d 'A name that an operator of Flink may have been given by uid(): proved by its hash; repeatable'

@@ -10,12 +10,18 @@ import msgspec
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a source goes on in a partition of a topic. operator: whose it is, as the view calls it."""
+    """Where a source goes on in a partition of a topic.
+
+    operator: whose it is, as the view calls it.
+    offset: None where nothing of it was read, and the broker is to say where it begins.
+    until: where a bounded read stops; None if it does not.
+    """
 
     operator: str
     topic: str
     partition: int
-    offset: int
+    offset: int | None
+    until: int | None = None
 
     @property
     def split(self) -> str:
@@ -44,7 +50,7 @@ class Gap(StrEnum):
 class SplitLag(msgspec.Struct, frozen=True):
     """One partition.
 
-    offset: where the source goes on; None of a partition that the epoch does not know yet.
+    offset: where the source goes on; None of a partition of which nothing was read yet.
     earliest, end: of the broker; None where it has no such partition.
     lag: records that are still to be read, those that are gone included; None where that means nothing.
     dropped: of them those that are gone.
@@ -92,11 +98,14 @@ def _lag(place: Place, bounds: Bounds | None) -> SplitLag:
     own = (place.operator, place.topic, place.partition, place.offset)
     if bounds is None:
         return SplitLag(*own, None, None, None, 0, Gap.GONE)
+    if place.offset is None:
+        return SplitLag(*own, bounds.earliest, bounds.end, None, 0, None)
     if place.offset > bounds.end:
         return SplitLag(*own, bounds.earliest, bounds.end, None, 0, Gap.AHEAD)
-    dropped = max(0, bounds.earliest - place.offset)
+    stop = bounds.end if place.until is None else min(place.until, bounds.end)
+    dropped = max(0, min(bounds.earliest, stop) - place.offset)
     gap = Gap.DROPPED if dropped else None
-    return SplitLag(*own, bounds.earliest, bounds.end, bounds.end - place.offset, dropped, gap)
+    return SplitLag(*own, bounds.earliest, bounds.end, max(0, stop - place.offset), dropped, gap)
 
 
 def told(lag: SplitLag) -> str:
@@ -108,6 +117,7 @@ def told(lag: SplitLag) -> str:
         case Gap.AHEAD:
             return f"goes on at {lag.offset}, and the partition ends at {lag.end}: the topic was made anew, or cut"
         case Gap.GONE:
-            return f"goes on at {lag.offset}, and the broker has no such partition"
+            begin = "begins" if lag.offset is None else f"goes on at {lag.offset}"
+            return f"{begin}, and the broker has no such partition"
         case None:
             return ""

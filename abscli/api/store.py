@@ -155,7 +155,7 @@ class Store(Contents):
         number = self.resolve(epoch)
         places = places_of(self.view, number)
         seen = lags(places, ask(broker, {place.topic for place in places}, settings(config)))
-        return LagPage(self.path, self.system.name, self.job, number, broker, seen)
+        return LagPage(self.path, self.system.name, self.job, number, broker, seen, self.system.words.lost_input)
 
     def held_against(self, report: Report, broker: str, *, config: BrokerConfig = None) -> Report:
         """A report of `validate` without the epochs that would go on with records that a broker has no more.

@@ -183,6 +183,12 @@ BrokerConfig = Annotated[
     typer.Option("--broker-config", metavar="FILE", show_default=False,
                  help="With --broker: settings of librdkafka, name=value a line, such as sasl.username."),
 ]
+Types = Annotated[
+    list[str] | None,
+    typer.Option("--type", metavar="NAME=TYPE",
+                 help="Type of a state that Flink keeps as bytes, such as count=long, seen=row(long, string) or "
+                      "last=protobuf(FILE, shop.Order)."),
+]
 Uid = Annotated[
     list[str] | None,
     typer.Option("--uid", metavar="NAME",

@@ -46,7 +46,7 @@ EXAMPLES = (
     ("abs inspect checkpoints/0d9f.../chk-7 --stats --ttl 1d", "Which states, key groups, keys are large."),
     ("abs inspect snapshots --trend", "How the state of each operator grew from epoch to epoch."),
     ("abs inspect checkpoints", "Flink's directory of all jobs: where each can be started again, age, size, orphans."),
-    ("abs inspect checkpoint --broker kafka-1:9092", "How far a Spark query is behind in Kafka; what is gone unread."),
+    ("abs inspect checkpoint --broker kafka-1:9092", "How far the job is behind in Kafka; what is gone unread."),
     ("flink run -s $(abs inspect checkpoints/0d9f... --latest-restorable -q) job.jar",
      "Starts from the newest checkpoint that is whole, or not at all."),
     ("abs inspect snapshots -o json | jq .latest_complete", "The newest complete epoch, for a script."),
@@ -115,9 +115,9 @@ def inspect(
     group, or task, to the median. Of other formats more than 64 MiB goes by files alone. --trend goes by facts alone.
 
     --broker asks a broker of Kafka for the oldest record and the end of every partition that an epoch of a Spark query
-    goes on with (it needs the package confluent-kafka, and never reads a record): the lag, what retention has taken
-    before it was read, partitions that are gone, were made anew, or are new. Numbers are offsets, of which a topic that
-    is compacted or written in transactions has more than records.
+    or a Flink job goes on with (it needs the package confluent-kafka, and never reads a record): the lag, what
+    retention has taken before it was read, partitions that are gone, were made anew, or are new. Numbers are offsets,
+    of which a topic that is compacted or written in transactions has more than records.
 
     --latest-restorable goes by the presence and size of all files ('abs validate' reads them), and leaves out what lies
     elsewhere than the system itself would look, as after a move. In a directory of several jobs the newest is taken

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import OutputForm, PathMap, Quiet, Ref, Search, Uid, Verbose
+from abscli.cli.options import OutputForm, PathMap, Quiet, Ref, Search, Types, Uid, Verbose
 from abscli.cli.output import Output
 from abscli.cli.reading import FormatChoice
 
@@ -54,6 +54,7 @@ def rewrite(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would become of the checkpoint, and write nothing.")
     ] = False,
+    types: Types = None,
     search: Search = None,
     path_map: PathMap = None,
     uid: Uid = None,
@@ -83,7 +84,9 @@ def rewrite(
 
     Keys are found where their type is decoded exactly: text, whole numbers, booleans, bytes, and what is made of them.
     Values are written for text, numbers, booleans, bytes, tuples, rows, Pojos without subclasses, rows of SQL, and
-    lists of these; a map entry by entry. Another max parallelism means that every key is hashed again: that is possible
+    lists of these; a map entry by entry. --type says what stands in a state's bytes, as for 'abs state', so that its
+    values and the keys of its entries are given, shown and walked over by that type; messages of Protobuf are read by
+    it and not written. Another max parallelism means that every key is hashed again: that is possible
     where the hash of its type is known (what Java, its class library and Flink define; not that of a Pojo, an enum or a
     class of the job's own), where there is no raw keyed state, and in a checkpoint that is not unaligned. Operators
     that run chained in one task must have the same.
@@ -112,7 +115,9 @@ def rewrite(
 
     if changes is None and layout is None:
         raise typer.BadParameter("say what changes, or --layout canonical", param_hint="'--changes'")
-    store = open_store(ref, format=format, search=search or (), path_map=path_map or (), uid=uid or ())
+    store = open_store(
+        ref, format=format, search=search or (), path_map=path_map or (), uid=uid or (), type=types or ()
+    )
     done = 0
     with progress() as show:
 

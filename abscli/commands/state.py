@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import Engine, Master, OutputForm, PathMap, Quiet, Ref, Search, Uid, Verbose, at_least
+from abscli.cli.options import Engine, Master, OutputForm, PathMap, Quiet, Ref, Search, Types, Uid, Verbose, at_least
 from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, note, progress, width
 from abscli.cli.reading import FormatChoice
 
@@ -87,12 +87,7 @@ def state(
         typer.Option("--engine", help="spark: ask Spark's own reader, of a Spark checkpoint; inline: no JVM."),
     ] = Engine.INLINE,
     master: Master = "local[*]",
-    types: Annotated[
-        list[str] | None,
-        typer.Option("--type", metavar="NAME=TYPE",
-                     help="Type of a state that Flink keeps as bytes, such as count=long, seen=row(long, string) or "
-                          "last=protobuf(FILE, shop.Order)."),
-    ] = None,
+    types: Types = None,
     uid: Uid = None,
     search: Search = None,
     path_map: PathMap = None,

@@ -36,7 +36,7 @@ EXAMPLES = (
     ("abs validate moved/chk-7 --path-map s3://old=s3://new", "A checkpoint of Flink whose shared files were moved."),
     ("abs validate savepoint-1 --for flink:2.2", "Before an upgrade: which state another Flink restores, and why not."),
     ("abs validate savepoint-1 --for flink:2.3 --schema classes.yaml", "Also what changed classes make of the state."),
-    ("abs validate checkpoint --broker kafka-1:9092", "Of a Spark query: also that Kafka has what it reads next."),
+    ("abs validate checkpoint --broker kafka-1:9092", "Also that Kafka has what the job reads next."),
     ("abs validate snapshots --max-age 10m --min-epochs 3", "For monitoring: also that epochs are fresh and enough."),
 )
 EXIT_STATUS = exits.status(
@@ -109,9 +109,9 @@ def validate(
     state and union state on which the tasks of a checkpoint agree, has to be alike (state-disagrees, which leaves the
     verdict as it is).
 
-    --broker also asks a broker of Kafka: an epoch of a Spark query that would go on with records that retention has
-    taken, or in a partition that is gone or was made anew, has the finding 'input-lost' and is not restorable, though
-    nothing of its own files is wrong.
+    --broker also asks a broker of Kafka: an epoch of a Spark query or a Flink job that would go on with records that
+    retention has taken, or in a partition that is gone or was made anew, has the finding 'input-lost' and is not
+    restorable, though nothing of its own files is wrong.
 
     --for flink:2.2 (or 1.20, 2.0, 2.1, 2.3) asks another question, before an upgrade: a verdict for each state of each
     operator (restores, does not, unknown), with the way through the type to what it is about, the rows and bytes that

@@ -48,6 +48,8 @@ class Words:
     """What is there if a store is."""
     graph: str = "Job graph"
     """What `compare` is about, as a heading."""
+    lost_input: str = "a restart fails, or goes on without those records"
+    """What it makes of records that come next and are gone."""
 
 
 @dataclass(frozen=True, slots=True)

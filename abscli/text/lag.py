@@ -22,7 +22,9 @@ SPARE = ("OLDEST", "END")
 class LagPage:
     """Sources of Kafka after an epoch, against what a broker has.
 
-    broker: as it was named; splits: by source, topic and partition.
+    broker: as it was named.
+    splits: by source, topic and partition.
+    lost_input: what a restart makes of records that are gone.
     """
 
     path: str
@@ -31,6 +33,7 @@ class LagPage:
     epoch: int
     broker: str
     splits: Sequence[SplitLag]
+    lost_input: str
 
     @property
     def lag(self) -> int:
@@ -67,11 +70,7 @@ def text(page: LagPage, *, width: int = 80) -> str:
         named = "; ".join(f"{split.split} {told(split)}" for split in page.gaps[:3])
         more = len(page.gaps) - 3
         lines += wrapped(named + (f"; so do {more} more" if more > 0 else ""), width, "    ", "  gap: ")
-        what = (
-            "a restart fails where the query minds lost data (failOnDataLoss, as Spark does by default), and else goes "
-            "on without those records"
-        )
-        lines += wrapped(what, width, "    ", "  means: ")
+        lines += wrapped(page.lost_input, width, "    ", "  means: ")
     return "\n".join(lines) + "\n"
 
 

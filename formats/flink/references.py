@@ -7,6 +7,7 @@ job that has claimed a checkpoint refers to the files of the one before).
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator
 
@@ -78,7 +79,7 @@ def _beside(path: str) -> str:
 def stores_below(root: str) -> Iterator[FlinkStore]:
     """The jobs and savepoints right below a directory on this machine, those that a link leads to among them."""
     with os.scandir(root) as entries:
-        places = sorted(entry.path for entry in entries if entry.is_dir())
+        places = sorted(entry.path for entry in entries if _is_folder(entry))
     for place in places:
         if is_flink(place):
             yield FlinkStore(place)
@@ -87,4 +88,14 @@ def stores_below(root: str) -> Iterator[FlinkStore]:
 def linked(root: str) -> Iterator[str]:
     """Links in a job's directory that lead to directories: they are not followed, so what lies there is not known."""
     with os.scandir(root) as entries:
-        yield from sorted(entry.path for entry in entries if entry.is_symlink() and entry.is_dir())
+        yield from sorted(entry.path for entry in entries if entry.is_symlink() and _is_folder(entry))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a directory, or a link to one; links in a circle lead to nothing."""
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return False

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from formats.flink.plan_json import JobPlan
     from formats.flink.state.keyed_tables import Types
+    from formats.kafka import Place
     from formats.query.predicate import Predicate
     from formats.statistics import StateStatistics
 
@@ -369,6 +370,12 @@ class FlinkStore(CheckpointStore):
         taken = None if modified is None else round(datetime.fromisoformat(modified).timestamp() * 1000)
         question = Question(taken, None if ttl is None else round(ttl * 1000), self.types)
         return statistics(metadata, names, self.streams(epoch), question)
+
+    def kafka(self, epoch: int) -> list[Place]:
+        from formats.flink.connectors.kafka import places
+
+        metadata = self.metadata(epoch)
+        return places(metadata, self.names(metadata), self.streams(epoch))
 
     def log(self, epoch: int, channel: AnyChannelId) -> Iterator[pa.RecordBatch]:
         """In-flight elements of a channel, one row each: `element` (record, watermark, other) and its `bytes`."""

@@ -217,6 +217,19 @@ def test_checkpoints_behind_links_count_or_keep_everything(
     assert "chk-9 cannot be read (it is a link" in told["unknown"]
 
 
+@pytest.mark.parametrize("place", ["", HEAP, f"{HEAP}/chk-2", f"{HEAP}/shared"])
+@pytest.mark.parametrize("name", ["notes", "chk-7"])
+def test_links_in_a_circle_lead_to_nothing_and_stop_nobody(
+    checkpoints: Path, place: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {orphan["path"] for orphan in result(capsys, checkpoints)["orphans"]}
+    (checkpoints / place / name).symlink_to(f"{name}-back")
+    (checkpoints / place / f"{name}-back").symlink_to(name)
+    told = result(capsys, checkpoints, "--stopped", HEAP)
+    assert before <= {orphan["path"] for orphan in told["orphans"]}
+    assert told["unknown"] is None
+
+
 def test_options_of_our_own_stores_mean_nothing_here(checkpoints: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["--keep", "3"], ["--older-than", "1d"]):
         code, _, err = run(capsys, checkpoints, *words)

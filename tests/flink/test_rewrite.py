@@ -358,6 +358,25 @@ set:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("case", NEWEST, ids=str)
+def test_a_key_that_is_not_there_leaves_the_operator_as_flink_wrote_it(
+    matrix: Path, case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    needs(case)
+    store, epoch = opened(matrix, case)
+    (owner,) = {id for id, name in content(store) if name == "list"}
+    lines = f"removed: [{{operator: {owner}, key: nobody}}, {{operator: {owner}, state: map, key: key-6, map_key: q}}]"
+    done = rewritten(capsys, tmp_path, matrix / case.folder, lines, "--search", matrix / case.version / case.name)
+    assert [c["spent"] for c in done["changes"]] == ["the operator has no such key"] * 2
+    assert done["written"] == []
+    assert not list((tmp_path / "copy").glob("rewritten-*"))
+    copy = FlinkStore(str(tmp_path / "copy"))
+    for before, after in zip(
+        store.find_operator(epoch, owner).subtasks, copy.find_operator(copy.resolve(None), owner).subtasks, strict=True
+    ):
+        assert type(after.managed_keyed) is type(before.managed_keyed)
+
+
 def test_keys_with_fields_and_sql_rows_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = FlinkStore(str(SQL))
     before = content(store)

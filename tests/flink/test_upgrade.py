@@ -124,6 +124,11 @@ def test_the_page_says_the_verdict_first_and_why(matrix: Path, capsys: pytest.Ca
     ("words", "message"),
     [
         (["--for", "flink:9.9"], "'9.9' is no Flink that is asked about"),
+        (["--for", "flink:02.3"], "'02.3' is no Flink that is asked about"),
+        (["--for", "flink:2.03"], "'2.03' is no Flink that is asked about"),
+        (["--for", "flink:2.3.01"], "'2.3.01' is no Flink that is asked about"),
+        (["--for", "flink:\u0662.3"], "'\u0662.3' is no Flink that is asked about"),
+        (["--for", "flink:2.3\n"], "is no Flink that is asked about"),
         (["--for", "2.2"], "write flink:VERSION"),
         (["--for", "spark:4"], "flink"),
         (["--for", "flink:2.2", "--quick"], "--quick"),

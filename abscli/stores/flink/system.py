@@ -32,6 +32,8 @@ class Flink(System):
         title="Flink",
         store="Flink checkpoints",
         looked_for="chk-N, or _metadata (a checkpoint or savepoint of Flink)",
+        lost_input="a restart goes on as the source's OffsetResetStrategy says: with the oldest record, with the "
+        "newest, or (NONE) not at all",
     )
     options = frozenset({"search", "path_map", "uid", "type", "topology", "uids"})
     inside = ("_metadata",)

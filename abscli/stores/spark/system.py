@@ -28,6 +28,8 @@ class Spark(System):
         store="Spark checkpoints",
         looked_for="offsets/ of a streaming query",
         graph="Operators, schemas and settings",
+        lost_input="a restart fails where the query minds lost data (failOnDataLoss, as Spark does by default), and "
+        "else goes on without those records",
     )
     options = frozenset({"deep", "engine"})
 

@@ -32,6 +32,7 @@ from formats.flink.rewriting.operators import Rewriter
 from formats.flink.rewriting.prefix import CannotRewrite
 from formats.flink.rewriting.resolve import Find, Work, new_id, resolve
 from formats.flink.rewriting.sink import Sink
+from formats.flink.state.keyed_tables import Types
 
 replace = msgspec.structs.replace
 
@@ -93,16 +94,18 @@ def apply(
     sink: Sink,
     *,
     canonical: bool = False,
+    types: Types | None = None,
 ) -> Applied:
     """The snapshot as the changes make it.
 
     canonical: as a canonical savepoint, of which any state backend starts.
+    types: of states that Flink keeps as bytes, or whose class only the job has.
 
     Raises BadFile for lines that do not fit the snapshot, CannotRewrite with every operator that cannot be
     written so, Damaged, NotFound.
     """
     resolved = resolve(changes, metadata, find)
-    rewriter = Rewriter(metadata, streams, sink, canonical=canonical)
+    rewriter = Rewriter(metadata, streams, sink, canonical=canonical, types=types)
     operators = []
     refused: list[CannotRewrite] = []
     for operator in metadata.operators:

@@ -44,7 +44,7 @@ from formats.flink.state.changes import (
     Change,
     number_of,
 )
-from formats.flink.state.keyed_tables import KeyedState, Table
+from formats.flink.state.keyed_tables import KeyedState, Table, Types
 from formats.flink.state.meta import VERSION, KeyedMeta, StateInfo, StateKind, read_info
 from formats.flink.types.serializers import Snapshot, read_versioned
 from formats.flink.types.values import BROKEN, HiddenValue
@@ -65,11 +65,19 @@ class _Operation(NamedTuple):
 
 
 def changelog_pairs(
-    handle: ChangelogHandle, parts: list[KeyedPairs], changes: list[Change], max_parallelism: int, kryo: int
+    handle: ChangelogHandle,
+    parts: list[KeyedPairs],
+    changes: list[Change],
+    max_parallelism: int,
+    kryo: int,
+    types: Types | None = None,
 ) -> KeyedPairs:
     """What a handle holds.
 
-    parts: what was materialised; changes: since then, in their order; kryo: which one the snapshot's classes are of.
+    parts: what was materialised.
+    changes: since then, in their order.
+    kryo: which one the snapshot's classes are of.
+    types: as of `KeyedState`.
 
     Raises CannotRewrite for what cannot be told from the bytes alone.
     """
@@ -77,7 +85,7 @@ def changelog_pairs(
     infos, numbers = _described(parts, changes, kryo)
     key, head = _key(parts, infos, path, kryo)
     meta = KeyedMeta(False, key, tuple(info for info, _ in infos.values()), 0)
-    state = KeyedState(meta, path, max_parallelism)
+    state = KeyedState(meta, path, max_parallelism, types)
     tables = {table.name: table for table in state.tables}
     by_group = _by_group(changes, numbers, tables, state)
     groups = range(handle.first, handle.first + handle.count)

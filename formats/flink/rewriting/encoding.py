@@ -37,12 +37,17 @@ def encoded(codec: Codec, value: Any) -> bytes:
 
 
 def _encode(codec: Codec, value: Any) -> bytes:
+    if codec.framed is not None:
+        return _frame(_encode(codec.framed, value))
     if codec.form is not None and codec.kind in _NUMBERS:
         _check(codec, value, float if codec.form in "fd" else int)
         return struct.pack(">" + codec.form, value)
     match codec.kind:
         case "string":
             return _string(codec, value)
+        case "utf8":
+            _check(codec, value, str)
+            return _frame(value.encode())
         case "boolean":
             _check(codec, value, bool)
             return bytes([value])

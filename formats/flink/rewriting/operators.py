@@ -25,7 +25,7 @@ from formats.flink.rewriting.prefix import CannotRewrite
 from formats.flink.rewriting.rehash import Dealt, Regroup
 from formats.flink.rewriting.resolve import Work
 from formats.flink.rewriting.sink import Sink
-from formats.flink.state.keyed_tables import Table
+from formats.flink.state.keyed_tables import Table, Types
 from formats.flink.state.rows import OPERATOR_WORDS
 from formats.job.model import key_group_range
 
@@ -36,17 +36,21 @@ class Rewriter:
     """Writes the new streams of a copy.
 
     canonical: also of operators of which no keyed state is changed, unless all of it has that layout already.
+    types: of states that Flink keeps as bytes, or whose class only the job has.
     own: their handles.
     met: what lines have met; without those that have met nothing.
     written: what was written of each keyed state, by operator's hash and state.
     reasons: why a key that is not there cannot be made.
     """
 
-    def __init__(self, metadata: Metadata, streams: Streams, sink: Sink, *, canonical: bool = False) -> None:
+    def __init__(
+        self, metadata: Metadata, streams: Streams, sink: Sink, *, canonical: bool = False, types: Types | None = None
+    ) -> None:
         self.own: set[RelativeHandle] = set()
         self.met: dict[Change, Met] = {}
         self.written: dict[tuple[OperatorHash, str], Met] = {}
         self._canonical = canonical
+        self._types = types
         self.reasons: dict[Change, str] = {}
         self._streams = streams
         self._sink = sink
@@ -85,12 +89,12 @@ class Rewriter:
         keyed = {}
         for subtask in operator.subtasks:
             if subtask.managed_keyed is not None:
-                pairs = keyed_pairs(subtask.managed_keyed, self._streams, operator.max_parallelism)
+                pairs = keyed_pairs(subtask.managed_keyed, self._streams, operator.max_parallelism, self._types)
                 keyed[subtask.index] = _Edit(pairs, work, self)
         if grouped:
             self._check_regrouping(operator)
         # all subtasks or none: what one task starts from must be of one layout
-        if not grouped and not self._to_convert(operator) and not any(edit.needed for edit in keyed.values()):
+        if not grouped and not self._to_convert(operator) and not any(edit.needed() for edit in keyed.values()):
             return operator
         if grouped:
             handles = self._regrouped(operator, keyed, most)
@@ -219,7 +223,6 @@ class _Edit:
     kept: its states that stay, by their old numbers.
     tables: of those, by their new ones.
     prefix: what stands before them; infos: what of it is of each.
-    needed: whether a line is about it.
     """
 
     def __init__(self, pairs: KeyedPairs, work: Work, rewriter: Rewriter) -> None:
@@ -243,7 +246,14 @@ class _Edit:
         prefix = pairs.prefix.without(work.states)
         self.prefix = prefix.encode()
         self.infos = {info.name: data for info, data in prefix.infos}
-        self.needed = bool(self._gone or self._lines)
+
+    def needed(self) -> bool:
+        """Whether a line has something to do here. Of keys that go only the state says whether they are there."""
+        if self._gone or any(isinstance(own.line, SetKey) for lines in self._lines.values() for own in lines):
+            return True
+        return bool(self._lines) and any(
+            own.finder.finds(pair) for pair in self.pairs.pairs() for own in self._lines.get(pair.state, ())
+        )
 
     def changed(self) -> Iterator[Pair]:
         """What stays, with new numbers of states."""

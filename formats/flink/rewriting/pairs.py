@@ -21,7 +21,7 @@ from formats.flink.rewriting.prefix import CannotRewrite, Prefix, keyed_prefix
 from formats.flink.state import keyed_canonical, rocksdb
 from formats.flink.state.changes import changes
 from formats.flink.state.key_groups import spans
-from formats.flink.state.keyed_tables import KeyedState, Table
+from formats.flink.state.keyed_tables import KeyedState, Table, Types
 from formats.flink.types.values import BROKEN, HiddenValue
 
 _U16: Final = struct.Struct(">H").unpack_from
@@ -30,28 +30,39 @@ _END: Final = 0xFFFF
 HINT: Final = "a canonical savepoint of the job can be rewritten: flink savepoint JOB --type CANONICAL"
 
 
-def keyed_pairs(handle: KeyedHandle, streams: Streams, max_parallelism: int) -> KeyedPairs:
-    """What a handle holds. CannotRewrite for layouts whose state is not one stream of it, and why."""
+def keyed_pairs(
+    handle: KeyedHandle, streams: Streams, max_parallelism: int, types: Types | None = None
+) -> KeyedPairs:
+    """What a handle holds. CannotRewrite for layouts whose state is not one stream of it, and why.
+
+    types: as of `KeyedState`.
+    """
     groups = range(handle.first, handle.first + handle.count)
     match handle:
         case KeyGroupsHandle():
             begin = min((offset for offset in handle.offsets if offset), default=None)
-            prefix, state = _described(handle, streams, max_parallelism, begin)
+            prefix, state = _described(handle, streams, max_parallelism, begin, types)
             if keyed_canonical.is_canonical(handle, streams, state.meta):
                 return KeyedPairs(prefix, state, groups, lambda: _canonical(handle, streams, state))
             return KeyedPairs(prefix, state, groups, lambda: _heap(handle, streams, state))
         case IncrementalHandle():
-            prefix, state = _described(handle, streams, max_parallelism, None)
+            prefix, state = _described(handle, streams, max_parallelism, None, types)
             return KeyedPairs(prefix, state, groups, lambda: _rocksdb(handle, streams, state))
         case ChangelogHandle():
-            parts = [keyed_pairs(part, streams, max_parallelism) for part in handle.materialized if part is not None]
-            return changelog_pairs(handle, parts, list(changes(handle, streams)), max_parallelism, streams.kryo)
+            parts = [
+                keyed_pairs(part, streams, max_parallelism, types) for part in handle.materialized if part is not None
+            ]
+            return changelog_pairs(handle, parts, list(changes(handle, streams)), max_parallelism, streams.kryo, types)
         case _:
             raise CannotRewrite("it has changes of the changelog backend without what they change", hint=HINT)
 
 
 def _described(
-    handle: KeyGroupsHandle | IncrementalHandle, streams: Streams, max_parallelism: int, end: int | None
+    handle: KeyGroupsHandle | IncrementalHandle,
+    streams: Streams,
+    max_parallelism: int,
+    end: int | None,
+    types: Types | None,
 ) -> tuple[Prefix, KeyedState]:
     stream = handle.stream if isinstance(handle, KeyGroupsHandle) else handle.meta
     data = read_stream(streams, stream, 0, end)
@@ -59,7 +70,7 @@ def _described(
     reader = Reader(data, path)
     reader.kryo = streams.kryo
     meta, prefix = keyed_prefix(reader)
-    return prefix, KeyedState(meta, path, max_parallelism)
+    return prefix, KeyedState(meta, path, max_parallelism, types)
 
 
 # -- canonical --------------------------------------------------------------------------------------------

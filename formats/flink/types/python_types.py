@@ -211,4 +211,4 @@ def _in_place(stored: Codec, named: Codec, state: str) -> Codec:
             raise ValueError(f"{len(data)} bytes, of which the type named for {state!r} uses {used}")
         return value, end
 
-    return Codec(named.kind, read, named.shape, least=4, parts=named.parts)
+    return Codec(named.kind, read, named.shape, least=4, parts=named.parts, framed=named)

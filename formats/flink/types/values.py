@@ -63,9 +63,10 @@ class Codec:
     least: bytes that a value has at least.
     hides: a class that may be met inside and cannot be read.
     parts: codecs of the fields (structs), the element (lists), key and value (maps).
+    framed: of a value that stands behind its length, the codec of the value alone.
     """
 
-    __slots__ = ("form", "hides", "kind", "least", "length", "parts", "read", "shape", "snapshot")
+    __slots__ = ("form", "framed", "hides", "kind", "least", "length", "parts", "read", "shape", "snapshot")
 
     def __init__(
         self,
@@ -79,6 +80,7 @@ class Codec:
         parts: tuple[Codec, ...] = (),
         hides: str | None = None,
         snapshot: Snapshot | None = None,
+        framed: Codec | None = None,
     ) -> None:
         self.kind = kind
         self.read = read
@@ -89,6 +91,7 @@ class Codec:
         self.parts = parts
         self.hides: str | None = hides or next((part.hides for part in parts if part.hides), None)
         self.snapshot = snapshot
+        self.framed = framed
 
 
 # -- plain values -----------------------------------------------------------------------------------------

@@ -19,10 +19,11 @@ from formats.flink.connectors.split_kinds import Split
 from formats.flink.connectors.splits import splits
 from formats.flink.store import FlinkStore
 from tests.support import kafka
-from tests.support.commands import result_of
+from tests.support.commands import result_of, run_command
 from tests.support.flink.java import SOURCES, java_job
 from tests.support.flink.venv import flink_jars
 from tests.support.maven import jars
+from tests.support.schemas import checked
 
 pytestmark = [
     pytest.mark.minutes,
@@ -135,6 +136,21 @@ def test_flink_reads_kafka_on_where_the_copy_says_and_commits_what_was_pending(
                 assert time.monotonic() < until, "not all was read in time"
                 time.sleep(0.1)
         assert records(again) == wanted, f"nothing is read of {gone}"
+        lags = result_of("inspect", capsys, copy, "--broker", broker.address)
+        at = {one["split"]: (one["offset"], one["lag"], one["gap"]) for one in lags["splits"]}
+        begins = {other: RECORDS - 10} | {name: before[name].next or 0 for name in rest}
+        assert at == {gone: (None, RECORDS, None)} | {
+            name: (None, None, None) if offset < 0 else (offset, RECORDS - offset, None)
+            for name, offset in begins.items()
+        }
+        assert run_command("validate", capsys, copy, "--broker", broker.address, "-q")[0] == 0
+        broker.drop("orders", {int(other.rpartition("-")[2]): RECORDS - 4})
+        lags = result_of("inspect", capsys, copy, "--broker", broker.address)
+        assert [(one["split"], one["dropped"]) for one in lags["splits"] if one["gap"]] == [(other, 6)]
+        code, out, _ = run_command("validate", capsys, copy, "--broker", broker.address, "-o", "json")
+        report = checked(out)
+        (finding,) = (one for epoch in report["epochs"] for one in epoch["findings"])
+        assert (code, finding["code"], finding["task"]) == (3, "input-lost", "orders/0")
         for one in pending:
             if one.kind == "file":
                 assert Path(str(one.name).removeprefix("file:")).exists(), "the job that starts commits it"

@@ -207,6 +207,60 @@ def test_a_descriptor_that_does_not_fit_is_said(data: Path, words: str, message:
         rows(snapshot(data, "values", "savepoint"), "tree", type=(f"tree={words}",))
 
 
+def rewritten(
+    capsys: pytest.CaptureFixture[str], folder: Path, path: Path, changes: str, *types: str
+) -> tuple[int, str]:
+    """Exit code and answer of `abs rewrite`; the copy is at folder / copy."""
+    (folder / "changes.yaml").write_text("version: 1\n" + changes)
+    words = [word for text in types for word in ("--type", text)]
+    code = main(["rewrite", str(path), "--changes", str(folder / "changes.yaml"), "--to", str(folder / "copy"), *words])
+    out, err = capsys.readouterr()
+    return code, out + err
+
+
+@LAYOUTS
+def test_a_key_goes_from_state_whose_values_end_where_a_type_that_is_named_says(
+    data: Path, layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, lines = snapshot(data, "values", layout), "removed: [{operator: keep, key: key-2}]"
+    if layout == "heap":
+        code, answer = rewritten(capsys, tmp_path, path, lines)
+        assert (code, "whose ends only its class knows" in answer) == (2, True)
+    assert rewritten(capsys, tmp_path, path, lines, *kryo_types(data))[0] == 0
+    for state in ("proto", "tree", "bytes", "behind"):
+        before = rows(path, state, type=kryo_types(data))
+        after = rows(tmp_path / "copy", state, type=kryo_types(data))
+        assert after == {key: value for key, value in before.items() if key != 2}, state
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "stored", "shown"),
+    [
+        ("long", "7", b"\0\0\0\0\0\0\0\7", 7),
+        ("string", "caf\u00e9", b"\0\0\0\5caf\xc3\xa9", "caf\u00e9"),
+        ("row(long, string)", "{f0: 7, f1: null}", b"\x10\0\0\0\0\0\0\0\7", {"row_kind": "+I", "f0": 7, "f1": None}),
+        ("list(int)", "[1, 2]", b"\0\0\0\2\0\0\0\1\0\0\0\2", [1, 2]),
+    ],
+)
+def test_a_value_is_written_into_bytes_as_the_type_that_is_named(
+    data: Path, tmp_path: Path, kind: str, value: str, stored: bytes, shown: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = snapshot(data, "values", "savepoint")
+    others = ", ".join(f"{{operator: keep, state: bytes, key: key-{k}}}" for k in range(KEYS) if k != 1)
+    lines = f"removed: [{others}]\nset: [{{operator: keep, state: bytes, key: key-1, value: {value}}}]"
+    assert rewritten(capsys, tmp_path, path, lines, f"bytes={kind}")[0] == 0
+    assert rows(tmp_path / "copy", "bytes") == {1: stored}
+    assert rows(tmp_path / "copy", "bytes", type=(f"bytes={kind}",)) == {1: shown}
+
+
+def test_a_message_is_read_by_its_descriptor_and_not_written(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = "set: [{operator: keep, state: tree, key: key-1, value: {fields: []}}]"
+    code, answer = rewritten(capsys, tmp_path, snapshot(data, "values", "savepoint"), lines, *kryo_types(data))
+    assert (code, "are not written here" in answer) == (2, True)
+
+
 def varint(number: int) -> bytes:
     out = bytearray()
     while number >= 0x80:

@@ -73,7 +73,7 @@ def _apply(store: FlinkStore, epoch: int, changes: Changes, layout: str | None, 
     metadata = store.metadata(epoch)
     return apply(
         changes, metadata, _finder(store, epoch, metadata), store.names(metadata), store.streams(epoch), sink,
-        canonical=layout == "canonical",
+        canonical=layout == "canonical", types=store.types,
     )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ from formats.flink.types.declared import read_declared
 from formats.flink.types.serializers import Snapshot, labelled_parts
 
 _ORDER = list(Verdict)
+_NUMBER = "(?:0|[1-9][0-9]*)"
 
 
 def upgrade(store: FlinkStore, epoch: int, version: str, schema: str | None = None) -> UpgradeReport:
@@ -78,7 +79,7 @@ def upgrade(store: FlinkStore, epoch: int, version: str, schema: str | None = No
 
 
 def _release(text: str) -> Release:
-    match = re.fullmatch(r"(\d+)\.(\d+)(?:\.\d+)?", text)
+    match = re.fullmatch(rf"({_NUMBER})\.({_NUMBER})(?:\.{_NUMBER})?", text)
     release = (int(match[1]), int(match[2])) if match else None
     if release not in TARGETS:
         known = ", ".join(f"{major}.{minor}" for major, minor in TARGETS)
