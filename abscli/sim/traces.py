@@ -355,8 +355,7 @@ class _Attempt:
             self._copied(machine, life)
         self._heard(machine.name, event, life)
         unread = is_unread(machine, event)
-        if isinstance(event, BarrierArrived) and not (life.again and self._policy is Policy.AT_LEAST_ONCE):
-            # At least once a barrier that had come before the copy is heard again behind what came after it (L2).
+        if isinstance(event, BarrierArrived) and not self._is_heard_late(machine, life, event.epoch):
             self._barriers.append((number, event.channel, event.epoch, machine.received[event.channel]))
         if isinstance(event, PeersRestarted) and event.attempt:
             self._repeats.went_on(machine, self._stops[event.attempt])
@@ -385,6 +384,12 @@ class _Attempt:
         if not flushes or machine.is_source:  # what a source sends next it has read
             self._copied(machine, life)
         self._checked.situations.update(of_task(machine, unread, event, answer))
+
+    def _is_heard_late(self, machine: Task, life: _Life, epoch: int) -> bool:
+        """Whether a barrier may stand behind records that were sent after it: at least once, a copy may contain those.
+        A task that starts from it hears the barrier again while it takes its steps again (L2), and when what its sender
+        has kept comes (L8), where it counts no more."""
+        return self._policy is Policy.AT_LEAST_ONCE and (life.again or epoch < machine.floor)
 
     def _copied(self, machine: Task, life: _Life) -> None:
         """What was flushed has been sent: the copies that are due have these counters."""

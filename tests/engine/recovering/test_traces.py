@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from formats.job.model import Topology
 from tests.support.jobs.kills import Kills, after, fan, write_rows
 from tests.support.jobs.small import countdown, inline, reach, write_countdown, write_graph
 from tests.support.sim.traces import encoded, renumbered
+
+TRACES = Path(__file__).parents[2] / "data" / "traces"
 
 CALLS = """
 import itertools, time
@@ -95,6 +98,15 @@ def test_tasks_that_take_their_steps_again_agree(tmp_path: Path, policy: str, co
     campaign = check_traces([repeating(tmp_path, policy=policy, max_concurrent=concurrent)])
     assert campaign.first is None
     assert campaign.repeated or policy == "at-least-once"
+
+
+def test_a_kept_barrier_that_a_copy_had_passed_agrees() -> None:
+    """At least once: barrier 3 came before a copy for epoch 2 that contains a record sent behind it; the task starts
+    from that copy, and barrier 3 comes again among what its sender has kept."""
+    with gzip.open(TRACES / "barrier-heard-before-the-copy.jsonl.gz") as lines:
+        checked = check_trace(lines)
+    assert checked.first is None
+    assert checked.repeated
 
 
 def test_a_stop_that_is_taken_again_agrees(tmp_path: Path) -> None:
