@@ -9,7 +9,8 @@ to a state from which it has sent all that a survivor has processed.
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from abscli.protocol.events import ProtocolError
 from abscli.protocol.schedule import STEP_BYTES, Delta, Replay, Schedule, Step
@@ -145,18 +146,34 @@ def encode(deltas: Sequence[Delta], numbers: Mapping[TaskId, int]) -> bytes:
     )
 
 
+class Piece(NamedTuple):
+    """A piece on the wire: a `Delta` of the task of this number, whose steps are looked at where they lie."""
+
+    number: int
+    line: int
+    start: int
+    at: int
+    steps: memoryview
+
+
+def pieces(data: memoryview, tasks: int) -> Iterator[Piece]:
+    """The pieces that `encode` made this of, of so many tasks; ProtocolError for anything else."""
+    place, size = 0, len(data)
+    while place < size:
+        if place + _HEAD.size > size:
+            raise ProtocolError(f"{size} bytes of schedules end within a piece")
+        number, count, line, start, at = _HEAD.unpack_from(data, place)
+        place += _HEAD.size
+        end = place + count * STEP_BYTES
+        if number >= tasks or end > size:
+            raise ProtocolError(f"a piece of {count} steps of task {number} of {tasks} does not fit in {size} bytes")
+        yield Piece(number, line, start, at, data[place:end])
+        place = end
+
+
 def decode(data: bytes, tasks: Sequence[TaskId]) -> tuple[Delta, ...]:
     """The pieces that `encode` made this of; ProtocolError for anything else. tasks: by number."""
-    deltas, at = [], 0
-    while at < len(data):
-        if at + _HEAD.size > len(data):
-            raise ProtocolError(f"{len(data)} bytes of schedules end within a piece")
-        number, count, line, start, position = _HEAD.unpack_from(data, at)
-        at += _HEAD.size
-        if number >= len(tasks) or at + count * STEP_BYTES > len(data):
-            raise ProtocolError(
-                f"a piece of {count} steps of task {number} of {len(tasks)} does not fit in {len(data)} bytes"
-            )
-        deltas.append(Delta(tasks[number], line, start, position, data[at : at + count * STEP_BYTES]))
-        at += count * STEP_BYTES
-    return tuple(deltas)
+    return tuple(
+        Delta(tasks[piece.number], piece.line, piece.start, piece.at, bytes(piece.steps))
+        for piece in pieces(memoryview(data), len(tasks))
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Hashable, Iterable, Sequence
 
-from abscli.protocol.causal import Knowledge, decode, encode
+from abscli.protocol.causal import Knowledge, encode, pieces
 from abscli.protocol.events import ProtocolError
 from abscli.protocol.schedule import Delta, Schedule
 from formats.ids import TaskId
@@ -74,6 +74,7 @@ class Gossip(Knowledge):
 
     def hear(self, sayings: bytes | memoryview, peer: int = OWN) -> None:
         """Learn what a worker said; ProtocolError for what cannot be (L4). It knows that, and is not told."""
+        sayings = memoryview(sayings)
         at, size, heard = 0, len(sayings), self._heard
         while at < size:
             if at + _HEAD.size > size:
@@ -85,8 +86,7 @@ class Gossip(Knowledge):
             newest = heard.get(number)
             if newest is not None and newest[0] == life and saying <= newest[1]:
                 continue
-            deltas = decode(bytes(sayings[begin + _HEAD.size : at]), self._tasks)
-            if sum([self._learns(delta) for delta in deltas]):
+            if self._learns(sayings[begin + _HEAD.size : at]):
                 self._keep(peer, bytes(sayings[begin:at]))
             if number != _ALL:
                 heard[number] = life, saying
@@ -104,7 +104,7 @@ class Gossip(Knowledge):
 
     def complete(self, epoch: int) -> None:
         super().complete(epoch)
-        self._forget()
+        self._drop_said()
 
     @property
     def waiting(self) -> int:
@@ -115,16 +115,25 @@ class Gossip(Knowledge):
         # What was heard is said as it came; what changes otherwise is a step of a task of this worker.
         self._unsaid.add(task)
 
-    def _learns(self, delta: Delta) -> bool:
-        """Whether anything was new in a piece."""
-        schedule = self._schedules.get(delta.task)
-        if schedule is not None:
-            return schedule.merge(delta)
-        if delta.at != delta.start:
-            raise ProtocolError(f"{delta.task}: steps from {delta.at} on came, none before are known")
-        schedule = self._schedules[delta.task] = Schedule(delta.task, delta.line, delta.start)
-        schedule.merge(delta)
-        return True
+    def _learns(self, said: memoryview) -> bool:
+        """Whether anything was new in these pieces."""
+        news = False
+        for number, line, start, at, steps in pieces(said, len(self._tasks)):
+            task = self._tasks[number]
+            schedule = self._schedules.get(task)
+            # Of all that somebody knows little is new: nothing is made of what is not.
+            if schedule is not None and schedule.has(line, start, at, steps):
+                continue
+            delta = Delta(task, line, start, at, bytes(steps))
+            if schedule is not None:
+                news |= schedule.merge(delta)
+                continue
+            if delta.at != delta.start:
+                raise ProtocolError(f"{delta.task}: steps from {delta.at} on came, none before are known")
+            schedule = self._schedules[task] = Schedule(task, line, start)
+            schedule.merge(delta)
+            news = True
+        return news
 
     def _note_own(self) -> None:
         """What its tasks have done since this was last done is its next saying."""
@@ -143,6 +152,16 @@ class Gossip(Knowledge):
     def _keep(self, origin: int, pieces: bytes) -> None:
         self._pieces.append((origin, pieces))
         self._size += len(pieces)
+
+    def _drop_said(self) -> None:
+        """The pieces that every connection has been told; who has been told nothing yet is told all that is known."""
+        places = [place for place in self._told.values() if place is not None]
+        said = min(places, default=len(self._pieces))
+        self._size -= sum(len(pieces) for _, pieces in self._pieces[:said])
+        del self._pieces[:said]
+        for connection, place in self._told.items():
+            if place is not None:
+                self._told[connection] = place - said
 
     def _forget(self) -> None:
         """The pieces: in place of them all that is known, which has become less. Who had not been told all of them is

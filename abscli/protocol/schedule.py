@@ -175,6 +175,17 @@ class Schedule:
         steps = bytes(self._steps[self._place(max(at, self.start)) :])
         return (Step.decode(steps[i : i + STEP_BYTES]) for i in range(0, len(steps), STEP_BYTES))
 
+    def has(self, line: int, start: int, at: int, steps: memoryview) -> bool:
+        """Whether a piece (as of `Delta`) brings nothing new. ProtocolError for what cannot be (L4)."""
+        end = at + len(steps) // STEP_BYTES
+        if line != self.line or start > self.start or end > self.end:
+            return line < self.line  # L5
+        first = max(at, self.start)
+        theirs, ours = steps[(first - at) * STEP_BYTES :], self._steps[self._place(first) : self._place(end)]
+        if theirs and theirs != ours:
+            raise self._fork(first, bytes(ours), bytes(theirs))
+        return True
+
     def merge(self, delta: Delta) -> bool:
         """Learn a piece; whether anything was new. ProtocolError for what cannot be (L4)."""
         if delta.line < self.line:
