@@ -59,7 +59,7 @@ complete -c abs -n '__abs_is run' -l interval -r -f -d 'Time from one snapshot t
 complete -c abs -n '__abs_is run' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'How snapshots keep their cuts consistent; default: as the job ran last, a new one aligned'
 complete -c abs -n '__abs_is run' -l engine -r -f -a 'spark inline' -d 'spark: worker processes; inline: this process alone, no JVM'
 complete -c abs -n '__abs_is run' -l master -r -f -d 'Spark master: local[*], local[N], spark://HOST:PORT, yarn or k8s://'
-complete -c abs -n '__abs_is run' -l workers -r -f -d 'Worker processes; default: one a slot of the cluster'
+complete -c abs -n '__abs_is run' -l workers -r -f -d 'Worker processes, at most; default: one a slot of the cluster. Never more than the largest parallelism: one more would have no task'
 complete -c abs -n '__abs_is run' -l keep -r -f -d 'Complete epochs to keep while running'
 complete -c abs -n '__abs_is run' -l epoch-timeout -r -f -d 'Time after which an epoch that cannot complete is aborted; the job goes on'
 complete -c abs -n '__abs_is run' -l max-concurrent -r -f -d 'Epochs that may be in flight at once'

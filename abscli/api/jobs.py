@@ -59,7 +59,7 @@ def run_job(
     engine: `spark`, or `inline` for this process alone.
     master: of Spark.
     context: a SparkContext that runs already, and goes on, in place of one at `master`.
-    workers: processes; None for as many as have something to do.
+    workers: processes, at most; None for as many as there are slots. Never more than have something to do.
     policy: `aligned`, `unaligned` or `at-least-once`; None for that of the last run.
     interval: seconds from one epoch to the next; None for no periodic ones.
     epoch_timeout: seconds after which an epoch that cannot complete is given up.

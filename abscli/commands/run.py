@@ -70,7 +70,8 @@ def run(
     workers: Annotated[
         int | None,
         typer.Option("--workers", metavar="N", parser=at_least(1),
-                     help="Worker processes; default: one a slot of the cluster."),
+                     help="Worker processes, at most; default: one a slot of the cluster. Never more than the largest "
+                     "parallelism: one more would have no task."),
     ] = None,
     keep: Annotated[
         int, typer.Option("--keep", metavar="N", parser=at_least(1), help="Complete epochs to keep while running.")

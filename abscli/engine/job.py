@@ -51,7 +51,7 @@ class JobOptions:
 
     directory: of the job file.
     job_hint: the words of a command that runs the job, for hints.
-    workers: None for as many as have something to do.
+    workers: at most so many, None for as many as there are slots; never more than have something to do.
     policy: None for that of the job's last attempt, `aligned` for a new job.
     interval: seconds from one epoch to the next; None for no periodic epochs.
     keep: complete epochs that stay in the store; None keeps all.
@@ -159,9 +159,10 @@ def run_job(
         look(storage, request)  # what can be refused is refused before Spark is started, which takes seconds
         trace = stack.enter_context(contextlib.closing(TraceFile(options.trace))) if options.trace else None
         launcher = stack.enter_context(_launcher(options))
-        most = max(op.parallelism for op in topology.operators)
-        slots = launcher.slots(options.workers or 1, options.workers or most, signals.while_waiting)
-        workers = options.workers or min(slots or 1, most)
+        most = max(op.parallelism for op in topology.operators)  # one more would have no task
+        asked = options.workers and min(options.workers, most)
+        slots = launcher.slots(asked or 1, asked or most, signals.while_waiting)
+        workers = asked or min(slots or 1, most)
         _check_slots(slots, workers)
         stack.enter_context(outputs.hold())
         start = begin(storage, request, outputs, workers)

@@ -325,10 +325,6 @@ class Losses:
         # What had been about to start, too: it is half made.
         half_made: Subtasks = self._starting.subtasks if self._starting is not None else {}
         self._lost = merged(self._lost, subtasks_of(self._topology, losses, self._crew.size))
-        if scope is not Scope.FULL and not self._lost and not half_made:
-            # A loss without tasks has no stops that are answered: open epochs would wait for ever for the new worker.
-            causes.append("everything restarts, since it had no tasks")
-            scope = Scope.FULL
         restart: Restarting | str = "everything was about to restart"
         if scope is Scope.LOCAL and not self._all_restart:
             restart = alone(self._topology, self._lost, epoch, self.places.ahead)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -296,11 +297,15 @@ def test_a_worker_that_stands_still_is_replaced(tmp_path: Path, spark: Any) -> N
 
 
 @pytest.mark.parametrize("scope", [Scope.SET, Scope.LOCAL, Scope.FULL])
-def test_a_worker_that_had_no_tasks_is_lost_and_the_job_ends(tmp_path: Path, scope: Scope) -> None:
+def test_no_worker_is_started_that_would_have_no_tasks(tmp_path: Path, scope: Scope) -> None:
+    """It could be lost, and nothing could restart."""
     counts = write_rows(tmp_path, files=60)
     options = inline(tmp_path, interval=0.05, workers=3, recovery=scope)
-    _, recoveries = survive(pipelines(), tmp_path, options, [(after(2, open_epoch=True), [2])])
-    assert [recovery.workers for recovery in recoveries] == [(2,)]
+    kills = Kills([(after(2, open_epoch=True), [1])], tmp_path)
+    run_job(pipelines(), str(tmp_path / STORE), options, kills.progress, kills.meet, on_news=kills.news)
+    assert [recovery.workers for recovery in kills.recoveries] == [(1,)]
+    (attempt,) = (tmp_path / STORE / "attempts").iterdir()
+    assert json.loads(attempt.read_text())["workers"] == 2
     check_rows(tmp_path, counts)
 
 
