@@ -156,6 +156,9 @@ Master = Annotated[
 EngineChoice = Annotated[
     Engine, typer.Option("--engine", help="spark: worker processes; inline: this process alone, no JVM.")
 ]
+AcceptMissingParts = Annotated[
+    bool, typer.Option("--accept-missing-parts", help="Go on although parts of the output that belong to it are gone.")
+]
 Ref = Annotated[
     str,
     typer.Argument(

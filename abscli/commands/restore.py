@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import Engine, EngineChoice, LogFormat, Master, OutputForm, PolicyChoice, Quiet, Verbose
+from abscli.cli.options import (
+    AcceptMissingParts,
+    Engine,
+    EngineChoice,
+    LogFormat,
+    Master,
+    OutputForm,
+    PolicyChoice,
+    Quiet,
+    Verbose,
+)
 from abscli.cli.output import LogForm, Output, note, say, width
 
 EXAMPLES = (
@@ -60,10 +70,7 @@ def restore(
         typer.Option("--until", help="drained: stop when the logs are replayed; end: go on to the end of the input."),
     ] = Until.DRAINED,
     policy: PolicyChoice = None,
-    accept_missing_parts: Annotated[
-        bool,
-        typer.Option("--accept-missing-parts", help="Go on although parts of the output that belong to it are gone."),
-    ] = False,
+    accept_missing_parts: AcceptMissingParts = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the plan against the store and say what would be done.")
     ] = False,

@@ -9,6 +9,7 @@ import typer
 
 from abscli.cli import exits
 from abscli.cli.options import (
+    AcceptMissingParts,
     Address,
     Engine,
     EngineChoice,
@@ -136,10 +137,7 @@ def run(
         typer.Option("--take-over", help="Write sinks that another store has written since; what is not of this one's "
                      "line is set aside in superseded/."),
     ] = False,
-    accept_missing_parts: Annotated[
-        bool,
-        typer.Option("--accept-missing-parts", help="Go on although parts of the output that belong to it are gone."),
-    ] = False,
+    accept_missing_parts: AcceptMissingParts = False,
     trace: Annotated[
         str | None,
         typer.Option("--trace", metavar="FILE", show_default=False,

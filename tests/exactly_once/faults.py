@@ -18,18 +18,30 @@ from typing import Any
 class Fault:
     """A mend that is taken out.
 
-    without: what is so without it.
     plant: does it, in the process of a command.
     rules: of the machine, by which it is found.
     noticed: what the machine says then.
     """
 
-    without: str
     plant: Callable[[], None]
     rules: frozenset[str]
     noticed: str
 
 
+FAULTS: dict[str, Fault] = {}
+
+
+def _fault(name: str, rules: set[str], noticed: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Enters a function that plants a fault."""
+
+    def entered(plant: Callable[[], None]) -> Callable[[], None]:
+        FAULTS[name] = Fault(plant, frozenset(rules), noticed)
+        return plant
+
+    return entered
+
+
+@_fault("identity", {"run", "restore"}, "refused without|shown and not read")
 def _numbers_are_identities() -> None:
     """What was set aside comes back for its number, whichever attempt made it."""
     from abscli.planner import settlement
@@ -43,6 +55,7 @@ def _numbers_are_identities() -> None:
     settlement._belongs = belongs
 
 
+@_fault("backup", {"run", "copy"}, "was to be refused")
 def _claims_mean_nothing() -> None:
     """A backup that was put back, and any other store, goes on with a sink that another one has written since."""
     from abscli.engine.io.outputs import Outputs
@@ -51,8 +64,19 @@ def _claims_mean_nothing() -> None:
     Outputs._may_adopt = lambda self, op, folder: None  # type: ignore[method-assign]
 
 
-def _sinks_are_not_held(commands: tuple[str, ...] = ("run", "restore")) -> None:
+@_fault("two stores", {"contend", "run"}, "two jobs write one sink|ended otherwise")
+def _two_stores_write_one_sink() -> None:
     """Two stores write one sink at once."""
+    _sinks_are_not_held_by(("run", "restore"))
+
+
+@_fault("restore beside", {"contend_restore", "run"}, "two jobs write one sink")
+def _a_restore_begins_while_a_job_writes() -> None:
+    """A restore into another store begins while a job writes the sink."""
+    _sinks_are_not_held_by(("restore",))
+
+
+def _sinks_are_not_held_by(commands: tuple[str, ...]) -> None:
     from abscli.engine.io.outputs import Outputs
 
     plain = Outputs.hold
@@ -68,6 +92,7 @@ def _sinks_are_not_held(commands: tuple[str, ...] = ("run", "restore")) -> None:
     Outputs.hold = hold  # type: ignore[method-assign]
 
 
+@_fault("reveal", {"run"}, "read and not shown")
 def _shown_by_the_next_epoch() -> None:
     """What a manifest names is shown when the next one is written: nobody is left to do it for the last."""
     from abscli.engine.io.outputs import Outputs
@@ -82,6 +107,7 @@ def _shown_by_the_next_epoch() -> None:
     Outputs.reveal = reveal  # type: ignore[method-assign]
 
 
+@_fault("back and forth", {"run", "run_from"}, "refused without a reason")
 def _going_back_deletes_what_waits() -> None:
     """What a complete epoch of another branch has staged, and not shown yet, is deleted by a job that goes back."""
     from abscli.engine.io.outputs import Outputs
@@ -96,6 +122,7 @@ def _going_back_deletes_what_waits() -> None:
     Outputs._bring_in = bring_in  # type: ignore[method-assign]
 
 
+@_fault("lost lock", {"lose_locks", "run"}, "may not end so|shown and not|shown twice")
 def _nobody_is_fenced() -> None:
     """An owner that was stopped and has lost its locks completes its epoch when it comes back, and shows it."""
     from abscli.engine import attempt
@@ -105,6 +132,7 @@ def _nobody_is_fenced() -> None:
     SinkFolder.is_newest = lambda folder, claim: True  # type: ignore[method-assign]
 
 
+@_fault("missing part", {"hide_part", "run"}, "nothing was said")
 def _parts_are_not_missed() -> None:
     """A job goes on though a part of its output is gone."""
     from abscli.engine.io import outputs
@@ -118,6 +146,7 @@ def _parts_are_not_missed() -> None:
     outputs.Outputs.__init__ = init  # type: ignore[method-assign]
 
 
+@_fault("given up", {"run", "be_slow"}, "read and not shown")
 def _given_up_is_lost() -> None:
     """A part whose epoch was given up is named by no other."""
     from abscli.engine.io.sinks import JsonLinesSink
@@ -131,52 +160,9 @@ def _given_up_is_lost() -> None:
     JsonLinesSink.cut = cut  # type: ignore[method-assign]
 
 
+@_fault("stray", {"run", "lose_workers"}, "shown and not|comes after a count")
 def _strays_stay() -> None:
     """What a lost worker had staged for an epoch that was given up waits on, also where no manifest names it."""
     from abscli.engine.io.outputs import Outputs
 
     Outputs._clear_strays = lambda self, epoch: None  # type: ignore[method-assign]
-
-
-FAULTS: dict[str, Fault] = {
-    "identity": Fault(
-        "epoch numbers are identities: parts of the original come back in a copy that goes on with its numbers",
-        _numbers_are_identities, frozenset({"run", "restore"}), "refused without|shown and not read",
-    ),
-    "backup": Fault(
-        "a backup that is put back goes on with a sink that shows more",
-        _claims_mean_nothing, frozenset({"run", "copy"}), "was to be refused",
-    ),
-    "two stores": Fault(
-        "two stores write one sink at once",
-        _sinks_are_not_held, frozenset({"contend", "run"}), "two jobs write one sink|ended otherwise",
-    ),
-    "restore beside": Fault(
-        "a restore into another store begins while a job writes the sink",
-        lambda: _sinks_are_not_held(("restore",)), frozenset({"contend_restore", "run"}), "two jobs write one sink",
-    ),
-    "reveal": Fault(
-        "a run has finished, and its last epoch is not visible",
-        _shown_by_the_next_epoch, frozenset({"run"}), "read and not shown",
-    ),
-    "back and forth": Fault(
-        "going back deletes what complete epochs of another branch have not shown yet",
-        _going_back_deletes_what_waits, frozenset({"run", "run_from"}), "refused without a reason",
-    ),
-    "lost lock": Fault(
-        "an owner that has lost its locks completes and shows an epoch of an older attempt",
-        _nobody_is_fenced, frozenset({"lose_locks", "run"}), "may not end so|shown and not|shown twice",
-    ),
-    "missing part": Fault(
-        "a part that is gone is not missed",
-        _parts_are_not_missed, frozenset({"hide_part", "run"}), "nothing was said",
-    ),
-    "given up": Fault(
-        "a part whose epoch was given up in a living attempt is not carried to the next",
-        _given_up_is_lost, frozenset({"run", "be_slow"}), "read and not shown",
-    ),
-    "stray": Fault(
-        "a part of a given-up epoch, whose worker was lost, shows once the manifests of its time are gone",
-        _strays_stay, frozenset({"run", "lose_workers"}), "shown and not|comes after a count",
-    ),
-}  # fmt: skip

@@ -62,6 +62,15 @@ def rewritten(
     return checked(out) if code == 0 else checked(err.splitlines()[-1])
 
 
+def keyed(matrix: Path, case: Case) -> tuple[dict[tuple[str, str | None], list[str]], str]:
+    """What a snapshot of the matrix has, and the id of the operator that keeps it."""
+    needs(case)
+    store, _ = opened(matrix, case)
+    before = content(store)
+    (owner,) = {id for id, name in before if name == "list"}
+    return before, owner
+
+
 def test_an_operator_has_another_uid_and_all_else_is_as_it_was(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -116,10 +125,7 @@ def test_a_damaged_operator_can_be_removed_and_without_that_nothing_is_written(
 def test_one_state_goes_from_every_layout(
     matrix: Path, case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    needs(case)
-    store, _ = opened(matrix, case)
-    before = content(store)
-    (owner,) = {id for id, name in before if name == "list"}
+    before, owner = keyed(matrix, case)
     lines = f"removed: [{{operator: {owner}, state: list}}, {{operator: {owner}, state: map}}]"
     done = rewritten(capsys, tmp_path, matrix / case.folder, lines, "--search", matrix / case.version / case.name)
     copy = FlinkStore(str(tmp_path / "copy"))
@@ -321,10 +327,7 @@ def test_a_file_is_read_again_but_for_some_of_its_records(times: tuple[int, ...]
 def test_a_key_goes_one_has_another_value_and_one_is_new_in_every_layout(
     matrix: Path, case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    needs(case)
-    store, _ = opened(matrix, case)
-    before = content(store)
-    (owner,) = {id for id, name in before if name == "list"}
+    before, owner = keyed(matrix, case)
     lines = f"""removed:
 - {{operator: {owner}, key: key-3}}
 - {{operator: {owner}, state: list, key: {{key: key-4}}}}
@@ -463,10 +466,7 @@ def test_keys_are_hashed_into_another_number_of_key_groups(
     matrix: Path, case: Case, most: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What is written is checked against the hashes of its keys before it appears."""
-    needs(case)
-    store, _ = opened(matrix, case)
-    before = content(store)
-    (owner,) = {id for id, name in before if name == "list"}
+    before, owner = keyed(matrix, case)
     lines = f"set: [{{operator: {owner}, max_parallelism: {most}}}]"
     rewritten(capsys, tmp_path, matrix / case.folder, lines, "--search", matrix / case.version / case.name)
     copy = FlinkStore(str(tmp_path / "copy"))

@@ -186,7 +186,7 @@ def test_flink_2_3_makes_of_state_what_is_said(
     changes = ["--changes", str(tmp_path / "changes.yaml"), "--to", str(copy)]
     assert main(["rewrite", str(matrix / case.folder), *changes]) == 0
     capsys.readouterr()
-    class_path = compiled("MatrixJob", tmp_path / "classes")
+    class_path = compiled(tmp_path / "classes", "MatrixJob.java")
 
     def starts(snapshot: Path) -> tuple[bool, str]:
         """Whether the job has come to the state of every key; its log."""
@@ -227,7 +227,7 @@ def test_flink_2_3_does_not_start_from_state_of_the_scala_api(
     report = asked(capsys, savepoint, "flink:2.3", code=3)
     rules = {why["rule"] for state in report["states"] if state["verdict"] == "does not" for why in state["reasons"]}
     assert rules >= {"scala-api"}
-    taken, log = starts(compiled("MatrixJob", tmp_path / "classes"), tmp_path / "job", savepoint, "hashmap")
+    taken, log = starts(compiled(tmp_path / "classes", "MatrixJob.java"), tmp_path / "job", savepoint, "hashmap")
     assert taken is None
     assert "org.apache.flink.api.scala.typeutils" in log
 

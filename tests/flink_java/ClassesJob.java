@@ -102,15 +102,8 @@ public class ClassesJob {
   }
 
   public static void main(String[] a) throws Exception {
-    Configuration c = new Configuration();
-    for (int i = 3; i < a.length; i++) {
-      String[] kv = a[i].split("=", 2);
-      c.setString(kv[0], kv[1]);
-    }
+    Configuration c = Local.options(a, 3);
     c.setString("restart-strategy.type", "none");
-    c.setString("rest.port", "0");
-    c.setString("rest.bind-address", "127.0.0.1");
-    c.setString("rest.address", "127.0.0.1");
     StreamExecutionEnvironment e = StreamExecutionEnvironment.createLocalEnvironment(1, c);
     TypeInformation<?> key = a[1].equals("key") ? TypeInformation.of(shop.User.class) : Types.LONG;
     boolean byUser = a[1].equals("key");

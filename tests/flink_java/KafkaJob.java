@@ -70,19 +70,9 @@ public class KafkaJob {
     if (a[3].equals("make")) {
       make(a[0]);
     }
-    Configuration c = new Configuration();
-    for (int i = 4; i < a.length; i++) {
-      String[] kv = a[i].split("=", 2);
-      c.setString(kv[0], kv[1]);
-    }
-    c.setString("execution.checkpointing.dir", "file://" + a[1] + "/ck");
-    c.setString("execution.checkpointing.interval", "400ms");
-    c.setString("execution.checkpointing.num-retained", "3");
-    c.setString("execution.checkpointing.externalized-checkpoint-retention", "RETAIN_ON_CANCELLATION");
+    Configuration c = Local.options(a, 4);
+    Local.keepCheckpoints(c, a[1] + "/ck", "400ms", 3);
     c.setString("restart-strategy.type", "none");
-    c.setString("rest.port", "0");
-    c.setString("rest.bind-address", "127.0.0.1");
-    c.setString("rest.address", "127.0.0.1");
     StreamExecutionEnvironment e = StreamExecutionEnvironment.createLocalEnvironment(2, c);
     KafkaSource<String> source =
         KafkaSource.<String>builder()

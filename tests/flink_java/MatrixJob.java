@@ -115,20 +115,10 @@ public class MatrixJob {
 
   public static void main(String[] a) throws Exception {
     String dir = a[0];
-    Configuration c = new Configuration();
-    for (int i = 2; i < a.length; i++) {
-      String[] kv = a[i].split("=", 2);
-      c.setString(kv[0], kv[1]);
-    }
-    c.setString("execution.checkpointing.dir", "file://" + dir + "/ck");
-    c.setString("execution.checkpointing.interval", "300ms");
-    c.setString("execution.checkpointing.num-retained", "1");
-    c.setString("execution.checkpointing.externalized-checkpoint-retention", "RETAIN_ON_CANCELLATION");
+    Configuration c = Local.options(a, 2);
+    Local.keepCheckpoints(c, dir + "/ck", "300ms", 1);
     c.setString("execution.checkpointing.storage", "filesystem");
     c.setString("execution.checkpointing.data-inline-threshold", "200b");
-    c.setString("rest.port", "0");
-    c.setString("rest.bind-address", "127.0.0.1");
-    c.setString("rest.address", "127.0.0.1");
     StreamExecutionEnvironment e = StreamExecutionEnvironment.createLocalEnvironment(2, c);
     e.setMaxParallelism(8);
     SingleOutputStreamOperator<Long> s =
@@ -143,12 +133,6 @@ public class MatrixJob {
       Thread.sleep(50);
     }
     Thread.sleep(1500);
-    if (!a[1].equals("none")) {
-      System.out.println(
-          "SAVEPOINT " + j.triggerSavepoint("file://" + dir + "/sp", SavepointFormatType.valueOf(a[1])).get());
-    }
-    j.cancel().get();
-    Thread.sleep(300);
-    System.exit(0);
+    Local.end(j, dir + "/sp", a[1]);
   }
 }

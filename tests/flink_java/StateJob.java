@@ -124,18 +124,8 @@ public class StateJob {
   }
   public static void main(String[] a) throws Exception {
     String dir=a[0];
-    Configuration c=new Configuration();
-    for(int i=4;i<a.length;i++) {
-      String[] kv=a[i].split("=",2);
-      c.setString(kv[0], kv[1]);
-    }
-    c.setString("execution.checkpointing.dir","file://"+dir+"/ck");
-    c.setString("execution.checkpointing.interval","700ms");
-    c.setString("execution.checkpointing.num-retained","2");
-    c.setString("execution.checkpointing.externalized-checkpoint-retention","RETAIN_ON_CANCELLATION");
-    c.setString("rest.port","0");
-    c.setString("rest.bind-address","127.0.0.1");
-    c.setString("rest.address","127.0.0.1");
+    Configuration c = Local.options(a, 4);
+    Local.keepCheckpoints(c, dir + "/ck", "700ms", 2);
     StreamExecutionEnvironment e=StreamExecutionEnvironment.createLocalEnvironment(Integer.parseInt(a[3]), c);
     e.setMaxParallelism(Integer.parseInt(a[2]));
     DataStream<Long> s=e.addSource(new Src()).setParallelism(1).uid("src");
@@ -144,12 +134,6 @@ public class StateJob {
     JobClient j=e.executeAsync("gen");
     while(done<2*(N+N/2))Thread.sleep(50);
     Thread.sleep(2500);
-    if(!a[1].equals("none")) {
-      System.out.println("SAVEPOINT "+j.triggerSavepoint("file://"+dir+"/sp",
-            SavepointFormatType.valueOf(a[1])).get());
-    }
-    j.cancel().get();
-    Thread.sleep(300);
-    System.exit(0);
+    Local.end(j, dir + "/sp", a[1]);
   }
 }

@@ -26,7 +26,7 @@ from formats.ids import TaskId
 from formats.job.model import Topology
 from tests.sim.test_local_faults import FULL, MANY, MIXED, SHUFFLE, SOME, left_out
 from tests.support.schemas import checked
-from tests.support.sim.jobs import CHAIN, PEERS, SHAPES, TWO_TASK_LOOP, graph, model
+from tests.support.sim.jobs import CHAIN, PEERS, SHAPES, TWO_TASK_LOOP, graph, model, whole
 
 EXAMPLE = Path(__file__).parents[2] / "abscli" / "examples" / "imports.yaml"
 JOBS = {**SHAPES, "shuffle": SHUFFLE, "one that is not deterministic": MIXED}
@@ -52,8 +52,7 @@ def limits(seed: int) -> Limits:
 @pytest.mark.parametrize("job", JOBS)
 def test_lost_workers_alone_go_back_and_the_end_is_as_promised(job: str, policy: Policy) -> None:
     for seed in range(20):
-        outcome = run(model(JOBS[job]), policy, limits(seed), seed)
-        assert outcome.rule is None, f"seed {seed}: {outcome.message}"
+        whole(model(JOBS[job]), policy, limits(seed), seed)
 
 
 @settings(max_examples=60)
@@ -64,8 +63,7 @@ def test_lost_workers_alone_go_back_and_the_end_is_as_promised(job: str, policy:
 def test_so_it_is_for_any_seed_batch_and_input(
     job: str, policy: Policy, seed: int, mixture: int, batch: int, records: int
 ) -> None:
-    outcome = run(model(JOBS[job], records), policy, limits(mixture), seed, batch=batch)
-    assert outcome.rule is None, outcome.message
+    whole(model(JOBS[job], records), policy, limits(mixture), seed, batch=batch)
 
 
 def situations(job: Topology, policy: Policy, limits: Limits, seed: int) -> frozenset[LocalSituation]:

@@ -14,7 +14,7 @@ from abscli.sim.model import Model
 from abscli.sim.scheduler import Outcome, run
 from abscli.sim.world import Limits
 from formats.job.model import Topology
-from tests.support.sim.jobs import NARROW_CHAIN, REPLAYABLE, SHAPES, TWO_TASK_LOOP, model
+from tests.support.sim.jobs import NARROW_CHAIN, REPLAYABLE, SHAPES, TWO_TASK_LOOP, model, whole
 
 
 def limits(seed: int) -> Limits:
@@ -34,8 +34,7 @@ def limits(seed: int) -> Limits:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_cut_is_consistent_and_the_end_is_as_promised(shape: str, policy: Policy) -> None:
     for seed in range(40):
-        outcome = run(model(SHAPES[shape]), policy, limits(seed), seed)
-        assert outcome.rule is None, f"seed {seed}: {outcome.message}"
+        whole(model(SHAPES[shape]), policy, limits(seed), seed)
 
 
 @settings(max_examples=60)
@@ -46,8 +45,7 @@ def test_every_cut_is_consistent_and_the_end_is_as_promised(shape: str, policy: 
 def test_so_it_is_for_any_seed_batch_and_input(
     shape: str, policy: Policy, seed: int, mixture: int, batch: int, records: int
 ) -> None:
-    outcome = run(model(SHAPES[shape], records), policy, limits(mixture), seed, batch=batch)
-    assert outcome.rule is None, outcome.message
+    whole(model(SHAPES[shape], records), policy, limits(mixture), seed, batch=batch)
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
@@ -75,8 +73,7 @@ def test_runs_see_every_kind_of_step() -> None:
 
 def test_a_task_that_is_to_restart_sends_nothing_until_it_has() -> None:
     """A second loss is heard of when the first has restarted tasks that it takes along: they still run."""
-    outcome = run(model(NARROW_CHAIN), Policy.UNALIGNED, mixture(173, Failures.ANY), 173)
-    assert outcome.rule is None, outcome.message
+    whole(model(NARROW_CHAIN), Policy.UNALIGNED, mixture(173, Failures.ANY), 173)
 
 
 def test_a_replayable_edge_keeps_the_sender_alive() -> None:

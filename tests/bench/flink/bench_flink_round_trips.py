@@ -36,7 +36,7 @@ def main() -> None:
     cases = [case for case in CASES if case.version == "2.3" and asked.only in str(case)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        matrix, class_path = unpack(folder / "matrix"), compiled("MatrixJob", folder / "classes")
+        matrix, class_path = unpack(folder / "matrix"), compiled(folder / "classes", "MatrixJob.java")
         for how in ("canonical", "changed"):
             equal, began = 0, time.perf_counter()
             for number, case in enumerate(cases):

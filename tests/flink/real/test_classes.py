@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from abscli.cli.main import main
-from tests.support.flink.java import SOURCES, java_job
-from tests.support.flink.venv import VERSION, flink_jars
+from tests.support.flink.java import SOURCES, compiled, java_job
+from tests.support.flink.venv import VERSION
 from tests.support.maven import jars
 from tests.support.schemas import checked
 
@@ -93,7 +91,6 @@ class Job:
     def __init__(self, folder: Path, what: str, fields: dict[str, str], schema: str, order: str) -> None:
         self.folder, self.what, self.schema = folder, what, schema
         own = [jar for jar in jars(f"org.apache.flink:flink-avro:{VERSION}") if not jar.name.startswith("flink-core")]
-        classes = os.pathsep.join(map(str, [*flink_jars(), *own]))
         files = []
         for state, name in CLASSES.items():
             package = order.rpartition(".")[0] if state == "order" else "shop"
@@ -104,10 +101,7 @@ class Job:
             files.append(path)
         job = folder / "sources" / "ClassesJob.java"
         job.write_text((SOURCES / "ClassesJob.java").read_text().replace("CLASS", order))
-        command = ["javac", "-nowarn", "-cp", classes, "-d", str(folder / "classes"), str(job), *map(str, files)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-        assert done.returncode == 0, done.stderr
-        self.class_path = f"{folder / 'classes'}{os.pathsep}{classes}"
+        self.class_path = compiled(folder / "classes", job, *files, more=own)
 
     def run(self, start: Path | None = None) -> tuple[Path | None, str]:
         """The savepoint that it took once it had touched all state; None if it did not come to that; its log."""

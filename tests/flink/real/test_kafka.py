@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -20,8 +18,7 @@ from formats.flink.connectors.splits import splits
 from formats.flink.store import FlinkStore
 from tests.support import kafka
 from tests.support.commands import result_of, run_command
-from tests.support.flink.java import SOURCES, java_job
-from tests.support.flink.venv import flink_jars
+from tests.support.flink.java import compiled, java_job
 from tests.support.maven import jars
 from tests.support.schemas import checked
 
@@ -35,14 +32,6 @@ RECORDS = 300
 SLOW, FAST = 20, 1
 """Milliseconds that a record takes: so many that it is stopped halfway, and so few that the rest takes seconds."""
 PATIENCE = 300.0
-
-
-def compiled(folder: Path) -> str:
-    more = [jar for jar in jars(CONNECTOR) if not jar.name.startswith(("flink-core", "flink-annotations"))]
-    classes = os.pathsep.join(map(str, [*flink_jars(), *more]))
-    command = ["javac", "-nowarn", "-cp", classes, "-d", str(folder), str(SOURCES / "KafkaJob.java")]
-    subprocess.run(command, check=True, timeout=PATIENCE, capture_output=True)
-    return f"{folder}{os.pathsep}{classes}"
 
 
 def held(folder: Path) -> tuple[dict[str, Split], list[Committable]]:
@@ -93,9 +82,10 @@ def records(log: Path) -> dict[str, list[int]]:
 def test_flink_reads_kafka_on_where_the_copy_says_and_commits_what_was_pending(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("broker", "classes", "job"):
+    for name in ("broker", "job"):
         (tmp_path / name).mkdir()
-    class_path = compiled(tmp_path / "classes")
+    more = [jar for jar in jars(CONNECTOR) if not jar.name.startswith(("flink-core", "flink-annotations"))]
+    class_path = compiled(tmp_path / "classes", "KafkaJob.java", more=more)
     with kafka.running(tmp_path / "broker") as broker:
         log = tmp_path / "first.log"
         with java_job(class_path, log, "KafkaJob", broker.address, tmp_path / "job", SLOW, "make") as first:

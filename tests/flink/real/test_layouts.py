@@ -28,7 +28,7 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return compiled("MatrixJob", tmp_path_factory.mktemp("java") / "classes")
+    return compiled(tmp_path_factory.mktemp("java") / "classes", "MatrixJob.java")
 
 
 @pytest.mark.parametrize("how", ["canonical", "changed"])

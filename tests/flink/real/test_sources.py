@@ -69,7 +69,7 @@ def test_flink_reads_on_where_the_copy_says(tmp_path: Path, capsys: pytest.Captu
     files.mkdir()
     for key in "ab":
         (files / f"{key}.txt").write_text("".join(f"{key} {i}\n" for i in range(LINES)))
-    class_path = compiled("SplitsJob", tmp_path / "classes")
+    class_path = compiled(tmp_path / "classes", "SplitsJob.java")
     log = tmp_path / "first.log"
     with java_job(class_path, log, "SplitsJob", checkpoints, files, "counts", SLOW) as first:
         until = time.monotonic() + PATIENCE

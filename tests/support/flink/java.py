@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,13 +13,17 @@ from tests.support.flink.venv import flink_jars
 SOURCES = Path(__file__).parents[2] / "flink_java"
 
 
-def compiled(name: str, folder: Path) -> str:
-    """The class path that a job runs with, its classes in a new folder."""
-    jars = os.pathsep.join(map(str, flink_jars()))
+def compiled(folder: Path, *sources: str | Path, more: Sequence[Path] = ()) -> str:
+    """The class path that a job runs with, its classes in a new folder.
+
+    sources: names of files of tests/flink_java, or paths of others.
+    more: jars that it needs beside Flink's own.
+    """
+    jars = os.pathsep.join(map(str, [*flink_jars(), *more]))
     folder.mkdir()
-    source = SOURCES / f"{name}.java"
-    command = ["javac", "-nowarn", "-cp", jars, "-d", str(folder), str(source)]
-    subprocess.run(command, check=True, timeout=300, capture_output=True)
+    command = ["javac", "-nowarn", "-cp", jars, "-sourcepath", SOURCES, "-d", folder, *(SOURCES / s for s in sources)]
+    done = subprocess.run(command, timeout=300, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     return f"{folder}{os.pathsep}{jars}"
 
 

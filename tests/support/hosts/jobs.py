@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import queue
 import signal
 import subprocess
@@ -16,55 +15,29 @@ from pathlib import Path
 import msgspec
 
 from formats.errors import FormatError
-from formats.job.model import Aggregate, Edge, Kind, Topology
+from formats.job.model import Topology
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 from tests.support.hosts.driver import Line, Orders
 from tests.support.hosts.network import Hosts
-from tests.support.jobs.kills import check_counted
-from tests.support.jobs.small import FORWARD, HASH, open_gate, operator
+from tests.support.jobs.kills import check_counted, spread, write_rows
+from tests.support.jobs.small import open_gate
 
 PATIENCE = 180.0
 """Seconds for anything that a job has to do: a busy machine takes long."""
 
-SLOW = """
-import time
-from pathlib import Path
-OPEN = Path({folder!r}) / "open"
-
-def pass_on(batch):
-    if not OPEN.exists():
-        time.sleep(0.2)
-    return batch
-"""
+PAUSE = 0.2
+"""Seconds that a batch of its input takes until the gate is open: all of it lasts minutes."""
 
 
 def shuffle(workers: int) -> Topology:
     """Every worker sends to every other one."""
-    counted = (Aggregate("n", "count", "*"),)
-    return Topology(
-        "shuffle",
-        (
-            operator("rows", Kind.SOURCE, workers, connector={"type": "jsonl", "path": "in/*.jsonl"}),
-            operator("same", Kind.MAP, workers, function="slow:pass_on"),
-            operator("counts", Kind.REDUCE, workers, key=("key",), aggregates=counted, emit="record"),
-            operator("out", Kind.SINK, workers, connector={"type": "jsonl", "path": "out"}),
-        ),
-        (Edge("rows", "same", FORWARD), Edge("same", "counts", HASH, ("key",)), Edge("counts", "out", FORWARD)),
-    )
+    return spread("shuffle", workers, workers)
 
 
-def write_input(folder: Path, *, files: int = 600, rows: int = 20) -> Counter[str]:
-    """Its input, a batch a file, and how many rows each key has. It lasts minutes, or until the gate is open."""
-    (folder / "in").mkdir(parents=True)
-    (folder / "slow.py").write_text(SLOW.format(folder=str(folder)))
-    counts: Counter[str] = Counter()
-    for i in range(files):
-        keys = [f"k{(i * 7 + j * 3) % 97}" for j in range(rows)]
-        counts.update(keys)
-        lines = [json.dumps({"key": key, "id": i * rows + j}) for j, key in enumerate(keys)]
-        (folder / "in" / f"{i:04d}.jsonl").write_text("\n".join(lines) + "\n")
-    return counts
+def write_input(folder: Path) -> Counter[str]:
+    """Its input, and how many rows each key has."""
+    return write_rows(folder, files=600, pause=PAUSE)
 
 
 class HostJob:

@@ -24,7 +24,7 @@ OPEN = Path({folder!r}) / "open"
 
 def pass_on(batch):
     if not OPEN.exists():
-        time.sleep(0.01)
+        time.sleep({pause})
     return batch
 """
 
@@ -32,14 +32,19 @@ def pass_on(batch):
 def fan(emit: str = "record") -> Topology:
     """One source, whose rows are spread over two tasks by key: those that go on when its worker is lost drop by number
     what comes again."""
+    return spread("fan", 1, 2, emit)
+
+
+def spread(name: str, sources: int, counting: int, emit: str = "record") -> Topology:
+    """So many sources, whose rows are spread by key over the tasks that count them."""
     counted = (Aggregate("n", "count", "*"),)
     return Topology(
-        "fan",
+        name,
         (
-            operator("rows", Kind.SOURCE, 1, connector={"type": "jsonl", "path": "in/*.jsonl"}),
-            operator("same", Kind.MAP, 1, function="slow:pass_on"),
-            operator("counts", Kind.REDUCE, 2, key=("key",), aggregates=counted, emit=emit),
-            operator("out", Kind.SINK, 2, connector={"type": "jsonl", "path": "out"}),
+            operator("rows", Kind.SOURCE, sources, connector={"type": "jsonl", "path": "in/*.jsonl"}),
+            operator("same", Kind.MAP, sources, function="slow:pass_on"),
+            operator("counts", Kind.REDUCE, counting, key=("key",), aggregates=counted, emit=emit),
+            operator("out", Kind.SINK, counting, connector={"type": "jsonl", "path": "out"}),
         ),
         (Edge("rows", "same", FORWARD), Edge("same", "counts", HASH, ("key",)), Edge("counts", "out", FORWARD)),
     )
@@ -59,10 +64,11 @@ def pipelines(parallelism: int = 2) -> Topology:
     )
 
 
-def write_rows(folder: Path, *, files: int = 400, rows: int = 20) -> Counter[str]:
-    """Their input, a batch a file, and how many rows each key has. Slow until `open_gate`."""
+def write_rows(folder: Path, *, files: int = 400, rows: int = 20, pause: float = 0.01) -> Counter[str]:
+    """Their input, a batch a file, and how many rows each key has. Until `open_gate` a batch takes as long as `pause`
+    says, in seconds."""
     (folder / "in").mkdir(parents=True)
-    (folder / "slow.py").write_text(SLOW.format(folder=str(folder)))
+    (folder / "slow.py").write_text(SLOW.format(folder=str(folder), pause=pause))
     counts: Counter[str] = Counter()
     for i in range(files):
         keys = [f"k{(i * 7 + j * 3) % 97}" for j in range(rows)]

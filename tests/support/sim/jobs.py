@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from abscli.protocol.policy import Policy
 from abscli.sim.model import Model
+from abscli.sim.scheduler import Outcome, run
+from abscli.sim.world import Limits
 from formats.job.model import Edge, Kind, Operator, Partition, Topology
 
 
@@ -75,3 +78,10 @@ SMALL = {
 def model(topology: Topology, records: int = 3, rounds: int = 2) -> Model:
     """The simulated job."""
     return Model.of(topology, records, rounds)
+
+
+def whole(job: Model, policy: Policy, limits: Limits, seed: int, *, batch: int = 3) -> Outcome:
+    """A run from a seed, in which every cut has to be consistent and the end as promised."""
+    outcome = run(job, policy, limits, seed, batch=batch)
+    assert outcome.rule is None, f"seed {seed}: {outcome.message}"
+    return outcome
