@@ -20,7 +20,7 @@ from abscli.engine.channels.incoming import Incoming
 from abscli.engine.channels.wire import ChannelHello, Connection, Differed, Frame, Greeting, JobSpec, LetGo
 from abscli.engine.errors import EngineStopped
 from abscli.engine.local.hearing import Hearing
-from abscli.engine.local.ledger import Ledger, frame_of
+from abscli.engine.local.ledger import KEPT_FRAMES, Ledger
 from abscli.engine.task import RunningTask
 from abscli.planner.placement import worker_of
 from formats.ids import ChannelId, TaskId
@@ -220,7 +220,7 @@ class Peers:
             if ledger is not None:
                 ledger.schema(channel, frame)
             connection.queue(Frame.SCHEMA, 0, frame)
-        frame = frame_of(item.rows)
+        frame = memoryview(item.rows.serialize(memory_pool=None if ledger is None else KEPT_FRAMES))
         if ledger is None:
             connection.send(Frame.RECORDS, item.first, frame)
             return

@@ -174,6 +174,6 @@ def _placed(batch: object) -> Placed:
     return batch
 
 
-def frame_of(rows: pa.RecordBatch) -> memoryview:
-    """As the wire has it."""
-    return memoryview(rows.serialize())
+KEPT_FRAMES = pa.system_memory_pool()
+"""Where frames that may be kept are made. All of an epoch are let go together, which Arrow's own pool gives back to the
+system at once: each frame of the next epoch would be made on pages that have to be cleared first."""
