@@ -184,13 +184,15 @@ def run(
     received from a lost one whose operator is marked 'deterministic: false', or when a function does something else the
     second time. 'abs plan-recovery --failed-worker N --recovery local' names the tasks.
 
-    Workers and the driver hear of each other every second, from threads that nothing else holds up. After a third of
-    --worker-timeout a silence is said on stderr, with the worker and its host. After two thirds a worker that has heard
-    nothing of the driver leaves: it writes nothing any more, also when it stood still and goes on. After the whole time
-    the driver counts it as lost. Workers whose tasks exchange records hear of each other, too: of two that reach the
-    driver and not each other, the one of which more workers complain is lost, else the one with the higher number;
-    where that has happened before the job began to run, or happens again between the same hosts, the job ends with exit
-    6 and names both. A worker in place of a lost one has to come within 25 s; else the job ends with exit 6, too.
+    Workers and the driver hear of each other every second, from threads of their own. After a third of --worker-timeout
+    a silence is said on stderr, with the worker and its host. After two thirds a worker that has heard nothing of the
+    driver leaves: it writes nothing any more, also when it stood still and goes on. After the whole time the driver
+    counts it as lost. A function that lets no other thread run for so long, as a single long call into a library that
+    keeps Python's lock, costs its worker: --worker-timeout has to be longer than that takes. Workers whose tasks
+    exchange records hear of each other, too: of two that reach the driver and not each other, the one of which more
+    workers complain is lost, else the one with the higher number; where that has happened before the job began to run,
+    or happens again between the same hosts, the job ends with exit 6 and names both. A worker in place of a lost one
+    has to come within 25 s; else the job ends with exit 6, too.
 
     With a --master on other hosts the job waits until as many slots have come as --workers says, for 90 s at most, and
     only then writes anything. Every worker listens on the address from which it reaches the driver, so that nothing has
