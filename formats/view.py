@@ -51,12 +51,18 @@ class FileFacts(msgspec.Struct, frozen=True):
     sha256: str | None
 
 
-class Position(msgspec.Struct, frozen=True):
-    """How far a source task has read one split. offset: in the connector's unit (bytes for files); records: rows."""
+class Position(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a source task has read one split.
+
+    offset: in the connector's unit (bytes for files).
+    records: rows.
+    text: where it goes on, in the source's own words, where that is no number.
+    """
 
     split: str
     offset: int | None
     records: int | None
+    text: str | None = None
 
 
 class TaskFacts(msgspec.Struct, frozen=True):

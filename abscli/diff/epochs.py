@@ -57,10 +57,12 @@ class Mark(msgspec.Struct, frozen=True):
     """Where a source stood.
 
     offset: in the connector's unit.
+    text: in the source's own words, where it is no number.
     """
 
     offset: int | None
     records: int | None
+    text: str | None = None
 
 
 class PositionDiff(msgspec.Struct, frozen=True):
@@ -135,9 +137,9 @@ def diff_positions(left: EpochDetail, right: EpochDetail) -> Iterator[PositionDi
     for key in dict.fromkeys([*before, *after]):
         a, b = before.get(key), after.get(key)
         task, split = (after.get(key) or before[key])[0], key[1]
-        was, now = (Mark(x[1].offset, x[1].records) if x else None for x in (a, b))
-        moved = Mark(*(_less(p, q) for p, q in zip(_pair(now), _pair(was), strict=True)))
-        yield PositionDiff(task, split, was, now, moved)
+        was, now = (Mark(x[1].offset, x[1].records, x[1].text) if x else None for x in (a, b))
+        offset, records = (_less(p, q) for p, q in zip(_pair(now), _pair(was), strict=True))
+        yield PositionDiff(task, split, was, now, Mark(offset, records))
 
 
 def _splits(detail: EpochDetail) -> dict[tuple[str, str], tuple[TaskId, Position]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from abscli.diff.epochs import FilesDiff, LogDiff, OperatorDiff, PositionDiff, TopologyDiff
+from abscli.diff.epochs import FilesDiff, LogDiff, Mark, OperatorDiff, PositionDiff, TopologyDiff
 from abscli.text.columns import UNKNOWN, clean, columns, not_shown, number, size, wrapped
 from formats.ids import TaskId
 from formats.values import plain
@@ -203,7 +203,7 @@ def _positions(page: DiffPage, width: int) -> list[str]:
         rows = [
             (
                 str(at.task), at.split,
-                number(at.before.offset) if at.before else "-", number(at.after.offset) if at.after else "-",
+                _place(at.before), _place(at.after),
                 _signed(at.moved.offset), _signed(at.moved.records),
             )
             for at in moved
@@ -223,7 +223,8 @@ def _positions(page: DiffPage, width: int) -> list[str]:
         ]  # fmt: skip
     still = len(page.positions) - len(moved)
     header = ("SOURCE", "SPLIT", "FROM", "TO", "MOVED", "RECORDS")
-    spare = ("FROM", "TO")
+    in_words = any(mark is not None and mark.text is not None for at in moved for mark in (at.before, at.after))
+    spare = ("MOVED", "RECORDS") if in_words else ("FROM", "TO")
     lines = columns(header, rows[:ROWS], "llrrrr", width, spare) + not_shown(header, rows[:ROWS], width, spare)
     lines = lines if rows else []
     if len(moved) > ROWS:
@@ -233,6 +234,12 @@ def _positions(page: DiffPage, width: int) -> list[str]:
     if still:
         lines.append(f"{still:,} {'position' if still == 1 else 'positions'} did not move")
     return lines
+
+
+def _place(mark: Mark | None) -> str:
+    if mark is None:
+        return "-"
+    return number(mark.offset) if mark.text is None else clean(mark.text)
 
 
 def _sum(values: Iterable[int | None]) -> int | None:

@@ -167,16 +167,16 @@ def _positions(page: EpochPage, width: int) -> list[str]:
     tasks = [task for op in page.detail.operators for task in op.tasks if task.position]
     count = sum(len(task.position or ()) for task in tasks)
     if count <= ROWS:
-        marks = [(task, at.split, at.offset, at.records) for task in tasks for at in task.position or ()]
+        marks = [(task, at.split, _place(at), at.records) for task in tasks for at in task.position or ()]
     else:
         marks = [
-            (task, f"({len(at)} split{'s'[: len(at) != 1]})", *_sums(at))
+            (task, f"({len(at)} split{'s'[: len(at) != 1]})", number(_offsets(at)), total([one.records for one in at]))
             for task in tasks[:ROWS]
             if (at := task.position)
         ]
     rows = [
-        (str(task.task), split, number(offset), number(records), "finished" if task.finished else "")
-        for task, split, offset, records in marks
+        (str(task.task), split, place, number(records), "finished" if task.finished else "")
+        for task, split, place, records in marks
     ]
     lines = columns(("SOURCE", "SPLIT", "OFFSET", "RECORDS", ""), rows, "llrrl", width) if rows else []
     if count > ROWS:
@@ -184,8 +184,12 @@ def _positions(page: EpochPage, width: int) -> list[str]:
     return lines + (_left_out(len(tasks)) if count > ROWS else [])
 
 
-def _sums(positions: Sequence[Position]) -> tuple[int | None, int | None]:
-    return total([at.offset for at in positions]), total([at.records for at in positions])
+def _place(at: Position) -> str:
+    return number(at.offset) if at.text is None else clean(at.text)
+
+
+def _offsets(positions: Sequence[Position]) -> int | None:
+    return total([at.offset for at in positions])
 
 
 def _back(page: EpochPage, edge: tuple[str, str]) -> str:

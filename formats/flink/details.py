@@ -69,7 +69,10 @@ def _task(at: FolderStreams, task: TaskId, subtask: Subtask, waiting: int | None
     source_splits = splits.readable(subtask, at)
     position = None
     if source_splits is not None:
-        position = tuple(Position(split.id or "?", split.next, None) for split in source_splits)
+        position = tuple(
+            Position(split.id or "?", split.next if split.position is None else None, None, split.position)
+            for split in source_splits
+        )
     return TaskFacts(
         task=task,
         files=tuple(FileFacts(path, size, None, None) for path, size in sizes.items()),

@@ -356,8 +356,9 @@ def test_wrong_usage_says_so(store: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_positions_say_how_far_they_moved(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (position,) = result(capsys, f"{store}@1", f"{store}@3")["positions"]
     assert position == {
-        "task": "lines/0", "split": "in/a", "from": {"offset": 100_000, "records": 3000},
-        "to": {"offset": 300_000, "records": 9000}, "moved": {"offset": 200_000, "records": 6000},
+        "task": "lines/0", "split": "in/a", "from": {"offset": 100_000, "records": 3000, "text": None},
+        "to": {"offset": 300_000, "records": 9000, "text": None},
+        "moved": {"offset": 200_000, "records": 6000, "text": None},
     }  # fmt: skip
 
 

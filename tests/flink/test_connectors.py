@@ -7,9 +7,11 @@ the serializers of Pulsar's and MySQL's connectors write (SplitVectors.java). Ki
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import struct
 import tarfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -20,9 +22,10 @@ from hypothesis import strategies as st
 from formats.flink.connectors.committables import committables
 from formats.flink.connectors.enumerators import Enumerator, enumerator
 from formats.flink.connectors.split_kinds import Split
-from formats.flink.connectors.splits import read_split, splits
+from formats.flink.connectors.splits import read_element, read_split, splits
 from formats.flink.metadata.file import encode
 from formats.flink.metadata.handles import InlineHandle, OperatorState
+from formats.flink.rewriting.operator_state import write_operator_state
 from formats.flink.store import FlinkStore
 from tests.support.archives import extract
 from tests.support.commands import result_of, run_command
@@ -109,6 +112,73 @@ def test_a_damaged_split_is_of_no_kind_or_one_that_fits_its_bytes(version: int, 
     at %= len(data)
     damaged = data[:at] + new + data[at + len(new) :]
     assert read_split(version, damaged).bytes == len(damaged)
+
+
+class _Folder:
+    """Where our own writer puts streams."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write_pieces(self, name: str, pieces: Iterable[bytes]) -> int:
+        return (self.path / name).write_bytes(b"".join(pieces))
+
+
+def with_splits(data: Path, folder: Path, names: dict[str, str]) -> Path:
+    """The checkpoint that read Kafka, with bytes of other connectors in the place of its splits. names: of VECTORS."""
+    store = store_of(data, "kafka")
+    epoch = store.resolve(None)
+    copy = Path(shutil.copytree(store.path, folder))
+
+    def other(state: str, element: bytes) -> bytes:
+        vector = VECTORS[names[str(read_element(element).id)]]
+        split = bytes.fromhex(vector["hex"])
+        return struct.pack(">iii", len(split) + 8, vector["version"], len(split)) + split
+
+    def changed(one: OperatorState) -> OperatorState:
+        subtasks = []
+        for subtask in one.subtasks:
+            handle = subtask.managed_operator
+            if one.uid == "orders" and handle is not None:
+                name = f"made-{subtask.index}"
+                handle = write_operator_state(handle, store.streams(epoch), _Folder(copy), name, edit=other)
+            subtasks.append(msgspec.structs.replace(subtask, managed_operator=handle))
+        return msgspec.structs.replace(one, subtasks=tuple(subtasks))
+
+    metadata = store.metadata(epoch)
+    operators = tuple(changed(one) for one in metadata.operators)
+    (copy / "_metadata").write_bytes(encode(msgspec.structs.replace(metadata, operators=operators)))
+    return copy
+
+
+def test_places_that_are_no_numbers_are_compared_as_text(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    names = {"orders-0": "pulsar-new", "orders-1": "mysql-log", "orders-2": "mysql-snapshot"}
+    before = with_splits(data, tmp_path / "chk-7", names)
+    after = with_splits(data, tmp_path / "later" / "chk-7", names | {"orders-0": "pulsar-read"})
+    found = {one["split"]: (one["from"], one["to"], one["moved"]) for one in
+             result_of("diff", capsys, before, after)["positions"]}  # fmt: skip
+    unknown = {"offset": None, "records": None, "text": None}
+    log = unknown | {"text": "mysql-bin.000007:154"}
+    assert found["binlog-split"] == (log, log, unknown)
+    assert found["persistent://public/default/orders-partition-3"] == (
+        unknown | {"text": "its start"}, unknown | {"text": "after 1234:56"}, unknown,
+    )  # fmt: skip
+    assert len(found) == 3
+    code, out, _ = run_command("diff", capsys, before, after, "--exit-code")
+    assert (code, "2 positions did not move" in out) == (3, True)
+    assert re.search(r"orders-partition-3 +its start +after 1234:56", out)
+    assert run_command("diff", capsys, before, before, "--exit-code")[0] == 0
+
+
+def test_kafkas_words_are_no_offsets_to_be_subtracted(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = store_of(data, "kafka").path
+    found = {one["split"]: (one["from"], one["moved"]["offset"]) for one in
+             result_of("diff", capsys, path, path)["positions"]}  # fmt: skip
+    assert found["orders-0"] == ({"offset": 21, "records": None, "text": None}, 0)
+    assert found["orders-2"] == ({"offset": None, "records": None, "text": "earliest"}, None)
 
 
 # -- enumerators ------------------------------------------------------------------------------------------

@@ -138,7 +138,8 @@ def test_positions_of_known_sources() -> None:
         '{"metadata":{"streamName":"clicks","batchId":"3"},"shardId-1":{"iteratorType":"AFTER_SEQUENCE_NUMBER",'
         '"iteratorPosition":"49590338271490256608559692538361571095921575989136588898"}}'
     )
-    assert (kind_of(kinesis), positions(kinesis)) == ("kinesis", (Position("shardId-1", None, None),))
+    place = "AFTER_SEQUENCE_NUMBER 49590338271490256608559692538361571095921575989136588898"
+    assert (kind_of(kinesis), positions(kinesis)) == ("kinesis", (Position("shardId-1", None, None, place),))
     assert kind_of("-") is None
 
 

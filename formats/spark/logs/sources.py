@@ -115,7 +115,7 @@ def _is_kinesis(parsed: dict[str, Any]) -> bool:
 
 def positions(offset: str | None) -> tuple[Position, ...] | None:
     """How far an offset is, split by split: entries of a file source's log, seconds (rate), rows, Kafka's offsets, the
-    version of a Delta table. The places of Kinesis in its shards are no numbers that say how far they are apart.
+    version of a Delta table. The places of Kinesis in its shards are text, which does not say how far they are apart.
 
     None where the source has no offset yet, or is of a kind that is not known.
     """
@@ -132,7 +132,11 @@ def positions(offset: str | None) -> tuple[Position, ...] | None:
     if kind == "delta":
         return (Position("version", parsed["reservoirVersion"], None),)
     if kind == "kinesis":
-        return tuple(Position(shard, None, None) for shard in sorted(parsed) if shard != "metadata")
+        return tuple(
+            Position(shard, None, None, f"{at['iteratorType']} {at['iteratorPosition']}".strip())
+            for shard, at in sorted(parsed.items())
+            if shard != "metadata"
+        )
     return tuple(Position(f"{topic}-{partition}", at, at) for (topic, partition), at in kafka_offsets(offset).items())
 
 
