@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +31,7 @@ from formats.native.state.references import refers
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 from formats.view import FileFacts
+from tests.exactly_once.children import Children, How
 from tests.support.jobs.small import (
     countdown,
     held_at,
@@ -51,9 +50,7 @@ from tests.support.jobs.small import (
 
 pytestmark = pytest.mark.minutes
 
-ROOT = Path(__file__).parents[2]
-GOLDEN = ROOT / "tests" / "data" / "golden-store-2"
-PATIENCE = 300.0
+GOLDEN = Path(__file__).parents[1] / "data" / "golden-store-2"
 UNFINISHED = {"missing-ack", "unreferenced-file"}
 """What `abs validate` says of an epoch that was begun and not ended, and of what was written for it."""
 
@@ -347,36 +344,19 @@ operators:
     sink: {type: jsonl, path: out}
 """
 
-KILLED = """
-import os, signal, sys
-from formats.storage import LocalStorage
-left, put = int(sys.argv[1]), LocalStorage.put
-
-def counted(self, *arguments, **options):
-    global left
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    left -= 1
-    return put(self, *arguments, **options)
-
-LocalStorage.put = counted
-from abscli.cli.main import main
-sys.exit(main(sys.argv[2:]))
-"""
-"""The command, killed when it is about to write its n-th file."""
-
-
-def abs_(folder: Path, *arguments: object, kill: int = -1) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("ABS_")} | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", KILLED, str(kill), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment, cwd=folder)
-
-
 def numbers(width: int) -> list[str]:
     return [word for id in ("pairs", "steps", "out") for word in ("--parallelism", f"{id}={width}")]
 
 
-def test_a_rescale_killed_at_every_write_is_gone_on_with_and_the_result_is_exact(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def children() -> Iterator[Children]:
+    with Children() as children:
+        yield children
+
+
+def test_a_rescale_killed_at_every_change_is_gone_on_with_and_the_result_is_exact(
+    tmp_path: Path, children: Children
+) -> None:
     (tmp_path / "job.yaml").write_text(JOB)
     pairs = reaching(tmp_path, "unaligned")
     run_again = ("run", "job.yaml", "--store", "store", "--engine", "inline", "--resume")
@@ -385,25 +365,27 @@ def test_a_rescale_killed_at_every_write_is_gone_on_with_and_the_result_is_exact
         wanted = rows(tmp_path, before, "pairs")
         logged = store(tmp_path).manifest(before).log_records
         assert logged > 0
-        kill = 0
+        kills = 0
         while (newest := store(tmp_path).latest()) == before:
-            done = abs_(tmp_path, *run_again, *numbers(width), kill=kill)
-            assert done.returncode == -signal.SIGKILL, done.stderr
+            kill = How(signal=signal.SIGKILL, at=kills + 1, paced=False)
+            done = children.run(tmp_path, *run_again, *numbers(width), how=kill)
+            assert done.code == -signal.SIGKILL, done
             assert {finding.code.value for finding in findings(tmp_path)} <= UNFINISHED
             whole = newest_whole(store(tmp_path))
             assert not isinstance(whole, NoPlan)
             assert rows(tmp_path, whole[0].facts.epoch, "pairs") == wanted
-            kill += 1
+            kills += 1
         assert newest is not None
         s = store(tmp_path)
         own = layout.home(newest, s.manifest(newest).attempt_id) + "/"
         written = [file.path for file in stored_files(storage(tmp_path)) if file.path.startswith(own)]
         # At least the facts of the tasks and one log; how many logs hold records depends on when the job was stopped.
-        assert kill >= len(written) >= 2, written
+        assert kills >= len(written) >= 2, written
         assert s.topology(newest).operator("pairs").parallelism == width
         assert (s.manifest(newest).parent, s.manifest(newest).log_records) == (before, logged)
         if width == 3:
             open_gate(tmp_path)
-            assert abs_(tmp_path, *run_again, *numbers(width)).returncode == 0
+            done = children.run(tmp_path, *run_again, *numbers(width), how=How(paced=False))
+            assert done.code == 0, done
     assert Counter(output_pairs(tmp_path)) == Counter(pairs)
     assert {finding.code.value for finding in findings(tmp_path)} <= UNFINISHED
