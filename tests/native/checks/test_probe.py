@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -54,17 +56,24 @@ def test_garbage_whose_digest_holds_is_unreadable(data: bytes, path: str) -> Non
     assert Prober(storage).probe([facts_of(path, data)])[path].error
 
 
+@functools.cache
+def tables() -> dict[str, bytes]:
+    """A state file and a log, by path."""
+    storage = MemoryStorage()
+    make_store(storage, parallelism=1, more=False)
+    return {path: storage.files[path] for path in (layout.state(1, SEEN, FIRST), layout.log(1, SEEN, SEEN, FIRST))}
+
+
 @settings(max_examples=40)
 @given(st.data())
 def test_a_damaged_table_whose_digest_was_mended_is_read_or_unreadable(data: st.DataObject) -> None:
-    build = make_store(MemoryStorage(), parallelism=1, more=False)
-    assert isinstance(build.storage, MemoryStorage)
-    path = data.draw(st.sampled_from([layout.state(1, SEEN, FIRST), layout.log(1, SEEN, SEEN, FIRST)]))
-    bytes_ = bytearray(build.storage.files[path])
+    path = data.draw(st.sampled_from([*tables()]))
+    bytes_ = bytearray(tables()[path])
     for _ in range(data.draw(st.integers(1, 4))):
         bytes_[data.draw(st.integers(0, len(bytes_) - 1))] = data.draw(st.integers(0, 255))
-    build.storage.files[path] = bytes(bytes_)
-    found = Prober(build.storage).probe([facts_of(path, bytes(bytes_))])[path]
+    storage = MemoryStorage()
+    storage.put(path, bytes_)
+    found = Prober(storage).probe([facts_of(path, bytes(bytes_))])[path]
     assert (found.rows is None) == (found.error is not None)
 
 
