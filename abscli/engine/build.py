@@ -6,8 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from abscli.engine.channels.inbox import Barrier, Batch, Inbox
+from abscli.engine.channels.messages import JobSpec
 from abscli.engine.channels.routing import Route
-from abscli.engine.channels.wire import JobSpec
 from abscli.engine.io.sinks import JsonLinesSink, Sink
 from abscli.engine.io.sources import Source, make_source
 from abscli.engine.local.steps import Place, Steps

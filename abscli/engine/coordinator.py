@@ -12,16 +12,13 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from abscli.engine.channels.door import Door, guard, new_token
-from abscli.engine.channels.vigil import Vigil
-from abscli.engine.channels.wire import (
+from abscli.engine.channels.messages import (
     Alive,
-    Connection,
     Differed,
     EpochAborted,
     EpochCompleted,
     EpochTriggered,
     Failed,
-    Frame,
     Greeting,
     Hello,
     Lagging,
@@ -37,9 +34,10 @@ from abscli.engine.channels.wire import (
     TasksStopped,
     Throttle,
     Unheard,
-    Wakeup,
     decode_to_coordinator,
 )
+from abscli.engine.channels.vigil import Vigil
+from abscli.engine.channels.wire import Connection, Frame, Wakeup
 from abscli.engine.errors import MEND, EngineError, EngineStopped
 from abscli.engine.journal import Journal
 from abscli.engine.losses.crew import Crew, Launcher, misplaced

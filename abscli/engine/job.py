@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from abscli.engine.attempt import Request, Start, begin, first_epoch, look, policy_of
-from abscli.engine.channels.wire import JobSpec, Patience
+from abscli.engine.channels.messages import JobSpec, Patience
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.drivers.inline import InlineWorkers
 from abscli.engine.errors import EngineStopped, UsageError

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from abscli.engine.build import build_tasks
 from abscli.engine.channels.inbox import Barrier, Batch
+from abscli.engine.channels.messages import JobSpec
 from abscli.engine.channels.peers import CHANNEL_BYTES
-from abscli.engine.channels.wire import JobSpec
 from abscli.engine.io.sources import make_source
 from abscli.engine.local.steps import Place
 from abscli.engine.task import RunningTask

@@ -11,8 +11,8 @@ from typing import assert_never
 import pyarrow as pa
 
 from abscli.engine.channels.inbox import Barrier, Batch, Inbox
+from abscli.engine.channels.messages import Lag
 from abscli.engine.channels.routing import Route
-from abscli.engine.channels.wire import Lag
 from abscli.engine.errors import JobFailed
 from abscli.engine.io.sinks import Sink
 from abscli.engine.io.sources import Source

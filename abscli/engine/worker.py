@@ -24,17 +24,13 @@ import msgspec
 from abscli.engine.build import build_tasks
 from abscli.engine.channels.door import Door, greet, guard, is_loopback, reach
 from abscli.engine.channels.lease import Lease, LeaseExpired
-from abscli.engine.channels.peers import Peers, PeersLost, Superseded
-from abscli.engine.channels.pulse import Pulse
-from abscli.engine.channels.wire import (
+from abscli.engine.channels.messages import (
     Again,
     Alive,
-    Connection,
     EpochAborted,
     EpochCompleted,
     EpochTriggered,
     Failed,
-    Frame,
     Go,
     Greeting,
     Hello,
@@ -51,9 +47,11 @@ from abscli.engine.channels.wire import (
     TaskAcked,
     TasksStopped,
     Throttle,
-    Wakeup,
     decode_to_worker,
 )
+from abscli.engine.channels.peers import Peers, PeersLost, Superseded
+from abscli.engine.channels.pulse import Pulse
+from abscli.engine.channels.wire import Connection, Frame, Wakeup
 from abscli.engine.errors import MEND, EngineError, EngineStopped, JobFailed
 from abscli.engine.local.ledger import Ledger
 from abscli.engine.local.repeating import Repeating

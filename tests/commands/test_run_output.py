@@ -19,7 +19,7 @@ from abscli.cli import output
 from abscli.cli.main import main
 from abscli.cli.running import Display
 from abscli.cli.stdout import stdout
-from abscli.engine.channels.wire import Lag, Lagging
+from abscli.engine.channels.messages import Lag, Lagging
 from abscli.engine.errors import EngineStopped
 from abscli.engine.job import _Signals, run_job
 from abscli.engine.telemetry.lateness import Lateness

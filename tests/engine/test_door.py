@@ -20,7 +20,7 @@ import pytest
 
 from abscli.engine.channels import door
 from abscli.engine.channels.door import HELLO_BYTES, TOKEN_BYTES, Door, greet, new_token
-from abscli.engine.channels.wire import ChannelHello, Greeting, Hello
+from abscli.engine.channels.messages import ChannelHello, Greeting, Hello
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.errors import EngineStopped
 from abscli.engine.io import sources

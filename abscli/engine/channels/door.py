@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from abscli.engine.channels.wire import Greeting, decode_greeting
+from abscli.engine.channels.messages import Greeting, decode_greeting
 
 TOKEN_BYTES = 32
 HELLO_BYTES = 1 << 14

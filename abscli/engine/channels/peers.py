@@ -17,7 +17,8 @@ import pyarrow as pa
 from abscli.engine.channels.door import dial
 from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.incoming import Incoming
-from abscli.engine.channels.wire import ChannelHello, Connection, Differed, Frame, Greeting, JobSpec, LetGo
+from abscli.engine.channels.messages import ChannelHello, Differed, Greeting, JobSpec, LetGo
+from abscli.engine.channels.wire import Connection, Frame
 from abscli.engine.errors import EngineStopped
 from abscli.engine.local.hearing import Hearing
 from abscli.engine.local.ledger import KEPT_FRAMES, Ledger

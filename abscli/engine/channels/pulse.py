@@ -18,7 +18,8 @@ from collections.abc import Callable, Mapping
 
 from abscli.engine.channels.door import dial, greet, guard
 from abscli.engine.channels.lease import Lease, now
-from abscli.engine.channels.wire import Alive, Connection, Frame, JobSpec, PeerAlive, Unheard, Wakeup
+from abscli.engine.channels.messages import Alive, JobSpec, PeerAlive, Unheard
+from abscli.engine.channels.wire import Connection, Frame, Wakeup
 
 CONNECT_SECONDS = 30.0
 

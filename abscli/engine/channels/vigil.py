@@ -14,8 +14,9 @@ from collections.abc import Callable
 import msgspec
 
 from abscli.engine.channels.door import guard
+from abscli.engine.channels.messages import Alive, Patience, Unheard, decode_unheard
 from abscli.engine.channels.pulse import echo
-from abscli.engine.channels.wire import Alive, Connection, Patience, Unheard, Wakeup, decode_unheard
+from abscli.engine.channels.wire import Connection, Wakeup
 
 
 class Vigil:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-from abscli.engine.channels.wire import JobSpec
+from abscli.engine.channels.messages import JobSpec
 from abscli.engine.errors import EngineError, EngineStopped
 from abscli.engine.worker import Worker
 

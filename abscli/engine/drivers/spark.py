@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from abscli.engine.channels.wire import JobSpec
+from abscli.engine.channels.messages import JobSpec
 from abscli.engine.drivers.java import use_java
 from abscli.engine.errors import EngineError, EngineStopped
 from formats.native.facts import digest

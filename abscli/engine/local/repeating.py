@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from abscli.engine.channels.wire import Differed, Repeated, Replayed
+from abscli.engine.channels.messages import Differed, Repeated, Replayed
 from abscli.engine.local.steps import Differs
 from abscli.engine.task import RunningTask
 from formats.ids import ChannelId, TaskId

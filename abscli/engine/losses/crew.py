@@ -10,8 +10,9 @@ from typing import Protocol
 import msgspec
 
 from abscli.engine.channels.door import is_loopback
+from abscli.engine.channels.messages import Hello, JobSpec
 from abscli.engine.channels.vigil import Vigil
-from abscli.engine.channels.wire import Connection, Hello, JobSpec
+from abscli.engine.channels.wire import Connection
 from abscli.engine.errors import EngineError, EngineStopped
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from abscli.engine.channels.wire import (
+from abscli.engine.channels.messages import (
     Again,
     Differed,
     Failed,

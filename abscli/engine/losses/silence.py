@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from abscli.engine.channels.wire import Patience
+from abscli.engine.channels.messages import Patience
 
 Pair = tuple[int, int]
 """Numbers of two workers, the lower first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from abscli.engine.channels.wire import Lag, Lagging
+from abscli.engine.channels.messages import Lag, Lagging
 from abscli.engine.telemetry.news import Late
 
 IN_A_ROW = 3

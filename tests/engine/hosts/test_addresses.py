@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from abscli.engine.channels.wire import Hello
+from abscli.engine.channels.messages import Hello
 from abscli.engine.losses.crew import misplaced
 from tests.support.hosts.jobs import HostJob
 from tests.support.hosts.network import Hosts, needs_hosts

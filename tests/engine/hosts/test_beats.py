@@ -15,9 +15,10 @@ import pytest
 from abscli.engine.channels import vigil as vigil_module
 from abscli.engine.channels.door import Door, new_token
 from abscli.engine.channels.lease import Lease
+from abscli.engine.channels.messages import Alive, Greeting, JobSpec, Patience, PeerAlive, Unheard
 from abscli.engine.channels.pulse import Pulse
 from abscli.engine.channels.vigil import Vigil
-from abscli.engine.channels.wire import HEADER, Alive, Frame, Greeting, JobSpec, Patience, PeerAlive, Unheard
+from abscli.engine.channels.wire import HEADER, Frame
 from tests.support.jobs.small import word_count
 
 HELLO = Alive(1, 0, "one")

@@ -10,7 +10,7 @@ import pytest
 
 from abscli.engine.channels import lease
 from abscli.engine.channels.lease import Lease, LeaseExpired
-from abscli.engine.channels.wire import Patience
+from abscli.engine.channels.messages import Patience
 from abscli.engine.io.sinks import JsonLinesSink
 from abscli.engine.losses.silence import Apart, Complaints, Stalls
 from formats.storage import LocalStorage

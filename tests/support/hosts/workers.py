@@ -14,7 +14,7 @@ from types import TracebackType
 
 import msgspec
 
-from abscli.engine.channels.wire import JobSpec
+from abscli.engine.channels.messages import JobSpec
 from abscli.engine.errors import EngineError, EngineStopped
 from abscli.engine.worker import Worker
 

@@ -19,7 +19,7 @@ import xxhash
 from abscli.engine import worker
 from abscli.engine.build import build_tasks
 from abscli.engine.channels.inbox import Barrier, Batch
-from abscli.engine.channels.wire import JobSpec
+from abscli.engine.channels.messages import JobSpec
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.job import JobOptions, run_job
 from abscli.engine.local.steps import Steps
