@@ -6,6 +6,7 @@ the serializers of Pulsar's and MySQL's connectors write (SplitVectors.java). Ki
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -19,10 +20,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.flink.connectors.committables import committables
+from formats.errors import Damaged
+from formats.flink.bytes import Reader
+from formats.flink.connectors.committables import collector, committables
 from formats.flink.connectors.enumerators import Enumerator, enumerator
 from formats.flink.connectors.split_kinds import Split
 from formats.flink.connectors.splits import read_element, read_split, splits
+from formats.flink.connectors.writers import Pending, Writer, read_writer
 from formats.flink.metadata.file import encode
 from formats.flink.metadata.handles import InlineHandle, OperatorState
 from formats.flink.rewriting.operator_state import write_operator_state
@@ -260,6 +264,73 @@ def test_what_sinks_have_still_to_commit_is_listed(data: Path, capsys: pytest.Ca
     raw = result_of("inspect", capsys, store.path)["raw"]
     names = [one["name"] for o in raw["operators"] for s in o["subtasks"] for one in s["committables"] or ()]
     assert "abs-1-7" in names
+
+
+def versioned(version: int, data: bytes) -> bytes:
+    return struct.pack(">ii", version, len(data)) + data
+
+
+def local(target: str, part: str) -> bytes:
+    return struct.pack("<Iqii", 0x1E744B57, 9, len(target), len(part)) + target.encode() + part.encode()
+
+
+def part_file(magic: int, path: str | None, size: int | None, state: bytes) -> bytes:
+    """Of version 2; without a path and a size, of version 1."""
+    named = b"" if path is None else b"\1" + utf(path)
+    return struct.pack(">I", magic) + named + (b"" if size is None else struct.pack(">q", size)) + versioned(1, state)
+
+
+PENDING, IN_PROGRESS = 0x2C853C89, 0xB3A4073D
+
+
+@pytest.mark.parametrize(
+    ("version", "under_way", "closed"),
+    [
+        (1, local("/out/b", "/out/.b"), local("/out/a", "/out/.a")),
+        (2, part_file(IN_PROGRESS, "/out/b", None, local("/out/b", "/out/.b")),
+         part_file(PENDING, "/out/a", 5, local("/out/a", "/out/.a"))),
+    ],
+)  # fmt: skip
+def test_files_that_a_writer_of_the_old_kind_has_closed_made_by_our_own_writer(
+    version: int, under_way: bytes, closed: bytes
+) -> None:
+    body = struct.pack(">I", 0x1E764B79) + versioned(1, b"\2\0\0\0b1") + utf("/out/b1") + struct.pack(">q", 7)
+    body += b"\1" + versioned(version, under_way)
+    body += struct.pack(">iiqii", version, 1, 12, 1, len(closed)) + closed
+    data = versioned(version, body)
+    assert read_writer(data) == Writer("file", "/out/b1", "/out/.b", (Pending(12, "/out/a", "/out/.a"),))
+    assert read_writer(versioned(version, body + b"\0")).kind is None, "it is used up to its last byte"
+    assert read_writer(versioned(4, body)).kind is None
+
+
+def test_what_a_committer_of_1_13_and_1_14_had_made_by_our_own_writer() -> None:
+    """Of a sink of the first version, whose committables say neither checkpoint nor subtask."""
+    file = struct.pack(">I", 0x1E765C80) + b"\1"
+    file += versioned(1, part_file(PENDING, None, None, local("/out/a", "/out/.a"))) + b"\0"
+    items = struct.pack(">ii", 1, 1) + struct.pack(">i", len(file)) + file
+    (one,) = collector(Reader(versioned(1, struct.pack(">I", 0xB91F252C) + items)))
+    assert (one.kind, one.name, one.detail, one.checkpoint, one.subtask) == ("file", "/out/a", "/out/.a", None, None)
+
+
+@given(st.integers(0, 900), st.binary(max_size=8))
+def test_a_damaged_writer_is_of_no_kind_or_one_that_fits_its_bytes(at: int, new: bytes) -> None:
+    closed = local("/out/a", "/out/.a")
+    body = struct.pack(">I", 0x1E764B79) + versioned(1, b"") + utf("/out") + struct.pack(">q", 7) + b"\0"
+    data = versioned(1, body + struct.pack(">iiqii", 1, 1, 12, 1, len(closed)) + closed)
+    at %= len(data)
+    with contextlib.suppress(Damaged):
+        read_writer(data[:at] + new + data[at + len(new) :])
+
+
+def test_state_shows_what_writers_hold_as_rows(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = store_of(data, "kafka").path
+    rows = result_of("state", capsys, path, "topic", "--state", "writer_raw_states")["rows"]
+    assert [(row["value"]["kind"], row["value"]["name"], row["value"]["pending"]) for row in rows] == [
+        ("kafka", "abs", [{"checkpoint": 7, "name": f"abs-{i}-7", "detail": None}]) for i in (0, 1)
+    ]
+    rows = result_of("state", capsys, path, "files", "--state", "writer_raw_states")["rows"]
+    assert [(row["value"]["kind"], row["value"]["open"]) for row in rows] == [("file", None)] * 2
+    assert all(row["value"]["name"].startswith("file:/") for row in rows)
 
 
 def test_state_shows_splits_and_what_is_pending_as_rows(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -389,7 +389,7 @@ def _committables(page: EpochPage, operators: Sequence[DescribedOperator], width
     asked = {task.task for op in page.detail.operators for task in op.tasks}
     rows = [
         (
-            str(task), str(one.checkpoint), one.kind or "not known", one.name or UNKNOWN,
+            str(task), number(one.checkpoint), one.kind or "not known", one.name or UNKNOWN,
             one.state + (f", {one.retries} tries" if one.retries else ""), size(one.size),
         )
         for operator in operators

@@ -17,6 +17,8 @@ import msgspec
 
 from formats.errors import Damaged, NotFound
 from formats.flink.bytes import Reader
+from formats.flink.connectors.files import part_file
+from formats.flink.connectors.writers import BUCKETS, read_writer
 from formats.flink.files.streams import Streams
 from formats.flink.metadata.handles import OperatorStateHandle, Subtask
 from formats.flink.state.operator import raw_elements
@@ -25,9 +27,6 @@ STATE: Final = "streaming_committer_raw_states"
 _MOST: Final = 64 << 20
 _COLLECTOR: Final = 0xB91F252C
 _FILE: Final = 0x1E765C80
-_PENDING: Final = 0x2C853C89
-_IN_PROGRESS: Final = 0xB3A4073D
-_LOCAL: Final = 0x1E744B57
 _STATES: Final = ("received", "to retry", "failed", "committed")
 
 T = TypeVar("T")
@@ -37,7 +36,7 @@ class Committable(msgspec.Struct, frozen=True):
     """Something that a sink has still to commit.
 
     kind: `file`, `kafka`, or None for one that is not known.
-    checkpoint: that it was written for.
+    checkpoint: that it was written for; None where the layout does not say it, as of Flink 1.13 and 1.14.
     subtask: of the writer; None where the layout does not say it.
     name: the file that is to appear, or the transaction.
     detail: where its bytes lie until then, or which producer has it.
@@ -48,7 +47,7 @@ class Committable(msgspec.Struct, frozen=True):
     """
 
     kind: str | None
-    checkpoint: int
+    checkpoint: int | None
     subtask: int | None
     name: str | None
     detail: str | None
@@ -59,13 +58,17 @@ class Committable(msgspec.Struct, frozen=True):
 
 
 def committables(subtask: Subtask, streams: Streams) -> tuple[Committable, ...] | None:
-    """What one committer holds; None if the task is none. Damaged, NotFound if it cannot be read."""
+    """What a committer, or a writer of the old kind, is to commit; None if the task is neither. Damaged, NotFound
+    if it cannot be read."""
     handle = subtask.managed_operator
-    if handle is None or handle.stream is None or all(part.name != STATE for part in handle.states):
+    if handle is None or handle.stream is None or handle.stream.size > _MOST:
         return None
-    if handle.stream.size > _MOST:
-        return None
-    return tuple(one for element in _elements(handle, streams) for one in collector(element))
+    names = {part.name for part in handle.states}
+    if STATE in names:
+        return tuple(one for element in _elements(STATE, handle, streams) for one in collector(element))
+    if BUCKETS in names:
+        return tuple(one for element in _elements(BUCKETS, handle, streams) for one in _closed(element, subtask.index))
+    return None
 
 
 def readable(subtask: Subtask, streams: Streams) -> tuple[Committable, ...] | None:
@@ -76,22 +79,33 @@ def readable(subtask: Subtask, streams: Streams) -> tuple[Committable, ...] | No
         return None
 
 
-def _elements(handle: OperatorStateHandle, streams: Streams) -> Iterator[Reader]:
-    path = streams.name(handle.stream) if handle.stream is not None else STATE
-    for element in raw_elements(handle, streams)[STATE]:
+def _elements(state: str, handle: OperatorStateHandle, streams: Streams) -> Iterator[Reader]:
+    path = streams.name(handle.stream) if handle.stream is not None else state
+    for element in raw_elements(handle, streams)[state]:
         r = Reader(element, path)
-        yield Reader(r.take(r.i32(STATE), STATE), path)
+        yield Reader(r.take(r.i32(state), state), path)
+
+
+def _closed(r: Reader, subtask: int) -> Iterator[Committable]:
+    """Files of a bucket that a writer of the old kind has closed."""
+    writer = read_writer(r.data)
+    for one in writer.pending:
+        yield Committable(writer.kind, one.checkpoint, subtask, one.name, one.detail, _STATES[0], 0, None, len(r.data))
 
 
 def collector(r: Reader) -> Iterator[Committable]:
     """What one element of the state holds. Damaged."""
     version, state = _versioned(r)
     r = Reader(state, r.path)
-    if version != 2 or _magic(r) != _COLLECTOR:
-        yield Committable(None, 0, None, None, None, _STATES[0], 0, None, len(state))
+    if version not in (1, 2) or _magic(r) != _COLLECTOR:
+        yield Committable(None, None, None, None, None, _STATES[0], 0, None, len(state))
         return
-    for own, checkpoint in _list(r):
-        yield from _checkpoint(Reader(checkpoint, r.path), own)
+    for own, item in _list(r):
+        if version == 1:
+            kind, name, detail, size = _known(own, item)
+            yield Committable(kind, None, None, name, detail, _STATES[0], 0, size, len(item))
+        else:
+            yield from _checkpoint(Reader(item, r.path), own)
 
 
 def _checkpoint(r: Reader, version: int) -> Iterator[Committable]:
@@ -109,12 +123,16 @@ def _request(r: Reader, checkpoint: int, subtask: int | None) -> Committable:
     version, body = _versioned(r)
     retries, number = r.i32("retries"), r.i32("state")
     state = _STATES[number] if 0 <= number < len(_STATES) else str(number)
-    known = _tried(_file, version, body) or _tried(_kafka, version, body)
-    kind, name, detail, size = known or (None, None, None, None)
+    kind, name, detail, size = _known(version, body)
     return Committable(kind, checkpoint, subtask, name, detail, state, retries, size, len(body))
 
 
 _Known = tuple[str, str | None, str | None, int | None]
+
+
+def _known(version: int, body: bytes) -> _Known | tuple[None, None, None, None]:
+    """What a committable is, by its shape."""
+    return _tried(_file, version, body) or _tried(_kafka, version, body) or (None, None, None, None)
 
 
 def _tried(read: Callable[[int, Reader], T | None], version: int, body: bytes) -> T | None:
@@ -142,38 +160,13 @@ def _file(version: int, r: Reader) -> _Known | None:
     bucket = r.utf("bucket") if version == 2 else ""
     name, detail, size = None, None, None
     if r.flag("has a file to commit"):
-        name, detail, size = _pending(*_versioned(r))
+        name, detail, size = part_file(*_versioned(r))
     if r.flag("has a file to remove"):
-        path, _, _ = _pending(*_versioned(r))
+        path, _, _ = part_file(*_versioned(r))
         detail = f"{path} is to be removed"
     if version == 2 and r.flag("has a compacted file to remove"):
         detail = f"{r.utf('path')} is to be removed"
     return "file", name or bucket, detail, size
-
-
-def _pending(version: int, data: bytes) -> tuple[str | None, str | None, int | None]:
-    """A file under way or to commit: magic, from version 2 on u8 1 and UTF its path, of one to commit i64 its size;
-    then what the file system needs for it."""
-    r = Reader(data)
-    magic = _magic(r)
-    if magic not in (_PENDING, _IN_PROGRESS):
-        return None, None, None
-    path = r.utf("path") if version >= 2 and r.flag("has a path") else None
-    size = r.i64("size") if version >= 2 and magic == _PENDING else None
-    _, own = _versioned(r)
-    target, part = _local(own)
-    return path or target, part, size
-
-
-def _local(data: bytes) -> tuple[str | None, str | None]:
-    """`LocalRecoverable`, little-endian: magic, i64 offset, i32 lengths of both paths, the target, the file that lies
-    there now. Of other file systems it is another."""
-    if len(data) < 20:
-        return None, None
-    magic, _, target, part = struct.unpack_from("<Iqii", data)
-    if magic != _LOCAL or target < 0 or part < 0 or 20 + target + part != len(data):
-        return None, None
-    return data[20 : 20 + target].decode(), data[20 + target :].decode()
 
 
 def _magic(r: Reader) -> int:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from formats.errors import Damaged
 from formats.flink.bytes import Reader
-from formats.flink.connectors import committables, splits
+from formats.flink.connectors import committables, splits, writers
 from formats.flink.types.values import Codec, Read, Shape, frame
 
 _SPLIT: Final[Shape] = ("struct", (
@@ -17,6 +17,12 @@ _SPLIT: Final[Shape] = ("struct", (
 _COMMITTABLE: Final[Shape] = ("struct", (
     ("kind", "string"), ("checkpoint", "int64"), ("subtask", "int32"), ("name", "string"), ("detail", "string"),
     ("state", "string"), ("retries", "int32"), ("size", "int64"),
+))  # fmt: skip
+
+
+_PENDING: Final[Shape] = ("struct", (("checkpoint", "int64"), ("name", "string"), ("detail", "string")))
+_WRITER: Final[Shape] = ("struct", (
+    ("kind", "string"), ("name", "string"), ("open", "string"), ("pending", ("list", _PENDING)), ("stored", "binary"),
 ))  # fmt: skip
 
 
@@ -30,6 +36,12 @@ def _committables(data: bytes) -> list[tuple[Any, ...]]:
         (one.kind, one.checkpoint, one.subtask, one.name, one.detail, one.state, one.retries, one.size)
         for one in committables.collector(Reader(data))
     ]
+
+
+def _writer(data: bytes) -> tuple[Any, ...]:
+    one = writers.read_writer(data)
+    pending = [(file.checkpoint, file.name, file.detail) for file in one.pending]
+    return one.kind, one.name, one.open, pending, data
 
 
 def _of(read_data: Callable[[bytes], Any], shape: Shape) -> Callable[[Codec], Codec]:
@@ -51,6 +63,8 @@ def _with(stored: Codec, read: Read, shape: Shape) -> Codec:
 
 TYPES: Final[dict[str, Callable[[Codec], Codec]]] = {
     splits.STATE: _of(_split, _SPLIT),
+    writers.STATE: _of(_writer, _WRITER),
+    writers.BUCKETS: _of(_writer, _WRITER),
     committables.STATE: _of(_committables, ("list", _COMMITTABLE)),
 }
 """By the name of a state: what puts rows in the place of its bytes."""
