@@ -176,7 +176,7 @@ complete -c abs -n '__abs_is plan-recovery' -l epoch -r -f -d 'The epoch to come
 complete -c abs -n '__abs_is plan-recovery' -l parallelism -r -f -d 'Restore this operator with N tasks; repeatable'
 complete -c abs -n '__abs_is plan-recovery' -l query-id -r -f -d 'Of a Spark checkpoint that has lost its own: the query\'s id'
 complete -c abs -n '__abs_is plan-recovery' -l keep-in-flight -d 'Of a Spark checkpoint: the batch after N runs again with exactly the input that it had'
-complete -c abs -n '__abs_is plan-recovery' -l set-offset -r -f -d 'Of a Spark checkpoint: go on from N in a partition of Kafka (0:orders-3=12); repeatable'
+complete -c abs -n '__abs_is plan-recovery' -l set-offset -r -f -d 'Of a Spark checkpoint: go on from N in a partition of Kafka (0:orders-3=12), or from version N of a Delta table (0:version=7); repeatable'
 complete -c abs -n '__abs_is plan-recovery' -l name-source -r -f -d 'Of a Spark checkpoint: a source gets this name (0=orders), so that others may come and go'
 complete -c abs -n '__abs_is plan-recovery' -l sink -r -f -d 'Of a Spark checkpoint: the output of the query\'s file sink, whose log goes back as well'
 complete -c abs -n '__abs_is plan-recovery' -l out -r -F -d 'Write the plan to this file, for \'abs restore\''

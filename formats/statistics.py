@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import heapq
 import statistics as averages
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -26,9 +27,9 @@ PARTITIONS: Final = "partitions"
 FILES: Final = "files"
 """By files: a key that was changed may have a row in several."""
 
-BOUNDS: Final = (("overdue", 0), ("within 1 min", 60_000), ("within 1 h", 3_600_000), ("within 1 d", 86_400_000),
+BOUNDS: Final = (("within 1 min", 60_000), ("within 1 h", 3_600_000), ("within 1 d", 86_400_000),
                  ("within 7 d", 604_800_000))  # fmt: skip
-"""By when timers are due, in milliseconds from when the snapshot was taken."""
+"""By when timers are due or rows expire, in milliseconds from when the snapshot was taken."""
 
 
 class Large(msgspec.Struct, frozen=True, order=True):
@@ -91,6 +92,27 @@ class Timers(msgspec.Struct, frozen=True):
     by: tuple[Due, ...] | None
 
 
+class Expiring(msgspec.Struct, frozen=True):
+    """Rows that expire by then."""
+
+    when: str
+    rows: int
+
+
+class Expiry(msgspec.Struct, frozen=True):
+    """When rows expire, where that is stored with them.
+
+    expired: the share that had when the snapshot was taken; None if that time is not known.
+    by: how many rows do, by when from that time.
+    """
+
+    first: int
+    median: int
+    last: int
+    expired: float | None
+    by: tuple[Expiring, ...] | None
+
+
 class StateStatistics(msgspec.Struct, frozen=True):
     """One state.
 
@@ -115,6 +137,7 @@ class StateStatistics(msgspec.Struct, frozen=True):
     largest_values: tuple[Large, ...] | None
     ttl: Ages | None = None
     timers: Timers | None = None
+    expiry: Expiry | None = None
     unknown: str | None = None
 
 
@@ -142,16 +165,29 @@ def timers(times: Sequence[int], count: int, at: int | None) -> Timers | None:
     if not times:
         return None
     ordered = sorted(times)
-    by = None
-    if at is not None:
-        scale = count / len(ordered)
-        within = [sum(one - at <= bound for one in ordered) for _, bound in BOUNDS] + [len(ordered)]
-        before = [0, *within[:-1]]
-        names = [*(name for name, _ in BOUNDS), "later"]
-        by = tuple(
-            Due(name, round((end - begin) * scale)) for name, begin, end in zip(names, before, within, strict=True)
-        )
+    by = None if at is None else tuple(Due(*one) for one in _within(ordered, count, at, "overdue"))
     return Timers(ordered[0], ordered[len(ordered) // 2], ordered[-1], by)
+
+
+def expiry(times: Sequence[int], count: int, at: int | None) -> Expiry | None:
+    """Of the times at which rows expire, or of a sample of them. count: how many rows there are."""
+    if not times:
+        return None
+    ordered = sorted(times)
+    by = share = None
+    if at is not None:
+        by = tuple(Expiring(*one) for one in _within(ordered, count, at, "expired"))
+        share = round(bisect_right(ordered, at) / len(ordered), 4)
+    return Expiry(ordered[0], ordered[len(ordered) // 2], ordered[-1], share, by)
+
+
+def _within(ordered: Sequence[int], count: int, at: int, past: str) -> Iterator[tuple[str, int]]:
+    """How many of `count` times lie within each bound after `at`. past: what those before it are called."""
+    begin = 0
+    for name, bound in ((past, 0), *BOUNDS, ("later", None)):
+        end = len(ordered) if bound is None else bisect_right(ordered, at + bound)
+        yield name, round((end - begin) * count / len(ordered))
+        begin = end
 
 
 class Tally:
@@ -166,6 +202,7 @@ class Tally:
         self.measured = True
         self.last_access: list[int] = []
         self.due: list[int] = []
+        self.expiring: list[int] = []
         self._keys: list[Large] = []
         self._values: list[Large] = []
         self._at: tuple[object, int, int, int] | None = None  # the key in hand: itself, group, bytes, rows
@@ -209,6 +246,10 @@ class Tally:
     def timer(self, time: int) -> None:
         """A time at which a timer is due."""
         _thin(self.due, time, self.KEPT)
+
+    def expires(self, time: int) -> None:
+        """A time at which a row expires."""
+        _thin(self.expiring, time, self.KEPT)
 
     @property
     def largest_keys(self) -> tuple[Large, ...]:
@@ -282,5 +323,6 @@ def of_state(
         largest_values=tally.largest_values if tally.measured else None,
         ttl=ages(tally.last_access, at, ttl),
         timers=timers(tally.due, total_rows, at),
+        expiry=expiry(tally.expiring, total_rows, at),
         unknown=unknown,
     )

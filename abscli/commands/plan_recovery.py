@@ -100,7 +100,8 @@ def plan_recovery(
     set_offset: Annotated[
         list[str] | None,
         typer.Option("--set-offset", metavar="SOURCE:SPLIT=N",
-                     help="Of a Spark checkpoint: go on from N in a partition of Kafka (0:orders-3=12); repeatable."),
+                     help="Of a Spark checkpoint: go on from N in a partition of Kafka (0:orders-3=12), or from "
+                          "version N of a Delta table (0:version=7); repeatable."),
     ] = None,
     name_source: Annotated[
         list[str] | None,
@@ -146,8 +147,9 @@ def plan_recovery(
     one, what a copy is made of, and what the sink will see again. With --sink OUTPUT the log of a file sink (parquet,
     json, csv, ...), OUTPUT/_spark_metadata, goes back with it: a sink skips the batches that its log has, and would
     lose what they read now. Nothing else of the output is touched: files of later batches are no longer part of it.
-    With --set-offset a source goes on from another place than where the batch ended; the plan says how many records are
-    skipped or read twice. State stays that of the batch.
+    With --set-offset a source goes on from another place than where the batch ended; the plan says what is skipped
+    or read twice. State stays that of the batch. A partition of Kafka can be set, and the version of a Delta table, all
+    of whose changes are read from there on; other sources are refused with the reason.
     With --name-source for each source (0=orders 1=refunds, in the order in which the query names them) the copy has an
     offset log of version 2. From it Spark 4.2 and later start a query whose sources have these names (name() of
     readStream, with spark.sql.streaming.queryEvolution.enableSourceEvolution set to true), in any order, with one more

@@ -91,6 +91,11 @@ def _details(state: StateStatistics, ttl: float | None, width: int) -> Iterator[
         span = f"due {_at(state.timers.first)} to {_at(state.timers.last)}, median {_at(state.timers.median)}"
         by = ", ".join(f"{due.when} {number(due.timers)}" for due in state.timers.by or () if due.timers)
         yield from wrapped(f"{span}{'; ' * bool(by)}{by}", width, "    ", "  timers: ")
+    if state.expiry is not None:
+        share = "expired: not known" if state.expiry.expired is None else f"expired {100 * state.expiry.expired:.1f} %"
+        span = f"expires {_at(state.expiry.first)} to {_at(state.expiry.last)}, median {_at(state.expiry.median)}"
+        by = ", ".join(f"{one.when} {number(one.rows)}" for one in (state.expiry.by or ())[1:] if one.rows)
+        yield from wrapped(f"{span}; {share}{'; ' * bool(by)}{by}", width, "    ", "  ttl: ")
     if state.sample is not None:
         sample = state.sample
         amount = f"{number(sample.read)} of about {number(sample.of)} {sample.units}, {size(sample.bytes)}"

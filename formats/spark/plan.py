@@ -68,12 +68,13 @@ class InputFolder(msgspec.Struct, frozen=True):
 
 class SetPosition(msgspec.Struct, frozen=True):
     """Where a source goes on in a split, in place of where it was. Further on: what lies between is skipped; further
-    back: it is read again."""
+    back: it is read again. unit: what is counted."""
 
     source: str
     split: str
     before: Count = field(name="from")
     after: Count = field(name="to")
+    unit: str = "records"
 
 
 class SourceName(msgspec.Struct, frozen=True):

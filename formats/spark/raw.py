@@ -9,7 +9,7 @@ from formats.errors import FormatError
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
 from formats.spark.evidence.listing import Presence
-from formats.spark.logs import sources
+from formats.spark.logs import places
 from formats.spark.logs.operators import OperatorInfo
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ def raw_facts(ck: Checkpoint, presence: Presence, epoch: int) -> dict[str, Any]:
         "sources": [
             {
                 "source": name,
-                "kind": sources.kind_of(offset),
+                "kind": places.kind_of(offset),
                 "offset": offset,
                 "start": before.sources.get(name) if before else None,
             }

@@ -43,6 +43,8 @@ LARGEST_PARTITION: Final = 256 << 20
 """A partition of more is not read for a sample, for all of it would be in memory."""
 DUE: Final = "expiryTimestampMs"
 """The column of a timer's key that has its time."""
+EXPIRES: Final = "ttlExpirationMs"
+"""The column of a value with a time to live that has the time at which it expires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +173,11 @@ def _read(state: _State, part: Part, rows: dict[bytes, bytes], coding: Coding | 
         for key, value in values:
             state.tally.value(Large(len(value), shown(_columns(key, value, coding, part)), None))
         if state.family.kind == "timers":
-            for time in _times(own, coding, part):
+            for time in _times(own, coding, part, DUE):
                 state.tally.timer(time)
+        elif state.family.kind in _USERS and tuple(f.name for f in coding.schema.value.fields) == ("value", EXPIRES):
+            for time in _times(own, coding, part, EXPIRES):
+                state.tally.expires(time)
     except FormatError as error:
         state.trouble[str(error)] = None
 
@@ -185,10 +190,14 @@ def _columns(key: bytes, value: bytes, coding: Coding, part: Part) -> object:
     return own[0] if len(own) == 1 else tuple(own)
 
 
-def _times(own: dict[bytes, bytes], coding: Coding, part: Part) -> Iterator[int]:
+_USERS: Final = ("value", "list", "map")
+"""Kinds of states that a query of `transformWithState` declares, and may give a time to live."""
+
+
+def _times(own: dict[bytes, bytes], coding: Coding, part: Part, column: str) -> Iterator[int]:
     for batch in tables.batches(own, coding, part.partition, part.folder):
-        if DUE in batch.schema.names:
-            yield from (time for time in batch.column(DUE).to_pylist() if time is not None)
+        if column in batch.schema.names:
+            yield from (time for time in batch.column(column).to_pylist() if time is not None)
 
 
 def _estimate(state: _State, parts: Sequence[Part], chosen: Sequence[Part], *, alone: bool) -> None:

@@ -13,7 +13,7 @@ from formats.spark.checkpoint import UNREADABLE, Checkpoint, is_spark
 from formats.spark.evidence.listing import Presence
 from formats.spark.ids import StateTask, StorePartition, source_task
 from formats.spark.logs import log as logs
-from formats.spark.logs import sources
+from formats.spark.logs import places
 from formats.spark.logs.offsets import Offsets
 from formats.spark.logs.operators import OperatorInfo, StoreInfo
 from formats.spark.replay import Chain, PartitionFiles, load, partition_files
@@ -28,6 +28,7 @@ from formats.view import (
     EpochFacts,
     FileFacts,
     OperatorFacts,
+    Position,
     RowPlaces,
     StateFacts,
     Status,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 ASK = "ask Spark with --engine spark"
 """What to do about state that is not read here."""
 COUNT_UP_TO = 16 << 20
-"""Bytes of state files up to which an epoch's rows are counted where no file says how many there are."""
+"""Bytes of files up to which an epoch's rows, or the inputs of a source, are counted where no file says how many."""
 
 
 class SparkStore(CheckpointStore):
@@ -160,7 +161,7 @@ class SparkStore(CheckpointStore):
         return [
             Place(source_task(name).operator, topic, partition, at)
             for name, offset in self.checkpoint.offsets(epoch).sources.items()
-            for (topic, partition), at in sources.kafka_offsets(offset).items()
+            for (topic, partition), at in places.kafka_offsets(offset).items()
         ]
 
     def row_places(self, epoch: int, operator: str) -> RowPlaces | None:
@@ -189,10 +190,11 @@ class SparkStore(CheckpointStore):
 
     def _source(self, name: str, offset: str | None) -> OperatorFacts:
         """A source as an operator of one task, with its position."""
-        kind = sources.kind_of(offset)
+        kind = places.kind_of(offset)
         folder = f"{layout.SOURCES}/{name}"
         files: list[FileFacts] = []
-        upto = sources.is_file_source(offset)
+        count: int | None = None
+        upto = places.is_file_source(offset)
         if upto is not None:
             single, compact = logs.entries(self.checkpoint.files(folder))
             base = max((n for n in compact if n <= upto), default=-1)
@@ -200,8 +202,20 @@ class SparkStore(CheckpointStore):
             names += [file for n, file in single.items() if base < n <= upto]
             sizes = self.checkpoint.files(folder)
             files = [FileFacts(f"{folder}/{file}", sizes[file], None, None) for file in names]
-        task = TaskFacts(source_task(name), tuple(files), None, sources.positions(offset), None, None)
+            whole = len(names) == (upto - base + (base >= 0)) and sum(sizes[file] for file in names) <= COUNT_UP_TO
+            count = self._input_files([file.path for file in files]) if whole else None
+        positions = places.positions(offset)
+        if positions is not None and count is not None:
+            positions = (*positions, Position("files", count, None))
+        task = TaskFacts(source_task(name), tuple(files), None, positions, None, None)
         return OperatorFacts(task.task.operator, f"{kind} source" if kind else "source", 1, None, None, (task,))
+
+    def _input_files(self, entries: list[str]) -> int | None:
+        """How many files the entries of a source's log name; None if one cannot be read."""
+        try:
+            return sum(self.checkpoint.read(path).count(b"\n{") for path in entries)  # a line a file
+        except UNREADABLE:
+            return None
 
     def _operator(self, operator: OperatorInfo, epoch: int, offsets: Offsets | None, count: bool) -> OperatorFacts:
         tasks = []

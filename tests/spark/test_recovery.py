@@ -359,8 +359,8 @@ def test_a_source_of_kafka_goes_on_from_where_it_is_set_to(tmp_path: Path, told:
     root = of_kafka(copy_of("wc_hdfs", tmp_path, sidecars=False))
     plan = restored(told, root, tmp_path / "copy", "--set-offset", "0:orders-0=65", "--set-offset", "0:orders-1=900")
     assert plan["positions"] == [
-        {"source": "0", "split": "orders-0", "from": 70, "to": 65},
-        {"source": "0", "split": "orders-1", "from": 570, "to": 900},
+        {"source": "0", "split": "orders-0", "from": 70, "to": 65, "unit": "records"},
+        {"source": "0", "split": "orders-1", "from": 570, "to": 900, "unit": "records"},
     ]
     assert (tmp_path / "copy/offsets/6").read_text().endswith('\n{"orders":{"0":65,"1":900}}')
     assert (tmp_path / "copy/offsets/5").read_bytes() == (root / "offsets/5").read_bytes()
@@ -373,7 +373,7 @@ def test_a_source_of_kafka_goes_on_from_where_it_is_set_to(tmp_path: Path, told:
     ("options", "code", "message"),
     [
         (["0:orders-7=1"], 4, "has no place in 0:orders-7"),
-        (["1:orders-0=1"], 4, "has no place in 1:orders-0"),
+        (["1:orders-0=1"], 4, "has no source 1"),
         (["0:orders-0=59"], 4, "was at 60 when batch 6 began"),
         (["0:orders-0=60", "--set-offset", "0:orders-1=560"], 4, "that is where batch 6 began"),
         (["0:orders-0=65", "--set-offset", "0:orders-0=66"], 2, "is set twice"),

@@ -98,6 +98,17 @@ def test_a_lost_entry_between_others_is_had_again() -> None:
     assert [file.path for file in output_files(back.lines)][3:6] == [json.loads(line(2, n))["path"] for n in range(3)]
 
 
+def test_an_entry_with_a_file_of_a_negative_size_is_damaged_and_had_again_or_refused() -> None:
+    files = written([2, 1, 3, 1, 1, 2], 6)
+    bad = {**files, f"{FOLDER}/2": files[f"{FOLDER}/2"].replace(b'"size": 10', b'"size": -10', 1)}
+    assert log_of(bad).damaged == {"2": "an entry has a file of -10 bytes"}
+    assert set(back_to(log_of(bad), 3).write) == {"2"}
+    del bad[f"{FOLDER}/5.compact"]
+    with pytest.raises(NoRecovery, match="a file of -10 bytes") as caught:
+        back_to(log_of(bad), 3)
+    assert str(caught.value).count(FOLDER) == 1, "the path is told once"
+
+
 def test_a_sink_that_has_not_come_as_far_is_refused() -> None:
     with pytest.raises(NoRecovery, match="ends with batch 1"):
         back_to(log_of(written([1, 1], 10)), 4)
@@ -179,35 +190,38 @@ def home(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def test_the_output_of_a_query_that_goes_on_is_exact(
+def test_the_output_of_a_query_that_goes_on_is_exact_however_often_it_goes_back(
     home: Path, spark: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """What later batches wrote is no longer of the output, and its input comes again."""
+    """What later batches wrote is no longer of the output, and its input comes again. The second time the log is one
+    that was brought back before, and goes back further; the third time to batches that the second has written."""
     from pyspark.sql import SparkSession
 
-    session, batch = SparkSession(spark), 4
-    plan, copy, log = tmp_path / "plan.json", tmp_path / "copy", tmp_path / "log"
-    code, made = run(capsys, "plan-recovery", f"{home / 'checkpoint'}@{batch}", "--sink", home / "out", "--out", plan)
-    assert code == 0, made
-    sink = made["body"]["sink"]
-    before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
-    code, error = run(capsys, "restore", plan, "--to", copy)
-    assert (code, "--sink-to" in error["message"]) == (2, True)
-    assert main(["restore", str(plan), "--to", str(copy), "--sink-to", str(log)]) == 0
-    text = capsys.readouterr().out
-    assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
-    assert (sink["newest"], sink["missing"]) == (max(map(numbered, (home / "out" / FOLDER).glob("[0-9]*"))), [])
-    for command in [one.strip() for one in text.splitlines() if one.startswith("  mv ")]:
-        subprocess.run(command, shell=True, check=True)
-    assert output(session, home) == sum(
-        (Counter((home / f"input/part {n:03d}.txt").read_text().split()) for n in range(batch + 1)), Counter()
-    )
-    add_files(home / "input", range(FILES, FILES + 1))
-    cases.set_conf(session, {})
-    stream_to(session, home / "input", home, copy)
-    assert output(session, home) == words(home / "input")
-    shutil.rmtree(home / "checkpoint")
-    shutil.move(copy, home / "checkpoint")  # it and the output go together
+    session = SparkSession(spark)
+    for turn, batch in enumerate((4, 2, 7)):
+        plan, copy, log = (tmp_path / f"{name}-{turn}" for name in ("plan", "copy", "log"))
+        words_of = ("--sink", home / "out", "--out", plan)
+        code, made = run(capsys, "plan-recovery", f"{home / 'checkpoint'}@{batch}", *words_of)
+        assert code == 0, made
+        sink = made["body"]["sink"]
+        before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+        code, error = run(capsys, "restore", plan, "--to", copy)
+        assert (code, "--sink-to" in error["message"]) == (2, True)
+        assert main(["restore", str(plan), "--to", str(copy), "--sink-to", str(log)]) == 0
+        text = capsys.readouterr().out
+        assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
+        assert (sink["newest"], sink["missing"]) == (max(map(numbered, (home / "out" / FOLDER).glob("[0-9]*"))), [])
+        for command in [one.strip() for one in text.splitlines() if one.startswith("  mv ")]:
+            subprocess.run(command, shell=True, check=True)
+        assert output(session, home) == sum(
+            (Counter((home / f"input/part {n:03d}.txt").read_text().split()) for n in range(batch + 1)), Counter()
+        )
+        add_files(home / "input", range(FILES + turn, FILES + turn + 1))
+        cases.set_conf(session, {})
+        stream_to(session, home / "input", home, copy)
+        assert output(session, home) == words(home / "input")
+        shutil.rmtree(home / "checkpoint")
+        shutil.move(copy, home / "checkpoint")  # it and the output go together
 
 
 def numbered(path: Path) -> int:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from struct import pack as struct_pack
 
 import pytest
 
-from formats.spark.state.codings import Family
+from abscli.text.statistics import StatisticsPage, text
+from formats.spark.ids import StorePartition
+from formats.spark.layout import store_dir
+from formats.spark.logs.operators import OperatorInfo
+from formats.spark.replay import load
+from formats.spark.state.codings import Family, family_numbers
+from formats.spark.state.types import Field, Type, struct
 from formats.spark.statistics import EXACT, Part, Stored, statistics
 from formats.spark.store import SparkStore
-from formats.statistics import StateStatistics
+from formats.statistics import Expiring, Expiry, StateStatistics
 from formats.storage import LocalStorage
 from tests.support.commands import result_of, run_command
 from tests.support.spark.data import copy_of
@@ -115,6 +123,53 @@ def test_a_sample_is_spread_evenly_and_leaves_the_largest_partitions_out(tmp_pat
     assert read == [1]
     nothing = ask([EXACT * 5] * 3)
     assert (read, nothing.rows, nothing.bytes) == ([], None, None)
+
+
+@pytest.mark.parametrize("kind", ["value", "list", "map"])
+def test_of_rows_with_a_time_to_live_it_is_told_when_they_expire(kind: str, tmp_path: Path) -> None:
+    """As Spark lays them out: the value, and the time at which it expires, which has come when a batch begins then."""
+    store, epoch = opened("tws_row", tmp_path)
+    family = next(one for one in store.families(epoch) if one.kind == kind)
+    schema = struct(Field("value", family.schema.value), Field("ttlExpirationMs", Type("long")))
+    family = replace(family, schema=replace(family.schema, value=schema))
+    taken, minute = 1_700_000_000_000, 60_000
+    times = [taken - minute, taken, taken + 1, taken + minute, taken + 30 * minute, taken + 999_999 * minute]
+    own = family.coding(True, {family.schema.name: 7})
+    assert own is not None
+    keys = [key for key in real_rows(store, epoch, family.operator, family.schema.name) if key]
+
+    def rows() -> dict[bytes, bytes]:
+        values = [b"\0" + struct_pack("<qqqqq", 0, 24 << 32 | 16, at, 0, 1) for at in times]
+        if kind == "list":
+            return {b"\7\0" + keys[0]: b",".join(len(value).to_bytes(4, "little") + value for value in values)}
+        return {b"\7\0" + key: value for key, value in zip(keys, values, strict=False)}
+
+    assert kind == "list" or len(keys) >= len(times)
+    parts = [Part(0, "state/0/0", 100, None, rows, lambda: {family.schema.name: 7})]
+    (row,) = statistics([Stored([family], parts, True, None)], taken)
+    assert row.unknown is None
+    assert row.expiry == Expiry(
+        times[0], times[3], times[-1], 0.3333,
+        tuple(Expiring(*one) for one in (("expired", 2), ("within 1 min", 2), ("within 1 h", 1), ("within 1 d", 0),
+                                         ("within 7 d", 0), ("later", 1))),
+    )  # fmt: skip
+    (row,) = statistics([Stored([family], parts, True, None)], None)
+    assert row.expiry == Expiry(times[0], times[3], times[-1], None, None)
+    page = StatisticsPage("words", "spark", None, epoch, None, None, [row])
+    assert "expires 2023-11-14" in " ".join(text(page).split())
+
+
+def real_rows(store: SparkStore, epoch: int, operator: OperatorInfo, name: str) -> list[bytes]:
+    """Keys of a column family, without its number."""
+    offsets = store.checkpoint.offsets(epoch)
+    out: list[bytes] = []
+    for partition in range(offsets.partitions or 0):
+        part = StorePartition(operator.id, partition, operator.stores[0].name)
+        files = store.partition(operator, partition, operator.stores[0])
+        numbers = family_numbers(store.checkpoint, part)
+        rows = load(store.checkpoint, store_dir(part), files, epoch + 1, offsets.row_checksum)
+        out += [key[2:] for key in rows if key[:2] == numbers[name].to_bytes(2, "little")]
+    return out
 
 
 def stored_of(family: Family, parts: list[Part]) -> Stored:

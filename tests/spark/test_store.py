@@ -19,7 +19,7 @@ from formats.spark.checksums import check_hadoop_crc, check_spark_crc
 from formats.spark.evidence.gathering import gather
 from formats.spark.logs.offsets import parse_commit, parse_offsets
 from formats.spark.logs.operators import parse_operator
-from formats.spark.logs.sources import is_file_source, kind_of, parse_sink, parse_source, positions
+from formats.spark.logs.sources import parse_sink, parse_source
 from formats.spark.state.blocks import unpack as unpack_blocks
 from formats.spark.state.records import parse_records
 from formats.spark.state.rocks import parse_zip
@@ -61,7 +61,7 @@ def test_a_batch_in_flight_is_in_progress_and_names_its_missing_tasks(folder: Pa
 def test_sources_are_operators_with_positions(folder: Path) -> None:
     source = open_case("file_compact", folder).detail(5).operators[0]
     assert (source.id, source.name) == ("source-0", "file source")
-    assert source.tasks[0].position == (Position("log", 5, None),)
+    assert source.tasks[0].position == (Position("log", 5, None), Position("files", 6, None))
     assert [Path(file.path).name for file in source.tasks[0].files] == ["3.compact", "4", "5"]
 
 
@@ -117,30 +117,6 @@ def test_what_is_no_checkpoint_is_not_taken_for_one(tmp_path: Path) -> None:
         SparkStore(MemoryStorage())
     (tmp_path / "metadata").write_text('{"id":"x"}')
     assert is_spark(LocalStorage(tmp_path))
-
-
-@pytest.mark.parametrize(
-    "offset", ['{"logOffset":"6"}', '{"logOffset":true}', "true", '{"offset":null,"timestamp":1}',
-               '{"topic":{"\u00b2":1}}', '{"topic":{"0":true}}'],
-)  # fmt: skip
-def test_an_offset_that_is_no_number_is_of_no_known_source(offset: str) -> None:
-    assert (positions(offset), is_file_source(offset)) == (None, None)
-
-
-def test_positions_of_known_sources() -> None:
-    assert positions('{"topic":{"1":7,"0":5}}') == (Position("topic-0", 5, 5), Position("topic-1", 7, 7))
-    assert positions("42") == (Position("seconds", 42, None),)
-    assert positions('{"offset":30,"timestamp":3000}') == (Position("rows", 30, 30),)
-    assert positions('{"shard":"x"}') is None
-    delta = '{"sourceVersion":1,"reservoirId":"3bffe7c2","reservoirVersion":5,"index":8,"isStartingVersion":false}'
-    assert (kind_of(delta), positions(delta)) == ("delta", (Position("version", 5, None),))
-    kinesis = (
-        '{"metadata":{"streamName":"clicks","batchId":"3"},"shardId-1":{"iteratorType":"AFTER_SEQUENCE_NUMBER",'
-        '"iteratorPosition":"49590338271490256608559692538361571095921575989136588898"}}'
-    )
-    place = "AFTER_SEQUENCE_NUMBER 49590338271490256608559692538361571095921575989136588898"
-    assert (kind_of(kinesis), positions(kinesis)) == ("kinesis", (Position("shardId-1", None, None, place),))
-    assert kind_of("-") is None
 
 
 def test_offsets_of_version_2_have_names() -> None:

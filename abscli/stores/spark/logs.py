@@ -14,7 +14,7 @@ from abscli.report.findings import Code, Finding
 from formats.spark import layout
 from formats.spark.evidence.facts import PartitionEvidence
 from formats.spark.evidence.gathering import BatchEvidence, CheckpointEvidence
-from formats.spark.logs import sources
+from formats.spark.logs import places
 from formats.spark.logs.offsets import CONF, PARTITIONS, Offsets
 from formats.spark.logs.repartitions import Repartition, repartitions
 
@@ -139,7 +139,7 @@ def _shapes(batches: list[BatchEvidence]) -> Iterator[Contradiction]:
     for batch in batches:
         for name, offset in _offsets(batch).sources.items():
             # Every offset of a source has one shape; the one that most have is right.
-            kinds[name].update(kind for kind in (sources.kind_of(offset),) if kind is not None)
+            kinds[name].update(kind for kind in (places.kind_of(offset),) if kind is not None)
     for batch in batches:
         for name, offset in _offsets(batch).sources.items():
             if offset is None:
@@ -149,7 +149,7 @@ def _shapes(batches: list[BatchEvidence]) -> Iterator[Contradiction]:
                 continue
             seen.add(name)
             usual = kinds[name].most_common(1)[0][0] if kinds[name] else None
-            if usual is not None and offset != "{}" and (kind := sources.kind_of(offset)) != usual:
+            if usual is not None and offset != "{}" and (kind := places.kind_of(offset)) != usual:
                 message = f"has an offset of source {name} that is {kind or 'of no known kind'}, others are {usual}"
                 yield layout.offsets(batch.batch), message, batch.batch
     for field, key in (("watermark", "batchWatermarkMs"), ("timestamp", "batchTimestampMs")):
@@ -254,8 +254,8 @@ def _ahead(batches: list[BatchEvidence]) -> Iterator[Contradiction]:
 
 def _behind(old: str | None, new: str | None) -> str | None:
     """The first split in which a position is less than an older one."""
-    stood = {position.split: position.offset for position in sources.positions(old) or ()}
-    for position in sources.positions(new) or ():
+    stood = {position.split: position.offset for position in places.positions(old) or ()}
+    for position in places.positions(new) or ():
         was = stood.get(position.split)
         if was is not None and position.offset is not None and position.offset < was:
             return position.split

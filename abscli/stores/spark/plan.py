@@ -26,9 +26,10 @@ from formats.plan import Plan
 from formats.spark import layout
 from formats.spark.evidence.gathering import CheckpointEvidence, gather
 from formats.spark.logs import log as logs
+from formats.spark.logs import places
+from formats.spark.logs.places import is_file_source, kind_of
 from formats.spark.logs.repartitions import repartitions
-from formats.spark.logs.sources import is_file_source, parse_source, with_position
-from formats.spark.logs.sources import positions as places
+from formats.spark.logs.sources import parse_source
 from formats.spark.plan import (
     Again,
     InputFolder,
@@ -55,6 +56,8 @@ FOLDERS = 20
 """Folders of inputs that a plan names for each source."""
 
 SYSTEM = "spark"
+SETTABLE = ("Kafka's TOPIC-PARTITION", "version of a Delta table")
+"""Splits of sources for `positions`."""
 
 
 def plan_spark(
@@ -102,11 +105,11 @@ def plan_spark(
     except NoRecovery as error:  # the checks do not ask for all that a copy needs: it shows when it is put together
         return NoPlan.of(error)
     own = [file.path for file in back.write if file.data is None]
-    places: dict[str, list[str]] = {}
+    copies: dict[str, list[str]] = {}
     for path in [*back.keep, *own]:
         source = back.moved.get(path, path)
-        places.setdefault(arranged.moved.get(source, source), []).append(path)
-    relies_on = tuple(pin(store.storage, path) for path in sorted(places))
+        copies.setdefault(arranged.moved.get(source, source), []).append(path)
+    relies_on = tuple(pin(store.storage, path) for path in sorted(copies))
     body = SparkPlan(
         query_id=view.checkpoint.query_id or query_id or "",
         batch=number,
@@ -131,7 +134,7 @@ def plan_spark(
         names=tuple(SourceName(*one) for one in names.items()),
         put_back=tuple(
             PutBack(path, source, arranged.why.get(path, NAMED_SO if path in back.moved else RIGHT_TOO))
-            for source, paths in sorted(places.items())
+            for source, paths in sorted(copies.items())
             for path in sorted(paths)
             if paths != [source]
         ),
@@ -151,18 +154,23 @@ def _placed(
     out: list[SetPosition] = []
     new = dict(ends)
     for source, split, to in positions:
-        here, earlier = (_at(offsets.get(source), split) for offsets in (ends, starts))
-        changed = with_position(new.get(source), split, to)
-        if here is None or changed is None:
-            there = ", ".join(f"{name}:{one.split}" for name, offset in ends.items() for one in places(offset) or ())
+        if source not in ends:
+            message = f"batch {batch} has no source {source} that could go on from {split}={to}"
+            return NoPlan(message, path=layout.offsets(batch), hint=f"it has {', '.join(ends) or 'none'}")
+        end, start = ends[source], starts.get(source)
+        reason, changed = places.why_not_set(end, split), places.with_position(new[source], split, to)
+        if reason is not None or changed is None:
             message = f"batch {batch} has no place in {source}:{split} that can be set"
-            return NoPlan(message, path=layout.offsets(batch), hint=f"only Kafka's can; it has {there or 'none'}")
-        if to < (earlier or 0):
-            message = f"{source}:{split} was at {earlier} when batch {batch} began, and is to go on from {to}"
+            return NoPlan(f"{message}: {reason}", path=layout.offsets(batch), hint=f"only {', '.join(SETTABLE)} can be")
+        earliest = places.earliest(start, end, split)
+        if to < earliest:
+            message = f"{source}:{split} was at {earliest} when batch {batch} began, and is to go on from {to}"
+            if kind_of(end) == "delta":
+                message = f"{source}:{split} can be {earliest} or more after batch {batch}, and is to be {to}"
             hint = "state holds what was read since: go back to an older batch, with @N"
             return NoPlan(message, path=layout.offsets(batch), hint=hint)
         new[source] = changed
-        out.append(SetPosition(source, split, here, to))
+        out.append(SetPosition(source, split, places.at(end, split) or 0, to, places.unit_of(end)))
     if out and new == starts:
         message = f"that is where batch {batch} began: all that it read would be read again"
         return NoPlan(message, path=layout.offsets(batch), hint=f"go back to batch {batch - 1}, with its state")
@@ -172,10 +180,6 @@ def _placed(
 def _refused_names(evidence: CheckpointEvidence, batch: int, names: Mapping[str, str]) -> NoPlan | None:
     at = next(one for one in evidence.history if one.batch == batch)
     return check_names(at, names) if names else None
-
-
-def _at(offset: str | None, split: str) -> int | None:
-    return next((one.offset for one in places(offset) or () if one.split == split), None)
 
 
 class _Seen(NamedTuple):

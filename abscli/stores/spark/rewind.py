@@ -26,7 +26,7 @@ from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
 from formats.spark.evidence.gathering import BatchEvidence, CheckpointEvidence
 from formats.spark.logs import log as logs
-from formats.spark.logs import sources
+from formats.spark.logs import places, sources
 from formats.spark.logs.repartitions import Repartition, repartitions
 from formats.spark.logs.source_log import SourceEvidence
 from formats.spark.plan import Moved, SetPosition
@@ -119,7 +119,7 @@ def rewind(
             f"the offsets of batch {batch + 1} cannot be read, so that it cannot run with them again",
             path=layout.offsets(batch + 1), hint="leave --keep-in-flight out",
         )  # fmt: skip
-    upto = {name: sources.is_file_source(offset) for name, offset in last.offsets.sources.items()}
+    upto = {name: places.is_file_source(offset) for name, offset in last.offsets.sources.items()}
     passed = bool(batch in parted and parted[batch].passed)
     needed, first = _state(checkpoint, evidence, at, None if passed else before)
     # Logs go back as far as state does, and to the batch before in any case: Spark reads its offsets.
@@ -293,7 +293,7 @@ def _positions(
         changed = offset
         for one in positions:
             if one.source == source:
-                changed = sources.with_position(changed, one.split, one.after)
+                changed = places.with_position(changed, one.split, one.after)
         if changed is not None and changed != offset:
             lines[number + 2] = changed if at.offsets.version == 1 else f"{source}:{changed}"
     yield path, Write(path, "sources go on from other places", "\n".join(lines).encode())

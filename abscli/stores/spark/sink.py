@@ -62,7 +62,7 @@ def _had_again(log: SinkLog, number: int, before: Lines) -> Lines:
     before: all lines of earlier batches.
     """
     name = _name(log, number)
-    problem = f"{FOLDER}/{name} {log.damaged.get(name, 'is not there')}"
+    problem = log.damaged.get(name, "is not there")
     after = min((other for other in log.compact if other > number), default=None)
     hint = "go back to a batch before it"
     if after is None:

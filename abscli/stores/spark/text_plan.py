@@ -13,8 +13,9 @@ from abscli.text.columns import columns, number, size, some, wrapped
 from formats.plan import Plan
 from formats.spark import layout
 from formats.spark.logs.offsets import NAMED_SOURCES
+from formats.spark.logs.places import VERSIONS
 from formats.spark.logs.sink_log import FOLDER
-from formats.spark.plan import SinkPlan, SparkPlan
+from formats.spark.plan import SetPosition, SinkPlan, SparkPlan
 
 SKIPPED = 10
 """Newer batches that are shown; json has them all."""
@@ -158,11 +159,24 @@ def _inputs(plan: Plan[SparkPlan], width: int) -> list[str]:
 def _positions(plan: Plan[SparkPlan], width: int) -> list[str]:
     lines: list[str] = []
     for one in plan.body.positions:
-        count = number(abs(one.after - one.before))
-        fate = "skipped" if one.after > one.before else "read twice: state and sink have them already"
-        what = f"up to {count} records are {fate}" if one.after != one.before else "it is there already"
-        lines += wrapped(f"{one.before} -> {one.after}: {what}", width, "    ", f"  {one.source}:{one.split}: ")
+        lines += wrapped(f"{one.before} -> {one.after}: {_fate(one)}", width, "    ", f"  {one.source}:{one.split}: ")
     return ["Set anew", *lines] if lines else []
+
+
+def _fate(one: SetPosition) -> str:
+    """What becomes of the input between two places."""
+    if one.unit == VERSIONS:  # the newest of which may have been read in part
+        if one.after > one.before:
+            return f"what had not been read of {_versions(one.before, one.after - 1)} is skipped"
+        return f"what had been read of {_versions(one.after, one.before)} is read twice: state and sink have it already"
+    if one.after == one.before:
+        return "it is there already"
+    fate = "skipped" if one.after > one.before else "read twice: state and sink have them already"
+    return f"up to {number(abs(one.after - one.before))} {one.unit} are {fate}"
+
+
+def _versions(low: int, high: int) -> str:
+    return f"version {low}" if low == high else f"versions {low} to {high}"
 
 
 def _undone(plan: Plan[SparkPlan], width: int) -> list[str]:

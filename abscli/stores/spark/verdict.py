@@ -14,7 +14,7 @@ from formats.spark import layout
 from formats.spark.evidence.facts import FileEvidence, PartitionEvidence, Problem
 from formats.spark.evidence.gathering import BatchEvidence, CheckpointEvidence
 from formats.spark.ids import StateTask, StorePartition, source_task
-from formats.spark.logs import sources
+from formats.spark.logs import places
 from formats.spark.logs.repartitions import Repartition, repartitions
 from formats.spark.store import timestamp
 from formats.view import Status
@@ -181,7 +181,7 @@ def _source_logs(batch: BatchEvidence, evidence: CheckpointEvidence) -> Iterator
     if batch.offsets is None:
         return
     for name, offset in batch.offsets.sources.items():
-        upto = sources.is_file_source(offset)
+        upto = places.is_file_source(offset)
         if upto is None or name not in evidence.sources or _shared(name, offset, batch, evidence):
             continue
         for problem in evidence.sources[name].lacking(upto):
@@ -304,7 +304,7 @@ def _positions(before: BatchEvidence | None, batch: BatchEvidence) -> tuple[list
         return [], batch.batch == 0
     regressed, compared = [], True
     for name, offset in batch.offsets.sources.items():
-        old, new = sources.positions(before.offsets.sources.get(name)), sources.positions(offset)
+        old, new = places.positions(before.offsets.sources.get(name)), places.positions(offset)
         if new is None:
             compared &= offset is None
             continue

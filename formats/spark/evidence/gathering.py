@@ -19,8 +19,8 @@ from formats.spark.ids import StateTask, StorePartition
 from formats.spark.logs import log as logs
 from formats.spark.logs.offsets import Commit, Offsets
 from formats.spark.logs.operators import OperatorInfo, StoreInfo, metadata_path, schema_here
+from formats.spark.logs.places import is_file_source
 from formats.spark.logs.source_log import SourceEvidence, read_source
-from formats.spark.logs.sources import is_file_source
 from formats.spark.replay import partition_files
 from formats.spark.state.codings import Family, expected_partitions, families, fits
 from formats.storage import Storage, common_name
