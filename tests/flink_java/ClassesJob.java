@@ -12,6 +12,12 @@ import org.apache.flink.formats.avro.typeutils.AvroSerializer;
 import org.apache.flink.formats.avro.typeutils.GenericRecordAvroTypeInfo;
 import org.apache.flink.streaming.api.environment.*;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
+import org.apache.flink.table.data.GenericRowData;
+import org.apache.flink.table.data.RowData;
+import org.apache.flink.table.runtime.typeutils.InternalTypeInfo;
+import org.apache.flink.table.types.logical.BigIntType;
+import org.apache.flink.table.types.logical.LogicalType;
+import org.apache.flink.table.types.logical.VarCharType;
 import org.apache.flink.types.Row;
 import org.apache.flink.util.Collector;
 
@@ -20,8 +26,8 @@ import org.apache.flink.util.Collector;
  * `shop.Tag` (of a map's keys), and the schema of an Avro record. It touches all state of each key, says `TOUCHED`, takes
  * a savepoint and ends.
  *
- * <p>Arguments: a folder for savepoints, `order`, `key`, `tag`, `row`, `avro` or `reflect` (the state it has), the schema of
- * Avro, the types of the row (`long,string`) or nothing, then options of Flink as key=value. Needs flink-avro on the class path.
+ * <p>Arguments: a folder for savepoints, `order`, `key`, `tag`, `row`, `sql`, `avro` or `reflect` (the state it has), the
+ * schema of Avro, the types of the row (`long,string`; of SQL `BIGINT,STRING`) or nothing, then options of Flink as key=value. Needs flink-avro on the class path.
  */
 public class ClassesJob {
   static final int KEYS = 4;
@@ -34,6 +40,7 @@ public class ClassesJob {
     transient MapState<shop.Tag, Long> tags;
     transient ValueState<GenericRecord> avro;
     transient ValueState<Row> row;
+    transient ValueState<RowData> sql;
     transient ValueState<Long> count;
 
     Keep(String what, String schema) {
@@ -52,6 +59,11 @@ public class ClassesJob {
         tags = getRuntimeContext().getMapState(new MapStateDescriptor<>("tags", shop.Tag.class, Long.class));
       } else if (what.equals("row")) {
         row = getRuntimeContext().getState(new ValueStateDescriptor<>("row", Types.ROW(types(schema))));
+      } else if (what.equals("sql")) {
+        LogicalType[] types = Arrays.stream(schema.split(","))
+            .map(name -> name.equals("BIGINT") ? new BigIntType() : new VarCharType(VarCharType.MAX_LENGTH))
+            .toArray(LogicalType[]::new);
+        sql = getRuntimeContext().getState(new ValueStateDescriptor<>("sql", InternalTypeInfo.ofFields(types)));
       } else if (what.equals("avro")) {
         avro = getRuntimeContext().getState(
             new ValueStateDescriptor<>("avro", new GenericRecordAvroTypeInfo(new Schema.Parser().parse(schema))));
@@ -72,6 +84,9 @@ public class ClassesJob {
       } else if (row != null) {
         Row one = row.value();
         row.update(one == null ? new Row(schema.split(",").length) : one);
+      } else if (sql != null) {
+        RowData one = sql.value();
+        sql.update(one == null ? new GenericRowData(schema.split(",").length) : one);
       } else if (avro != null) {
         GenericRecord one = avro.value();
         if (one == null) {

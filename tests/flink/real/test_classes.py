@@ -58,6 +58,9 @@ CHANGES = {
     "row-unchanged": Change("row", "long,string", "long,string", (), True),
     "row-longer": Change("row", "long,string", "long,string,string", ("row-changed",), False),
     "row-type": Change("row", "long,string", "long,long", ("row-changed",), False),
+    "sql-unchanged": Change("sql", "BIGINT,STRING", "BIGINT,STRING", (), True),
+    "sql-longer": Change("sql", "BIGINT,STRING", "BIGINT,STRING,STRING", ("row-changed",), False),
+    "sql-type": Change("sql", "BIGINT,STRING", "BIGINT,BIGINT", ("row-changed",), False),
     "avro-evolved": Change("reflect", {"id": "long", "n": "long"}, {"id": "long"}, ("avro-evolved",), True),
     "avro-incompatible": Change(
         "reflect", {"id": "long", "n": "long"}, {"id": "long", "n": "int"}, ("avro-incompatible",), False
@@ -103,9 +106,9 @@ class Job:
         job.write_text((SOURCES / "ClassesJob.java").read_text().replace("CLASS", order))
         self.class_path = compiled(folder / "classes", job, *files, more=own)
 
-    def run(self, start: Path | None = None) -> tuple[Path | None, str]:
+    def run(self, start: Path | None = None, *more: str) -> tuple[Path | None, str]:
         """The savepoint that it took once it had touched all state; None if it did not come to that; its log."""
-        options = [f"execution.state-recovery.path=file://{start}"] if start is not None else []
+        options = [*more, *([f"execution.state-recovery.path=file://{start}"] if start is not None else [])]
         log = self.folder / "log"
         with java_job(
             self.class_path, log, "ClassesJob", self.folder / "savepoints", self.what, self.schema, *options
@@ -125,8 +128,8 @@ def version(folder: Path, change: Change, fields: dict[str, str] | str, order: s
 def declared(folder: Path, change: Change) -> Path:
     """What `--schema` is given of the next version."""
     path = folder / "declared"
-    if change.state == "row":
-        path.write_text(json.dumps({"rows": {"row": str(change.after).split(",")}}))
+    if change.state in ("row", "sql"):
+        path.write_text(json.dumps({"rows": {change.state: str(change.after).split(",")}}))
     elif isinstance(change.after, str):
         path.write_text(change.after)
     elif change.state == "reflect":
@@ -166,3 +169,24 @@ def test_flink_starts_with_a_changed_class_or_not_as_it_is_said(
 
     taken, log = version(tmp_path, change, change.after, change.renamed).run(snapshot)
     assert (taken is not None) is change.starts, log[-3000:]
+
+
+@pytest.mark.parametrize(("backend", "starts"), [("hashmap", True), ("rocksdb", False)])
+def test_another_class_of_the_keys_of_a_map_starts_on_the_heap_alone(
+    backend: str, starts: bool, tmp_path: Path, savepoints: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The snapshot does not say with which backend the job will run, so that the verdict is that it is not known."""
+    change = Change("tag", {"id": "long"}, {"id": "long", "more": "long"}, ("map-key-changed",), starts)
+    if "tag" not in savepoints:
+        taken, log = version(tmp_path / "before", change, change.before).run()
+        assert taken is not None, log[-3000:]
+        savepoints["tag"] = taken
+    words = ["--for", f"flink:{VERSION}", "--schema", str(declared(tmp_path, change)), "-o", "json"]
+    assert main(["validate", str(savepoints["tag"]), *words]) == 3
+    report = checked(capsys.readouterr().out)
+    spoken = {(why["rule"], why["verdict"]) for state in report["states"] for why in state["reasons"]}
+    assert spoken == {("map-key-changed", "unknown")}
+    after = version(tmp_path / "after", change, change.after)
+    taken, log = after.run(savepoints["tag"], f"state.backend.type={backend}")
+    assert (taken is not None) is starts, log[-3000:]
+    assert starts or "key schema has changed" in log

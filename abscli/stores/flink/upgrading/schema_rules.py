@@ -41,7 +41,8 @@ KEY: Final = Rule(
 )  # fmt: skip
 MAP_KEY: Final = Rule(
     "map-key-changed", Verdict.UNKNOWN, "it is part of the keys of a map's entries: RocksDB refuses to migrate these",
-    "RocksDBKeyedStateBackend.migrateStateValues", "leave that class as it is, or start with the heap",
+    "RocksDBKeyedStateBackend.migrateStateValues; tried with 2.3.0: the heap starts",
+    "leave that class as it is, or start with the heap",
 )  # fmt: skip
 AVRO_READ: Final = Rule(
     "avro-evolved", Verdict.RESTORES, "the schema has changed, and reads what the old one wrote", _AVRO,

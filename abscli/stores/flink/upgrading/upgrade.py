@@ -16,9 +16,9 @@ from abscli.stores.flink.upgrading.upgrade_rules import (
     TARGETS,
     UNREAD,
     Release,
-    Rule,
     Step,
     Verdict,
+    of_unknown_class,
 )
 from abscli.stores.recovery import BadOption
 from formats.errors import FormatError
@@ -135,15 +135,11 @@ def _of_state(info: StateInfo, key: Snapshot | str | None, step: Step) -> Iterat
             yield Why(rule, f"state {info.name}")
     for role, snapshot in (("key", key), ("namespace", info.namespace), ("value", info.value)):
         if isinstance(snapshot, str):
-            yield Why(_unknown(), f"{role}: {snapshot}")
+            yield Why(of_unknown_class(step, snapshot), f"{role}: {snapshot}")
         elif snapshot is not None:
             yield from _walk(snapshot, f"{role}: ", step)
     if info.unknown is not None:
-        yield Why(_unknown(), f"value: {info.unknown}")
-
-
-def _unknown() -> Rule:
-    return next(rule for rule in SERIALIZERS if rule.name == "serializer-unknown")
+        yield Why(of_unknown_class(step, info.unknown), f"value: {info.unknown}")
 
 
 def _walk(snapshot: Snapshot, path: str, step: Step) -> Iterator[Why]:

@@ -103,14 +103,13 @@ _NEW_TYPE: Final = "in the old Flink, write it to a state of another type (TypeI
 _COLLECTIONS: Final = frozenset({"java.util.List", "java.util.Map", "java.util.Set", "java.util.Collection"})
 _JAR: Final = "the jars of Flink 2.3.0 have no such class"
 _OLD_SOURCES: Final = frozenset({"topic-partition-offset-states", "Kinesis-Stream-Shard-State"})
-_OLD_SINKS: Final = frozenset({"next-transactional-id-hint", "next-transactional-id-hint-v2", "bucket-states",
-                               "max-part-counter"})  # fmt: skip
+_OLD_SINKS: Final = frozenset({"next-transactional-id-hint", "next-transactional-id-hint-v2"})
 
 SERIALIZERS: Final = (
     SerializerRule(
         "collection-serializer", Verdict.DOES_NOT,
         "it is declared as a list, map or set: Flink 1 wrote it with Kryo, Flink 2 has serializers of its own",
-        f"{_NOTES_2}, FLINK-34037",
+        f"{_NOTES_2}, FLINK-34037; tried with 2.3.0",
         _NEW_TYPE,
         lambda step, written: step.to_2 and written.kind == "kryo" and written.about in _COLLECTIONS,
     ),
@@ -175,6 +174,8 @@ SERIALIZERS: Final = (
 )  # fmt: skip
 """Of single serializers, wherever they stand in one another; of each the first rule that hits counts."""
 
+_CONNECTOR_1: Final = f"{FLINK}streaming.connectors.kafka.FlinkKafkaProducer$"
+
 STATES: Final = (
     StateRule(
         "source-function", Verdict.DOES_NOT,
@@ -190,8 +191,22 @@ STATES: Final = (
         "let the sink commit with a stop-with-savepoint, remove its operator with abs rewrite, and use a Sink V2",
         lambda step, name: step.to_2 and name in _OLD_SINKS,
     ),
+    StateRule(
+        "file-sink-function", Verdict.RESTORES,
+        "it is of StreamingFileSink, which Flink 2 has in the package `legacy`, or of SQL's file sink, which is there",
+        "tried with 2.3.0: StreamingFileSink; jars of Flink 2.3.0: AbstractStreamingWriter",
+        "import the class from its new package",
+        lambda step, name: step.to_2 and name == "bucket-states",
+    ),
 )
 """Of states by name; every rule that hits counts."""
+
+def of_unknown_class(step: Step, name: str) -> Rule:
+    """What is said of a serializer that only its own class can read. name: of the class of its snapshot."""
+    if step.to_2 and name.startswith(_CONNECTOR_1):
+        return next(rule for rule in STATES if rule.name == "sink-function")
+    return next(rule for rule in SERIALIZERS if rule.name == "serializer-unknown")
+
 
 METADATA: Final = Rule(
     "metadata-version", Verdict.DOES_NOT,
