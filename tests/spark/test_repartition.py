@@ -3,10 +3,7 @@ batches that were given up for it, or of a repartition that did not end."""
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ from abscli.cli.main import main
 from tests.support.commands import run_command
 from tests.support.schemas import checked
 from tests.support.spark import cases
+from tests.support.spark.windows import add_times
 from tests.support.spark.words import CONFS, add_files, counts, go_on, killed
 
 FILES = 5
@@ -132,16 +130,6 @@ def go_on_with_windows(session: Any, source: Path, checkpoint: Path) -> set[tupl
     return seen
 
 
-def add_times(source: Path, number: int) -> None:
-    """A file of half a minute, a row a second."""
-    source.mkdir(exist_ok=True)
-    path = source / f"{number:03d}.json"
-    seconds = range(1_767_225_600 + 30 * number, 1_767_225_630 + 30 * number)
-    at = [time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(one)) for one in seconds]
-    path.write_text("\n".join(json.dumps({"at": one}) for one in at))
-    os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
-
-
 @pytest.mark.parametrize("lost", [None, FILES - 1])
 def test_a_watermark_that_moved_with_the_last_batch_is_no_contradiction(
     lost: int | None, session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -166,3 +154,44 @@ def test_a_watermark_that_moved_with_the_last_batch_is_no_contradiction(
     shutil.rmtree(tmp_path / "anew", ignore_errors=True)
     assert whole | rest == go_on_with_windows(session, tmp_path / "input", tmp_path / "anew")
     assert not whole & rest
+
+
+def same_counts(session: Any, source: Path, checkpoint: Path) -> None:
+    """The query goes on to the counts of all its input; one more file, so that every batch shows the whole state."""
+    number = len(list(source.glob("*.txt")))
+    add_files(source, range(number, number + 1))
+    assert go_on(session, source, checkpoint) == counts(source)
+
+
+@pytest.mark.minutes
+@pytest.mark.parametrize("conf", ["rocks", "ids"])
+def test_a_query_that_was_repartitioned_twice_goes_on_from_any_of_its_batches(
+    conf: str, session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the first, at it, between the two, and at the second; what was gone back to is repartitioned in its turn,
+    twice without input between, and gone back in."""
+    source, own = tmp_path / "input", tmp_path / "checkpoint"
+    cases.set_conf(session, CONFS[conf])
+    for number, partitions in ((0, 5), (2, 2), (4, None)):
+        add_files(source, range(number, number + 2))
+        go_on(session, source, own)
+        if partitions is not None:
+            repartition(session, own, partitions)
+    assert verdicts(own, capsys) == (["complete"] * 8, list(range(8)))  # of which 2 and 5 are repartitions
+    undone = {1: [(2, 3, 5), (5, 5, 2)], 2: [(5, 5, 2)], 3: [(5, 5, 2)], 5: []}
+    for at, moves in undone.items():
+        body = restored(own, tmp_path / f"copy-{at}", capsys, at=f"@{at}")
+        assert [(one["batch"], one["from"], one["to"]) for one in body["undone"]] == moves
+        same_counts(session, source, Path(shutil.copytree(tmp_path / f"copy-{at}", tmp_path / f"on-{at}")))
+    between = tmp_path / "copy-3"
+    repartition(session, between, 4)
+    assert verdicts(between, capsys)[1][-1] == 4
+    same_counts(session, source, Path(shutil.copytree(between, tmp_path / "between-on")))
+    repartition(session, between, 6)
+    repartition(session, between, 3)
+    assert verdicts(between, capsys)[1][-3:] == [4, 5, 6]
+    for at, moves in {5: [(6, 6, 3)], 4: [(5, 4, 6), (6, 6, 3)], 3: [(4, 5, 4), (5, 4, 6), (6, 6, 3)]}.items():
+        body = restored(between, tmp_path / f"again-{at}", capsys, at=f"@{at}")
+        assert [(one["batch"], one["from"], one["to"]) for one in body["undone"]] == moves
+        same_counts(session, source, tmp_path / f"again-{at}")
+    same_counts(session, source, between)

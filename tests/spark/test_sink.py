@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from abscli.cli.main import main
@@ -21,7 +22,8 @@ from formats.storage import MemoryStorage
 from tests.support.schemas import checked
 from tests.support.spark import cases
 from tests.support.spark.data import copy_of
-from tests.support.spark.words import add_files
+from tests.support.spark.windows import add_times
+from tests.support.spark.words import CONFS, add_files
 
 FILES = 8
 
@@ -96,6 +98,39 @@ def test_a_lost_entry_between_others_is_had_again() -> None:
     back = back_to(log_of(files), 3)
     assert set(back.write) == {"2"}
     assert [file.path for file in output_files(back.lines)][3:6] == [json.loads(line(2, n))["path"] for n in range(3)]
+
+
+@given(logs, st.data())
+def test_a_batch_that_no_sink_saw_has_an_empty_entry(log: tuple[list[int], int], data: st.DataObject) -> None:
+    """Which is a compaction where Spark looks for one, whether it goes by its own setting or by what is there. Without
+    the entry Spark does not come to the next compaction."""
+    counts, interval = log
+    silent = data.draw(st.integers(0, len(counts) - 1))
+    following = (silent + 1) // interval * interval + interval - 1
+    counts = [0 if n == silent else count for n, count in enumerate(counts[: max(following, silent + 1)])]
+    files = {name: lines for name, lines in written(counts, interval).items()
+             if name.removeprefix(f"{FOLDER}/").partition(".")[0] != str(silent)}  # fmt: skip
+    batch = data.draw(st.integers(silent, len(counts) - 1))
+    assume(files)
+    back = back_to(log_of(files), batch, {silent})
+    copy = {name: files[f"{FOLDER}/{name}"] for name in back.keep} | back.write
+    ends = sorted(int(name.partition(".")[0]) + 1 for name in copy if name.endswith(".compact"))
+    spark = interval
+    if len(ends) == 1:
+        spark = derived(interval, ends[0])
+    elif ends:
+        spark = ends[-1] - ends[-2]
+    start = max(0, (batch + 1) // spark * spark - 1)
+    names = [f"{n}.compact" if (n + 1) % spark == 0 else str(n) for n in range(start, batch + 1)]
+    lines = [one for name in names for one in copy[name].decode().split("\n")[1:] if one]
+    assert lines == [line(n, part) for n in range(batch + 1) for part in range(counts[n])]
+
+
+def derived(interval: int, end: int) -> int:
+    """What Spark takes for the interval where there is one compaction (`deriveCompactInterval`)."""
+    if end <= interval or interval >= end / 2:
+        return end
+    return next(size for size in (*range(interval, end // 2 + 1), end) if end % size == 0)
 
 
 def test_an_entry_with_a_file_of_a_negative_size_is_damaged_and_had_again_or_refused() -> None:
@@ -243,3 +278,68 @@ def test_a_log_that_has_gone_on_makes_the_plan_stale(
     assert (code, "another query" in error["message"]) == (4, True)
     code, error = run(capsys, "plan-recovery", own / "checkpoint", "--sink", own / "input", "--out", plan)
     assert (code, FOLDER in error["message"]) == (10, True)
+
+
+def windows_to(session: Any, source: Path, home: Path, checkpoint: Path) -> None:
+    """Counts by window of what has come, into a file sink that compacts its log every four batches."""
+    from pyspark.sql import functions as f
+
+    stream = session.readStream.schema("at timestamp").option("maxFilesPerTrigger", 1).json(str(source))
+    counted = stream.withWatermark("at", "10 seconds").groupBy(f.window("at", "20 seconds")).count()
+    writer = counted.selectExpr("cast(window.start as string) start", "count").writeStream.format("parquet")
+    session.conf.set("spark.sql.streaming.fileSink.log.compactInterval", "4")
+    try:
+        writer = writer.option("path", str(home / "windows")).option("checkpointLocation", str(checkpoint))
+        writer.trigger(availableNow=True).start().awaitTermination()
+    finally:
+        session.conf.unset("spark.sql.streaming.fileSink.log.compactInterval")
+
+
+@pytest.mark.minutes
+def test_the_log_of_a_sink_has_an_empty_entry_for_a_repartition_without_which_spark_does_not_read_it(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A repartition is a batch that no sink sees, and Spark reads no log that lacks a batch."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession(spark)
+    source, own = tmp_path / "times", tmp_path / "checkpoint"
+    cases.set_conf(session, CONFS["rocks"])
+    try:
+        for turn in range(2):
+            for number in range(2 * turn, 2 * turn + 2):
+                add_times(source, number)
+            windows_to(session, source, tmp_path, own)
+            if not turn:
+                session._streamingCheckpointManager.repartition(str(own), 5, True)
+            else:
+                with pytest.raises(Exception, match="parquet"):
+                    session.read.parquet(str(tmp_path / "windows"))
+        for turn, to in enumerate(("copy", "again")):
+            # To the repartition itself, and then to the newest batch.
+            at = "@3" if not turn else ""
+            plan, log = tmp_path / f"{to}.json", tmp_path / f"{to}-log"
+            words_of = ("--sink", tmp_path / "windows", "--out", plan)
+            code, made = run(capsys, "plan-recovery", f"{own}{at}", *words_of)
+            assert code == 0, made
+            assert [file["path"] for file in made["body"]["sink"]["write"]] == (["3.compact"] if not turn else [])
+            assert main(["restore", str(plan), "--to", str(tmp_path / to), "--sink-to", str(log)]) == 0
+            for command in [one.strip() for one in capsys.readouterr().out.splitlines() if one.startswith("  mv ")]:
+                subprocess.run(command, shell=True, check=True)
+            session.read.parquet(str(tmp_path / "windows")).collect()
+            for number in range(2 * turn + 4, 2 * turn + 6):
+                add_times(source, number)
+            own = tmp_path / to
+            windows_to(session, source, tmp_path, own)
+            rows = session.read.parquet(str(tmp_path / "windows")).collect()
+            assert sorted((row["start"], row["count"]) for row in rows) == all_windows(2 * turn + 6)
+    finally:
+        for key in (*cases.BASE, cases.PROVIDER):
+            session.conf.unset(key)
+
+
+def all_windows(files: int) -> list[tuple[str, int]]:
+    """Those that are closed after so many files of half a minute."""
+    ends = 30 * files - 1 - 10
+    starts = [start for start in range(0, 30 * files, 20) if start + 20 <= ends]
+    return [(time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(1_767_225_600 + start)), 20) for start in starts]

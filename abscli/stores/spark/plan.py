@@ -101,7 +101,9 @@ def plan_spark(
             positions=placed,
         )  # fmt: skip
         back = named(view.checkpoint, back, names) if names else back
-        sink_back = None if sink is None else plan_sink(sink, number, max(evidence.newest_begun, number))
+        sink_back = None
+        if sink is not None:
+            sink_back = plan_sink(sink, number, max(evidence.newest_begun, number), repartitions(evidence).keys())
     except NoRecovery as error:  # the checks do not ask for all that a copy needs: it shows when it is put together
         return NoPlan.of(error)
     own = [file.path for file in back.write if file.data is None]

@@ -6,6 +6,8 @@ it reads in those, unless they are forgotten. Spark: `FileStreamSink.addBatch`, 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Set
 from dataclasses import dataclass
 
 from formats.errors import NoRecovery
@@ -30,9 +32,12 @@ class SinkBack:
     later: Lines
 
 
-def back_to(log: SinkLog, batch: int) -> SinkBack:
-    """The log as it was when a batch was done. NoRecovery where it does not say which files are of which batch."""
-    if log.newest < batch:
+def back_to(log: SinkLog, batch: int, silent: Set[int] = frozenset()) -> SinkBack:
+    """The log as it was when a batch was done. NoRecovery where it does not say which files are of which batch.
+
+    silent: batches that no sink has seen, whose entries are empty: Spark reads no log that lacks one.
+    """
+    if log.newest < batch and not all(number in silent for number in range(log.newest + 1, batch + 1)):
         raise NoRecovery(
             f"the sink's log ends with batch {log.newest}, and does not have the files of batch {batch}: a query that "
             f"goes on after it would not write them",
@@ -44,8 +49,8 @@ def back_to(log: SinkLog, batch: int) -> SinkBack:
     for number in range(base + 1, batch + 1):
         own = log.single.get(number)
         if own is None:
-            own = _had_again(log, number, lines)
-            name = _name(log, number)
+            name = _name(log, number, silent)
+            own = () if number in silent and name not in log.damaged else _had_again(log, number, lines)
             write[name] = encoded((*lines, *own) if name != str(number) else own)
         else:
             keep.append(str(number))
@@ -82,13 +87,25 @@ def _had_again(log: SinkLog, number: int, before: Lines) -> Lines:
     )  # fmt: skip
 
 
-def _name(log: SinkLog, number: int) -> str:
+def _name(log: SinkLog, number: int, silent: Set[int] = frozenset()) -> str:
     """What Spark looks for as the entry of a batch."""
     compact = f"{number}.compact"
-    at = sorted(log.compact)
-    interval = at[-1] - at[-2] if len(at) > 1 else None
-    is_compaction = compact in log.damaged or (interval is not None and (number - at[-1]) % interval == 0)
+    is_compaction = compact in log.damaged or _compacts(log, number, silent)
     return compact if is_compaction and str(number) not in log.damaged else str(number)
+
+
+def _compacts(log: SinkLog, number: int, silent: Set[int]) -> bool:
+    """Whether Spark compacts its log with a batch: with every so many, which compactions tell."""
+    ends = [other + 1 for other in log.compact]
+    if number not in silent:
+        interval = max(log.compact) - sorted(log.compact)[-2] if len(ends) > 1 else None
+        return interval is not None and (number - max(log.compact)) % interval == 0
+    if ends and (number + 1) % math.gcd(*ends) == 0:
+        return True
+    # The first of all may be the one that was never written. Spark takes the interval from it, if it is there: then no
+    # entry that it would take for a compaction may be none.
+    multiples = [other for other in log.single if (other + 1) % (number + 1) == 0]
+    return not multiples and all(end % (number + 1) == 0 for end in ends)
 
 
 def _later(log: SinkLog, lines: Lines) -> Lines:

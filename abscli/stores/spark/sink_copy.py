@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,6 +22,14 @@ NAMED = 20
 """Files of the output that are not there which a plan names."""
 
 
+SILENT = "the batch only repartitioned state, and wrote no entry: Spark does not read a log that lacks one"
+
+
+def _number(name: str) -> int:
+    """The batch of an entry of the log."""
+    return int(name.partition(".")[0])
+
+
 def log_folders(sink: SinkPlan | None) -> list[str]:
     """Where the log of a plan's sink lies, if that is on this machine: a copy that was made in it would be taken for an
     entry by the query that writes it."""
@@ -29,10 +37,11 @@ def log_folders(sink: SinkPlan | None) -> list[str]:
     return [] if output is None or "://" in output else [posixpath.join(output, FOLDER)]
 
 
-def plan_sink(output: str, batch: int, newest_begun: int) -> SinkPlan:
+def plan_sink(output: str, batch: int, newest_begun: int, silent: Set[int]) -> SinkPlan:
     """What the log at an output is made of that ends with a batch. NotFound, NoRecovery.
 
     newest_begun: of the checkpoint: a sink that has later batches is another query's.
+    silent: batches that only repartition state, and that no sink sees.
     """
     try:
         storage = open_storage(output)
@@ -45,7 +54,7 @@ def plan_sink(output: str, batch: int, newest_begun: int) -> SinkPlan:
             "the sink of another query, or the checkpoint is older than it",
             path=output, hint="name the output of this query with --sink",
         )  # fmt: skip
-    back = back_to(log, batch)
+    back = back_to(log, batch, silent)
     files, later = output_files(back.lines), output_files(back.later)
     return SinkPlan(
         output=absolute(output),
@@ -56,7 +65,7 @@ def plan_sink(output: str, batch: int, newest_begun: int) -> SinkPlan:
         later_bytes=sum(file.size or 0 for file in later),
         missing=tuple(_missing(storage, files)),
         write=tuple(
-            Written(name, log.damaged.get(name, "is not there"), data.decode())
+            Written(name, log.damaged.get(name, SILENT if _number(name) in silent else "is not there"), data.decode())
             for name, data in sorted(back.write.items())
         ),
         relies_on=tuple(pin(storage, f"{FOLDER}/{name}") for name in back.keep),
