@@ -24,6 +24,7 @@ from formats.errors import Damaged
 from formats.flink.bytes import Reader
 from formats.flink.connectors.committables import collector, committables
 from formats.flink.connectors.enumerators import Enumerator, enumerator
+from formats.flink.connectors.old_kafka import read_position
 from formats.flink.connectors.split_kinds import Split
 from formats.flink.connectors.splits import read_element, read_split, splits
 from formats.flink.connectors.writers import Pending, Writer, read_writer
@@ -108,6 +109,23 @@ def test_splits_of_kinesis_made_by_our_own_writer(version: int, more: bytes, pos
     assert read_split(version, body + more) == Split(
         "kinesis", "orders:shardId-000000000003", None, None, len(body + more), position
     )
+
+
+OLD = bytes.fromhex("5701879998ff0802016f72646572f30000000000000019")
+"""What FlinkKafkaConsumer kept of orders-1 in Flink 1.20.5, having read offset 25 last."""
+
+
+def test_positions_of_the_old_source_of_kafka_are_those_that_a_real_one_had() -> None:
+    assert read_position(OLD) == Split("kafka", "orders-1", 26, None, len(OLD))
+    earliest = OLD[:-8] + struct.pack(">q", -915623761775)
+    assert read_position(earliest) == Split("kafka", "orders-1", None, None, len(OLD), "earliest")
+    assert read_position(OLD + b"\0").kind is None, "it is used up to its last byte"
+
+
+@given(st.integers(0, len(OLD) - 9), st.integers(0, 255))
+def test_a_damaged_position_is_none_or_its_hash_fits(at: int, byte: int) -> None:
+    damaged = OLD[:at] + bytes([byte]) + OLD[at + 1 :]
+    assert read_position(damaged).id in (None, "orders-1")
 
 
 @given(st.integers(0, 5), st.sampled_from(sorted(VECTORS)), st.integers(0, 900), st.binary(max_size=8))

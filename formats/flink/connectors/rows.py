@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from formats.errors import Damaged
 from formats.flink.bytes import Reader
-from formats.flink.connectors import committables, splits, writers
+from formats.flink.connectors import committables, old_kafka, splits, writers
 from formats.flink.types.values import Codec, Read, Shape, frame
 
 _SPLIT: Final[Shape] = ("struct", (
@@ -29,6 +29,14 @@ _WRITER: Final[Shape] = ("struct", (
 def _split(data: bytes) -> tuple[Any, ...]:
     split = splits.read_framed(data)
     return split.kind, split.id, split.next, split.end, split.position, data
+
+
+def _position(stored: Codec) -> Codec:
+    def read(buf: bytes, pos: int) -> tuple[Any, int]:
+        at = old_kafka.read_position(buf[pos:])
+        return (at.kind, at.id, at.next, at.end, at.position, buf[pos:]), len(buf)
+
+    return _with(stored, read, _SPLIT)
 
 
 def _committables(data: bytes) -> list[tuple[Any, ...]]:
@@ -63,6 +71,7 @@ def _with(stored: Codec, read: Read, shape: Shape) -> Codec:
 
 TYPES: Final[dict[str, Callable[[Codec], Codec]]] = {
     splits.STATE: _of(_split, _SPLIT),
+    old_kafka.STATE: _position,
     writers.STATE: _of(_writer, _WRITER),
     writers.BUCKETS: _of(_writer, _WRITER),
     committables.STATE: _of(_committables, ("list", _COMMITTABLE)),

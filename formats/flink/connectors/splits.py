@@ -13,9 +13,11 @@ from typing import Final
 
 from formats.errors import Damaged, NotFound
 from formats.flink.bytes import Reader
+from formats.flink.connectors import old_kafka
 from formats.flink.connectors.split_kinds import Split, cdc, kinesis, pulsar
 from formats.flink.files.streams import Streams
 from formats.flink.metadata.handles import Subtask
+from formats.flink.state.operator import raw_elements
 from formats.flink.types.strings import read_string
 from formats.flink.types.values import BROKEN
 
@@ -24,15 +26,15 @@ _MOST: Final = 64 << 20
 
 
 def splits(subtask: Subtask, streams: Streams) -> tuple[Split, ...] | None:
-    """The splits of one task; None if it is no FLIP-27 source. Damaged, NotFound if its stream cannot be read."""
+    """The splits of one task; None if it is no source that is known. Damaged, NotFound if its stream cannot be read."""
     handle = subtask.managed_operator
-    if handle is None or handle.stream is None:
+    if handle is None or handle.stream is None or handle.stream.size > _MOST:
         return None
-    part = next((part for part in handle.states if part.name == STATE), None)
+    part = next((part for part in handle.states if part.name in (STATE, old_kafka.STATE)), None)
     if part is None:
         return None
-    if handle.stream.size > _MOST:
-        return None
+    if part.name == old_kafka.STATE:
+        return tuple(map(old_kafka.read_position, raw_elements(handle, streams)[old_kafka.STATE]))
     data = streams.read(handle.stream)
     path = streams.name(handle.stream)
     return tuple(read_framed(item, path) for item in _elements(data, part.offsets, path))

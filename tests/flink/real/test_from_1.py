@@ -18,7 +18,7 @@ from formats.flink.connectors.committables import committables
 from formats.flink.ids import operator_id
 from formats.flink.store import FlinkStore
 from tests.support import kafka
-from tests.support.commands import run_command
+from tests.support.commands import result_of, run_command
 from tests.support.flink.java import SOURCES, java_job
 from tests.support.flink.venv import VERSION, flink_jars
 from tests.support.maven import jars
@@ -189,7 +189,7 @@ def test_a_source_and_a_sink_of_kafka_of_the_old_kind_do_not_go_from_1_to_2(
     def enough(store: FlinkStore) -> bool:
         epoch = store.resolve(None)
         rows = [row for batch in store.state(epoch, ORDERS, POSITIONS) for row in batch.to_pylist()]
-        return len(rows) == 2
+        return len(rows) == 2 and all((row["value"]["next"] or 0) > 20 for row in rows)
 
     with kafka.running(tmp_path / "broker") as broker:
         broker.make("orders", 2)
@@ -203,6 +203,14 @@ def test_a_source_and_a_sink_of_kafka_of_the_old_kind_do_not_go_from_1_to_2(
         assert rules["orders", POSITIONS] >= {"source-function"}
         assert rules["topic", "next-transactional-id-hint-v2"] >= {"sink-function"}
         assert rules["topic", "state"] == {"sink-function"}
+        lags = result_of("inspect", capsys, checkpoint, "--uid", "orders", "--broker", broker.address)
+        at = {split["split"]: split for split in lags["splits"]}
+        rows = result_of("state", capsys, checkpoint, "--uid", "orders", "orders")["rows"]
+        stood = {row["value"]["split"]: row["value"]["next"] for row in rows}
+        assert set(stood) == {"orders-0", "orders-1"}
+        assert {name: (one["offset"], one["lag"]) for name, one in at.items()} == {
+            name: (offset, None if offset is None else RECORDS - offset) for name, offset in stood.items()
+        }
         again = tmp_path / "again.log"
         start = f"execution.state-recovery.path=file://{checkpoint}"
         classes = f"{tmp_path / 'before' / 'classes'}{os.pathsep}{os.pathsep.join(map(str, flink_2(CONNECTOR_1)))}"
