@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.java import QUICK
 from tests.support.maven import jars
 
 VERSION = "3.9.2"
@@ -110,7 +111,7 @@ def running(folder: Path) -> Iterator[Broker]:
     port, controller = _free(), _free()
     config = folder / "server.properties"
     config.write_text(PROPERTIES.format(port=port, controller=controller, folder=folder))
-    java = ["java", "-Xmx256m", "-cp", classpath]
+    java = ["java", *QUICK, "-Xmx256m", "-cp", classpath]
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     storage = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config)]
     done = subprocess.run(storage, capture_output=True, text=True, timeout=SECONDS)

@@ -15,6 +15,7 @@ import pytest
 
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage
+from tests.support.java import QUICK
 from tests.support.jobs.kills import check_counted, write_rows
 
 pytestmark = pytest.mark.minutes
@@ -79,7 +80,7 @@ def test_an_executor_gets_sigkill(tmp_path: Path) -> None:
     with errors.open("wb") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "abscli", *words, *cluster], cwd=tmp_path, stderr=file, stdout=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "JDK_JAVA_OPTIONS": " ".join(QUICK)},
         )  # fmt: skip
     try:
         wait_for(lambda: (store / "abs-store.json").exists(), process, errors)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,8 +13,9 @@ from abscli.stores.flink.plan import plan_flink
 from abscli.stores.flink.restore import restore as restore_flink
 from formats.flink.metadata.file import encode, parse
 from formats.flink.store import FlinkStore
+from tests.support.flink.java import compiled
 from tests.support.flink.truth import DATA
-from tests.support.flink.venv import flink_jars
+from tests.support.java import QUICK
 
 pytestmark = pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler")
 
@@ -28,10 +28,7 @@ CASES = [
 
 def load(folder: Path, *snapshots: Path) -> list[str]:
     """What Flink says of each snapshot."""
-    classes = os.pathsep.join(map(str, flink_jars()))
-    source = Path(__file__).parents[2] / "flink_java" / "Load.java"
-    subprocess.run(["javac", "-cp", classes, "-d", folder, source], check=True, timeout=300, capture_output=True)
-    command = ["java", "-cp", f"{folder}{os.pathsep}{classes}", "Load", *map(str, snapshots)]
+    command = ["java", *QUICK, "-cp", compiled(folder, "Load.java"), "Load", *map(str, snapshots)]
     done = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True)
     return [line for line in done.stdout.splitlines() if line.startswith(("OK ", "FAIL "))]
 
@@ -43,7 +40,6 @@ def test_flink_opens_every_copy_and_reads_every_stream_to_its_end(tmp_path: Path
         copy = tmp_path / path.parent.name
         restore_flink(plan_flink(store), store, str(copy))
         copies.append(copy)
-    (tmp_path / "classes").mkdir()
     said = load(tmp_path / "classes", *copies)
     assert [line.split()[0] for line in said] == ["OK"] * len(CASES)
     streams = [int(line.split()[1]) for line in said]
@@ -56,7 +52,6 @@ def test_flink_cannot_open_what_has_moved_and_can_open_its_copy(tmp_path: Path) 
     plan = plan_flink(store)
     assert not plan.body.in_place
     restore_flink(plan, store, str(tmp_path / "copy"))
-    (tmp_path / "classes").mkdir()
     before, after = load(tmp_path / "classes", moved / "chk-3", tmp_path / "copy")
     assert before.startswith("FAIL java.io.FileNotFoundException")
     assert after.startswith("OK 11 42525")
@@ -80,7 +75,6 @@ def test_flink_2_3_refuses_metadata_of_the_version_after_it(tmp_path: Path) -> N
     """Written by our own writer: what `validate --for` says of the whole snapshot (`metadata-version`)."""
     source = next((DATA / "in-progress").iterdir()) / "chk-2"
     shutil.copytree(source, tmp_path / "newer")
-    (tmp_path / "classes").mkdir()
     metadata = parse((source / "_metadata").read_bytes())
     (tmp_path / "newer" / "_metadata").write_bytes(encode(msgspec.structs.replace(metadata, version=7)))
     (said,) = load(tmp_path / "classes", tmp_path / "newer")

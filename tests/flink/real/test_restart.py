@@ -22,6 +22,7 @@ from abscli.cli.main import main
 from formats.flink.metadata.file import parse
 from formats.flink.metadata.handles import FileHandle, changelogs, streams
 from tests.support.flink.venv import flink_python
+from tests.support.java import QUICK
 from tests.support.schemas import checked
 
 pytestmark = pytest.mark.minutes
@@ -53,6 +54,7 @@ def job(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The job in a process group of its own, gone with its JVM at the end of the block."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    env["JVM_ARGS"] = " ".join(QUICK)
     env["PATH"] = f"{Path(python).parent}:{env['PATH']}"
     with log.open("wb") as out:
         process = subprocess.Popen(

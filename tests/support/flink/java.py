@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.flink.venv import flink_jars
+from tests.support.java import QUICK, QUICK_COMPILER
 
 SOURCES = Path(__file__).parents[2] / "flink_java"
 
@@ -21,7 +22,8 @@ def compiled(folder: Path, *sources: str | Path, more: Sequence[Path] = ()) -> s
     """
     jars = os.pathsep.join(map(str, [*flink_jars(), *more]))
     folder.mkdir()
-    command = ["javac", "-nowarn", "-cp", jars, "-sourcepath", SOURCES, "-d", folder, *(SOURCES / s for s in sources)]
+    options = [*QUICK_COMPILER, "-nowarn", "-cp", jars, "-sourcepath", str(SOURCES), "-d", str(folder)]
+    command = ["javac", *options, *(str(SOURCES / source) for source in sources)]
     done = subprocess.run(command, timeout=300, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return f"{folder}{os.pathsep}{jars}"
@@ -32,7 +34,7 @@ def java_job(class_path: str, log: Path, main: str, *arguments: object) -> Itera
     """A job while it runs; killed at the end of the block. log: what it prints."""
     opened = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.util", "java.lang", "java.time")]
     logging = "-Dorg.apache.logging.log4j.level=INFO"
-    command = ["java", "-Xmx512m", *opened, logging, "-cp", class_path, main, *map(str, arguments)]
+    command = ["java", *QUICK, "-Xmx512m", *opened, logging, "-cp", class_path, main, *map(str, arguments)]
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
     try:

@@ -11,6 +11,7 @@ import pyspark
 
 from abscli.engine.drivers.java import use_java
 from tests.support.hosts.network import Hosts
+from tests.support.java import QUICK
 
 PORT = 7077
 PATIENCE = 180.0
@@ -44,7 +45,7 @@ class Cluster:
         environment = {
             **os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": address,
             "SPARK_WORKER_DIR": str(self._folder / f"work-{host}"), "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={log4j}",
+            "SPARK_DAEMON_JAVA_OPTS": f"-Dlog4j2.configurationFile={log4j}", "JDK_JAVA_OPTIONS": " ".join(QUICK),
         }  # fmt: skip
         with self._log(host).open("wb") as log:
             self._processes.append(self._net.run(host, command, env=environment, stdout=log, stderr=log))
