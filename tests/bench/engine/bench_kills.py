@@ -3,11 +3,13 @@
     python -m tests.bench.engine.bench_kills [--kills 500] [--engine inline|spark] [--seed 1] [--recovery local]
     python -m tests.bench.engine.bench_kills --recovery local --kills 200 --at-once 2
     python -m tests.bench.engine.bench_kills --recovery local --kills 100 --during
+    python -m tests.bench.engine.bench_kills --kills 500 --trace
 
 Acyclic and cyclic jobs, all with exactly-once; one or two workers at a time, also while others recover and before the
 first epoch; recovery `set` and `full`, or `local` alone. With `--at-once` always so many workers of more; with
 `--during` always another one as soon as a recovery has begun. Only kills of that kind count then. Each run's output is
-held against an answer that is computed without the engine.
+held against an answer that is computed without the engine; with `--trace` what its machines did, too, against the
+machines of the simulator.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from typing import Any, NamedTuple
 from abscli.engine.coordinator import Progress
 from abscli.engine.job import JobOptions, run_job
 from abscli.engine.losses.decisions import Recovery, Scope
+from abscli.sim.traces import check_traces
 from formats.job.model import Topology
 from tests.support.jobs.kills import Due, Kills, after, check_counted, check_rows, fan, pipelines, write_rows
 from tests.support.jobs.small import (
@@ -116,6 +119,7 @@ class Plan(NamedTuple):
     scopes: list[Scope]
     at_once: int | None
     during: bool
+    trace: bool
 
 
 def one_run(name: str, rng: random.Random, folder: Path, plan: Plan) -> Kills:
@@ -139,12 +143,15 @@ def one_run(name: str, rng: random.Random, folder: Path, plan: Plan) -> Kills:
     options = JobOptions(
         str(folder), "job.yaml", engine=plan.engine, workers=workers, interval=0.1, restarts=20, context=plan.context,
         recovery=rng.choice(plan.scopes), policy=rng.choice(["aligned", "unaligned"]),
-        max_concurrent=rng.choice([1, 1, 3]),
+        max_concurrent=rng.choice([1, 1, 3]), trace=str(folder / "trace.jsonl") if plan.trace else None,
     )  # fmt: skip
     store = str(folder / "store")
     outcome = run_job(job.topology(width), store, options, kills.progress, kills.meet, on_news=kills.news)
     assert outcome.finished, "the job was stopped"
     check()
+    if options.trace is not None:
+        disagreement = check_traces([options.trace]).first
+        assert disagreement is None, disagreement
     return kills
 
 
@@ -165,6 +172,7 @@ def main() -> int:
     parser.add_argument("--recovery", choices=("mixed", "local"), default="mixed")
     parser.add_argument("--at-once", type=int)
     parser.add_argument("--during", action="store_true")
+    parser.add_argument("--trace", action="store_true")
     options = parser.parse_args()
     context = None
     if options.engine == "spark":
@@ -175,7 +183,7 @@ def main() -> int:
     wrong: list[int] = []
     recoveries: list[Recovery] = []
     scopes = [Scope.LOCAL] if options.recovery == "local" else [Scope.SET, Scope.SET, Scope.FULL]
-    plan = Plan(options.engine, context, scopes, options.at_once, options.during)
+    plan = Plan(options.engine, context, scopes, options.at_once, options.during, options.trace)
     # A job of two workers cannot lose two of more.
     names = [name for name in JOBS if name != "fan" or options.at_once is None]
     seed, runs = options.seed, 0
