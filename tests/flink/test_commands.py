@@ -11,34 +11,17 @@ from typing import Any
 
 import pytest
 
-from abscli.cli.main import main
 from formats.flink.facts import file_handles
 from formats.flink.ids import operator_id
 from formats.flink.metadata.handles import RelativeHandle
 from formats.flink.store import FlinkStore
+from tests.support.commands import answer_of, result_of, run_command
+from tests.support.flink.cases import CANONICAL, HASHMAP, OLD, OPEN, UNALIGNED, latest
 from tests.support.flink.truth import DATA, load
 from tests.support.schemas import checked
 
-HASHMAP = next((DATA / "hashmap-checkpoint").iterdir())
-CANONICAL = next((DATA / "hashmap-savepoint-canonical").iterdir())
 CLAIMED = next(path for path in (DATA / "claimed-native").iterdir() if path.name != "savepoint")
-OLD = next((DATA / "old-1.20-hashmap-checkpoint").iterdir())
-OPEN = next((DATA / "in-progress").iterdir())
-UNALIGNED = next((DATA / "unaligned").iterdir())
 ROCKSDB = next((DATA / "rocksdb-incremental").iterdir())
-
-
-def run(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
-    code = main([str(arg) for arg in args])
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err
-    return code, out, err
-
-
-def result(capsys: pytest.CaptureFixture[str], *args: object, code: int = 0) -> dict[str, Any]:
-    found, out, err = run(capsys, *args, "-o", "json")
-    assert found == code, err
-    return checked(out)
 
 
 def fill(checkpoint: Path, relative: Path, absolute: Path) -> None:
@@ -50,27 +33,21 @@ def fill(checkpoint: Path, relative: Path, absolute: Path) -> None:
         (folder / handle.path.rpartition("/")[2]).write_bytes(bytes(handle.size))
 
 
-def latest(job: Path) -> Path:
-    """The newest checkpoint of a job that has a `_metadata`."""
-    done = [path for path in job.glob("chk-*") if (path / "_metadata").exists()]
-    return max(done, key=lambda path: int(path.name[4:]))
-
-
 # -- inspect --------------------------------------------------------------------------------------------------
 
 
 def test_a_jobs_directory_is_its_checkpoints(capsys: pytest.CaptureFixture[str]) -> None:
-    told = result(capsys, "inspect", OPEN)
+    told = result_of("inspect", capsys, OPEN)
     assert (told["format"], told["job"]) == ("flink", OPEN.name)
     assert [epoch["status"] for epoch in told["epochs"]][-1] == "in-progress"
     assert told["raw"]["checkpoints"][-1]["backends"] == ["heap"]
-    code, out, _ = run(capsys, "inspect", OPEN)
+    code, out, _ = run_command("inspect", capsys, OPEN)
     assert code == 0
     assert "no _metadata" in out
 
 
 def test_the_columns_of_a_checkpoint_are_those_of_savepoint_metadata(capsys: pytest.CaptureFixture[str]) -> None:
-    told = result(capsys, "inspect", latest(HASHMAP))
+    told = result_of("inspect", capsys, latest(HASHMAP))
     truth = load("hashmap-checkpoint.chk-2.meta.json")
     operators = {op["operator-uid-hash"]: op for op in told["raw"]["operators"]}
     assert len(operators) == len(truth["operators"])
@@ -89,23 +66,23 @@ def test_a_checkpoint_is_shown_at_every_width(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    code, out, _ = run(capsys, "inspect", latest(UNALIGNED))
+    code, out, _ = run_command("inspect", capsys, latest(UNALIGNED))
     assert code == 0
     for word in ("checkpointed size", "total-size-in-bytes", "numbers->counter", "number-sequence", "unaligned"):
         assert word in out
     heading = out.split("\n\n")[0]
     assert all(len(line) <= width or "/" in line for line in heading.splitlines())
     assert all(len(line) <= width for line in out.splitlines() if "-user-timers" in line or "Tuple2" in line)
-    code, out, _ = run(capsys, "inspect", UNALIGNED)
+    code, out, _ = run_command("inspect", capsys, UNALIGNED)
     assert code == 0
     assert all(len(line) <= width for line in out.splitlines() if "(heap), unaligned" in line)
 
 
 def test_one_operator_is_shown_with_its_subtasks_and_counted_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    told = result(capsys, "inspect", latest(HASHMAP), "--operator", "totals")
+    told = result_of("inspect", capsys, latest(HASHMAP), "--operator", "totals")
     states = {s["name"]: s for op in told["raw"]["operators"] if op["operator-uid"] == "totals" for s in op["states"]}
     assert states["count"]["rows"] == states["sum"]["rows"] > 0
-    code, out, _ = run(capsys, "inspect", latest(HASHMAP), "--task", "totals/1")
+    code, out, _ = run_command("inspect", capsys, latest(HASHMAP), "--task", "totals/1")
     assert code == 0
     assert re.search(r"totals/1 +8-15 ", out)
     assert "totals/0" not in out
@@ -113,30 +90,30 @@ def test_one_operator_is_shown_with_its_subtasks_and_counted_rows(capsys: pytest
 
 def test_an_operator_whose_name_is_not_stored_is_called_by_its_hash(capsys: pytest.CaptureFixture[str]) -> None:
     totals = operator_id("totals")
-    code, out, _ = run(capsys, "inspect", latest(OLD), "--operator", totals)
+    code, out, _ = run_command("inspect", capsys, latest(OLD), "--operator", totals)
     assert code == 0
     assert re.search(rf"{totals} +sum ", out)
     assert "None" not in out
 
 
 def test_a_guessed_uid_is_proved_by_its_hash(capsys: pytest.CaptureFixture[str]) -> None:
-    told = result(capsys, "inspect", latest(OLD), "--uid", "totals", "--uid", "no-such")
+    told = result_of("inspect", capsys, latest(OLD), "--uid", "totals", "--uid", "no-such")
     assert [op["proved-uid"] for op in told["raw"]["operators"] if op["proved-uid"]] == ["totals"]
     assert "totals" in [op["id"] for op in told["operators"]]
     assert told["raw"]["written_by"] == "Flink 1.15 to 1.20"
 
 
 def test_a_savepoint_and_its_metadata_file_name_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    told = result(capsys, "inspect", CANONICAL)
+    told = result_of("inspect", capsys, CANONICAL)
     assert (told["raw"]["kind"], told["raw"]["layout"]) == ("savepoint", "canonical")
-    assert result(capsys, "inspect", CANONICAL / "_metadata")["raw"] == told["raw"]
+    assert result_of("inspect", capsys, CANONICAL / "_metadata")["raw"] == told["raw"]
 
 
 def test_names_from_a_checkpoint_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     own = Path(shutil.copytree(latest(HASHMAP), tmp_path / "own"))
     data = (own / "_metadata").read_bytes()
     (own / "_metadata").write_bytes(data.replace(b"Totals per user", b"Totals\x1b[2J user"))
-    code, out, _ = run(capsys, "inspect", own)
+    code, out, _ = run_command("inspect", capsys, own)
     assert code == 0
     assert "\x1b" not in out
     assert "Totals\\x1b[2J user" in out
@@ -144,7 +121,7 @@ def test_names_from_a_checkpoint_cannot_move_the_cursor(capsys: pytest.CaptureFi
 
 def test_options_of_flinks_mean_nothing_to_another_store(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "abs-store.json").write_text("{}")
-    code, _, err = run(capsys, "inspect", tmp_path, "--uid", "x")
+    code, _, err = run_command("inspect", capsys, tmp_path, "--uid", "x")
     assert code == 2
     assert "--uid" in err
 
@@ -153,13 +130,13 @@ def test_options_of_flinks_mean_nothing_to_another_store(capsys: pytest.CaptureF
 
 
 def test_a_whole_checkpoint_passes_and_says_what_is_not_checked(capsys: pytest.CaptureFixture[str]) -> None:
-    told = result(capsys, "validate", CANONICAL)
+    told = result_of("validate", capsys, CANONICAL)
     assert told["findings"] == []
     epoch = told["epochs"][0]
     assert epoch["verdict"] == "complete"
     assert set(epoch["why_unchecked"]) == set(epoch["unchecked"])
     assert "digest-mismatch" in epoch["unchecked"]
-    code, out, _ = run(capsys, "validate", CANONICAL)
+    code, out, _ = run_command("validate", capsys, CANONICAL)
     assert code == 0
     assert "Flink writes no digests" in out
 
@@ -168,7 +145,7 @@ def test_a_missing_file_is_put_down_to_its_task_and_state(capsys: pytest.Capture
     own = Path(shutil.copytree(CANONICAL, tmp_path / CANONICAL.name))
     gone = max((path for path in own.iterdir() if path.name != "_metadata"), key=lambda path: path.stat().st_size)
     gone.unlink()
-    told = result(capsys, "validate", own, code=3)
+    told = answer_of("validate", capsys, own, code=3)
     found = told["epochs"][0]["findings"]
     assert [(f["code"], f["path"]) for f in found] == [("missing-file", gone.name)]
     assert found[0]["task"]
@@ -179,16 +156,16 @@ def test_a_missing_file_is_put_down_to_its_task_and_state(capsys: pytest.Capture
 def test_a_path_map_finds_what_was_moved_apart(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     own, there = Path(shutil.copytree(latest(ROCKSDB), tmp_path / "moved")), tmp_path / "elsewhere"
     fill(own, own, there)
-    told = result(capsys, "validate", own, "--quick", code=3)
+    told = answer_of("validate", capsys, own, "--quick", code=3)
     assert told["epochs"][0]["findings"] == [], "nobody said where its files are: that is no loss"
     assert (told["epochs"][0]["verdict"], told["latest_restorable"]) == ("complete", None)
     assert {"missing-file", "size-mismatch"} <= set(told["epochs"][0]["unchecked"])
     old = told["epochs"][0]["why_unchecked"]["missing-file"].partition("--path-map ")[2].partition("=")[0]
-    told = result(capsys, "validate", own, "--quick", "--path-map", f"{old}={there}")
+    told = result_of("validate", capsys, own, "--quick", "--path-map", f"{old}={there}")
     assert told["latest_restorable"] is not None
     assert told["epochs"][0]["verdict"] == "complete"
     assert "--path-map" in told["epochs"][0]["notes"][0]
-    code, _, err = run(capsys, "validate", own, "--path-map", "nonsense")
+    code, _, err = run_command("validate", capsys, own, "--path-map", "nonsense")
     assert code == 2
     assert "OLD=NEW" in err
 
@@ -198,7 +175,7 @@ def test_what_a_claimed_savepoint_left_is_a_finding_also_when_it_is_found(
 ) -> None:
     job, savepoint = Path(shutil.copytree(CLAIMED, tmp_path / CLAIMED.name)), tmp_path / "savepoint"
     fill(job / "chk-9", savepoint, job / "shared")
-    told = result(capsys, "validate", f"{job}@9", "--search", savepoint, "--quick", code=3)
+    told = answer_of("validate", capsys, f"{job}@9", "--search", savepoint, "--quick", code=3)
     assert {f["code"] for f in told["epochs"][0]["findings"]} == {"missing-file"}
     assert all("not where Flink looks" in f["message"] for f in told["epochs"][0]["findings"])
 
@@ -209,12 +186,12 @@ def test_damaged_metadata_is_a_finding_of_validate_and_an_error_of_inspect(
     own = Path(shutil.copytree(CANONICAL, tmp_path / CANONICAL.name))
     data = (own / "_metadata").read_bytes()
     (own / "_metadata").write_bytes(data[: len(data) // 2])
-    told = result(capsys, "validate", own, code=3)
+    told = answer_of("validate", capsys, own, code=3)
     assert [f["code"] for f in told["epochs"][0]["findings"]] == ["manifest-unreadable"]
-    code, _, err = run(capsys, "inspect", own)
+    code, _, err = run_command("inspect", capsys, own)
     assert code == 3
     assert "operators before it can be read" in err
-    code, out, err = run(capsys, "inspect", own, "-o", "json")
+    code, out, err = run_command("inspect", capsys, own, "-o", "json")
     assert (code, out) == (3, "")
     assert checked(err)["code"] == 3
 
@@ -223,12 +200,12 @@ def test_damaged_metadata_is_a_finding_of_validate_and_an_error_of_inspect(
 
 
 def rows(capsys: pytest.CaptureFixture[str], *args: object) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = result(capsys, "state", *args)["rows"]
+    found: list[dict[str, Any]] = result_of("state", capsys, *args)["rows"]
     return found
 
 
 def test_the_states_of_a_checkpoint_with_their_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    told = result(capsys, "state", HASHMAP)
+    told = result_of("state", capsys, HASHMAP)
     found = {(s["operator"], s["name"]): s for s in told["states"]}
     assert found["totals", "count"]["rows"] == 37
     assert found["op-state", "offsets-union"]["kind"] == "union"
@@ -257,14 +234,14 @@ def test_values_of_a_class_of_the_jobs_own_are_shown_as_bytes(capsys: pytest.Cap
 @pytest.mark.parametrize("ending", ["parquet", "arrow", "jsonl"])
 def test_state_goes_to_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, ending: str) -> None:
     out = tmp_path / f"orders.{ending}"
-    told = result(capsys, "state", CANONICAL, "totals", "--state", "last-order", "--out", out)
+    told = result_of("state", capsys, CANONICAL, "totals", "--state", "last-order", "--out", out)
     assert told["count"] == 37
     assert out.stat().st_size > 0
 
 
 def test_a_type_that_is_none_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     for text in ("count", "count=nonsense"):
-        code, _, err = run(capsys, "state", HASHMAP, "totals", "--state", "count", "--type", text)
+        code, _, err = run_command("state", capsys, HASHMAP, "totals", "--state", "count", "--type", text)
         assert code == 2
         assert "type" in err or "TYPE" in err
 
@@ -273,20 +250,46 @@ def test_rows_before_a_damaged_file_are_shown_then_the_error(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     own = Path(shutil.copytree(latest(HASHMAP), tmp_path / "own"))
-    inspected = result(capsys, "inspect", own, "--task", "totals/1")
+    inspected = result_of("inspect", capsys, own, "--task", "totals/1")
     files = inspected["operators"][0]["tasks"][0]["files"]
     (own / files[0]["path"]).unlink()
-    code, out, err = run(capsys, "state", own, "totals", "--state", "count")
+    code, out, err = run_command("state", capsys, own, "totals", "--state", "count")
     assert code == 3
     assert "user-9 " in out
     assert "is not there" in err
+
+
+def test_a_row_says_where_it_lies_and_a_key_group_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """Against Flink's own key groups."""
+    with lzma.open(DATA / "truth" / "hashmap-savepoint-canonical.state.jsonl.xz", "rt") as file:
+        lines = [json.loads(line) for line in file]
+    truth = {
+        row["key"]: (row["key_group"], row["subtask"])
+        for row in lines
+        if (row["uid"], row["state"]) == ("totals", "count")
+    }
+    told = result_of("state", capsys, CANONICAL, "totals", "--state", "count", "--place")
+    assert [column["name"] for column in told["columns"]][:3] == ["__key_group", "__subtask", "key"]
+    assert {row["key"]: (row["__key_group"], row["__subtask"]) for row in told["rows"]} == truth
+    group = min(group for group, _ in truth.values())
+    wanted = sorted(key for key, (own, _) in truth.items() if own == group)
+    for condition in (f"__key_group = {group}", f"__key_group in ({group})"):
+        rows = result_of("state", capsys, CANONICAL, "totals", "--state", "count", "--where", condition)["rows"]
+        assert sorted(row["key"] for row in rows) == wanted
+        assert set(rows[0]) == {"key", "value"}
+    rows = result_of("state", capsys, CANONICAL, "totals", "--state", "count", "--where", "__subtask = 1")["rows"]
+    assert sorted(row["key"] for row in rows) == sorted(key for key, (_, subtask) in truth.items() if subtask == 1)
+    rows = result_of("state", capsys, CANONICAL, "totals", "--state", "count", "--where", "__key_group = 99")["rows"]
+    assert rows == []
+    own = result_of("state", capsys, CANONICAL, "op-state", "--state", "buffer", "--place")["rows"]
+    assert {(row["__key_group"], row["__subtask"] == row["subtask"]) for row in own} == {(None, True)}
 
 
 # -- diff -----------------------------------------------------------------------------------------------------
 
 
 def test_two_snapshots_by_keys_files_and_sizes(capsys: pytest.CaptureFixture[str]) -> None:
-    told = result(capsys, "diff", latest(HASHMAP), CANONICAL)
+    told = result_of("diff", capsys, latest(HASHMAP), CANONICAL)
     operators = {op["id"]: op for op in told["operators"]}
     states = {state["state"]: state for state in operators["totals"]["states"]}
     assert states["count"]["unchanged"] == 37 or states["count"]["changed"]
@@ -298,7 +301,7 @@ def test_two_snapshots_by_keys_files_and_sizes(capsys: pytest.CaptureFixture[str
 
 
 def test_a_checkpoint_differs_from_itself_in_nothing_that_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
-    told = result(capsys, "diff", CANONICAL, CANONICAL)
+    told = result_of("diff", capsys, CANONICAL, CANONICAL)
     assert told["identical"] is True
     assert told["raw"]["gone"] == {"files": 0, "bytes": 0}
 
@@ -306,12 +309,12 @@ def test_a_checkpoint_differs_from_itself_in_nothing_that_can_be_read(capsys: py
 def test_state_that_would_have_no_owner(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     uids = tmp_path / "uids.txt"
     uids.write_text("# the new job\ntotals\njoin\n\nnew-one\n")
-    told = result(capsys, "diff", CANONICAL, "--uids", uids)
+    told = result_of("diff", capsys, CANONICAL, "--uids", uids)
     assert [(one["operator"], one["by"]) for one in told["owned"]] == [("totals", "uid"), ("join", "uid")]
     assert {"op-state", "types", "win-avg"} <= {one["operator"] for one in told["orphans"]}
     assert told["new"] == ["new-one"]
-    assert run(capsys, "diff", CANONICAL, "--uids", uids)[0] == 0
-    code, out, _ = run(capsys, "diff", CANONICAL, "--uids", uids, "--exit-code")
+    assert run_command("diff", capsys, CANONICAL, "--uids", uids)[0] == 0
+    code, out, _ = run_command("diff", capsys, CANONICAL, "--uids", uids, "--exit-code")
     assert code == 3
     assert "State without an owner" in out
 
@@ -345,7 +348,7 @@ def test_owners_by_the_ids_of_a_plan(capsys: pytest.CaptureFixture[str], tmp_pat
         "8eeed16b661251f13cfc6a3c5e75c420": "Totals per user<br/>+- One state per type<br/>",
         "f" * 32: "Join orders with rules<br/>",
     })))  # fmt: skip
-    told = result(capsys, "diff", CANONICAL, "--uids", plan)
+    told = result_of("diff", capsys, CANONICAL, "--uids", plan)
     assert {one["operator"]: one["by"] for one in told["owned"]} == {
         "src-orders": "id", "totals": "id", "types": "name",
     }  # fmt: skip
@@ -360,12 +363,12 @@ def test_owners_by_the_ids_of_a_plan(capsys: pytest.CaptureFixture[str], tmp_pat
 def test_a_rest_plan_is_a_job_graph(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps(rest_plan({"a" * 32: "Source: in<br/>", "b" * 32: "count<br/>+- out: Writer<br/>"})))
-    told = result(capsys, "topology", plan)
+    told = result_of("topology", capsys, plan)
     assert [(op["id"], op["parallelism"], op["max_parallelism"]) for op in told["operators"]] == [
         ("Source: in", 2, 128), ("count", 2, 128),
     ]  # fmt: skip
     assert [(e["from"], e["to"], e["partition"]) for e in told["edges"]] == [("Source: in", "count", "hash")]
-    told = result(capsys, "plan-recovery", "--topology", plan, "--failed", "count/1")
+    told = result_of("plan-recovery", capsys, "--topology", plan, "--failed", "count/1")
     assert told["body"]["kind"] == "partial"
 
 
@@ -379,7 +382,7 @@ def test_an_execution_plan_is_a_job_graph(capsys: pytest.CaptureFixture[str], tm
     ]  # fmt: skip
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps({"nodes": nodes}))
-    told = result(capsys, "topology", plan)
+    told = result_of("topology", capsys, plan)
     assert [op["id"] for op in told["operators"]] == ["Source: in", "2", "3"]
     assert [e["partition"] for e in told["edges"]] == ["rebalance", "forward"]
 
@@ -394,180 +397,6 @@ def test_a_plan_that_does_not_hold_is_a_usage_error(
 ) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text(text)
-    code, _, err = run(capsys, "topology", plan)
+    code, _, err = run_command("topology", capsys, plan)
     assert code == 2
     assert "plan.json" in err or "no source" in err
-
-
-# -- plan and restore -----------------------------------------------------------------------------------------
-
-
-def test_the_newest_whole_checkpoint_is_chosen(capsys: pytest.CaptureFixture[str]) -> None:
-    told = result(capsys, "plan-recovery", OPEN)
-    assert told["body"]["epoch"] == 2
-    assert [row["epoch"] for row in told["body"]["skipped"]] == [3]
-    assert told["body"]["command"].startswith("flink run -s file:///")
-    code, out, _ = run(capsys, "plan-recovery", OPEN)
-    assert code == 0
-    assert "never completed" in out
-
-
-def test_a_lost_properties_tail_is_mended_in_a_copy(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    own, plan, copy = tmp_path / "own", tmp_path / "plan.json", tmp_path / "copy"
-    shutil.copytree(CANONICAL, own)
-    data = (own / "_metadata").read_bytes()
-    (own / "_metadata").write_bytes(data[: data.rindex(b"\xac\xed\x00\x05") + 30])
-    told = result(capsys, "plan-recovery", own, "--out", plan)
-    assert told["body"]["command"] is None
-    assert "properties" in told["body"]["repairs"][0]
-    assert result(capsys, "restore", plan, "--to", copy)["command"] == f"flink run -s file://{copy} JOB.jar"
-    assert result(capsys, "validate", copy)["epochs"][0]["verdict"] == "complete"
-    assert result(capsys, "diff", copy, CANONICAL)["identical"] is True
-
-
-def test_a_plan_that_was_changed_after_it_was_made_is_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    plan = tmp_path / "plan.json"
-    result(capsys, "plan-recovery", CANONICAL, "--out", plan)
-    text = plan.read_text()
-    plan.write_text(re.sub(r'"files": \d+', '"files": 999', text))
-    assert plan.read_text() != text
-    for more in (("--dry-run",), ("--to", tmp_path / "copy")):
-        code, _, err = run(capsys, "restore", plan, *more)
-        assert (code, "was changed after it was made" in err) == (2, True)
-
-
-def test_a_dry_run_notices_a_file_that_has_gone_since(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    own, plan = Path(shutil.copytree(CANONICAL, tmp_path / "own")), tmp_path / "plan.json"
-    result(capsys, "plan-recovery", own, "--out", plan)
-    state = next(path for path in own.iterdir() if path.name != "_metadata")
-    state.rename(tmp_path / "away")
-    code, _, err = run(capsys, "restore", plan, "--dry-run")
-    assert (code, state.name in err) == (4, True)
-
-
-@pytest.mark.parametrize("option", [["--failed", "a/0"], ["--distrust", "a/0"], ["--parallelism", "a=4"],
-                                    ["--strategy", "repair"], ["--query-id", "x"], ["--keep-in-flight"]])  # fmt: skip
-def test_options_that_mean_nothing_for_flink_are_refused(
-    option: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, err = run(capsys, "plan-recovery", CANONICAL, *option)
-    assert code == 2
-    assert f"'{option[0]}': means nothing for a checkpoint of Flink; there --search and --path-map do" in err
-
-
-@pytest.mark.parametrize("option", [["--job", "job.yaml"], ["--until", "end"], ["--policy", "aligned"],
-                                    ["--accept-missing-parts"]])  # fmt: skip
-def test_what_is_of_a_job_means_nothing_for_a_copy(
-    option: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    plan = tmp_path / "plan.json"
-    result(capsys, "plan-recovery", CANONICAL, "--out", plan)
-    code, _, err = run(capsys, "restore", plan, "--to", tmp_path / "copy", *option)
-    assert (code, f"'{option[0]}': means nothing for a plan of a checkpoint of Flink" in err) == (2, True)
-
-
-def test_a_plan_is_carried_out_from_another_folder_too(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the store, the directories to search and the new places of files named from where it was made."""
-    shutil.copytree(HASHMAP, tmp_path / "here/job")
-    moved = sorted(path for path in (tmp_path / "here/job/chk-2").iterdir() if path.name != "_metadata")[:5]
-    for number, path in enumerate(moved):
-        folder = tmp_path / "here" / ("one" if number % 2 else "other")
-        folder.mkdir(exist_ok=True)
-        shutil.move(path, folder)
-    (tmp_path / "away").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    made = result(capsys, "plan-recovery", "job", "--search", "one", "--path-map", "/gone=other", "--out", "plan.json")
-    monkeypatch.chdir(tmp_path / "away")
-    assert result(capsys, "restore", "../here/plan.json", "--dry-run") == made
-    result(capsys, "restore", "../here/plan.json", "--to", "copy")
-    assert result(capsys, "validate", "copy")["epochs"][0]["verdict"] == "complete"
-
-
-def test_a_dry_run_shows_the_plan_in_the_form_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    plan = tmp_path / "plan.json"
-    made = result(capsys, "plan-recovery", CANONICAL, "--out", plan)
-    assert result(capsys, "restore", plan, "--dry-run") == made
-    code, out, _ = run(capsys, "restore", plan, "--dry-run", "-o", "ndjson")
-    assert (code, json.loads(out.splitlines()[0])["schema"]) == (0, "abs.plan")
-
-
-@pytest.mark.parametrize("scheme", ["file:", "file://"])
-def test_a_copy_may_go_to_a_local_uri(scheme: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    plan = tmp_path / "plan.json"
-    result(capsys, "plan-recovery", CANONICAL, "--out", plan)
-    result(capsys, "restore", plan, "--to", f"{scheme}{tmp_path}/copy")
-    assert (tmp_path / "copy/_metadata").exists()
-
-
-def test_a_checkpoint_that_has_changed_makes_a_plan_stale(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    own, plan = tmp_path / "own", tmp_path / "plan.json"
-    shutil.copytree(CANONICAL, own)
-    result(capsys, "plan-recovery", own, "--out", plan)
-    code, _, err = run(capsys, "restore", plan)
-    assert code == 2
-    assert "--to" in err
-    assert run(capsys, "restore", plan, "--to", own)[0] == 2
-    assert run(capsys, "restore", plan, "--dry-run")[0] == 0
-    shutil.copy(latest(HASHMAP) / "_metadata", own / "_metadata")
-    assert run(capsys, "restore", plan, "--to", tmp_path / "copy")[0] == 5
-    (own / "_metadata").unlink()
-    assert run(capsys, "restore", plan, "--to", tmp_path / "copy")[0] in (5, 10)
-    assert not (tmp_path / "copy").exists()
-
-
-def test_a_checkpoint_with_a_lost_file_has_no_recovery(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    own = Path(shutil.copytree(CANONICAL, tmp_path / "own"))
-    max((path for path in own.iterdir() if path.name != "_metadata"), key=lambda path: path.stat().st_size).unlink()
-    code, _, err = run(capsys, "plan-recovery", own)
-    assert code == 4
-    assert "is not there" in err
-    assert "--search" in err
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ('{"schema": "abs.flink-plan", "version": "1.1", "store": "/data/job"}', 12),
-        ('{"schema": "abs.plan", "version": "1.0", "store": "/data/job"}', 12),
-        ('{"schema": "abs.plan", "version": "2.0", "store": "/data/job"}', 2),
-    ],
-)
-def test_a_plan_file_that_does_not_hold_is_a_usage_error_and_an_earlier_one_says_what_to_do(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, code: int
-) -> None:
-    plan = tmp_path / "plan.json"
-    plan.write_text(text)
-    found, _, err = run(capsys, "restore", plan, "--to", tmp_path / "copy")
-    assert found == code
-    if code == 12:
-        assert f"hint: plan again: abs plan-recovery /data/job --out {plan}" in err
-
-
-def test_a_row_says_where_it_lies_and_a_key_group_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    """Against Flink's own key groups."""
-    with lzma.open(DATA / "truth" / "hashmap-savepoint-canonical.state.jsonl.xz", "rt") as file:
-        lines = [json.loads(line) for line in file]
-    truth = {
-        row["key"]: (row["key_group"], row["subtask"])
-        for row in lines
-        if (row["uid"], row["state"]) == ("totals", "count")
-    }
-    told = result(capsys, "state", CANONICAL, "totals", "--state", "count", "--place")
-    assert [column["name"] for column in told["columns"]][:3] == ["__key_group", "__subtask", "key"]
-    assert {row["key"]: (row["__key_group"], row["__subtask"]) for row in told["rows"]} == truth
-    group = min(group for group, _ in truth.values())
-    wanted = sorted(key for key, (own, _) in truth.items() if own == group)
-    for condition in (f"__key_group = {group}", f"__key_group in ({group})"):
-        rows = result(capsys, "state", CANONICAL, "totals", "--state", "count", "--where", condition)["rows"]
-        assert sorted(row["key"] for row in rows) == wanted
-        assert set(rows[0]) == {"key", "value"}
-    rows = result(capsys, "state", CANONICAL, "totals", "--state", "count", "--where", "__subtask = 1")["rows"]
-    assert sorted(row["key"] for row in rows) == sorted(key for key, (_, subtask) in truth.items() if subtask == 1)
-    rows = result(capsys, "state", CANONICAL, "totals", "--state", "count", "--where", "__key_group = 99")["rows"]
-    assert rows == []
-    own = result(capsys, "state", CANONICAL, "op-state", "--state", "buffer", "--place")["rows"]
-    assert {(row["__key_group"], row["__subtask"] == row["subtask"]) for row in own} == {(None, True)}

@@ -23,3 +23,10 @@ def result_of(command: str, capsys: pytest.CaptureFixture[str], *args: object) -
     code, out, err = run_command(command, capsys, *args, "-o", "json")
     assert (code, err) == (0, "")
     return checked(out)
+
+
+def answer_of(command: str, capsys: pytest.CaptureFixture[str], *args: object, code: int = 0) -> dict[str, Any]:
+    """The JSON of a command that ends with this code, whatever it says beside, held against its schema."""
+    ended, out, err = run_command(command, capsys, *args, "-o", "json")
+    assert ended == code, err
+    return checked(out)

@@ -33,6 +33,12 @@ def largest(folder: Path) -> Path:
     return max((path for path in folder.iterdir() if path.name != "_metadata"), key=lambda path: path.stat().st_size)
 
 
+def latest(job: Path) -> Path:
+    """The newest checkpoint of a job that has a `_metadata`."""
+    done = [path for path in job.glob("chk-*") if (path / "_metadata").exists()]
+    return max(done, key=lambda path: int(path.name[4:]))
+
+
 def content(store: FlinkStore) -> dict[tuple[str, str | None], list[str]]:
     """The rows of every state, in no order, by operator hash and state."""
     epoch = store.resolve(None)
