@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import lzma
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -13,18 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
+from formats.errors import Damaged, NotFound, UnsupportedVersion
 from formats.flink.bytes import Reader
 from formats.flink.evidence import gather
 from formats.flink.metadata.handles import (
-    IncrementalHandle,
     InlineHandle,
     KeyGroupsHandle,
-    LocalFile,
-    OperatorState,
     Subtask,
 )
-from formats.flink.state import key_groups, keyed_canonical, keyed_heap, rocksdb
+from formats.flink.state import key_groups, keyed_canonical, keyed_heap
 from formats.flink.state.columns import keyed_batches
 from formats.flink.state.keyed import read_blocks
 from formats.flink.state.keyed_tables import KeyedState
@@ -37,8 +33,8 @@ from formats.flink.types.codecs import codec
 from formats.flink.types.python_types import named_types
 from formats.flink.types.serializers import Snapshot
 from tests.support.flink.state_truth import tally
-from tests.support.flink.streams import Inline, held_keyed
-from tests.support.flink.truth import DATA
+from tests.support.flink.streams import Inline, plain_heap
+from tests.support.flink.truth import DATA, folder, opened
 
 OPAQUE = {
     "hashmap-checkpoint.chk-2": 44,
@@ -52,21 +48,6 @@ OPAQUE = {
     "unaligned.chk-2": 0,
 }
 """Cases, and their rows whose values are of a class of the job's own (Kryo; in SQL: a RAW accumulator)."""
-
-
-def folder(case: str) -> Path:
-    name, _, checkpoint = case.rpartition(".") if ".chk-" in case else (case, "", "")
-    inner = next(path for path in (DATA / name).iterdir() if path.is_dir())
-    return inner / checkpoint if checkpoint else inner
-
-
-def opened(path: Path) -> tuple[FlinkStore, int]:
-    store = FlinkStore(str(path))
-    return store, store.epoch_numbers()[-1]
-
-
-def operator(store: FlinkStore, epoch: int, name: str) -> OperatorState:
-    return store.find_operator(epoch, name)
 
 
 @pytest.mark.parametrize("case", OPAQUE)
@@ -125,7 +106,7 @@ def due() -> dict[str, dict[str, dict[Any, Any]]]:
 
 def read_rows(store: FlinkStore, epoch: int, name: str, state: str) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
-    for batch in batches(operator(store, epoch, name), store.streams(epoch), state):
+    for batch in batches(store.find_operator(epoch, name), store.streams(epoch), state):
         for row in batch.to_pylist():
             key = tuple(row[column] for column in ("key", "namespace", "map_key", "timestamp") if column in row)
             value = row.get("value")
@@ -142,12 +123,12 @@ def test_every_layout_holds_what_the_job_put_into_it(path: Path) -> None:
         pytest.importorskip("rocksdict", reason="needs the package rocksdict")
     store, epoch = opened(path)
     for name, states in due().items():
-        there = {row.name: row for row in summaries(operator(store, epoch, name), store.streams(epoch), count=True)}
+        there = {row.name: row for row in summaries(store.find_operator(epoch, name), store.streams(epoch), count=True)}
         for state, rows in states.items():
             assert read_rows(store, epoch, name, state) == rows, (name, state)
             assert there[state].rows == len(rows)
             assert there[state].problem is there[state].opaque is None
-    source = operator(store, epoch, "src")
+    source = store.find_operator(epoch, "src")
     values = [row for batch in batches(source, store.streams(epoch), "names") for row in batch["value"].to_pylist()]
     assert values == ["first", "second café", "x" * 1000]
     union = [row for batch in batches(source, store.streams(epoch), "union") for row in batch["value"].to_pylist()]
@@ -244,7 +225,7 @@ def test_a_state_that_is_not_there_is_named_with_those_that_are() -> None:
 
 def test_only_the_key_groups_that_are_asked_for_are_read() -> None:
     store, epoch = opened(folder("hashmap-savepoint-canonical"))
-    totals = operator(store, epoch, "totals")
+    totals = store.find_operator(epoch, "totals")
     every = list(batches(totals, store.streams(epoch), "count"))
     some = list(batches(totals, store.streams(epoch), "count", groups=range(4)))
     rest = list(batches(totals, store.streams(epoch), "count", groups=range(4, 16)))
@@ -267,95 +248,6 @@ def test_types_that_the_user_names_stand_in_the_place_of_bytes() -> None:
     wrong = named_types({"SourceReaderState": "long"})
     with pytest.raises(Damaged, match="of which the type named for 'SourceReaderState' uses 8"):
         list(batches(source, store.streams(epoch), "SourceReaderState", types=wrong))
-
-
-# -- what is hidden ---------------------------------------------------------------------------------------
-
-
-def plain_heap(case: str, name: str) -> tuple[OperatorState, KeyGroupsHandle]:
-    """A keyed handle of a heap checkpoint, its bytes beside it."""
-    store, epoch = opened(folder(case))
-    found = operator(store, epoch, name)
-    handle = next(s.managed_keyed for s in found.subtasks if s.managed_keyed is not None)
-    assert isinstance(handle, KeyGroupsHandle)
-    return found, held_keyed(handle, store.streams(epoch))
-
-
-def test_states_behind_a_value_of_unknown_length_are_found_again_and_say_so() -> None:
-    found, handle = plain_heap("hashmap-inline.chk-2", "totals")
-    blocks = list(read_blocks(handle, Inline(), found.max_parallelism))
-    hidden = [block for block in blocks if block.hidden is not None]
-    assert {block.table.name for block in hidden} == {"opaque"}
-    assert all(block.hidden is not None and block.hidden.resumed for block in hidden)
-    behind = {block.table.name for block in blocks if block.keys}
-    assert {"count", "last-order", "sum", "note-ttl", "per-item"} <= behind
-
-
-def test_states_are_not_found_again_where_their_keys_would_lie_elsewhere() -> None:
-    """The proof is the hash of the keys: for another number of key groups it fails, and all stays hidden."""
-    found, handle = plain_heap("hashmap-inline.chk-2", "totals")
-    blocks = list(read_blocks(handle, Inline(), found.max_parallelism * 8))
-    hidden = [block.hidden for block in blocks if block.hidden is not None]
-    assert any(part.states for part in hidden)
-    assert not any(part.resumed for part in hidden if part.states)
-
-
-def test_the_search_behind_hidden_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, handle = plain_heap("hashmap-inline.chk-2", "totals")
-    monkeypatch.setattr("formats.flink.state.keyed_heap._PATIENCE", -(1 << 40))
-    blocks = list(read_blocks(handle, Inline(), found.max_parallelism))
-    assert not any(block.hidden.resumed for block in blocks if block.hidden is not None)
-
-
-def test_a_savepoint_hides_nothing_but_the_value_itself() -> None:
-    store, epoch = opened(folder("hashmap-savepoint-canonical"))
-    batch = next(store.state(epoch, "totals", "opaque"))
-    row = batch.to_pylist()[0]
-    assert row["key"].startswith("user-")
-    assert row["value"]["class"] == "Orders$Opaque (KryoSerializer)"
-    assert row["value"]["length"] == len(row["value"]["bytes"]) > 0
-
-
-def with_unknown(handle: KeyGroupsHandle, old: str, new: str) -> KeyGroupsHandle:
-    """The handle with one serializer's class under another name of the same length."""
-    assert isinstance(handle.stream, InlineHandle)
-    assert len(old) == len(new)
-    data = handle.stream.data
-    assert old.encode() in data
-    return KeyGroupsHandle(
-        handle.tag, handle.first, handle.offsets, InlineHandle("s", data.replace(old.encode(), new.encode()))
-    )
-
-
-def test_names_of_states_behind_an_unknown_serializer_are_found() -> None:
-    store, epoch = opened(folder("hashmap-savepoint-canonical"))
-    totals = operator(store, epoch, "totals")
-    handle = totals.subtasks[0].managed_keyed
-    assert isinstance(handle, KeyGroupsHandle)
-    held = held_keyed(handle, store.streams(epoch))
-    lost = with_unknown(held, "kryo.KryoSerializerSnapshot", "kryo.MineSerializerSnapshot")
-    known = {row.name: row.kind for row in summaries(totals, store.streams(epoch))}
-    mine = OperatorState(
-        totals.id, "totals", "totals", 1, totals.max_parallelism, None, (Subtask(0, managed_keyed=lost),)
-    )
-    rows = {row.name: row for row in summaries(mine, Inline(), count=True)}
-    assert {name: row.kind for name, row in rows.items()} == known
-    assert rows["opaque"].opaque is not None
-    assert "MineSerializer" in rows["opaque"].opaque
-    assert rows["count"].rows is not None
-    assert rows["count"].rows > 0
-
-
-def test_an_unknown_key_serializer_hides_the_rows_and_not_the_names() -> None:
-    found, handle = plain_heap("hashmap-inline.chk-2", "totals")
-    lost = with_unknown(handle, "base.StringSerializer$String", "base.MyOwnsSerializer$MyOwns")
-    assert isinstance(lost.stream, InlineHandle)
-    meta = read_keyed_meta(Reader(lost.stream.data, "s", 0, min(lost.offsets)))
-    assert meta.unknown_key is not None
-    assert {"count", "opaque", "per-item"} <= {info.name for info in meta.states}
-    blocks = list(read_blocks(lost, Inline(), found.max_parallelism))
-    assert blocks
-    assert not any(block.keys for block in blocks)
 
 
 # -- damage -----------------------------------------------------------------------------------------------
@@ -417,53 +309,6 @@ def test_state_of_before_flink_1_7_is_refused_by_its_version() -> None:
         read_keyed_meta(Reader(b"\0\0\0\4\0" + b"\0" * 40))
 
 
-def test_a_missing_package_for_rocksdb_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "rocksdict", None)
-    path = next(path for path in MADE if "rocksdb" in path.parts and path.name.startswith("chk-"))
-    store, epoch = opened(path)
-    found = operator(store, epoch, "op")
-    with pytest.raises(FormatError) as caught:
-        list(batches(found, store.streams(epoch), "v"))
-    assert "pip install" in (caught.value.hint or "")
-    evidence = gather(store, epoch, checks=(check_state,))
-    assert evidence.problems == ()
-    assert "misplaced-key" in evidence.unchecked
-
-
-def test_rocksdb_is_read_from_a_copy_that_is_gone_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("rocksdict", reason="needs the package rocksdict")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    path = next(path for path in MADE if "rocksdb" in path.parts and path.name.startswith("chk-"))
-    before = {file: file.read_bytes() for file in path.parent.rglob("*") if file.is_file()}
-    store, epoch = opened(path)
-    blocks = batches(operator(store, epoch, "op"), store.streams(epoch), "v")
-    next(blocks)
-    blocks.close()  # type: ignore[attr-defined]
-    assert list(tmp_path.iterdir()) == []
-    assert {file: file.read_bytes() for file in path.parent.rglob("*") if file.is_file()} == before
-
-
-def test_rocksdb_without_its_options_is_refused_and_not_read_as_empty() -> None:
-    path = next(path for path in MADE if "rocksdb" in path.parts and path.name.startswith("chk-"))
-    store, epoch = opened(path)
-    handle = operator(store, epoch, "op").subtasks[0].managed_keyed
-    assert isinstance(handle, IncrementalHandle)
-    private = tuple(file for file in handle.private if not file.name.startswith("OPTIONS-"))
-    bare = IncrementalHandle(
-        handle.tag,
-        handle.checkpoint_id,
-        handle.backend,
-        handle.first,
-        handle.count,
-        None,
-        handle.meta,
-        handle.shared,
-        private,
-    )
-    with pytest.raises(NotFound, match="OPTIONS"):
-        list(read_blocks(bare, store.streams(epoch), 300))
-
-
 def test_listing_the_states_of_a_small_snapshot_takes_little_time() -> None:
     store, epoch = opened(folder("hashmap-savepoint-canonical"))
     begin = time.process_time()
@@ -473,98 +318,10 @@ def test_listing_the_states_of_a_small_snapshot_takes_little_time() -> None:
 
 def test_serializers_are_told_as_plain_values() -> None:
     store, epoch = opened(folder("hashmap-savepoint-canonical"))
-    rows = {row.name: row for row in summaries(operator(store, epoch, "totals"), store.streams(epoch))}
+    rows = {row.name: row for row in summaries(store.find_operator(epoch, "totals"), store.streams(epoch))}
     told = json.loads(json.dumps(rows["per-item"].serializers))
     assert told["value"]["serializer"] == "MapSerializer"
     assert told["key"]["serializer"] == "StringSerializer"
-
-
-def rocksdb_handle() -> tuple[IncrementalHandle, FlinkStore, int]:
-    path = next(path for path in MADE if "rocksdb" in path.parts and path.name.startswith("chk-"))
-    store, epoch = opened(path)
-    handle = operator(store, epoch, "op").subtasks[0].managed_keyed
-    assert isinstance(handle, IncrementalHandle)
-    return handle, store, epoch
-
-
-def with_file(handle: IncrementalHandle, name: str, data: bytes) -> IncrementalHandle:
-    """The handle with other bytes in one of its files."""
-
-    def changed(files: tuple[LocalFile, ...]) -> tuple[LocalFile, ...]:
-        return tuple(
-            LocalFile(file.name, InlineHandle(name, data)) if file.name.startswith(name) else file for file in files
-        )
-
-    return msgspec.structs.replace(handle, shared=changed(handle.shared), private=changed(handle.private))
-
-
-def test_lists_of_rocksdb_are_refused_where_the_options_have_lost_the_merge_operator() -> None:
-    pytest.importorskip("rocksdict", reason="needs the package rocksdict")
-    handle, store, epoch = rocksdb_handle()
-    options = next(file for file in handle.private if file.name.startswith("OPTIONS-"))
-    assert options.stream is not None
-    text = store.streams(epoch).read(options.stream)
-    lost = with_file(handle, "OPTIONS-", text.replace(b"{id=StringAppendTESTOperator;delimiter=,;}", b"nullptr"))
-    blocks = list(read_blocks(lost, store.streams(epoch), 300))
-    problems = {block.table.name: block.problem for block in blocks if block.problem is not None}
-    assert set(problems) == {"l"}
-    assert "merge operator" in str(problems["l"])
-
-
-def test_paths_and_options_of_the_old_machine_do_not_reach_rocksdb(tmp_path: Path) -> None:
-    pytest.importorskip("rocksdict", reason="needs the package rocksdict")
-    handle, store, epoch = rocksdb_handle()
-    options = next(file for file in handle.private if file.name.startswith("OPTIONS-"))
-    assert options.stream is not None
-    text = store.streams(epoch).read(options.stream)
-    due = [(block.group, block.keys, block.values) for block in read_blocks(handle, store.streams(epoch), 300)]
-    logs = tmp_path / "logs"
-    logs.mkdir()
-    (logs / "LOG.old.1").write_text("another's")
-    for line in (
-        b"  wal_dir=/mnt/gone/db",
-        b"  db_log_dir=" + str(logs).encode(),
-        b"  wal_dir=" + str(logs).encode(),
-        b"  an_option_of_the_future=1",
-        b"  keep_log_file_num=1",
-    ):
-        assert b"[DBOptions]\n" in text
-        other = with_file(handle, "OPTIONS-", text.replace(b"[DBOptions]\n", b"[DBOptions]\n" + line + b"\n"))
-        blocks = list(read_blocks(other, store.streams(epoch), 300))
-        assert [(block.group, block.keys, block.values) for block in blocks] == due
-    assert [path.name for path in logs.iterdir()] == ["LOG.old.1"]
-
-
-def test_a_current_that_names_no_manifest_of_the_instance_is_refused() -> None:
-    handle, store, epoch = rocksdb_handle()
-    for data in (b"", b"../../etc/passwd\n", b"MANIFEST-999999\n", b"/dev/zero\n"):
-        with pytest.raises(Damaged, match="CURRENT"):
-            list(read_blocks(with_file(handle, "CURRENT", data), store.streams(epoch), 300))
-
-
-@pytest.mark.parametrize(
-    ("message", "damage"),
-    [
-        ("Corruption: block checksum mismatch", True),
-        ("IO error: No such file or directory: While open a file for random read: 000025.sst", True),
-        ("Invalid argument: wal_dir not found: /mnt/gone", False),
-        ("IO error: No such file or directory: /mnt/gone/db", False),
-        ("Not implemented: compression type 99", False),
-        ("Corruption: Unknown Footer version. Maybe this file was created with newer version of RocksDB?", False),
-    ],
-)
-def test_only_what_rocksdb_says_of_the_bytes_is_damage(message: str, damage: bool) -> None:
-    assert isinstance(rocksdb._refused(message, "instance"), Damaged) is damage
-
-
-def test_a_manifest_that_has_lost_a_file_is_refused() -> None:
-    pytest.importorskip("rocksdict", reason="needs the package rocksdict")
-    handle, store, epoch = rocksdb_handle()
-    manifest = next(file for file in handle.private if file.name.startswith("MANIFEST-"))
-    assert manifest.stream is not None
-    data = store.streams(epoch).read(manifest.stream)
-    with pytest.raises(Damaged):
-        list(read_blocks(with_file(handle, "MANIFEST-", data[: len(data) // 2]), store.streams(epoch), 300))
 
 
 # -- layouts that look alike ------------------------------------------------------------------------------

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from formats.errors import NotFound
 from formats.flink.files.streams import Streams
-from formats.flink.metadata.handles import InlineHandle, KeyGroupsHandle, OperatorStateHandle, StreamHandle
+from formats.flink.metadata.handles import (
+    InlineHandle,
+    KeyGroupsHandle,
+    OperatorState,
+    OperatorStateHandle,
+    StreamHandle,
+)
+from tests.support.flink.truth import folder, opened
 
 
 class Inline:
@@ -37,3 +44,12 @@ def held_keyed(handle: KeyGroupsHandle, streams: Streams) -> KeyGroupsHandle:
 def held_operator(handle: OperatorStateHandle, streams: Streams) -> OperatorStateHandle:
     assert handle.stream is not None
     return OperatorStateHandle(handle.states, inline(handle.stream, streams), handle.folders)
+
+
+def plain_heap(case: str, name: str) -> tuple[OperatorState, KeyGroupsHandle]:
+    """A keyed handle of a heap checkpoint, its bytes beside it."""
+    store, epoch = opened(folder(case))
+    found = store.find_operator(epoch, name)
+    handle = next(s.managed_keyed for s in found.subtasks if s.managed_keyed is not None)
+    assert isinstance(handle, KeyGroupsHandle)
+    return found, held_keyed(handle, store.streams(epoch))

@@ -34,6 +34,7 @@ from formats.flink.metadata.handles import (
     checkpointed_size,
     state_size,
 )
+from formats.flink.store import FlinkStore
 
 DATA = Path(__file__).parents[2] / "data" / "flink"
 
@@ -241,3 +242,16 @@ def _stream(handle: StreamHandle | None, path: str) -> dict[str, Any] | None:
         case _:
             return None
     return {**found, "size": handle.size}
+
+
+def folder(case: str) -> Path:
+    """Of a snapshot whose rows Flink has said: a name, or a name and a checkpoint."""
+    name, _, checkpoint = case.rpartition(".") if ".chk-" in case else (case, "", "")
+    inner = next(path for path in (DATA / name).iterdir() if path.is_dir())
+    return inner / checkpoint if checkpoint else inner
+
+
+def opened(path: Path) -> tuple[FlinkStore, int]:
+    """A store, and its newest epoch."""
+    store = FlinkStore(str(path))
+    return store, store.epoch_numbers()[-1]
