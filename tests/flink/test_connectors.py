@@ -99,9 +99,10 @@ def utf(text: str) -> bytes:
     ("version", "more", "position"),
     [
         (0, b"\1\0\1" + utf("495903"), "AFTER_SEQUENCE_NUMBER 495903"),
-        (1, b"\0" + struct.pack(">i", 1) + utf("shard-7"), "AFTER_SEQUENCE_NUMBER"),
-        (2, b"\1\0\1" + utf("5") + struct.pack(">i", 0) + utf("0") + utf("99"), "AFTER_SEQUENCE_NUMBER 5"),
-        (3, b"\1\1" + struct.pack(">q", 17) + b"\0" + struct.pack(">i", 0) + utf("0") + utf("9") + b"\1", "its end"),
+        (1, b"\0" + struct.pack(">i", 1) + utf("shard-7") + utf("0") + utf("9"), "AFTER_SEQUENCE_NUMBER"),
+        (1, b"\1\0\1" + utf("5") + struct.pack(">i", 0) + utf("0") + utf("99"), "AFTER_SEQUENCE_NUMBER 5"),
+        (2, b"\1\0\1" + utf("5") + struct.pack(">i", 0) + utf("0") + utf("9") + b"\0", "AFTER_SEQUENCE_NUMBER 5"),
+        (2, b"\1\1" + struct.pack(">q", 17) + b"\0" + struct.pack(">i", 0) + utf("0") + utf("9") + b"\1", "its end"),
     ],
 )
 def test_splits_of_kinesis_made_by_our_own_writer(version: int, more: bytes, position: str) -> None:
@@ -233,6 +234,34 @@ def test_enumerators_of_older_versions_of_kafka_and_of_numbers_made_by_our_own_w
     assert held is not None
     assert [(split.id, split.next, split.end) for split in held.splits] == [("7", 3, 9)]
     assert enumerator(coordinator(9, b"what only its class knows")) is None
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_enumerators_of_kinesis_made_by_our_own_writer(version: int) -> None:
+    shards = []
+    for number, status in ((1, 0), (2, 1)):
+        split = utf("arn:aws:kinesis:us-east-1:1:stream/orders") + utf(f"shard-{number}") + utf("TRIM_HORIZON") + b"\0"
+        split += struct.pack(">i", 0) + utf("0") + utf("9") + b"\0"
+        shards.append(struct.pack(">i", len(split)) + split + (struct.pack(">i", status) if version else b""))
+    state = b"\1" + utf("shard-2") + struct.pack(">ii", 2, 2) + b"".join(shards)
+    held = enumerator(coordinator(version, state))
+    assert held is not None
+    waiting = ["orders:shard-2"] if version else ["orders:shard-1", "orders:shard-2"]
+    assert (held.kind, [split.id for split in held.splits], held.assigned) == ("kinesis", waiting, 2 - len(waiting))
+    assert enumerator(coordinator(version, state + b"\0")) is None
+
+
+def test_enumerators_of_pulsar() -> None:
+    """Of the newest version as its own serializer wrote it, of older ones as our own writer does."""
+    vector = VECTORS["pulsar-enumerator"]
+    state = bytes.fromhex(vector["hex"])
+    assert enumerator(coordinator(vector["version"], state)) == Enumerator("pulsar", (), 2)
+    assert enumerator(coordinator(vector["version"], state + b"\0")) is None
+    one = utf("orders") + struct.pack(">i", 4)
+    first = struct.pack(">i", 1) + one + struct.pack(">ii", 0, 65535)
+    assert enumerator(coordinator(1, first)) == Enumerator("pulsar", (), 1)
+    second = struct.pack(">i", 1) + one + struct.pack(">iiii", 1, 0, 65535, 0)
+    assert enumerator(coordinator(2, second)) == Enumerator("pulsar", (), 1)
 
 
 def test_a_split_that_a_task_and_the_enumerator_have_would_be_read_twice(

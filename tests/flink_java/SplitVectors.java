@@ -2,6 +2,8 @@ import io.debezium.relational.TableId;
 import java.util.*;
 import org.apache.flink.cdc.connectors.mysql.source.offset.BinlogOffset;
 import org.apache.flink.cdc.connectors.mysql.source.split.*;
+import org.apache.flink.connector.pulsar.source.enumerator.PulsarSourceEnumState;
+import org.apache.flink.connector.pulsar.source.enumerator.PulsarSourceEnumStateSerializer;
 import org.apache.flink.connector.pulsar.source.enumerator.cursor.StopCursor;
 import org.apache.flink.connector.pulsar.source.enumerator.topic.TopicPartition;
 import org.apache.flink.connector.pulsar.source.enumerator.topic.TopicRange;
@@ -13,7 +15,7 @@ import org.apache.pulsar.client.impl.MessageIdImpl;
 import org.apache.pulsar.client.api.transaction.TxnID;
 
 /**
- * Writes splits with the connectors' own serializers, for tests/data/flink/splits.jsonl: name, version and bytes a line.
+ * Writes splits, and an enumerator, with the connectors' own serializers, for tests/data/flink/splits.jsonl: name, version and bytes a line.
  * Needs flink-connector-pulsar 4.1.0-1.18, flink-connector-mysql-cdc 3.2.0 and Flink's table API.
  */
 public class SplitVectors {
@@ -47,6 +49,12 @@ public class SplitVectors {
             StopCursor.latest(),
             message,
             null));
+
+    PulsarSourceEnumStateSerializer enumerators = PulsarSourceEnumStateSerializer.INSTANCE;
+    Set<TopicPartition> met = new LinkedHashSet<>();
+    met.add(partition);
+    met.add(new TopicPartition("orders", -1, Arrays.asList(new TopicRange(0, 99), new TopicRange(200, 300))));
+    print("pulsar-enumerator", enumerators.getVersion(), enumerators.serialize(new PulsarSourceEnumState(met)));
 
     TableId table = TableId.parse("shop.orders");
     RowType key = (RowType) DataTypes.ROW(DataTypes.FIELD("id", DataTypes.BIGINT())).getLogicalType();

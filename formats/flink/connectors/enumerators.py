@@ -1,8 +1,9 @@
 """What the enumerator of a source holds in the coordinator's state: the splits that no task has yet.
 
 i32 version, i32 version of the enumerator's serializer, i32 length, then the state, whose class is not named: those of
-number sequences, files and Kafka are told by their shape. Source: `SourceCoordinator` of Flink 2.3.0, the serializers
-of its file source and of flink-connector-kafka 5.0; held against real jobs.
+number sequences, files, Kafka, Kinesis and Pulsar are told by their shape. Source: `SourceCoordinator` of Flink 2.3.0,
+the serializers of its file source and of flink-connector-kafka 5.0, held against real jobs; of flink-connector-pulsar
+4.1, held against what it writes; of flink-connector-aws-kinesis-streams 5 and 6.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def enumerator(operator: OperatorState) -> Enumerator | None:
             return None
     except Damaged:
         return None
-    for read in (_files, _numbers, _kafka):
+    for read in (_files, _numbers, _kafka, _kinesis, _pulsar):
         try:
             known = read(version, state)
         except Damaged:
@@ -133,3 +134,43 @@ def _kafka(version: int, state: bytes) -> Enumerator | None:
     if version > 1:
         r.flag("whether all were found once")
     return None if r.left else Enumerator("kafka", tuple(splits), assigned)
+
+
+def _kinesis(version: int, state: bytes) -> Enumerator | None:
+    """`KinesisStreamsSourceEnumeratorState`: u8 1 and UTF the last shard that was seen, i32 n, i32 version of splits,
+    n x (i32 length, split, from version 1 on i32 status, 0: with a task)."""
+    if version not in (0, 1):
+        return None
+    r = Reader(state)
+    if r.flag("has seen a shard"):
+        r.utf("last shard")
+    splits: list[Split] = []
+    count = r.i32("shards")
+    own = r.i32("version of the splits")
+    if not 0 <= count <= r.left:
+        return None
+    for _ in range(count):
+        split = read_split(own, r.take(r.i32("split"), "split"))
+        if split.kind != "kinesis":
+            return None
+        if version == 0 or r.i32("status") != _ASSIGNED:
+            splits.append(split)
+    # without a shard it could be of any source
+    return None if r.left or not count else Enumerator("kinesis", tuple(splits), count - len(splits))
+
+
+def _pulsar(version: int, state: bytes) -> Enumerator | None:
+    """`PulsarSourceEnumState`, versions 1 to 3: i32 n, n x (UTF topic, i32 partition, ranges of hashes: of version 1
+    just one, of others i32 m and m, of version 2 then i32 mode): the partitions that it has met, all with tasks."""
+    if version not in (1, 2, 3):
+        return None
+    r = Reader(state)
+    count = r.count(14, "partitions")
+    for _ in range(count):
+        topic, partition = r.utf("topic"), r.i32("partition")
+        r.i64s(1 if version == 1 else r.count(8, "ranges"), "ranges")
+        if version == 2:
+            r.i32("mode")
+        if not topic or partition < -1:
+            return None
+    return None if r.left or not count else Enumerator("pulsar", (), count)

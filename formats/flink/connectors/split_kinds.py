@@ -1,7 +1,7 @@
 """Splits of sources that come with connectors of their own: Kinesis, Pulsar, and change data capture (Flink CDC).
 
 Each is told by its shape and used up to its last byte. Where such a source had read to is no number: it is shown as
-the source's own words have it. Source: the serializers of flink-connector-aws-kinesis-streams 5,
+the source's own words have it. Source: the serializers of flink-connector-aws-kinesis-streams 5 and 6,
 flink-connector-pulsar 4.1, flink-cdc-base and the MySQL connector of Flink CDC 3.2; bytes that Pulsar's and MySQL's
 wrote are in the tests.
 """
@@ -39,13 +39,13 @@ class Split(msgspec.Struct, frozen=True):
 
 
 def kinesis(version: int, body: bytes) -> Split | None:
-    """`KinesisShardSplit`, versions 0 to 3: UTF stream, shard, and sort of position; [u8 1, u8 whether a time, i64 ms,
-    u8 whether a text, UTF]; from 1 on i32 n x UTF parent; from 2 on UTF first and last hash key; from 3 on u8 whether
-    it was read to its end."""
+    """`KinesisShardSplit`, versions 0 to 2: UTF stream, shard, and sort of position; [u8 1, u8 whether a time, i64 ms,
+    u8 whether a text, UTF]; from 1 on i32 n x UTF parent, UTF first and last hash key; from 2 on u8 whether it was read
+    to its end."""
     r = Reader(body)
     try:
         stream, shard, sort = r.utf("stream"), r.utf("shard"), r.utf("sort of position")
-        if sort not in _SORTS or not 0 <= version <= 3:
+        if sort not in _SORTS or not 0 <= version <= 2:
             return None
         marker = None
         if r.flag("has a position"):
@@ -55,9 +55,9 @@ def kinesis(version: int, body: bytes) -> Split | None:
                 marker = r.utf("sequence number")
         for _ in range(r.count(2, "parents") if version >= 1 else 0):
             r.utf("parent")
-        for _ in range(2 if version >= 2 else 0):
+        for _ in range(2 if version >= 1 else 0):
             r.utf("hash key")
-        ended = version >= 3 and r.flag("was read to its end")
+        ended = version >= 2 and r.flag("was read to its end")
     except Damaged:
         return None
     if r.left or not shard:
