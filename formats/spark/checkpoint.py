@@ -47,7 +47,7 @@ class Checkpoint:
         self._commits: dict[int, Commit] = {}
         self._operators: dict[int, OperatorInfo] | None = None
         self._schemas: dict[tuple[int, str], tuple[StateSchema, ...]] = {}
-        self.family_ids: dict[tuple[int, str], dict[str, int]] = {}
+        self.family_ids: dict[tuple[int, str, int], dict[str, int]] = {}
 
     # Files
 

@@ -93,7 +93,7 @@ def stored(
             keys = counted_keys(checkpoint, folder, chain)
         return Part(
             partition, folder, size, keys, lambda: load(checkpoint, folder, files, epoch + 1, offsets.row_checksum),
-            lambda: family_numbers(checkpoint, own),
+            lambda: family_numbers(checkpoint, own, epoch + 1),
         )  # fmt: skip
 
     parts = [part(partition) for partition in expected_partitions(checkpoint, operator, offsets.partitions)]

@@ -344,7 +344,7 @@ class SparkStore(CheckpointStore):
                 raise UnsupportedVersion(error.message, path=error.path, hint=error.hint or ASK) from None
             numbers: dict[str, int] = {}
             if family.grouped:
-                numbers = family_numbers(self.checkpoint, part)
+                numbers = family_numbers(self.checkpoint, part, epoch + 1)
             coding = family.coding(offsets.provider == layout.ROCKSDB, numbers)
             if coding is None:
                 if not rows:

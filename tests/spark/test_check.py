@@ -32,7 +32,8 @@ def test_a_healthy_or_killed_checkpoint_is_clean(case: Case, quick: bool, tmp_pa
     assert [finding for finding in report.all_findings if finding.code not in HARMLESS] == []
     assert report.latest_restorable == SparkStore(LocalStorage(path)).latest()
     verdicts = {epoch.verdict for epoch in report.epochs}
-    assert verdicts <= {Status.COMPLETE, Status.IN_PROGRESS}
+    assert verdicts <= {Status.COMPLETE, Status.IN_PROGRESS, Status.ABORTED}
+    assert (Status.ABORTED in verdicts) == (case.name == "tws_repartitioned")
     assert (Status.IN_PROGRESS in verdicts) == case.name.startswith("killed")
 
 

@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("kinds")
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", [*KINDS, "tws_repartitioned"])
 def test_rows_of_every_kind_are_those_that_sparks_reader_gives(name: str, folder: Path) -> None:
     case = Case.of(name)
     store = SparkStore(LocalStorage(unpack(case, folder)))

@@ -159,6 +159,24 @@ def test_of_rows_with_a_time_to_live_it_is_told_when_they_expire(kind: str, tmp_
     assert "expires 2023-11-14" in " ".join(text(page).split())
 
 
+def test_real_rows_expire_when_they_say(tmp_path: Path) -> None:
+    """Of `transformWithState`, before and after a repartition, which numbers column families anew."""
+    store = SparkStore(LocalStorage(copy_of("tws_repartitioned", tmp_path)))
+    for epoch in (2, 4):
+        rows = {row.state: row for row in store.statistics(epoch)}
+        assert [name for name, row in rows.items() if row.expiry is not None] == ["l", "n"]
+        for name, count in (("n", 30), ("l", 90)):
+            times = [
+                time
+                for batch in store.state(epoch, "0", name)
+                for time in batch.column("ttlExpirationMs").to_pylist()
+            ]
+            own = rows[name].expiry
+            assert own is not None
+            assert (own.first, own.last, own.expired, len(times)) == (min(times), max(times), 0.0, count)
+            assert sum(one.rows for one in own.by or ()) == count
+
+
 def real_rows(store: SparkStore, epoch: int, operator: OperatorInfo, name: str) -> list[bytes]:
     """Keys of a column family, without its number."""
     offsets = store.checkpoint.offsets(epoch)
@@ -166,7 +184,7 @@ def real_rows(store: SparkStore, epoch: int, operator: OperatorInfo, name: str) 
     for partition in range(offsets.partitions or 0):
         part = StorePartition(operator.id, partition, operator.stores[0].name)
         files = store.partition(operator, partition, operator.stores[0])
-        numbers = family_numbers(store.checkpoint, part)
+        numbers = family_numbers(store.checkpoint, part, epoch + 1)
         rows = load(store.checkpoint, store_dir(part), files, epoch + 1, offsets.row_checksum)
         out += [key[2:] for key in rows if key[:2] == numbers[name].to_bytes(2, "little")]
     return out

@@ -69,14 +69,15 @@ class _Probe:
         self.holding: dict[str, FileEvidence] = {}
         self.families = tuple(f for f in work.families or () if f.opaque is None)
         self.rows = RowChecks(work)
+        self.numbers: dict[str, int] = {}
         self.disputes: list[Dispute] = []
         self.compared = 0
 
     def run(self) -> PartitionEvidence:
         rocks = any(file.kind in ("zip", "changelog") for file in self.all)
-        numbers: dict[str, int] = {}
+        numbers = self.numbers
         if any(family.grouped for family in self.families):
-            numbers = family_numbers(self.checkpoint, self.work.id)
+            numbers.update(self._numbers(max((file.version for file in self.all), default=0)))
         for family in self.families:
             coding = family.coding(rocks, numbers)
             if coding is not None:
@@ -117,6 +118,22 @@ class _Probe:
             places and not self.quick,
             unread,
         )
+
+    # Column families, which a repartition numbers anew: all rows are taken as if they had the newest numbers.
+
+    def _numbers(self, version: int) -> dict[str, int]:
+        return family_numbers(self.checkpoint, self.work.id, version)
+
+    def _renumbering(self, version: int) -> dict[bytes, bytes]:
+        """What the keys of a version begin with, and what those of the newest do; nothing where that is the same."""
+        if not self.numbers or len(self.work.partitions) < 2:
+            return {}
+        heads = {}
+        for name, number in self._numbers(version).items():
+            newest = self.numbers.get(name, _NO_LONGER | number)
+            if newest != number:
+                heads[number.to_bytes(2, "little")] = newest.to_bytes(2, "little")
+        return heads
 
     # Files, one after the other
 
@@ -182,6 +199,7 @@ class _Probe:
         except UNREADABLE as error:
             evidence.problems.append(problem_of(error, evidence.path))
             return None
+        records = _renumbered(records, self._renumbering(file.version))
         evidence.vouched = vouched or unpacked.checked or self.work.row_checksums
         evidence.records = len(records.keys)
         if records.lineage:
@@ -230,7 +248,7 @@ class _Probe:
             self.uses.setdefault(evidence.file.name, []).append(sst.name)
             problem = self._absent(sst.name, sst.size)
             if problem is None:
-                problem, own, vouched = self._sst(sst.name)
+                problem, own, vouched = self._sst(sst.name, evidence.file.version)
                 entries += own
                 evidence.vouched &= vouched
             if problem is not None and problem.code == "unchecked":
@@ -252,6 +270,7 @@ class _Probe:
         except Damaged as error:
             evidence.problems.append(Problem("row-mismatch", evidence.path, error.message, False))
             return None
+        rows = _rows_renumbered(rows, self._renumbering(evidence.file.version))
         if self.work.row_checksums:
             self.rows.keep(evidence, list(rows), list(rows.values()))
         return rows
@@ -265,7 +284,7 @@ class _Probe:
             return Problem("size-mismatch", path, f"has {there} bytes, {size} were written", True)
         return None
 
-    def _sst(self, name: str) -> tuple[Problem | None, list[Entry], bool]:
+    def _sst(self, name: str, version: int) -> tuple[Problem | None, list[Entry], bool]:
         """One SST file, read once for all snapshots that share it. RocksDB passes over blocks that do not hold."""
         if name not in self.ssts:
             path = f"{self.folder}/{layout.SSTS}/{name}"
@@ -282,7 +301,8 @@ class _Probe:
                 # With row checksums these are not yet keys and values: `_zipped` keeps those of the snapshot.
                 if not self.work.row_checksums:
                     values = [None if e.kind in (DELETION, SINGLE_DELETION) else e.value for e in entries]
-                    self.rows.keep(holder, [entry.key for entry in entries], values)
+                    heads = self._renumbering(version)
+                    self.rows.keep(holder, [_key(entry.key, heads) for entry in entries], values)
                 self.holding[name] = holder
         problem, entries, vouched = self.ssts[name]
         return problem, entries, vouched
@@ -319,10 +339,12 @@ class _Probe:
         return dict(state)
 
     def _records_again(self, file: StateFile) -> Records:
-        return read_records(self.checkpoint, self.folder, file, self.work.row_checksums)
+        records = read_records(self.checkpoint, self.folder, file, self.work.row_checksums)
+        return _renumbered(records, self._renumbering(file.version))
 
     def _rows_again(self, file: StateFile) -> dict[bytes, bytes]:
-        return snapshot_rows(self.checkpoint, self.folder, file, self.work.row_checksums)
+        rows = snapshot_rows(self.checkpoint, self.folder, file, self.work.row_checksums)
+        return _rows_renumbered(rows, self._renumbering(file.version))
 
     def _equal(self, one: dict[bytes, bytes], other: dict[bytes, bytes]) -> bool:
         return one == other or (self.listed and self._plain(one) == self._plain(other))
@@ -353,3 +375,19 @@ class _Probe:
             for name in self.checkpoint.files(f"{self.folder}/{layout.SSTS}"):
                 if not name.startswith(".") and not name.endswith(".crc") and name not in named:
                     yield f"{self.folder}/{layout.SSTS}/{name}"
+
+
+_NO_LONGER = 0x8000
+"""Set in the number of a column family that the newest snapshot does not have."""
+
+
+def _key(key: bytes, heads: dict[bytes, bytes]) -> bytes:
+    return heads.get(key[:2], key[:2]) + key[2:] if heads else key
+
+
+def _renumbered(records: Records, heads: dict[bytes, bytes]) -> Records:
+    return records._replace(keys=[_key(key, heads) for key in records.keys]) if heads else records
+
+
+def _rows_renumbered(rows: dict[bytes, bytes], heads: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    return {_key(key, heads): value for key, value in rows.items()} if heads else rows

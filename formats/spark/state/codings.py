@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -131,30 +132,46 @@ def variables(operator: OperatorInfo) -> dict[str, str]:
     }
 
 
-def family_numbers(checkpoint: Checkpoint, part: StorePartition) -> dict[str, int]:
-    """Ids of column families by name, as the newest readable snapshot of a partition has them, or, as all number them
-    alike, of another partition; none where there is no snapshot at all."""
-    own = _numbers(checkpoint, part)
+def family_numbers(checkpoint: Checkpoint, part: StorePartition, version: int) -> dict[str, int]:
+    """Ids of column families by name, as rows of a version have them; none where no snapshot says them.
+
+    They are kept for life, but for repartitions, which number all anew: so the newest snapshot up to the version tells,
+    or a later one that no repartition lies before; of the partition, or else of another one.
+    """
+    own = _numbers(checkpoint, part, version)
     if own:
         return own
-    key = (part.operator, part.store)
+    key = (part.operator, part.store, version)
     if key not in checkpoint.family_ids:
         partitions = checkpoint.partitions(part.operator)
-        others = (_numbers(checkpoint, part._replace(partition=other)) for other in partitions)
+        others = (_numbers(checkpoint, part._replace(partition=other), version) for other in partitions)
         checkpoint.family_ids[key] = next((numbers for numbers in others if numbers), {})
     return checkpoint.family_ids[key]
 
 
-def _numbers(checkpoint: Checkpoint, part: StorePartition) -> dict[str, int]:
+def _numbers(checkpoint: Checkpoint, part: StorePartition, version: int) -> dict[str, int]:
     folder = layout.store_dir(part)
-    for file in reversed(checkpoint.state_files(part)):
-        if file.kind == "zip":
-            path = f"{folder}/{file.name}"
-            try:
-                return parse_zip(checkpoint.read(path), path).families
-            except UNREADABLE:
-                continue
+    snapshots = [file for file in checkpoint.state_files(part) if file.kind == "zip"]
+    before = [file for file in snapshots if file.version <= version]
+    for file in [*reversed(before), *snapshots[len(before) :]]:
+        if file.version > version and not _one_count(checkpoint, version, file.version):
+            break
+        path = f"{folder}/{file.name}"
+        try:
+            return parse_zip(checkpoint.read(path), path).families
+        except UNREADABLE:
+            continue
     return {}
+
+
+def _one_count(checkpoint: Checkpoint, first: int, last: int) -> bool:
+    """Whether all versions from one to another are of one number of partitions, as far as offsets tell."""
+    counts: set[int | None] = set()
+    for batch in checkpoint.batches(layout.OFFSETS):
+        if first <= batch + 1 <= last:
+            with contextlib.suppress(*UNREADABLE):
+                counts.add(checkpoint.offsets(batch).partitions)
+    return len(counts) < 2
 
 
 def only_first(family: Family) -> bool:
