@@ -178,6 +178,33 @@ def test_a_sink_of_files_goes_from_1_to_2_with_its_class_in_another_package(
     assert sorted(int(line) for path in files for line in path.read_text().split()) == list(range(RECORDS))
 
 
+def test_a_sink_of_two_phases_does_not_go_from_1_to_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Though Flink 2 has its class in another package: the class of its serializer's snapshot was of the old one."""
+    package = "org.apache.flink.streaming.api.functions.sink"
+    job, log = tmp_path / "job", tmp_path / "log"
+    before = compiled(
+        tmp_path / "before", flink_1(), TwoPhaseJob=source("TwoPhaseJob").replace("PACKAGE", package)
+    )
+
+    def enough(store: FlinkStore) -> bool:
+        return any(state.name == "state" for state in store.states(store.resolve(None)))
+
+    with java_job(before, log, "TwoPhaseJob", job, 100_000, SLOW) as first:
+        checkpoint = halfway(first, log, job / "ck", enough)
+    code, reasons = asked(capsys, checkpoint)
+    assert (code, {why["rule"] for why in reasons["topic", "state"]}) == (3, {"two-phase-commit-sink"})
+    after = compiled(
+        tmp_path / "after", flink_2(), TwoPhaseJob=source("TwoPhaseJob").replace("PACKAGE", f"{package}.legacy")
+    )
+    again = tmp_path / "again.log"
+    start = f"execution.state-recovery.path=file://{checkpoint}"
+    with java_job(after, again, "TwoPhaseJob", job, 100_000, FAST, start) as second:
+        assert second.wait(PATIENCE) == 1
+    text = again.read_text(errors="replace")
+    assert f"{package}.TwoPhaseCommitSinkFunction$StateSerializerSnapshot" in text, text[-3000:]
+    assert "COMMIT" not in text
+
+
 def test_a_source_and_a_sink_of_kafka_of_the_old_kind_do_not_go_from_1_to_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -138,7 +138,7 @@ SERIALIZERS: Final = (
     SerializerRule(
         "two-phase-commit-sink", Verdict.DOES_NOT,
         "it is of TwoPhaseCommitSinkFunction, which Flink 2 does not have under this name",
-        f"{_NOTES_2}, breaking changes; {_JAR}",
+        f"{_NOTES_2}, breaking changes; tried with 2.3.0",
         "let the sink commit with a stop-with-savepoint, remove its operator with abs rewrite, and use a Sink V2",
         lambda step, written: step.to_2 and written.name.startswith(
             f"{FLINK}streaming.api.functions.sink.TwoPhaseCommitSinkFunction$"),
