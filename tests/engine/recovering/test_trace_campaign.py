@@ -56,7 +56,7 @@ def losing(folder: Path, seed: int, **more: object) -> str:
     moments: list[tuple[Due, list[int]]] = [(after(1 + rng.randrange(2), open_epoch=True), [first])]
     if seed % 4 == 2:
         moments.append((after(4), [rng.randrange(2)]))
-    kills = Kills(moments, folder, enough=1)
+    kills = Kills(moments, folder, enough=1, still=True)
 
     def news(news: News) -> None:
         """The other worker goes when the first is known to be lost: it cannot say any more that its tasks stopped."""
