@@ -3,34 +3,24 @@ could not be, everything restarts, with the reason (rules L of `abscli.protocol.
 
 from __future__ import annotations
 
-import errno
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from abscli.engine.coordinator import Progress
 from abscli.engine.errors import UsageError
 from abscli.engine.generations.rescaling import Rescale, publish
 from abscli.engine.job import run_job
 from abscli.engine.local import repeating, room
-from abscli.engine.local.arrivals import Arrivals, OtherFrame
 from abscli.engine.local.places import Places
-from abscli.engine.losses.decisions import Recovery, Scope, alone, by_operator, texts
-from abscli.engine.telemetry.news import FramesLetGo, Recovered, Recovering
-from abscli.planner.ranges import EMPTY, Ranges
-from abscli.stores.native.plan import plan_failed
-from abscli.stores.reasons import NoPlan
+from abscli.engine.losses.decisions import alone, by_operator, texts
+from abscli.engine.telemetry.news import FramesLetGo, Recovering
 from formats.ids import ChannelId, TaskId
 from formats.job.expand import task_ids
-from formats.job.model import Kind, Topology
 from formats.native.schedules import TakenStep, read_steps
 from formats.storage import LocalStorage
+from tests.engine.recovering.alone import check_alone, local, planned, widened
 from tests.engine.recovering.test_live import STORE, on_spark, store, survive
 from tests.support.commands import result_of, run_command
 from tests.support.jobs.kills import Due, Kills, after, check_counted, check_rows, fan, pipelines, write_rows
@@ -45,19 +35,6 @@ from tests.support.jobs.small import (
     write_countdown,
     write_graph,
 )
-
-local: dict[str, object] = {"recovery": Scope.LOCAL}
-
-
-def check_alone(recovery: Recovery, topology: Topology, *workers: int, of: int = 2) -> None:
-    """The tasks of these workers restarted, no other did, and they took their steps again."""
-    expected = {
-        operator.id: ",".join(str(i) for i in range(operator.parallelism) if i % of in workers)
-        for operator in topology.operators
-    }
-    assert texts(recovery.subtasks) == {id: subtasks for id, subtasks in expected.items() if subtasks}
-    assert recovery.again is not None
-
 
 # -- it alone -------------------------------------------------------------------------------------------------
 
@@ -293,13 +270,6 @@ def test_a_loop_on_spark_survives_two_kills(tmp_path: Path, spark: Any, policy: 
 # -- everything instead ---------------------------------------------------------------------------------------
 
 
-def widened(recovery: Recovery) -> str:
-    assert recovery.untouched == 0
-    assert recovery.again is None
-    _, _, reason = recovery.cause.partition("everything restarts, since ")
-    return reason
-
-
 def test_before_the_first_epoch(tmp_path: Path) -> None:
     counts = write_rows(tmp_path)
     due: Due = lambda progress: progress.records > 0  # noqa: E731
@@ -338,175 +308,6 @@ def test_what_memory_has_no_room_for_is_sent_again_from_disk(
     assert last_counts(tmp_path, "id") == counts
 
 
-@given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=60))
-def test_frames_come_back_from_their_room_as_they_were(frames: list[tuple[int, bool]]) -> None:
-    """Those that are let go leave room in memory, and whole files of them on disk."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(room, "FILE_BYTES", 64)
-        space = room.Room(100)
-        kept: list[tuple[bytes, room.Placed]] = []
-        for number, (size, settle) in enumerate(frames):
-            frame = bytes([number]) * size
-            placed = space.put(memoryview(frame))
-            if placed is not None:
-                kept.append((frame, placed))
-            if settle:
-                kept = kept[len(kept) // 2 :]
-                space.settle(placed for _, placed in kept)
-            assert space.on_disk <= 100 * room.DISK_TIMES
-            assert all(bytes(placed.frame) == frame for frame, placed in kept)
-            assert sum(len(frame) for frame, placed in kept if placed.file is None) <= 100
-        space.settle([])
-        assert not space.on_disk
-        assert space.put(memoryview(bytes(100))) == room.Placed(memoryview(bytes(100)))
-
-
-def test_where_no_file_can_be_made_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    space = room.Room(100)
-    assert space.put(memoryview(bytes(60)))
-    assert space.put(memoryview(bytes(60))) is None
-    assert not space.on_disk
-
-
-# -- operators that are not deterministic, and what the planner says of them -----------------------------------
-
-
-def marked(topology: Topology, id: str, **changes: object) -> Topology:
-    """The job with one operator changed: by default, marked as not deterministic."""
-    changes = changes or {"deterministic": False}
-    changed = msgspec.structs.replace(topology.operator(id), **changes)
-    return msgspec.structs.replace(
-        topology, operators=tuple(changed if operator.id == id else operator for operator in topology.operators)
-    )
-
-
-def planned(folder: Path, *workers: int) -> dict[str, str]:
-    """What `plan-recovery --failed-worker --recovery local` says restarts, ranges by operator."""
-    plan = plan_failed(store(folder), (), workers, local=True)
-    assert not isinstance(plan, NoPlan)
-    restart: dict[str, Ranges] = {}
-    for row in plan.body.restart:
-        restart[row.operator] = restart.get(row.operator, EMPTY) | Ranges.parse(row.subtasks)
-    return texts(restart)
-
-
-def planned_reasons(folder: Path, *workers: int) -> set[str]:
-    plan = plan_failed(store(folder), (), workers, local=True)
-    assert not isinstance(plan, NoPlan)
-    return {row.why for row in plan.body.restart}
-
-
-AWAY = "operator same is marked `deterministic: false`, and counts/1 has received from same/0"
-SOURCE = {"connector": {"type": "jsonl", "path": "in/*.jsonl", "deterministic": False}}
-
-
-@pytest.mark.parametrize(
-    ("topology", "lost", "reason"),
-    [
-        (fan(), 0, None),
-        (fan(), 1, None),
-        (marked(fan(), "same"), 0, AWAY),
-        (marked(fan(), "same"), 1, None),
-        (marked(fan(), "rows", **SOURCE), 0, AWAY.replace("same", "rows")),
-        (marked(fan(), "out"), 0, None),
-    ],
-    ids=["all are", "all are, behind them", "it is lost", "another is lost", "its source", "its sink"],
-)
-def test_planner_and_engine_name_the_same_tasks(
-    tmp_path: Path, topology: Topology, lost: int, reason: str | None
-) -> None:
-    """An operator that is not deterministic matters where it is lost, and where what it put out has gone elsewhere."""
-    counts = write_rows(tmp_path)
-    _, (recovery,) = survive(topology, tmp_path, inline(tmp_path, **local), [(after(2, open_epoch=True), [lost])])
-    assert texts(recovery.subtasks) == planned(tmp_path, lost)
-    if reason is None:
-        check_alone(recovery, topology, lost)
-    else:
-        assert widened(recovery) == reason
-        assert planned_reasons(tmp_path, lost) == {"failed", f"everything restarts, since {reason}"}
-    check_counted(tmp_path, counts)
-
-
-@pytest.mark.parametrize("policy", ["aligned", "unaligned", "at-least-once"])
-def test_what_was_put_out_to_lost_tasks_alone_may_be_something_else_now(tmp_path: Path, policy: str) -> None:
-    """What went back begins a new line of steps, and is lost again as soon as it is there, before the next epoch."""
-    counts = write_rows(tmp_path)
-    topology = marked(pipelines(), "same")
-    kills = Kills([(after(2, open_epoch=True), [1])], tmp_path, enough=2)
-
-    def news(event: Any) -> None:
-        kills.news(event)
-        if isinstance(event, Recovered) and len(kills.pids) == 1:
-            kills.kill(1)
-
-    options = inline(tmp_path, policy=policy, **local)
-    assert run_job(topology, str(tmp_path / STORE), options, kills.progress, kills.meet, on_news=news).finished
-    assert len(kills.recoveries) == len(kills.pids) == 2
-    for recovery in kills.recoveries:
-        check_alone(recovery, topology, 1)
-    assert planned(tmp_path, 1) == texts(kills.recoveries[0].subtasks)
-    check_rows(tmp_path, counts)
-
-
-def test_of_what_was_put_out_to_lost_tasks_alone_nothing_is_compared(tmp_path: Path) -> None:
-    """The numbers that the function draws are others now: each row comes out once, with one of them."""
-    counts = write_rows(tmp_path)
-    (tmp_path / "slow.py").write_text(COUNTS.format(folder=str(tmp_path)))
-    topology = marked(pipelines(), "same")
-    _, (recovery,) = survive(topology, tmp_path, inline(tmp_path, **local), [(after(2, open_epoch=True), [1])])
-    check_alone(recovery, topology, 1)
-    assert len(output_rows(tmp_path)) == sum(counts.values())
-
-
-def test_a_loop_goes_on_beside_a_lost_operator_that_is_not_deterministic(tmp_path: Path) -> None:
-    """The one that is marked stands behind the loop, and what it receives from there is kept."""
-    counts = write_countdown(tmp_path, files=10, turning=True)
-    sink = next(operator.id for operator in countdown().operators if operator.kind is Kind.SINK)
-    topology = marked(countdown(), sink)
-    _, (recovery,) = survive(topology, tmp_path, inline(tmp_path, **local), [(after(2, open_epoch=True), [0])])
-    check_alone(recovery, topology, 0)
-    assert last_counts(tmp_path, "id") == counts
-
-
-def test_two_losses_at_once_are_planned_as_the_engine_has_it(tmp_path: Path) -> None:
-    counts = write_rows(tmp_path)
-    topology = marked(pipelines(3), "same")
-    _, (recovery,) = survive(topology, tmp_path, inline(tmp_path, workers=3, **local), [(after(2), [0, 2])])
-    check_alone(recovery, topology, 0, 2, of=3)
-    assert texts(recovery.subtasks) == planned(tmp_path, 0, 2)
-    check_rows(tmp_path, counts)
-
-
-COUNTS = """
-import itertools, time
-import pyarrow as pa
-from pathlib import Path
-OPEN = Path({folder!r}) / "open"
-calls = itertools.count()
-
-def pass_on(batch):
-    if not OPEN.exists():
-        time.sleep(0.01)
-    return batch.set_column(1, "id", pa.array([next(calls)] * batch.num_rows))
-"""
-
-
-def test_a_function_that_counts_its_calls_is_noticed_and_named(tmp_path: Path) -> None:
-    counts = write_rows(tmp_path)
-    (tmp_path / "slow.py").write_text(COUNTS.format(folder=str(tmp_path)))
-    kills = Kills([(after(2), [0])], tmp_path)
-    options = inline(tmp_path, interval=0.3, **local)
-    assert run_job(fan(), str(tmp_path / STORE), options, kills.progress, kills.meet, on_news=kills.news).finished
-    (recovery,) = kills.recoveries
-    assert widened(recovery).startswith("task same/0 does not put out again on same/0->counts/1 what it did: the fra")
-    check_counted(tmp_path, counts)
-    assert any("task same/0" in facts.cause for facts in store(tmp_path).recoveries())
-
-
 def test_what_does_not_come_again_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record that goes round goes no further once the gate is open: who took it before would wait for ever."""
     monkeypatch.setattr(repeating, "STALLED_SECONDS", 1.0)
@@ -531,46 +332,3 @@ def test_what_means_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--keep-frames means something with --recovery local only"):
         run_job(fan(), str(tmp_path / STORE), inline(tmp_path, keep_frames=1))
     assert not (tmp_path / STORE).exists()
-
-
-# -- frames that come again -----------------------------------------------------------------------------------
-
-CHANNEL = ChannelId(TaskId("a", 0), TaskId("b", 1))
-
-
-def arrivals() -> Arrivals:
-    """On which frames of ten records came, and barrier 4 before the second."""
-    came = Arrivals(CHANNEL, 3, 1)
-    came.records(1, 1, memoryview(b"one"))
-    assert came.barrier(4, 11)
-    came.records(11, 11, memoryview(b"two"))
-    return came
-
-
-def test_a_frame_that_comes_again_has_to_be_the_same() -> None:
-    came = arrivals()
-    came.records(1, 21, memoryview(b"one"))
-    assert not came.barrier(4, 11)
-    with pytest.raises(OtherFrame, match=r"task a/0 does not put out again on a/0->b/1 .* record 11 had the digest"):
-        came.records(11, 21, memoryview(b"too"))
-
-
-@pytest.mark.parametrize(
-    ("again", "message"),
-    [
-        (lambda came: came.records(6, 21, memoryview(b"one")), "the frame with record 6 began elsewhere"),
-        (lambda came: came.barrier(4, 21), "barrier 4 stood before record 11, and stands before 21 now"),
-    ],
-)
-def test_frames_begin_and_barriers_stand_where_they_did(again: Callable[[Arrivals], object], message: str) -> None:
-    with pytest.raises(OtherFrame, match=message):
-        again(arrivals())
-
-
-def test_what_a_complete_epoch_holds_does_not_come_again() -> None:
-    came = arrivals()
-    came.complete(4)
-    came.records(1, 21, memoryview(b"anything"))  # of a receiver that is older than the word of the epoch
-    assert not came.barrier(4, None)
-    with pytest.raises(OtherFrame):
-        came.records(11, 21, memoryview(b"too"))

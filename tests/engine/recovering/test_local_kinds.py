@@ -13,8 +13,8 @@ from abscli.engine.losses.decisions import Scope
 from abscli.engine.operators import make_operator
 from formats.ids import TaskId
 from formats.job.model import Aggregate, Edge, Kind, Topology
+from tests.engine.recovering.alone import check_alone
 from tests.engine.recovering.test_live import survive
-from tests.engine.recovering.test_local import check_alone
 from tests.support.jobs.kills import after, check_counted, write_rows
 from tests.support.jobs.small import FORWARD, HASH, inline, last_counts, operator
 
