@@ -123,7 +123,7 @@ def test_a_host_that_is_gone_is_replaced_by_another_one(tmp_path: Path) -> None:
     with Hosts("driver", "h1", "h2", "h3") as net, Cluster(net, tmp_path) as cluster:
         for host in ("h1", "h2", "h3"):
             cluster.start(host)
-        with Run(net, cluster, tmp_path, "--workers", "2") as run:
+        with Run(net, cluster, tmp_path, "--workers", "2", "--worker-timeout", "8s") as run:
             run.until(lambda: run.epoch() >= 2)
             lost = next(host for host in ("h1", "h2", "h3") if has_worker(net, host))
             net.crash(lost)
