@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from abscli.cli.main import main
-from tests.support.flink.java import SOURCES, compiled, java_job
+from tests.support.flink.java import PATIENCE, SOURCES, compiled, java_job
 from tests.support.flink.venv import VERSION
 from tests.support.maven import jars
 from tests.support.schemas import checked
@@ -20,8 +20,6 @@ pytestmark = [
     pytest.mark.minutes,
     pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler"),
 ]
-
-PATIENCE = 300.0
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from formats.flink.ids import operator_id
 from formats.flink.store import FlinkStore
 from tests.support import kafka
 from tests.support.commands import result_of, run_command
-from tests.support.flink.java import SOURCES, java_job
+from tests.support.flink.java import PATIENCE, SOURCES, java_job
 from tests.support.flink.venv import VERSION, flink_jars
 from tests.support.maven import jars
 from tests.support.schemas import checked
@@ -33,7 +33,6 @@ FLINK_1 = "1.20.5"
 CONNECTOR_1 = "org.apache.flink:flink-connector-kafka:3.4.0-1.20"
 CONNECTOR_2 = "org.apache.flink:flink-connector-kafka:5.0.0-2.2"
 BASE_1 = f"org.apache.flink:flink-connector-base:{FLINK_1}"
-PATIENCE = 900.0
 REFUSED = "must not be incompatible"
 """What Flink says of state that the new serializer does not read."""
 RECORDS = 300

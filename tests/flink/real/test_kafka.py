@@ -18,7 +18,7 @@ from formats.flink.connectors.splits import splits
 from formats.flink.store import FlinkStore
 from tests.support import kafka
 from tests.support.commands import result_of, run_command
-from tests.support.flink.java import compiled, java_job
+from tests.support.flink.java import PATIENCE, compiled, java_job
 from tests.support.maven import jars
 from tests.support.schemas import checked
 
@@ -31,8 +31,6 @@ CONNECTOR = "org.apache.flink:flink-connector-kafka:5.0.0-2.2"
 RECORDS = 300
 SLOW, FAST = 20, 1
 """Milliseconds that a record takes: so many that it is stopped halfway, and so few that the rest takes seconds."""
-PATIENCE = 300.0
-
 
 def held(folder: Path) -> tuple[dict[str, Split], list[Committable]]:
     """The splits by id, and what the sinks have still to commit."""

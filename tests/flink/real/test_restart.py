@@ -21,6 +21,7 @@ import pytest
 from abscli.cli.main import main
 from formats.flink.metadata.file import parse
 from formats.flink.metadata.handles import FileHandle, changelogs, streams
+from tests.support.flink.java import PATIENCE
 from tests.support.flink.venv import flink_python
 from tests.support.java import QUICK
 from tests.support.schemas import checked
@@ -31,8 +32,6 @@ JOB = Path(__file__).parents[2] / "flink_job" / "sums.py"
 NUMBERS, KEYS = 4000, 7
 SLOWER, PACE, FASTER = 50, 200, 500
 """Rows a second: so slow that it is stopped halfway, or twice on its way, and so fast that the rest takes seconds."""
-PATIENCE = 600.0
-"""Seconds until a job that does not move is given up."""
 
 CLAIM = "execution.state-recovery.claim-mode=CLAIM"
 """The changelog backend starts in no other mode: "does not support enforcing a full snapshot"."""

@@ -13,6 +13,9 @@ from tests.support.java import QUICK, QUICK_COMPILER
 
 SOURCES = Path(__file__).parents[2] / "flink_java"
 
+PATIENCE = 900.0
+"""Seconds until a job that does not move, or a compiler, is given up: most take twenty on a machine that is quiet."""
+
 
 def compiled(folder: Path, *sources: str | Path, more: Sequence[Path] = ()) -> str:
     """The class path that a job runs with, its classes in a new folder.
@@ -24,7 +27,7 @@ def compiled(folder: Path, *sources: str | Path, more: Sequence[Path] = ()) -> s
     folder.mkdir()
     options = [*QUICK_COMPILER, "-nowarn", "-cp", jars, "-sourcepath", str(SOURCES), "-d", str(folder)]
     command = ["javac", *options, *(str(SOURCES / source) for source in sources)]
-    done = subprocess.run(command, timeout=300, capture_output=True, text=True)
+    done = subprocess.run(command, timeout=PATIENCE, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return f"{folder}{os.pathsep}{jars}"
 

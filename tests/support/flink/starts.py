@@ -11,10 +11,9 @@ from pathlib import Path
 from abscli.api import open_store
 from formats.flink.store import FlinkStore
 from tests.support.flink.cases import content
-from tests.support.flink.java import java_job
+from tests.support.flink.java import PATIENCE, java_job
 from tests.support.flink.matrix import Case
 
-PATIENCE = 300.0
 GONE = "prices"
 """The state that a changed copy is without."""
 
