@@ -430,10 +430,11 @@ def test_nothing_is_said_to_start_on_a_store_in_use(tmp_path: Path) -> None:
 def test_too_many_workers_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     make_job(tmp_path)
     done = abs_(
-        "run", tmp_path / "job.yaml", "--store", tmp_path / "store", "--master", "local[2]", "--workers", "9"
+        "run", tmp_path / "job.yaml", "--store", tmp_path / "store", "--master", "local[1]", "--workers", "2"
     )
     assert done.returncode == 2
-    assert "9 workers need 9 slots, the master has 2" in done.stderr
+    assert "2 workers need 2 slots, the master has 1" in done.stderr
+    assert not (tmp_path / "store" / "attempts").exists()
 
 
 def test_a_full_disk_stops_the_job_and_the_last_epoch_stays_good(tmp_path: Path) -> None:

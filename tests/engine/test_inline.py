@@ -98,7 +98,7 @@ def test_sums_minima_and_maxima_follow_sql(tmp_path: Path) -> None:
     }
 
 
-def test_as_many_workers_run_as_are_asked_for_and_one_where_nothing_is_said(
+def test_as_many_workers_run_as_are_asked_for_and_have_tasks_and_one_where_nothing_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launched: list[int] = []
@@ -109,11 +109,11 @@ def test_as_many_workers_run_as_are_asked_for_and_one_where_nothing_is_said(
         launch(self, number, launch_number, failed)
 
     monkeypatch.setattr(InlineWorkers, "launch", counted)
-    for folder, workers in (("a", 1), ("b", 3), ("c", None)):
+    for folder, workers in (("a", 1), ("b", 2), ("more than tasks", 3), ("c", None)):
         counts = write_words(tmp_path / folder, lines=20)
         run_job(word_count(), str(tmp_path / folder / STORE), inline(tmp_path / folder, workers=workers))
         assert last_counts(tmp_path / folder) == counts
-    assert launched == [0, 0, 1, 2, 0]
+    assert launched == [0, 0, 1, 0, 1, 0]
 
 
 def test_a_restored_source_looks_for_files_only_if_no_epoch_has_kept_its_columns(tmp_path: Path) -> None:
