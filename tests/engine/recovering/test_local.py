@@ -36,6 +36,8 @@ from tests.support.jobs.small import (
     write_graph,
 )
 
+pytestmark = pytest.mark.minutes
+
 # -- it alone -------------------------------------------------------------------------------------------------
 
 
