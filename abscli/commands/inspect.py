@@ -137,7 +137,7 @@ def inspect(
             store = open_store(ref, format=format, search=search or (), path_map=path_map or (), uid=uid or ())
         except NotFound:
             with contextlib.suppress(NotFound):
-                _refuse_of_many(operator or task, watch, format, search or path_map or uid)
+                _refuse_of_many(operator, task, watch, stats, trend, broker, format, search, path_map, uid)
                 _show_jobs(open_directory(ref), output, latest_restorable)
                 return
             raise
@@ -250,11 +250,11 @@ def _print_start(start: Start, output: Output) -> None:
         emit_json(start.to_json()) if output is Output.JSON else emit_ndjson(start.to_json())
 
 
-def _refuse_of_many(narrowed: str | None, watch: bool, format: str | None, located: list[str] | None) -> None:
+def _refuse_of_many(*choices: object) -> None:
     """NotFound for what is only asked of one store, so that the path is said to be none."""
     from formats.errors import NotFound
 
-    if narrowed or watch or format or located:
+    if any(choices):
         raise NotFound("one store is asked for")
 
 

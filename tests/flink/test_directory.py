@@ -74,6 +74,16 @@ def test_the_page_fits_and_says_what_it_leaves_out(
     assert ("not shown in 80 columns: EPOCHS, WRITTEN (UTC), FILES" in out) == (columns == 80)
 
 
+@pytest.mark.parametrize("choice", [["--stats"], ["--trend"], ["--broker", "127.0.0.1:1"], ["--operator", "totals"]])
+def test_what_is_asked_of_one_store_is_not_answered_with_the_list_of_all(
+    checkpoints: Path, capsys: pytest.CaptureFixture[str], choice: list[str]
+) -> None:
+    code, out, err = run(capsys, checkpoints, *choice)
+    assert (code, out) == (10, "")
+    assert "no store here" in err
+    assert f"there is one in {checkpoints}" in err
+
+
 def test_the_path_alone_is_printed_and_flink_would_start_from_it(
     checkpoints: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
