@@ -1,0 +1,107 @@
+"""What snapshots cost where the store is slow: words a second of the word count, in one process with two workers.
+
+    python -m tests.bench.engine.bench_store_latency [--latencies 0,0.05,0.6] [--rounds 5] [--copies 5] [--interval 1]
+
+Every file that is put into the store takes the latency longer, as a request to an object store does. Three ways
+alternate: an epoch every second; the same with sources held from the trigger to the manifest (stop the world); only the
+last epoch. Rates count the whole attempt; medians, and ratios pair by pair to the last way, are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from abscli.engine.channels.messages import EpochAborted, EpochCompleted, EpochTriggered, decode_to_worker
+from abscli.engine.job import JobOptions, run_job
+from abscli.engine.worker import Worker
+from abscli.examples import inputs
+from formats.job.file import parse_topology
+from formats.storage import LocalStorage
+
+WAYS = ("an epoch every second", "stop the world", "only the last epoch")
+
+
+@contextmanager
+def slow_store(latency: float) -> Iterator[None]:
+    """Every put waits first, as for a request's way there and back."""
+    put = LocalStorage.put
+
+    def late(self: LocalStorage, *arguments: Any, **options: Any) -> None:
+        time.sleep(latency)
+        put(self, *arguments, **options)
+
+    with patch.object(LocalStorage, "put", late):
+        yield
+
+
+@contextmanager
+def sources_held() -> Iterator[None]:
+    """Sources read nothing from the trigger of an epoch on until its manifest is there, or it is given up."""
+    on_control = Worker._on_control
+
+    def holding(self: Worker, kind: Any, number: int, payload: memoryview) -> None:
+        on_control(self, kind, number, payload)
+        match decode_to_worker(payload):
+            case EpochTriggered():
+                self._throttled = True
+            case EpochCompleted() | EpochAborted():
+                self._throttled = False
+
+    with patch.object(Worker, "_on_control", holding):
+        yield
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--latencies", default="0,0.05,0.6", help="seconds a put")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--copies", type=int, default=5, help="of the demo's text, 20 M words each")
+    parser.add_argument("--interval", type=float, default=1.0)
+    asked = parser.parse_args()
+    latencies = [float(one) for one in asked.latencies.split(",")]
+    with tempfile.TemporaryDirectory(prefix="abs-bench-") as root:
+        folder = Path(root) / "job"
+        topology = parse_topology(inputs.write_job("wordcount", folder))
+        words = sum(inputs.count_words(folder).values()) * asked.copies
+        for path in list((folder / "corpus").iterdir()) if asked.copies > 1 else []:
+            for copy in range(1, asked.copies):
+                os.link(path, path.with_name(f"{path.stem}.copy{copy}.py"))
+        rates: dict[tuple[float, str], list[float]] = defaultdict(list)
+        epochs: dict[tuple[float, str], list[int]] = defaultdict(list)
+        for turn in range(asked.rounds + 1):
+            for latency in latencies:
+                for way in WAYS:
+                    for name in ("store", "out"):
+                        shutil.rmtree(folder / name, ignore_errors=True)
+                    interval = None if way == WAYS[-1] else asked.interval
+                    options = JobOptions(
+                        str(folder), "wordcount.yaml", engine="inline", workers=2, interval=interval,
+                    )  # fmt: skip
+                    with slow_store(latency), sources_held() if way == WAYS[1] else slow_store(0):
+                        outcome = run_job(topology, str(folder / "store"), options)
+                    if turn:  # the first is a warm-up
+                        rates[latency, way].append(words / outcome.elapsed)
+                        epochs[latency, way].append(outcome.epochs)
+    print(f"{words:,} words, {os.cpu_count()} cores, {asked.rounds} rounds")
+    for (latency, way), measured in rates.items():
+        ratios = [a / b for a, b in zip(measured, rates[latency, WAYS[-1]], strict=True)]
+        print(
+            f"{latency * 1000:4.0f} ms a put  {way:22} {statistics.median(measured) / 1e6:5.2f} M words/s, "
+            f"{statistics.median(epochs[latency, way]):g} epochs; pair by pair, to only the last: "
+            f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        )
+
+
+if __name__ == "__main__":
+    main()
