@@ -370,11 +370,11 @@ def file_handles(metadata: Metadata) -> Iterator[tuple[OperatorState, Subtask, F
 
 def states(operator: OperatorState, streams: Streams, *, count: bool = False) -> list[DescribedState]:
     """The states of an operator by name. count: read all rows, for their number and bytes."""
-    from formats.flink.state.rows import OPERATOR_WORDS, summaries
+    from formats.flink.state.rows import OPERATOR_WORDS, shown_name, summaries
 
     few = operator if count else msgspec.structs.replace(operator, subtasks=operator.subtasks[:SAMPLE])
     described = {
-        (row.keyed, row.name): DescribedState(
+        (row.keyed, row.name if row.keyed else row.stored): DescribedState(
             name=row.name,
             kind=row.kind,
             keyed=row.keyed,
@@ -386,12 +386,12 @@ def states(operator: OperatorState, streams: Streams, *, count: bool = False) ->
         )
         for row in summaries(few, streams, count=count)
     }
+    keyed = {name for of_key, name in described if of_key}
     for subtask in operator.subtasks:
         for handle in (subtask.managed_operator, subtask.raw_operator):
             for part in handle.states if handle is not None else ():
-                described.setdefault(
-                    (False, part.name), DescribedState(part.name, OPERATOR_WORDS[part.mode], keyed=False)
-                )
+                name = shown_name(part.name, keyed)
+                described.setdefault((False, part.name), DescribedState(name, OPERATOR_WORDS[part.mode], keyed=False))
     return list(described.values())
 
 

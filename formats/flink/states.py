@@ -109,10 +109,8 @@ def state_schema(
 
     from formats.flink.state.columns import arrow_type, keyed_columns
 
-    operators_own = {part.name for s in operator.subtasks if s.managed_operator for part in s.managed_operator.states}
-    if name not in operators_own:
-        for table in tables(operator, streams, types):
-            if table.name == name:
-                return pa.schema([pa.field(column.name, arrow_type(column.shape)) for column in keyed_columns(table)])
+    for table in tables(operator, streams, types):
+        if table.name == name:
+            return pa.schema([pa.field(column.name, arrow_type(column.shape)) for column in keyed_columns(table)])
     rows = batches(operator, streams, name, types=types, path=path)
     return next((batch.schema for batch in rows), pa.schema([]))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -40,7 +40,7 @@ from formats.flink.state.keyed import described, keyed_state, read_blocks
 from formats.flink.state.keyed_tables import RowBlock, Types
 from formats.flink.state.operator import read_operator_state
 from formats.flink.state.pairs import PairReader
-from formats.flink.state.rows import OPERATOR_WORDS
+from formats.flink.state.rows import OPERATOR_WORDS, shown_name
 from formats.flink.types.values import BROKEN, HiddenValue
 from formats.statistics import LIVE, SAMPLED, Large, Sample, StateStatistics, Tally, of_state, shown
 
@@ -137,7 +137,7 @@ def _operator(
             groups=operator.max_parallelism, at=question.taken, ttl=question.ttl, sample=sample,
             unknown="; ".join(state.trouble) or None, whole=not state.trouble or state.sampled,
         )  # fmt: skip
-    yield from _operators_own(operator, name, streams, question)
+    yield from _operators_own(operator, name, streams, question, keyed)
 
 
 def _state(states: dict[str, _State], name: str | None, kind: str) -> _State:
@@ -457,9 +457,10 @@ def _group_blocks(
 
 
 def _operators_own(
-    operator: OperatorState, name: str, streams: Streams, question: Question
+    operator: OperatorState, name: str, streams: Streams, question: Question, keyed: Container[str | None]
 ) -> Iterator[StateStatistics]:
-    """Elements and bytes by subtask, from the offsets; entries of broadcast state are counted where it is small."""
+    """Elements and bytes by subtask, from the offsets; entries of broadcast state are counted where it is small. keyed:
+    the names of its keyed states."""
     states: dict[str, _State] = {}
     for subtask in operator.subtasks:
         handle = subtask.managed_operator
@@ -482,8 +483,9 @@ def _operators_own(
             state.tally.measured = False
     for state_name, state in states.items():
         yield of_state(
-            name, state_name, state.kind, state.tally, LIVE, subtasks=[s.index for s in operator.subtasks], groups=0,
-            at=question.taken, ttl=question.ttl, unknown="; ".join(state.trouble) or None,
+            name, shown_name(state_name, keyed), state.kind, state.tally, LIVE,
+            subtasks=[s.index for s in operator.subtasks], groups=0, at=question.taken, ttl=question.ttl,
+            unknown="; ".join(state.trouble) or None,
         )  # fmt: skip
 
 

@@ -12,32 +12,23 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from formats.flink.bytes import encode_utf
 from formats.flink.ids import OperatorHash
 from formats.flink.metadata import properties
 from formats.flink.metadata.file import encode, parse
 from formats.flink.metadata.handles import (
-    InlineHandle,
     Metadata,
-    Mode,
-    OperatorPart,
     OperatorState,
-    OperatorStateHandle,
     Subtask,
 )
 from formats.flink.plan_json import JobPlan, Vertex
 from formats.flink.regional.regions import regions
-from formats.flink.rewriting.encoding import encoded
 from formats.flink.store import FlinkStore
-from formats.flink.types.codecs import codec
-from formats.flink.types.serializer_classes import BASE
-from formats.flink.types.serializers import Snapshot
 from tests.support.commands import result_of, run_command
 from tests.support.flink.cases import HASHMAP, MERGED, content
+from tests.support.flink.operator_state import operator_state, utf
 from tests.support.schemas import checked
 
 replace = msgspec.structs.replace
-TEXT = codec(Snapshot("string", f"{BASE}StringSerializer$StringSerializerSnapshot", 3))
 OLD, NEW = 2, 3
 """The two checkpoints of the job; state of the first stands in for a region of the second."""
 
@@ -180,40 +171,13 @@ def test_a_split_that_two_tasks_hold_is_found(job: Path, capsys: pytest.CaptureF
 # -- what every task is to have alike ---------------------------------------------------------------------
 
 
-def utf(text: str) -> bytes:
-    return len(text).to_bytes(2, "big") + encode_utf(text)
-
-
-def operator_state(mode: str, *elements: str) -> OperatorStateHandle:
-    """What Flink writes of a state of texts; of a broadcast state one entry a text, with itself for a value."""
-    text = utf(f"{BASE}StringSerializer$StringSerializerSnapshot") + (3).to_bytes(4, "big")
-    serializer = (2).to_bytes(4, "big") + text
-    broadcast = mode == "BROADCAST"
-    roles = ("KEY_SERIALIZER", "VALUE_SERIALIZER") if broadcast else ("VALUE_SERIALIZER",)
-    info = utf("epoch") + (2 if broadcast else 1).to_bytes(4, "big") + (1).to_bytes(4, "big")
-    info += utf("OPERATOR_STATE_DISTRIBUTION_MODE") + utf(mode) + len(roles).to_bytes(4, "big")
-    info += b"".join(utf(role) + serializer for role in roles)
-    infos = b"\0\0\0\1" + info if broadcast else b"\0\1" + info + b"\0\0"
-    out = (6).to_bytes(4, "big") + b"\0" + infos
-    offsets = []
-    if broadcast:
-        offsets.append(len(out))
-        out += len(elements).to_bytes(4, "big") + b"".join(encoded(TEXT, one) * 2 for one in elements)
-    else:
-        for one in elements:
-            offsets.append(len(out))
-            out += encoded(TEXT, one)
-    parts = (OperatorPart("epoch", Mode[mode], tuple(offsets)),)
-    return OperatorStateHandle(parts, InlineHandle("state", out))
-
-
 def disagreeing(job: Path, *states: tuple[str, ...], mode: str) -> Path:
     """A checkpoint of an operator with the state of each of its tasks; that of the last is of the older checkpoint."""
     store = FlinkStore(str(job))
     after = store.metadata(NEW)
     subtasks = tuple(
-        Subtask(i, managed_operator=operator_state(mode, *own), ref_checkpoint=OLD if i == len(states) - 1 else None)
-        for i, own in enumerate(states)
+        Subtask(i, managed_operator=stored, ref_checkpoint=OLD if i == len(states) - 1 else None)
+        for i, stored in enumerate(operator_state("epoch", mode, *own) for own in states)
     )
     operator = OperatorState("0" * 32, "agreed", "agreed", len(states), 128, None, subtasks)
     (job / f"chk-{NEW}" / "_metadata").write_bytes(encode(replace(after, version=7, operators=(operator,))))

@@ -11,7 +11,14 @@ from typing import Final
 
 from formats.errors import FormatError
 from formats.flink.bytes import Reader, Writer
-from formats.flink.state.meta import KeyedMeta, OperatorMeta, StateInfo, read_keyed_meta, read_operator_meta
+from formats.flink.state.meta import (
+    NEVER_COMPRESSED,
+    KeyedMeta,
+    OperatorMeta,
+    StateInfo,
+    read_keyed_meta,
+    read_operator_meta,
+)
 
 _FLAG: Final = 4
 """Where the byte stands that says whether state is compressed, behind the version."""
@@ -78,7 +85,8 @@ def operator_prefix(reader: Reader) -> tuple[OperatorMeta, Prefix]:
     middle = (meta.begins[n] if meta.broadcast else meta.size) - 2
     infos = _infos(reader, meta.states, meta.begins[:n], middle)
     broadcast = _infos(reader, meta.broadcast, meta.begins[n:], meta.size)
-    return meta, Prefix(_plain(reader.data[: _FLAG + 1]), infos, broadcast)
+    head = reader.data[:_FLAG] if meta.version == NEVER_COMPRESSED else _plain(reader.data[: _FLAG + 1])
+    return meta, Prefix(head, infos, broadcast)
 
 
 def _infos(

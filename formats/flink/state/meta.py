@@ -1,7 +1,8 @@
 """What stands before state: which states there are, of which kind, with which serializers.
 
 Keyed: `i32 6 | u8 compressed | snapshot of the key serializer | i16 n | n x info`. Operator state: `i32 6 |
-u8 compressed | i16 n | n x info | i16 m | m x info` (broadcast). An info is `UTF name | i32 kind | i32 n x (UTF, UTF)
+u8 compressed | i16 n | n x info | i16 m | m x info` (broadcast); up to Flink 1.17 `i32 5`, without the byte that says
+whether it is compressed. An info is `UTF name | i32 kind | i32 n x (UTF, UTF)
 options | i32 n x (UTF role, snapshot)`.
 
 A snapshot of a class that is not known has no end. The reader then looks for what the next info must look like, so that
@@ -22,6 +23,8 @@ from formats.flink.bytes import Reader, decode_utf
 from formats.flink.types.serializers import Snapshot, Unknown, read_snapshot
 
 VERSION: Final = 6
+NEVER_COMPRESSED: Final = 5
+"""The version of operator state before Flink 1.18."""
 _ROLES: Final = frozenset({"VALUE_SERIALIZER", "NAMESPACE_SERIALIZER", "KEY_SERIALIZER"})
 
 
@@ -85,6 +88,7 @@ class OperatorMeta(msgspec.Struct, frozen=True):
     """The prefix of operator state.
 
     begins: where the info of each state begins, those of broadcast states last.
+    version: VERSION or NEVER_COMPRESSED.
     """
 
     compressed: bool
@@ -92,21 +96,23 @@ class OperatorMeta(msgspec.Struct, frozen=True):
     broadcast: tuple[StateInfo, ...]
     size: int | None
     begins: tuple[int, ...] = ()
+    version: int = VERSION
 
 
-def _version(reader: Reader, subject: str) -> None:
+def _version(reader: Reader, subject: str, oldest: int = VERSION) -> int:
     at = reader.pos
     version = reader.i32(f"{subject} version")
-    if 1 <= version < VERSION:
+    if 1 <= version < oldest:
         raise UnsupportedVersion(
             f"{subject} of version {version} (Flink before 1.7), this program reads {VERSION}",
             path=reader.path,
             hint="restore it with Flink 1.7 to 1.16 and take a new savepoint",
         )
-    if version != VERSION:
+    if not oldest <= version <= VERSION:
         if 0 < version < 100:
             raise UnsupportedVersion(f"{subject} of version {version}, this program reads {VERSION}", path=reader.path)
         reader.fail(f"{subject}: version {version}, expected {VERSION}", "version", at)
+    return version
 
 
 def read_keyed_meta(reader: Reader) -> KeyedMeta:
@@ -129,13 +135,13 @@ def read_keyed_meta(reader: Reader) -> KeyedMeta:
 
 def read_operator_meta(reader: Reader) -> OperatorMeta:
     """The prefix of an operator-state stream; Damaged, UnsupportedVersion."""
-    _version(reader, "operator state")
-    compressed = reader.flag("compressed")
+    version = _version(reader, "operator state", NEVER_COMPRESSED)
+    compressed = version != NEVER_COMPRESSED and reader.flag("compressed")
     states, size, begins = _infos(reader, "states")
     if size is None:
-        return OperatorMeta(compressed, states, (), None, begins)
+        return OperatorMeta(compressed, states, (), None, begins, version)
     broadcast, size, more = _infos(reader, "broadcast states")
-    return OperatorMeta(compressed, states, broadcast, size, begins + more)
+    return OperatorMeta(compressed, states, broadcast, size, begins + more, version)
 
 
 def _infos(reader: Reader, title: str) -> tuple[tuple[StateInfo, ...], int | None, tuple[int, ...]]:

@@ -6,7 +6,7 @@ Nothing here knows of directories; `streams` opens what handles name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OPERATOR_WORDS: Final = {Mode.SPLIT_DISTRIBUTE: "list", Mode.UNION: "union", Mode.BROADCAST: "broadcast"}
+OF_OPERATOR: Final = "@operator"
+"""What stands behind the name of operator state where keyed state of the same operator has that name, too."""
 WHOLE: Final = "keyed state"
 """What keyed state is called of which not even the names can be read."""
 
@@ -43,7 +45,7 @@ WHOLE: Final = "keyed state"
 class StateSummary:
     """One state of an operator over all of its subtasks.
 
-    name: None for what cannot be told apart.
+    name: None for what cannot be told apart; of operator state as `shown_name` has it.
     kind: `value`, `list`, `map`, `reducing`, `aggregating`, `timers`; of operator state `list`, `union`, `broadcast`.
     keyed: whether it is keyed state.
     key: its key columns.
@@ -53,6 +55,7 @@ class StateSummary:
     opaque: what cannot be read of it and why, in words.
     problem: why rows are missing.
     serializers: as plain values.
+    stored: the name that Flink has, of operator state.
     """
 
     name: str | None
@@ -65,6 +68,7 @@ class StateSummary:
     opaque: str | None = None
     problem: FormatError | None = None
     serializers: dict[str, Any] = field(default_factory=dict)
+    stored: str | None = None
 
 
 def summaries(
@@ -85,7 +89,13 @@ def summaries(
     for subtask in operator.subtasks:
         if subtask.managed_operator is not None:
             summary.add_operators(subtask.managed_operator)
-    return list(summary.rows.values())
+    return summary.shown()
+
+
+def shown_name(name: str, keyed: Container[str | None]) -> str:
+    """What operator state is called beside keyed states with these names: Flink keeps the two apart, so that both may
+    have one name, which then is the keyed state's."""
+    return f"{name}{OF_OPERATOR}" if name in keyed else name
 
 
 class _Summary:
@@ -163,10 +173,19 @@ class _Summary:
                     behind.opaque = f"some lies behind values of {lost[0].name}, which have no length"
                     behind.rows = None
 
+    def shown(self) -> list[StateSummary]:
+        """The states, no two of one name."""
+        keyed = {name for of_key, name in self.rows if of_key}
+        for (of_key, name), row in self.rows.items():
+            if not of_key and name is not None:
+                row.name = shown_name(name, keyed)
+        return list(self.rows.values())
+
     def add_operators(self, handle: OperatorStateHandle) -> None:
         """Operator state of a subtask."""
         for part in handle.states:
-            row = self.rows.setdefault((False, part.name), StateSummary(part.name, OPERATOR_WORDS[part.mode], False))
+            empty = StateSummary(part.name, OPERATOR_WORDS[part.mode], False, stored=part.name)
+            row = self.rows.setdefault((False, part.name), empty)
             if part.mode is Mode.BROADCAST:
                 row.identity = ("subtask", "map_key")
             else:
@@ -264,11 +283,12 @@ def batches(
                 )
         return
     for subtask in subtasks:
-        if subtask.managed_operator is None or chosen.name is None:
+        if subtask.managed_operator is None or chosen.stored is None:
             continue
         # what the user names a type of is read so, also where we would know better
         known = {**TYPES, **(types or {})}
-        for rows in read_operator_state(subtask.managed_operator, streams, names=frozenset({chosen.name}), types=known):
+        names = frozenset({chosen.stored})
+        for rows in read_operator_state(subtask.managed_operator, streams, names=names, types=known):
             if rows.values:
                 yield operator_batch(subtask.index, rows, places=places)
             if rows.problem is not None:
@@ -286,8 +306,6 @@ def tables(operator: OperatorState, streams: Streams, types: Types | None = None
 
 def _keyed_state(operator: OperatorState, streams: Streams, name: str | None) -> StateSummary | None:
     """A keyed state that the first subtasks know, so that not all need to be asked."""
-    if any(part.name == name for s in operator.subtasks if s.managed_operator for part in s.managed_operator.states):
-        return None
     described = next((table for table in tables(operator, streams) if table.name == name), None)
     return StateSummary(described.name, described.info.word, True) if described is not None else None
 
