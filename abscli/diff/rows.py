@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from formats.query.keys import key_arrays, matches, one_array
+from formats.query.keys import incomparable, key_arrays, matches, one_array
 from formats.select import HIDDEN
 
 Mask = npt.NDArray[np.bool_]
@@ -107,7 +107,7 @@ def _unequal(a: pa.Array, b: pa.Array, at: tuple[Rows, Rows] | None) -> Mask:
     if a.type != b.type:
         a, b = _alike(a, b)
     kind = a.type
-    if pa.types.is_primitive(kind) and not (a.null_count or b.null_count):
+    if pa.types.is_primitive(kind) and not (pa.types.is_interval(kind) or a.null_count or b.null_count):
         x, y = a.to_numpy(zero_copy_only=False), b.to_numpy(zero_copy_only=False)
         if at is not None:
             x, y = x[at[0]], y[at[1]]
@@ -123,8 +123,8 @@ def _unequal(a: pa.Array, b: pa.Array, at: tuple[Rows, Rows] | None) -> Mask:
         return np.zeros(len(a), dtype=bool)
     if pa.types.is_null(kind):
         return np.zeros(len(a), dtype=bool)
-    if pa.types.is_nested(kind) or pa.types.is_dictionary(kind) or isinstance(kind, pa.BaseExtensionType):
-        # Arrow does not compare nested values; as texts NaN equals NaN in them, too.
+    if incomparable(kind) or pa.types.is_dictionary(kind):
+        # As texts NaN equals NaN in nested values, too.
         pairs = zip(a.to_pylist(), b.to_pylist(), strict=True)
         return np.fromiter((repr(x) != repr(y) for x, y in pairs), dtype=bool, count=len(a))
     import pyarrow.compute as pc

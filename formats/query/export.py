@@ -18,6 +18,9 @@ from formats.storage import UNFINISHED
 from formats.values import plain
 
 ENDINGS = (".parquet", ".arrow", ".jsonl", ".csv")
+_OF_ANY_TYPE = (".arrow", ".jsonl")
+_INTERVAL = pa.struct([("months", pa.int32()), ("days", pa.int32()), ("nanoseconds", pa.int64())])
+"""What stands in Parquet for an interval, of which it has no such type."""
 
 
 class BadExport(FormatError):
@@ -69,6 +72,7 @@ class RowsFile:
             with self._named_in_errors():
                 self._write = _writer(self._ending, self._schema, raw, self._stack)
         except BaseException:
+            self._stack.close()
             self._discard()
             raise
         return self
@@ -105,7 +109,8 @@ class RowsFile:
                 yield
         except pa.ArrowException as error:
             message = f"cannot be written as {self._ending[1:]}: {str(error).splitlines()[0]}"
-            raise BadExport(message, path=self._path) from None
+            hint = None if self._ending in _OF_ANY_TYPE else f"{' and '.join(_OF_ANY_TYPE)} hold values of any type"
+            raise BadExport(message, path=self._path, hint=hint) from None
 
 
 def write_rows(path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
@@ -127,8 +132,10 @@ def _writer(ending: str, schema: pa.Schema, raw: IO[bytes], stack: ExitStack) ->
     if ending == ".parquet":
         import pyarrow.parquet as pq
 
-        rows = stack.enter_context(pq.ParquetWriter(raw, schema, compression="zstd"))
-    elif ending == ".arrow":
+        own = pa.schema([field.with_type(_in_parquet(field.type)) for field in schema])
+        file = stack.enter_context(pq.ParquetWriter(raw, own, compression="zstd"))
+        return lambda batch: file.write_batch(_as(own, batch))
+    if ending == ".arrow":
         rows = stack.enter_context(pa.ipc.new_file(raw, schema))
     elif ending == ".csv":
         import pyarrow.csv as csv
@@ -142,3 +149,45 @@ def _writer(ending: str, schema: pa.Schema, raw: IO[bytes], stack: ExitStack) ->
             raw.write(json.dumps(plain(row), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
 
     return lines
+
+
+def _in_parquet(kind: pa.DataType) -> pa.DataType:
+    """A type as Parquet has it: itself, but for intervals, wherever in it they are."""
+    types = pa.types
+    if types.is_interval(kind):
+        return _INTERVAL
+    if not types.is_nested(kind) or types.is_union(kind):
+        return kind
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    if types.is_map(kind):  # its only field is that of its entries
+        fields = [kind.key_field, kind.item_field]
+    own = [field.with_type(_in_parquet(field.type)) for field in fields]
+    if own == fields:
+        return kind
+    if types.is_struct(kind):
+        return pa.struct(own)
+    if types.is_map(kind):
+        return pa.map_(*own)
+    return pa.large_list(own[0]) if types.is_large_list(kind) else pa.list_(own[0])
+
+
+def _as(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows with intervals as structs."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = [
+        column if column.type.equals(field.type) else pa.array(_apart(column.to_pylist()), field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _apart(value: object) -> object:
+    """A value of `to_pylist` with the parts of intervals by name."""
+    if isinstance(value, pa.MonthDayNano):
+        return {"months": value.months, "days": value.days, "nanoseconds": value.nanoseconds}
+    if isinstance(value, dict):
+        return {name: _apart(item) for name, item in value.items()}
+    if isinstance(value, tuple):  # an entry of a map
+        return tuple(_apart(item) for item in value)
+    return [_apart(item) for item in value] if isinstance(value, list) else value

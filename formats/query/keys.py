@@ -121,8 +121,16 @@ def _is_plain(kind: pa.DataType) -> bool:
     types = pa.types
     return bool(
         types.is_integer(kind) or types.is_floating(kind) or types.is_string(kind) or types.is_large_string(kind)
-        or types.is_binary(kind) or types.is_boolean(kind) or types.is_temporal(kind) or types.is_decimal(kind)
+        or types.is_binary(kind) or types.is_boolean(kind) or types.is_decimal(kind)
+        or (types.is_temporal(kind) and not types.is_interval(kind))
     )  # fmt: skip
+
+
+def incomparable(kind: pa.DataType) -> bool:
+    """Whether Arrow neither compares nor casts values of a type: nested ones, and intervals of months, days and time,
+    which it counts among the temporal and the primitive ones."""
+    types = pa.types
+    return bool(types.is_nested(kind) or types.is_interval(kind) or isinstance(kind, pa.BaseExtensionType))
 
 
 def last_of_each(columns: Sequence[pa.Array]) -> Rows:
@@ -186,6 +194,6 @@ def plain_column(column: pa.Array) -> pa.Array:
         return plain_column(column.dictionary_decode())
     if pa.types.is_floating(kind):
         return arrow.call("add", [column.cast(pa.float64()), pa.scalar(0.0)])
-    if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
+    if incomparable(kind):
         return pa.array([repr(value) for value in column.to_pylist()], pa.string())
     return column

@@ -128,6 +128,24 @@ def test_values_of_any_type_are_compared(values: list[Any]) -> None:
     assert compare(left, turned, ["k"], rows=True).counts == Counts(changed=3)
 
 
+@pytest.mark.parametrize("nulls", [0, 1])
+@pytest.mark.parametrize("shift", [0, 1])
+def test_intervals_are_compared_as_keys_and_as_values(nulls: int, shift: int) -> None:
+    """Of months, days and nanoseconds Arrow compares nothing, and numpy knows no such number: it was a crash."""
+    months = [*range(6)] if not nulls else [*range(5), None]
+    spans = [None if m is None else (m, -m, m * 10**9) for m in months]
+    moved = spans[shift:] + spans[:shift]
+    kind = pa.month_day_nano_interval()
+    left = pa.table({"k": range(6), "v": pa.array(spans, kind)})
+    right = pa.table({"k": range(6), "v": pa.array(moved, kind)})
+    changed = 6 if shift else 0
+    assert compare(left, right, ["k"], rows=True).counts == Counts(changed=changed, unchanged=6 - changed)
+    assert compare(left, right, ["v"], rows=True).counts == Counts(changed=changed, unchanged=6 - changed)
+    assert compare(left, right, ["k", "v"], rows=False).counts == Counts(changed, changed, 0, 6 - changed)
+    parts = compare_any(left.to_batches(2), right.to_batches(4), ["v"], rows=True)
+    assert sum(part().counts.changed for part in parts) == changed
+
+
 def test_values_of_other_types_are_compared_as_the_newer_type_or_as_text() -> None:
     numbers = pa.table({"k": [0, 1], "v": [1, 2]})
     for values in (["1", "3"], ["1", "x"]):

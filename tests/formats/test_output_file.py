@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from formats.errors import FormatError
@@ -68,3 +69,37 @@ def test_rows_of_another_type_are_told_and_leave_no_file(ending: str, tmp_path: 
         write_rows(str(file), batches[0].schema, batches)
     assert os.listdir(tmp_path) == []
     assert write_rows(str(tmp_path / "rows.jsonl"), batches[0].schema, batches) == 2
+
+
+def test_intervals_go_into_parquet_as_their_numbers(tmp_path: Path) -> None:
+    """Parquet has no type for months, days and nanoseconds side by side: they go into a struct."""
+    span = pa.month_day_nano_interval()
+    inner = pa.struct([("s", pa.list_(span)), ("n", pa.int8())])
+    schema = pa.schema([("k", pa.int32()), ("at", span), ("in", inner)])
+    rows = [
+        {"k": 1, "at": (1, -2, 3), "in": {"s": [(4, 5, -6), None], "n": 7}},
+        {"k": 2, "at": None, "in": None},
+    ]
+    batch = pa.RecordBatch.from_pylist(rows, schema)
+    assert write_rows(str(tmp_path / "x.parquet"), schema, [batch, batch.slice(0, 0), batch.slice(1)]) == 3
+    back = pq.read_table(tmp_path / "x.parquet")
+    parts = pa.struct([("months", pa.int32()), ("days", pa.int32()), ("nanoseconds", pa.int64())])
+    assert back.schema.field("at").type == parts
+    assert back.to_pylist()[:2] == [
+        {
+            "k": 1,
+            "at": {"months": 1, "days": -2, "nanoseconds": 3},
+            "in": {"s": [{"months": 4, "days": 5, "nanoseconds": -6}, None], "n": 7},
+        },
+        {"k": 2, "at": None, "in": None},
+    ]
+    assert back.num_rows == 3
+
+
+@pytest.mark.parametrize("kind", [pa.month_day_nano_interval(), pa.struct([("a", pa.int32())])])
+def test_what_a_format_cannot_hold_is_refused_with_the_formats_that_can(kind: pa.DataType, tmp_path: Path) -> None:
+    schema = pa.schema([("x", kind)])
+    with pytest.raises(BadExport, match="cannot be written as csv") as error:
+        write_rows(str(tmp_path / "x.csv"), schema, [pa.RecordBatch.from_pylist([{"x": None}], schema)])
+    assert ".jsonl" in (error.value.hint or "")
+    assert os.listdir(tmp_path) == []
