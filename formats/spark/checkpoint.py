@@ -161,7 +161,7 @@ class Checkpoint:
     # Operators
 
     def operators(self) -> dict[int, OperatorInfo]:
-        """Stateful operators by id; by the folders where the metadata is lost or older than Spark 3.5."""
+        """Stateful operators by id; by the folders where the metadata is lost or older than Spark 4.0."""
         if self._operators is None:
             ids = sorted(int(name) for name in self.folders(layout.STATE) if re.fullmatch(r"\d{1,6}", name))
             self._operators = {}
@@ -189,7 +189,7 @@ class Checkpoint:
         first = layout.task_dir(StateTask(operator, partitions[0] if partitions else 0))
         named = [name for name in self.folders(first) if name != layout.SSTS and not name.startswith(("_", "."))]
         count = partitions[-1] + 1 if partitions else 1
-        stores = tuple(StoreInfo(name, 0, count, ()) for name in sorted(named) or [layout.DEFAULT_STORE])
+        stores = tuple(StoreInfo(name, None, count, ()) for name in sorted(named) or [layout.DEFAULT_STORE])
         return OperatorInfo(operator, None, stores, None, None)
 
     # State

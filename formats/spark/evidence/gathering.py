@@ -148,6 +148,7 @@ def gather(
         stale += _stale(checkpoint, operator)
         for index, store in enumerate(operator.stores):
             own = _families(checkpoint, operator, store, newest, problems)
+            metadata |= any(family.grouped for family in own or ())  # as old Sparks have none
             if operator.path is not None and own is not None and not fits(operator.name, own):
                 message = f"calls operator {operator.id} {operator.name}, and its state is not of that kind"
                 problems.append(Problem("log-mismatch", operator.path, message, True))
@@ -169,7 +170,7 @@ def gather(
                         None if only is None else only + 1,
                     )
                 )
-    if not metadata:  # no operator has any: written before Spark 3.5
+    if not metadata:  # no operator has any: written before Spark 4.0
         problems = [p for p in problems if not (p.code == "missing-file" and p.path.endswith("_metadata/metadata"))]
     read = 0
     for evidence in _probed(checkpoint, work, quick, workers):

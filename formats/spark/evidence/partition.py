@@ -14,7 +14,7 @@ from formats.spark.evidence.row_checks import RowChecks
 from formats.spark.layout import StateFile
 from formats.spark.replay import PartitionFiles, apply, read_records, records_of, rocks_rows, snapshot_rows
 from formats.spark.state.blocks import unpack
-from formats.spark.state.codings import family_numbers
+from formats.spark.state.codings import family_numbers, only_first
 from formats.spark.state.families import list_items
 from formats.spark.state.records import Records
 from formats.spark.state.rocks import RocksSnapshot, parse_zip
@@ -107,7 +107,7 @@ class _Probe:
         coded = bool(numbers) or len(self.rows.codings) == len(self.families)  # one without a number has no rows
         complete = self.work.families is not None and unread is None and coded
         places = complete and self.work.strict and bool(self.work.partitions)
-        places = places and all(f.rule is not None or not f.schema.key.fields for f, _ in self.rows.codings)
+        places = places and all(f.rule is not None or only_first(f) for f, _ in self.rows.codings)
         return PartitionEvidence(
             self.work.id,
             self.folder,

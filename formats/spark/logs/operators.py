@@ -1,4 +1,4 @@
-"""Operator metadata: names of stateful operators, their stores and partitions (Spark 3.5 on)."""
+"""Operator metadata: names of stateful operators, their stores and partitions (Spark 4.0 on)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NEWEST = 2
 class StoreInfo(msgspec.Struct, frozen=True):
     """One state store of an operator.
 
-    prefix: key columns that a prefix scan goes by.
+    prefix: key columns that a prefix scan goes by; None where no metadata says it.
     schemas: absolute paths of its schema files (version 2), oldest first.
     """
 
     name: str
-    prefix: int
+    prefix: int | None
     partitions: int
     schemas: tuple[str, ...]
 

@@ -75,6 +75,9 @@ def families(checkpoint: Checkpoint, operator: OperatorInfo, store: StoreInfo, e
             opaque = f"its rows are written as {encoding}: ask Spark with --engine spark"
         elif avro and (reason := _beyond_avro(schema, store)) is not None:
             opaque = f"its rows are written as Avro, {reason}: ask Spark with --engine spark"
+        elif grouped_by_variable(operator, schema):
+            opaque = f"what kind of state it is the metadata of operator {operator.id} said, which is lost"
+            opaque = f"{opaque}: ask Spark with --engine spark"
         elif not schema.decodable:
             opaque = "its keys are encoded in a way that is not known here: ask Spark with --engine spark"
         # A store without column families: one state, that goes by the name of the store if it has one.
@@ -90,6 +93,13 @@ def families(checkpoint: Checkpoint, operator: OperatorInfo, store: StoreInfo, e
             kind = "list" if schema.time == "behind" else "internal"  # in front: an index of Spark's own
         out.append(Family(operator, store, schema.name, kind, schema, rule, opaque, avro))
     return out
+
+
+def grouped_by_variable(operator: OperatorInfo, schema: StateSchema) -> bool:
+    """Whether a column family is of a variable of `transformWithState` and no metadata says what it holds: of lists and
+    values rows look alike. Joins of newer formats have column families too, named after their sides."""
+    joined = schema.name.startswith(("left-", "right-"))
+    return operator.path is None and schema.name != layout.DEFAULT_STORE and not joined
 
 
 def _beyond_avro(schema: StateSchema, store: StoreInfo) -> str | None:
@@ -111,7 +121,7 @@ def _as_written(operator: str | None, schema: StateSchema) -> StateSchema:
     return replace(schema, value=struct(*fields[:-1], Field("timeoutTimestamp", Type("long"))))
 
 
-_GROUPS = ("flatMapGroupsWithState", "applyInPandasWithState")
+_GROUPS = ("flatMapGroupsWithState", "applyInPandasWithState", None)  # None: by its columns alone
 
 
 def variables(operator: OperatorInfo) -> dict[str, str]:
@@ -176,7 +186,9 @@ def _one_count(checkpoint: Checkpoint, first: int, last: int) -> bool:
 
 def only_first(family: Family) -> bool:
     """Whether all of a state lies in partition 0: there is no key to spread it by."""
-    return not family.schema.key.fields or family.operator.name == "globalLimit"
+    keys = family.schema.key.fields
+    limit = family.operator.name is None and len(keys) == 1 and keys[0].type.kind == "void"
+    return not keys or limit or family.operator.name == "globalLimit"
 
 
 def expected_partitions(checkpoint: Checkpoint, operator: OperatorInfo, count: int | None) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from formats.spark.state.schema import StateSchema
+from formats.spark.state.schema import StateSchema, of_sessions
 from formats.spark.state.types import Type
 
 
@@ -58,13 +58,12 @@ def partition_rule(operator: str | None, store: str, schema: StateSchema) -> Rul
 
 
 def _keeper(store: str, schema: StateSchema) -> str | None:
-    """What keeps a store, by its columns, where the operator's metadata is lost or older than Spark 3.5."""
+    """What keeps a store, by its columns, where the operator's metadata is lost or older than Spark 4.0."""
     if store.startswith(("left-", "right-")):
         return "symmetricHashJoin"
     if schema.name != "default" or schema.key.fields[0].type.kind == "void":  # a limit: all in partition 0
         return None
-    session = schema.key.fields[-1].name == "sessionStartTime"
-    return "sessionWindowStateStoreSaveExec" if session else "stateStoreSave"
+    return "sessionWindowStateStoreSaveExec" if of_sessions(schema.key) else "stateStoreSave"
 
 
 def composite(key: Type) -> bool:

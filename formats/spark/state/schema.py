@@ -79,8 +79,9 @@ class _Input:
             raise Damaged(f"has {len(self.data) - self.at} bytes behind its end", path=self.path)
 
 
-def parse_schema(data: bytes, path: str, prefix: int = 0) -> tuple[StateSchema, ...]:
-    """The bytes of a schema file; EmptyLog, Damaged, UnsupportedVersion. prefix: what the operator's metadata says."""
+def parse_schema(data: bytes, path: str, prefix: int | None = 0) -> tuple[StateSchema, ...]:
+    """The bytes of a schema file; EmptyLog, Damaged, UnsupportedVersion. prefix: what the operator's metadata says; None
+    where there is none, and the columns have to tell."""
     if not data:
         raise logs.EmptyLog("is empty", path=path)
     source = _Input(data, path)
@@ -89,7 +90,10 @@ def parse_schema(data: bytes, path: str, prefix: int = 0) -> tuple[StateSchema, 
         read = source.text if version == "v1" else source.chunks
         key, value = read(), read()
         source.end()
-        schema = StateSchema(layout.DEFAULT_STORE, struct_of(key, path), struct_of(value, path), key, value, prefix)
+        columns = struct_of(key, path)
+        if prefix is None:
+            prefix = len(columns.fields) - 1 if of_sessions(columns) else 0
+        schema = StateSchema(layout.DEFAULT_STORE, columns, struct_of(value, path), key, value, prefix)
         return (_checked(schema, path),)
     if version != "v3":
         is_version = version[:1] == "v" and version[1:].isdigit()
@@ -101,6 +105,11 @@ def parse_schema(data: bytes, path: str, prefix: int = 0) -> tuple[StateSchema, 
     families = tuple(_family(source, path) for _ in range(count))
     source.end()
     return families
+
+
+def of_sessions(key: Type) -> bool:
+    """Whether a key is that of session windows: the query's columns, by which they are looked up, then their start."""
+    return bool(key.fields) and key.fields[-1].name == "sessionStartTime"
 
 
 def _family(source: _Input, path: str) -> StateSchema:
