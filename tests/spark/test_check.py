@@ -346,3 +346,12 @@ def test_in_format_2_spark_gets_past_one_lost_snapshot(
         for path in root.glob(f"state/0/2/{pattern}"):
             path.unlink()
     assert check(root).latest_restorable == newest
+
+
+def test_what_a_snapshot_that_does_not_read_may_need_is_not_called_superfluous(tmp_path: Path) -> None:
+    root = copy_of("wc_rocks", tmp_path, sidecars=False)
+    newest = max(root.glob("state/0/0/*.zip"), key=lambda path: int(path.stem))
+    newest.write_bytes(newest.read_bytes()[:-20])
+    report = check_spark(gather(Checkpoint(LocalStorage(root))))
+    assert any(newest.name in (finding.path or "") for finding in report.epochs[-1].findings)
+    assert not [finding for finding in report.findings if "SSTs" in (finding.path or "")]

@@ -25,6 +25,8 @@ from tests.spark.test_state import fingerprint
 from tests.support.spark.data import CASES, Case, copy_of, unpack
 
 KINDS = ["kind_lzf", "kind_join_v4", "kind_uncounted", "killed_groups_v1", "kind_lists_checksummed", "kind_avro"]
+OF_OTHER_VERSIONS = sorted(case.name for case in CASES if case.name.startswith(("spark3", "spark4")))
+"""Made by Sparks before 4.3, and named after them."""
 UNREAD = {"kind_sst_6": "SST file of version 6"}
 BEYOND_HASHES = {Code.CONSERVATION, Code.TOPOLOGY_MISSING, Code.MISSING_ACK, Code.MISSING_FILE}
 
@@ -61,11 +63,12 @@ def test_a_join_of_format_4_has_the_times_of_its_rows(folder: Path) -> None:
     assert all(row["__event_time"] == int(row["ts"].timestamp() * 1_000_000) for row in rows)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", [*KINDS, *OF_OTHER_VERSIONS])
 def test_a_healthy_checkpoint_of_any_kind_is_clean_and_all_of_it_checked(name: str, folder: Path) -> None:
     report = check_spark(gather(Checkpoint(LocalStorage(unpack(Case.of(name), folder)))))
     committed = [one for one in report.epochs if one.epoch in report.restorable]
     assert [finding for one in report.epochs for finding in one.findings] == []
+    assert not report.findings or name in KINDS
     assert {one.epoch for one in report.epochs} - set(report.restorable) <= {report.epochs[-1].epoch}
     assert all(set(one.unchecked) <= BEYOND_HASHES for one in committed)
 

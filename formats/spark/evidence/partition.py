@@ -147,8 +147,8 @@ class _Probe:
             except UNREADABLE as error:
                 evidence.problems.append(problem_of(error, evidence.path))
                 return
+            self.uses[file.name] = [sst.name for sst in snapshot.ssts]
             for sst in snapshot.ssts:
-                self.uses.setdefault(file.name, []).append(sst.name)
                 if (absent := self._absent(sst.name, sst.size)) is not None:
                     evidence.problems.append(absent)
 
@@ -244,8 +244,8 @@ class _Probe:
 
     def _zipped(self, snapshot: RocksSnapshot, evidence: FileEvidence) -> dict[bytes, bytes] | None:
         entries: list[Entry] = []
+        self.uses[evidence.file.name] = [sst.name for sst in snapshot.ssts]
         for sst in snapshot.ssts:
-            self.uses.setdefault(evidence.file.name, []).append(sst.name)
             problem = self._absent(sst.name, sst.size)
             if problem is None:
                 problem, own, vouched = self._sst(sst.name, evidence.file.version)
@@ -370,7 +370,9 @@ class _Probe:
                 own = self.files.id_of(file.version)
                 if own is not None and own != file.uuid:
                     yield f"{self.folder}/{file.name}"
-        if any(file.kind == "zip" for file in self.all):
+        zips = [file.name for file in self.all if file.kind == "zip"]
+        # What a snapshot needs that does not read is not known.
+        if zips and all(name in self.uses for name in zips):
             named = {name for names in self.uses.values() for name in names}
             for name in self.checkpoint.files(f"{self.folder}/{layout.SSTS}"):
                 if not name.startswith(".") and not name.endswith(".crc") and name not in named:

@@ -19,7 +19,8 @@ from formats.codec.sst import DELETION, SINGLE_DELETION, VALUE, Entry
 from formats.errors import Damaged
 from formats.spark.logs import log as logs
 
-NEWEST = 1
+NEWEST = 2
+"""Spark 4.0 on, with types of column families beside their numbers."""
 LARGEST = 1 << 28
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 
