@@ -34,5 +34,5 @@ bench: setup
 		name=$$(echo "$${file%.py}" | tr / .); echo "== $$name"; $(BIN)/python -m "$$name" || exit 1; done
 
 clean:
-	rm -rf .venv .venv-flink build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-flink .azurite build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find abscli formats tests -name __pycache__ -type d -prune -exec rm -rf {} +

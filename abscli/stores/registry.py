@@ -16,7 +16,7 @@ from formats.reference import NOTHING, ReadOptions
 
 if TYPE_CHECKING:
     from formats.job.model import Topology
-    from formats.storage import ArrowStorage, LocalStorage, Storage
+    from formats.storage import Storage
     from formats.view import CheckpointStore
 
 SYSTEMS: tuple[System, ...] = (Native(), Flink(), Spark())
@@ -42,7 +42,7 @@ def system_of(store: CheckpointStore) -> System:
     return system_named(store.format)
 
 
-def storage_at(path: str) -> LocalStorage | ArrowStorage:
+def storage_at(path: str) -> Storage:
     """Where a store lies that is named by its path, or by a file inside it as people of its system do."""
     from formats.storage import open_storage
 
@@ -68,7 +68,7 @@ def recognise(storage: Storage, wanted: str | None = None) -> System:
     )
 
 
-def locate(path: str, format: str | None = None) -> tuple[System, LocalStorage | ArrowStorage]:
+def locate(path: str, format: str | None = None) -> tuple[System, Storage]:
     """Whose store lies at a path, of the format that is recognised or named; NotFound if there is none, with those
     nearby."""
     storage = storage_at(path)

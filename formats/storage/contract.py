@@ -1,0 +1,92 @@
+"""What a store's bytes lie in: a few methods, the same on a local file system, in memory and in a bucket.
+
+The consistency contract: after `put` returns, the file is whole, durable and visible under its name, to `read` and to
+`list`; before, no reader sees a part of it. A crash leaves the old state or the new one. `put` without `replace` never
+overwrites: of any number that put one name at once, on any hosts, one succeeds. Where `put` raises Unreachable it is
+not known whether the file is there.
+Paths are relative, with `/`; one that leads out of the root raises UnsafePath. Nothing else than whole files is
+written, and no clock is compared: `tests/formats/storage/` holds every place to this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from formats.errors import UnsafePath
+
+
+class Entry(NamedTuple):
+    """One name in a directory; size in bytes, None for a directory."""
+
+    name: str
+    size: int | None
+
+
+class Written(NamedTuple):
+    """A file with its size in bytes, and when it was last written (seconds since 1970, by the clock of the place)."""
+
+    path: str
+    bytes: int
+    written: float
+
+
+class Storage(Protocol):
+    """The byte-level interface; see the module for the contract."""
+
+    @property
+    def root(self) -> str:
+        """What messages call it."""
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """The bytes of a file, or a slice of them; NotFound if there is no such file."""
+
+    def put(self, path: str, data: bytes | memoryview, *, replace: bool = False) -> None:
+        """Make a whole file appear, durably and in one step; FileExistsError unless `replace`."""
+
+    def list(self, path: str) -> list[Entry]:
+        """The names in a directory, sorted; empty if there is none. Names of unfinished writes are left out."""
+
+    def size(self, path: str) -> int | None:
+        """Size in bytes of a file; None if there is no such file (a directory or a pipe is none)."""
+
+    def delete(self, path: str) -> None:
+        """Remove a file, and its directory when that is empty; nothing if it is not there."""
+
+
+class WritableStorage(Storage, Protocol):
+    """Where a store can be kept up, not only read."""
+
+    def inventory(self) -> Sequence[Written]:
+        """Every file below the root, unfinished writes among them; symbolic links are not followed."""
+
+    def move(self, path: str, to: str) -> None:
+        """Give what lies there, whatever it is, another name, durably; FileExistsError if something has that name. A
+        crash may leave it under both names."""
+
+
+def check_path(path: str) -> str:
+    """`path` itself if it is relative and stays below the root; UnsafePath otherwise."""
+    doubtful = not path or path[0] in "/." or path[-1] == "/" or "/." in path or "//" in path
+    if "\\" in path or "\0" in path or (doubtful and any(part in ("", ".", "..") for part in path.split("/"))):
+        raise UnsafePath(
+            f"{path!r} is not a plain relative path",
+            hint="the file that names it was not written by abs; do not trust this store",
+        )
+    return path
+
+
+UNFINISHED = ".tmp-"
+"""Names that begin so are no files of a store yet, or not any more."""
+
+
+REACH = "are the URI, the network and the credentials right?"
+
+
+def first_line(error: Exception) -> str:
+    """What an error of somebody else's says, in one line."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def always() -> None:
+    """Nothing is in the way of a file's getting its name. A function with a name: storages go to other processes."""

@@ -1,0 +1,332 @@
+"""A store in a bucket: S3 and what speaks it, Google's and Azure's object stores.
+
+A file appears with the one request that puts it, and a server that holds to `If-None-Match` lets only the first of
+several do so. No object is renamed, copied or put together. What a bucket does not have is a folder: one is there as
+long as an object's name begins with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from formats.errors import Damaged, FormatError, NotFound, Unreachable, UnsafePath
+from formats.storage.contract import REACH, UNFINISHED, Entry, Written, always, check_path, first_line
+from formats.storage.credentials import s3_settings
+from formats.storage.places import common_name
+
+IDENTITY = "absput"
+"""Under this name each object says by which call it was put: a word that all object stores allow."""
+CONFLICTS, CONFLICT_SECONDS = 10, 0.1
+RETRIES = 6
+RETRY: Any = {
+    "max_retries": RETRIES,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5), "base": 2},
+}
+CLIENT: Any = {"timeout": timedelta(seconds=300), "connect_timeout": timedelta(seconds=10)}
+"""A request may carry a state file of hundreds of megabytes over a slow line; a server that is not there is no such
+thing."""
+
+
+class Bucket(NamedTuple):
+    """Where a URI leads. kind: s3, gs or az; account: Azure's, empty where the environment names it."""
+
+    kind: str
+    name: str
+    prefix: str
+    account: str = ""
+
+
+_KINDS = {"s3": "s3", "gs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
+
+
+def is_object_store(uri: str) -> bool:
+    """Whether a URI, under whichever of its names, is of a kind of store that `ObjectStorage` knows."""
+    return common_name(uri).partition("://")[0] in _KINDS
+
+
+def bucket_of(uri: str) -> Bucket:
+    """The bucket and the place in it; FormatError for a URI without one, or with a secret in it."""
+    scheme, _, rest = common_name(uri).partition("://")
+    place, _, prefix = rest.partition("/")
+    kind = _KINDS[scheme]
+    name, at, host = place.partition("@")
+    if at and (kind != "az" or ":" in name):
+        raise FormatError(
+            "has somebody's name or a secret in it", path=f"{scheme}://{host}/{prefix}", hint="set AWS_* instead"
+        )
+    if not name:
+        raise FormatError("names no bucket", path=uri, hint="give the bucket and the path in it")
+    return Bucket(kind, name, prefix.strip("/"), host.partition(".")[0])
+
+
+class ObjectStorage:
+    """A place in a bucket.
+
+    may_show: called just before a file is put; what it raises leaves nothing there.
+
+    Raises beside what the contract names: Unreachable, PermissionError, and NotFound where there is no such bucket.
+    """
+
+    def __init__(self, uri: str, *, may_show: Callable[[], None] = always) -> None:
+        self._may_show = may_show
+        self._root = uri if uri.endswith("://") else uri.rstrip("/")
+        self._bucket = bucket_of(self._root)
+        self._lead = f"{self._bucket.prefix}/" if self._bucket.prefix else ""
+        if self._bucket.prefix:
+            check_path(self._bucket.prefix)
+
+    @property
+    def root(self) -> str:
+        return self._root
+
+    @property
+    def _client(self) -> Any:
+        try:
+            return _client(
+                self._bucket._replace(prefix=""),
+                tuple(sorted(_settings(self._bucket).items())),
+                os.getpid(),
+                _environment(),
+            )
+        except FormatError as error:
+            raise FormatError(error.message, path=error.path or self._root, hint=error.hint) from None
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        import obstore
+
+        key = self._lead + check_path(path)
+        if length == 0 and offset == 0:
+            length, empty = 1, True  # no range is that short, and a file that is not there is an error all the same
+        else:
+            empty = False
+        try:
+            with self._asking(path):
+                if length is None and not offset:
+                    return bytes(obstore.get(self._client, key).bytes())
+                if length is None:
+                    return bytes(obstore.get(self._client, key, options={"range": {"offset": offset}}).bytes())
+                data = bytes(obstore.get_range(self._client, key, start=offset, length=max(length, 1)))
+                return b"" if empty or not length else data
+        except _BeyondTheEnd:
+            return b""
+
+    def put(self, path: str, data: bytes | memoryview, *, replace: bool = False) -> None:
+        import obstore
+
+        key, body = self._lead + check_path(path), memoryview(data).cast("B")
+        self._may_show()
+        if replace:
+            with self._asking(path):
+                obstore.put(self._client, key, body, mode="overwrite", use_multipart=False)
+            return
+        identity = secrets.token_hex(16)
+        for left in reversed(range(CONFLICTS)):
+            try:
+                with self._asking(path):
+                    obstore.put(
+                        self._client, key, body, mode="create", use_multipart=False, attributes={IDENTITY: identity}
+                    )
+                return
+            except FileExistsError:
+                # A client that has had no reply asks again, and meets what its first request had put.
+                first = self._identity(path)
+                if first == identity:
+                    return
+                if first is not None or not left:
+                    raise
+                # Refused for the sake of another request that came to nothing: S3 answers so while two are under way.
+                time.sleep(CONFLICT_SECONDS)
+
+    def _identity(self, path: str) -> str | None:
+        """By which call a file was put, empty where it does not say; None if there is no such file."""
+        import obstore
+
+        try:
+            with self._asking(path):
+                there = obstore.get(self._client, self._lead + path, options={"head": True})
+                return dict(there.attributes).get(IDENTITY, "")
+        except NotFound:
+            return None
+
+    def list(self, path: str) -> list[Entry]:
+        import obstore
+
+        prefix = self._lead + check_path(path) if path else self._bucket.prefix
+        with self._asking(path):
+            listed = obstore.list_with_delimiter(self._client, prefix)
+        # Hadoop and consoles mark a folder by an object of its own name.
+        files = [Entry(file_name(o["path"]), o["size"]) for o in listed["objects"] if o["path"] != prefix]
+        folders = [Entry(file_name(p), None) for p in listed["common_prefixes"]]
+        entries = [entry for entry in (*files, *folders) if not entry.name.startswith(UNFINISHED)]
+        return sorted(entries, key=lambda entry: (entry.name, entry.size is not None))
+
+    def size(self, path: str) -> int | None:
+        import obstore
+
+        try:
+            with self._asking(path):
+                return int(obstore.head(self._client, self._lead + check_path(path))["size"])
+        except NotFound:
+            return None
+
+    def delete(self, path: str) -> None:
+        import obstore
+
+        try:
+            with self._asking(path):
+                obstore.delete(self._client, self._lead + check_path(path))
+        except NotFound:
+            return  # some say so, others do not
+
+    def inventory(self) -> Sequence[Written]:
+        """Every file below the root, unfinished writes among them."""
+        import obstore
+
+        with self._asking(""):
+            return sorted(
+                Written(o["path"][len(self._lead) :], o["size"], o["last_modified"].timestamp())
+                for piece in obstore.list(self._client, self._bucket.prefix or None)
+                for o in piece
+                if o["path"].startswith(self._lead) and len(o["path"]) > len(self._lead)
+            )
+
+    def move(self, path: str, to: str) -> None:
+        """A file, or all in a folder, under another name: put there first, then deleted here."""
+        below = [file.path for file in self.inventory() if file.path == path or file.path.startswith(f"{path}/")]
+        if not below:
+            raise NotFound("no such file", path=self._where(path))
+        for name in below:
+            self.put(to + name[len(path) :], self.read(name))
+        for name in below:
+            self.delete(name)
+
+    def check_exclusive(self) -> None:
+        """FormatError for a server that lets the same name be created twice: a store there would have two owners."""
+        probe = f"{UNFINISHED}probe-{secrets.token_hex(8)}"
+        self.put(probe, b"1")
+        try:
+            self.put(probe, b"2")
+        except FileExistsError:
+            return
+        finally:
+            self.delete(probe)
+        raise FormatError(
+            "this object store lets a second writer create what is there already (it does not hold to If-None-Match): "
+            "two attempts could both complete an epoch",
+            path=self._root,
+            hint="keep the store in a directory, or on an object store with conditional writes",
+        )
+
+    def _where(self, path: str) -> str:
+        return f"{self._root}/{path}" if path else self._root
+
+    @contextlib.contextmanager
+    def _asking(self, path: str) -> Iterator[None]:
+        """While the server is asked: its client's errors become ours."""
+        from obstore import exceptions
+
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise self._missing(path, error) from None
+        except exceptions.AlreadyExistsError:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self._where(path)) from None
+        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+            raise self._refused(path, error) from None
+        except (exceptions.InvalidPathError, ValueError) as error:
+            raise self._bad_name(path, error) from None
+        except exceptions.BaseError as error:
+            if _BEYOND.search(str(error)):
+                raise _BeyondTheEnd from None
+            if _NO_BUCKET.search(str(error)):
+                raise self._missing(path, error) from None
+            if _REFUSED.search(str(error)):
+                raise self._refused(path, error) from None
+            raise Unreachable(_in_words(error), path=self._root, hint=REACH) from None
+
+    def _refused(self, path: str, error: Exception) -> PermissionError:
+        return PermissionError(errno.EACCES, f"is refused: {_in_words(error)}", self._where(path))
+
+    def _missing(self, path: str, error: Exception) -> NotFound:
+        if _NO_BUCKET.search(str(error)):
+            return NotFound(f"there is no bucket {self._bucket.name!r}", path=self._root, hint=REACH)
+        return NotFound("no such file", path=self._where(path))
+
+    def _bad_name(self, path: str, error: Exception) -> FormatError:
+        """A name that this client cannot say, or one among those that it was to list."""
+        if "Encountered object" in str(error):
+            hint = "another program put it there: remove it, or give the store a place of its own"
+            return Damaged(
+                f"holds an object whose name is no path: {_in_words(error)}", path=self._where(path), hint=hint
+            )
+        return UnsafePath(f"is no name that an object can have: {_in_words(error)}", path=self._where(path))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(ObjectStorage, may_show=self._may_show), (self._root,)
+
+
+class _BeyondTheEnd(Exception):
+    """A range was asked for behind the last byte."""
+
+
+_BEYOND = re.compile("InvalidRange|416 Range Not Satisfiable|bytes 0--1/0")
+_NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
+_REFUSED = re.compile("status code: 40[13] ")
+"""Of a list: the client says of other requests only that they were refused."""
+_SECRET = re.compile(r"(?i)((?:sig|signature|token|credential)=)[^&\s]+")
+
+
+def _in_words(error: Exception) -> str:
+    """The first line of an error, without what signs a request."""
+    return _SECRET.sub(r"\1…", first_line(error))
+
+
+def _settings(bucket: Bucket) -> dict[str, str]:
+    return s3_settings(os.environ) if bucket.kind == "s3" else {}
+
+
+def _environment() -> tuple[str, ...]:
+    """What the client reads of the environment by itself."""
+    return tuple(f"{name}={os.environ[name]}" for name in sorted(os.environ) if name.startswith(_READ_BY_CLIENTS))
+
+
+_READ_BY_CLIENTS = ("AWS_", "AZURE_", "GOOGLE_")
+
+
+@functools.lru_cache(maxsize=8)
+def _client(bucket: Bucket, settings: tuple[tuple[str, str], ...], process: int, environment: tuple[str, ...]) -> Any:
+    """A client of one bucket, shared by all that lies in it: connections stay open. process, environment: a forked
+    child cannot use its parent's, nor is one used that was made for somebody else."""
+    from obstore import exceptions
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    config: Any = dict(settings)
+    client: Any = dict(CLIENT)
+    try:
+        if bucket.kind == "gs":
+            return GCSStore(bucket.name, client_options=client, retry_config=RETRY)
+        if bucket.kind == "az":
+            account: Any = {"account_name": bucket.account} if bucket.account else {}
+            if os.environ.get("AZURE_STORAGE_ENDPOINT", "").startswith("http://"):
+                client["allow_http"] = True
+            return AzureStore(bucket.name, config=account, client_options=client, retry_config=RETRY)
+        if config.get("endpoint", "").startswith("http://"):
+            client["allow_http"] = True
+        return S3Store(bucket.name, config=config, client_options=client, retry_config=RETRY)
+    except (exceptions.BaseError, ValueError) as error:
+        raise FormatError(f"cannot be opened: {_in_words(error)}", hint=REACH) from None
+
+
+def file_name(path: str) -> str:
+    """The last part of an object's name."""
+    return path.rpartition("/")[2]

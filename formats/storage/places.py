@@ -1,0 +1,42 @@
+"""How places are called: paths of this machine, and URIs under one name whatever a client calls them."""
+
+from __future__ import annotations
+
+import os
+import re
+
+SCHEMES = "s3://, gs://, abfs://, abfss://, az://, hdfs://, file://"
+ALIASES = (
+    (re.compile(r"^s3[anp]://"), "s3://"),
+    (re.compile(r"^wasb(s?)://([^@/]+)@([^/]+)\.blob\."), r"abfs\1://\2@\3.dfs."),
+)
+"""Hadoop's names of stores, as Spark and Flink write them, and what they are called here."""
+
+
+def common_name(uri: str) -> str:
+    """A URI under the name that a store has here, whatever Hadoop's client for it is called."""
+    for pattern, name in ALIASES:
+        uri = pattern.sub(name, uri)
+    return uri
+
+
+def local_name(path: str) -> str:
+    """The path that a URI of this machine names: file:///a, and file:/a as Java writes it; others as they are."""
+    return re.sub("^file:(//(?=/)|(?=/(?!/)))", "", path)
+
+
+def absolute(path: str) -> str:
+    """The same place from every working directory; a URI as it is."""
+    path = local_name(path)
+    return path if "://" in path else os.path.abspath(path)
+
+
+def no_directory(path: str) -> str | None:
+    """Why no directory is or can be made at a local path: what is in the way; None if nothing is."""
+    place = os.path.abspath(path)
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    if os.path.isdir(place):
+        return None
+    thing = "a link that leads nowhere" if not os.path.exists(place) else "a file"
+    return f"{'it' if place == os.path.abspath(path) else place} is {thing}"

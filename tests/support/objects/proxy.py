@@ -1,0 +1,111 @@
+"""A proxy of HTTP/1.1 on loopback between a client and an object store: it counts, delays, and loses replies."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+_OF_ONE_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "expect"}
+
+
+class Proxy:
+    """One that runs.
+
+    delay: seconds that each request takes longer.
+    lose_every: of the replies to puts every so manieth is lost, after the server has done what was asked; 0: none.
+    strip: headers of requests that do not come through, in lower case.
+    requests: by method; urls: of all of them, in their order.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.delay = 0.0
+        self.lose_every = 0
+        self.strip: frozenset[str] = frozenset()
+        self.requests: Counter[str] = Counter()
+        self.urls: list[tuple[str, str]] = []
+        self.lost = 0
+        self._puts = 0
+        self._lock = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, port))
+        self._server.daemon_threads = True
+        self.port = int(self._server.server_address[1])
+
+    def loses(self, method: str, url: str) -> bool:
+        """Count a request; whether its reply is to be lost."""
+        with self._lock:
+            self.requests[method] += 1
+            self.urls.append((method, url))
+            if method != "PUT" or not self.lose_every:
+                return False
+            self._puts += 1
+            lost = self._puts % self.lose_every == 0
+            self.lost += lost
+            return lost
+
+
+def _handler(proxy: Proxy, port: int) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        # With it the last packet of an answer waits for the acknowledgement of the one before: 40 ms a request.
+        disable_nagle_algorithm = True
+        wbufsize = -1
+
+        def _pass(self) -> None:
+            body = self._body()
+            if proxy.delay:
+                time.sleep(proxy.delay)
+            loses = proxy.loses(self.command, self.path)
+            server = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+            try:
+                headers = {
+                    name: value
+                    for name, value in self.headers.items()
+                    if name.lower() not in _OF_ONE_CONNECTION | proxy.strip
+                }
+                server.request(self.command, self.path, body or None, headers)
+                reply = server.getresponse()
+                data = reply.read()
+            finally:
+                server.close()
+            if loses:
+                self.close_connection = True
+                return
+            self.send_response_only(reply.status, reply.reason)
+            length = reply.headers.get("Content-Length") if self.command == "HEAD" else None
+            for name, value in reply.headers.items():
+                if name.lower() not in _OF_ONE_CONNECTION | {"content-length"}:
+                    self.send_header(name, value)
+            self.send_header("Content-Length", length if length is not None else str(len(data)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(data)
+            self.wfile.flush()
+
+        do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = _pass
+
+        def _body(self) -> bytes:
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    return Handler
+
+
+@contextlib.contextmanager
+def proxy_to(port: int) -> Iterator[Proxy]:
+    """While a proxy to a port of loopback runs."""
+    proxy = Proxy(port)
+    thread = threading.Thread(target=proxy._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield proxy
+    finally:
+        proxy._server.shutdown()
+        proxy._server.server_close()
+        thread.join()
