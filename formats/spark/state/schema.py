@@ -80,8 +80,10 @@ class _Input:
 
 
 def parse_schema(data: bytes, path: str, prefix: int | None = 0) -> tuple[StateSchema, ...]:
-    """The bytes of a schema file; EmptyLog, Damaged, UnsupportedVersion. prefix: what the operator's metadata says; None
-    where there is none, and the columns have to tell."""
+    """The bytes of a schema file; EmptyLog, Damaged, UnsupportedVersion.
+
+    prefix: what the operator's metadata says; None where there is none, and the columns have to tell.
+    """
     if not data:
         raise logs.EmptyLog("is empty", path=path)
     source = _Input(data, path)
