@@ -43,6 +43,7 @@ def run_job(
     worker_timeout: float = 15.0,
     advertise: str | None = None,
     bind: str | None = None,
+    insecure: bool = False,
     resume: bool = False,
     from_epoch: int | None = None,
     parallelism: Mapping[str, int] | None = None,
@@ -70,6 +71,7 @@ def run_job(
     worker_timeout: seconds without a sign of life after which a worker is lost.
     advertise: host under which workers on other hosts reach this one, and bind: the address on which it listens; None:
         as Spark finds them.
+    insecure: what goes between hosts is not encrypted, and who takes part in the job does not have to prove it.
     resume: go on from the newest whole epoch, or start where there is none; why newer ones are passed over goes to the
         log of `abscli`.
     from_epoch: to go on from; None, without `resume`, for an empty store.
@@ -105,7 +107,7 @@ def run_job(
         engine=engine, master=master, context=context, workers=workers, policy=policy, interval=interval,
         epoch_timeout=epoch_timeout, max_concurrent=max_concurrent, keep=keep, from_epoch=from_epoch,
         take_over=take_over, accept_missing=accept_missing, recovery=scope, restarts=restarts,
-        worker_timeout=worker_timeout, advertise=advertise, bind=bind,
+        worker_timeout=worker_timeout, advertise=advertise, bind=bind, insecure=insecure,
     )  # fmt: skip
     prepared = prepare_job(file, os.fspath(store), options, resume=resume, parallelism=parallelism or {})
     if prepared.resumed is not None:

@@ -62,6 +62,7 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
         policy: str | None = None,
         until: str = "drained",
         accept_missing: bool = False,
+        insecure: bool = False,
         context: Any = None,
         dry_run: bool = False,
     ) -> Restore:
@@ -81,7 +82,7 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
 
         given = {
             "--job": job, "--until": until == "end", "--policy": policy, "--accept-missing-parts": accept_missing,
-            "--sink-to": sink_to,
+            "--sink-to": sink_to, "--insecure": insecure,
         }  # fmt: skip
         refuse_others(given, self.recovery.restore_options, f"a plan of {self.recovery.words}")
         if self.plan.store is None:
@@ -97,6 +98,7 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
             policy=policy,
             until=until,
             accept_missing=accept_missing,
+            insecure=insecure,
             context=context,
         )
         view = open_planned(self.plan)

@@ -302,6 +302,7 @@ class Store(Contents):
         policy: str | None = None,
         until: str = "drained",
         accept_missing: bool = False,
+        insecure: bool = False,
         context: Any = None,
         watch: Watcher | None = None,
     ) -> Restored:
@@ -310,7 +311,8 @@ class Store(Contents):
         plan: as `plan` makes it, or the file of one.
         to: where the copy, or the restored epoch, goes.
         sink_to: of a plan with `sink`: where the log of the sink goes.
-        job, engine, master, policy, until, accept_missing: of a store of abs: its topology file, and how it is run.
+        job, engine, master, policy, until, accept_missing, insecure: of a store of abs: its topology file, and how it
+            is run.
         context: a SparkContext that runs already, and goes on, in place of one at `master`.
         watch: sees how it goes on.
 
@@ -325,7 +327,7 @@ class Store(Contents):
         refuse_other_stores(plan, self)
         return plan.prepare(
             to, sink_to=sink_to, job=job, engine=engine, master=master, policy=policy, until=until,
-            accept_missing=accept_missing, context=context,
+            accept_missing=accept_missing, insecure=insecure, context=context,
         ).carry_out(watch)  # fmt: skip
 
     def rewrite(

@@ -153,6 +153,11 @@ Master = Annotated[
     typer.Option("--master", envvar="ABS_MASTER", metavar="URL",
                  help="Spark master: local[*], local[N], spark://HOST:PORT, yarn or k8s://..."),
 ]
+Insecure = Annotated[
+    bool,
+    typer.Option("--insecure",
+                 help="Encrypt nothing that goes between hosts: who is on their network can read and change it."),
+]
 EngineChoice = Annotated[
     Engine, typer.Option("--engine", help="spark: worker processes; inline: this process alone, no JVM.")
 ]

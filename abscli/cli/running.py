@@ -230,6 +230,15 @@ def emit_result(result: dict[str, Any], text: str, form: Output) -> None:
         output.emit_json(result)
 
 
+def warn_of_clear(insecure: bool) -> None:
+    """Says what --insecure gives up."""
+    if insecure:
+        output.warn(
+            "--insecure: records between hosts are not encrypted, and neither is what proves that a worker is one: "
+            "who is on their network can read and change them"
+        )
+
+
 def warn_of_repeats(store: str, epoch: int) -> None:
     """Says so if records come again when a job goes on from this epoch; about an epoch that is not there, nothing."""
     from abscli.planner.repeats import may_repeat, total

@@ -12,6 +12,7 @@ from abscli.cli.options import (
     AcceptMissingParts,
     Engine,
     EngineChoice,
+    Insecure,
     LogFormat,
     Master,
     OutputForm,
@@ -65,6 +66,7 @@ def restore(
     ] = None,
     engine: EngineChoice = Engine.SPARK,
     master: Master = "local[*]",
+    insecure: Insecure = False,
     until: Annotated[
         Until,
         typer.Option("--until", help="drained: stop when the logs are replayed; end: go on to the end of the input."),
@@ -104,7 +106,7 @@ def restore(
     """
     from abscli.api import read_plan
     from abscli.cli.plans import option_errors, show_plan
-    from abscli.cli.running import check_directory, emit_result, watching
+    from abscli.cli.running import check_directory, emit_result, warn_of_clear, watching
     from formats.bounds import bound_memory
 
     planned = read_plan(plan)
@@ -122,6 +124,7 @@ def restore(
             policy=policy,
             until=until,
             accept_missing=accept_missing_parts,
+            insecure=insecure,
             dry_run=dry_run,
         )
 
@@ -134,6 +137,7 @@ def restore(
         return
     if planned.recovery.runs_job and not yes:
         _ask(text(), f"Restore epoch {planned.epoch} in {planned.plan.store}?")
+    warn_of_clear(insecure)
     with watching() as watch:
         restored = prepared.carry_out(watch)
     emit_result(restored.to_json(), restored.text(width=width()), output)

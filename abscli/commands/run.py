@@ -13,6 +13,7 @@ from abscli.cli.options import (
     Address,
     Engine,
     EngineChoice,
+    Insecure,
     LogFormat,
     Master,
     OutputForm,
@@ -42,7 +43,8 @@ EXIT_STATUS = exits.status(
     3, 4, 6, 7, 10, 11, 12, 130, 143,
     _0="The job has ended, and its last epoch is complete.",
     _2="A bad option, a topology file that does not hold, more workers than slots, a store of another job, a "
-    "change of the job that it does not explain, or a store that has epochs and neither --resume nor --from-epoch.",
+    "change of the job that it does not explain, or a store that has epochs and neither --resume nor --from-epoch. A "
+    "--master on other hosts whose Spark does not encrypt, without --insecure.",
     _4="--resume: there are complete epochs, and none is whole; or the job has changed, and records would be lost that "
     "are on their way on an edge that is gone. --parallelism: what is on the channels of the epoch cannot be given to "
     "other tasks.",
@@ -120,6 +122,7 @@ def run(
                      help="Address on which the driver listens; default: spark.driver.bindAddress, or what "
                           "--advertise says."),
     ] = None,
+    insecure: Insecure = False,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Start from the newest whole epoch; where there is none, from the beginning."),
@@ -200,6 +203,14 @@ def run(
     which workers use, and --bind on which it listens. The store has to lie where the driver and all workers see it
     under the same path. Modules beside the job file are sent to workers.
 
+    What goes between the driver and workers on other hosts, and from worker to worker, is encrypted (TLS 1.3), and both
+    ends of every connection show a certificate that is made for this attempt alone. Its key reaches the workers through
+    Spark, so Spark has to authenticate and encrypt, too: spark.authenticate and spark.network.crypto.enabled (or
+    spark.ssl.rpc.enabled) in its configuration, as the cluster has it; else the run is refused with exit code 2 before
+    anything is written. --insecure does without both: records, state that is restored and tokens go over the network as
+    they are, where others can read them, change them, and take part in the job. On this machine alone nothing is
+    encrypted.
+
     --parallelism with --resume or --from-epoch rescales: a new epoch says for the new number of tasks what the old one
     said. Their state is in the files that are there, by key group; what was on its way on channels is routed anew.
     Operators that are joined by a forward edge get their new number together. A later --resume needs the same option,
@@ -240,6 +251,7 @@ def run(
         emit_result,
         job_watched,
         note_taken_over,
+        warn_of_clear,
         warn_of_repeats,
     )
     from abscli.engine.job import JobOptions
@@ -266,6 +278,7 @@ def run(
         worker_timeout=worker_timeout,
         advertise=advertise,
         bind=bind,
+        insecure=insecure,
         from_epoch=from_epoch,
         take_over=take_over,
         accept_missing=accept_missing_parts,
@@ -281,6 +294,7 @@ def run(
     if dry_run:
         _rehearse(prepared, words_again(context, {"--dry-run": 0}), output)
         return
+    warn_of_clear(insecure)
     name = prepared.topology.job
     with job_watched(name, metrics) as show:
         outcome = prepared.run(show, show.news)

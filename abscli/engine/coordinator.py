@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import queue
 import selectors
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import assert_never
 
 from abscli.engine.channels.door import Door, guard, new_token
+from abscli.engine.channels.line import Line, Lines, new_key_pair
 from abscli.engine.channels.messages import (
     Alive,
     Differed,
@@ -96,6 +96,7 @@ class Service:
     """Runs one attempt: `address` for the workers, then `serve` until the job has ended.
 
     host: under which workers reach it; bind: the address on which it listens, where that is another one.
+    secure: whether connections are encrypted, and both ends show the certificate of the attempt, which is in `keys`.
     interval, epoch_timeout: seconds; interval None takes no periodic snapshots.
     worker_timeout: seconds without a sign of life after which a worker is lost.
     recovery: what restarts when workers are lost.
@@ -111,6 +112,7 @@ class Service:
         workers: int,
         host: str,
         bind: str | None = None,
+        secure: bool = False,
         interval: float | None,
         epoch_timeout: float,
         worker_timeout: float = 15.0,
@@ -121,6 +123,7 @@ class Service:
         on_trace: Callable[[memoryview], None] = lambda lines: None,
     ) -> None:
         self.token = new_token()
+        self.keys = new_key_pair() if secure else None
         self.progress = Progress(epoch=coordinator.last_complete)
         self._coordinator = coordinator
         self._journal = journal
@@ -143,7 +146,9 @@ class Service:
         self._selector = selectors.DefaultSelector()
         self.wake = Wakeup(self._selector)
         try:
-            self._door = Door(bind or host, self.token, self._selector, self._admit, backlog=128)
+            self._door = Door(
+                bind or host, self.token, self._selector, self._admit, backlog=128, lines=Lines(self.keys)
+            )
         except OSError as error:
             raise EngineStopped(
                 f"the driver cannot listen on {bind or host}: {error.strerror or error}",
@@ -291,7 +296,7 @@ class Service:
 
     # -- workers ------------------------------------------------------------------------------------------
 
-    def _admit(self, hello: Greeting, sock: socket.socket) -> bool:
+    def _admit(self, hello: Greeting, line: Line) -> bool:
         """A worker is there. Every hello is a new incarnation: Spark may run a lost task again inside the same job, so
         that a second hello means that the first worker is lost, and that this one is there in its place."""
         if self._crew is None or self._leaving:
@@ -299,12 +304,12 @@ class Service:
         if isinstance(hello, Alive):
             if self._vigil is None:
                 return False
-            self._vigil.admit(hello, sock)
+            self._vigil.admit(hello, line)
             return True
         if not isinstance(hello, Hello) or not self.crew.is_newest(hello.worker, hello.launch):
             return False
         worker = hello.worker
-        if (error := misplaced(hello, sock.getpeername()[0])) is not None:
+        if (error := misplaced(hello, line.sock.getpeername()[0])) is not None:
             self.abandon(error)
             return False
         if self.crew.is_there(worker):
@@ -312,9 +317,9 @@ class Service:
             if self._abandon is not None:
                 return False
         if self._vigil is not None:
-            guard(sock, self._patience.lost)
+            guard(line.sock, self._patience.lost)
         connection = Connection(
-            sock, self._selector, lambda kind, number, payload: self._heard(worker, connection, kind, payload),
+            line, self._selector, lambda kind, number, payload: self._heard(worker, connection, kind, payload),
             lambda: self._gone(worker, connection),
         )  # fmt: skip
         self.crew.welcome(hello, connection)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from abscli.engine.attempt import Request, Start, begin, first_epoch, look, policy_of
+from abscli.engine.channels.door import is_loopback
 from abscli.engine.channels.messages import JobSpec, Patience
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.drivers.inline import InlineWorkers
@@ -67,6 +68,7 @@ class JobOptions:
     context: a SparkContext to use.
     advertise: host under which workers reach the driver, and bind: the address on which it listens; None: as Spark
     finds them.
+    insecure: nothing that goes between hosts is encrypted.
     changes: what the job file says of operators since the last run.
     trace: a file for all that the machines see and do, appended to.
     """
@@ -94,6 +96,7 @@ class JobOptions:
     context: Any = None
     advertise: str | None = None
     bind: str | None = None
+    insecure: bool = False
     changes: Changes = NO_CHANGES
     trace: str | None = None
 
@@ -159,6 +162,8 @@ def run_job(
         look(storage, request)  # what can be refused is refused before Spark is started, which takes seconds
         trace = stack.enter_context(contextlib.closing(TraceFile(options.trace))) if options.trace else None
         launcher = stack.enter_context(_launcher(options))
+        if _is_secure(launcher, options) and (error := launcher.in_clear) is not None:
+            raise error
         most = max(op.parallelism for op in topology.operators)  # one more would have no task
         asked = options.workers and min(options.workers, most)
         slots = launcher.slots(asked or 1, asked or most, signals.while_waiting)
@@ -288,6 +293,7 @@ def _attempt(
         workers=workers,
         host=launcher.host,
         bind=launcher.bind,
+        secure=_is_secure(launcher, options),
         interval=options.interval,
         epoch_timeout=options.epoch_timeout,
         worker_timeout=options.worker_timeout,
@@ -310,6 +316,7 @@ def _attempt(
         token=service.token,
         address=service.address,
         driver=socket.gethostname(),
+        keys=service.keys,
         pulse=Patience.of(options.worker_timeout) if launcher.pulse else None,
         trace=trace is not None,
         keep_frames=_keep_frames(options, workers) if options.recovery is Scope.LOCAL else None,
@@ -350,9 +357,15 @@ def _head(topology: Topology, attempt: AttemptFacts, journal: Journal, parent: i
 
 def _check_addresses(options: JobOptions) -> None:
     """UsageError where there is nobody on another host."""
-    for name, host in (("--advertise", options.advertise), ("--bind", options.bind)):
-        if host is not None and (options.engine == "inline" or re.match(r"local(\[|$)", options.master)):
+    given = {"--advertise": options.advertise, "--bind": options.bind, "--insecure": options.insecure or None}
+    for name, value in given.items():
+        if value is not None and (options.engine == "inline" or re.match(r"local(\[|$)", options.master)):
             raise UsageError(f"{name} means something with a --master on other hosts only")
+
+
+def _is_secure(launcher: Launcher, options: JobOptions) -> bool:
+    """Whether connections are encrypted: wherever they may leave this machine."""
+    return not options.insecure and not (is_loopback(launcher.host) and is_loopback(launcher.bind))
 
 
 def _check_recovery(options: JobOptions) -> None:

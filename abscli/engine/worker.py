@@ -22,8 +22,9 @@ from typing import assert_never
 import msgspec
 
 from abscli.engine.build import build_tasks
-from abscli.engine.channels.door import Door, greet, guard, is_loopback, reach
+from abscli.engine.channels.door import Door, greeting, guard, is_loopback, reach
 from abscli.engine.channels.lease import Lease, LeaseExpired
+from abscli.engine.channels.line import Line, Lines
 from abscli.engine.channels.messages import (
     Again,
     Alive,
@@ -99,30 +100,43 @@ class Worker:
         self._reading = False
         self._throttled = False
         self._status_at = 0.0
+        self._lines = Lines(spec.keys)
         self._peers = Peers(
-            spec, number, self._selector, tell=self._tell, serve=self._serve_once, ledger=self._new_ledger()
-        )
+            spec, number, self._selector, lines=self._lines, tell=self._tell, serve=self._serve_once,
+            ledger=self._new_ledger(),
+        )  # fmt: skip
         self._repeating = Repeating(number, self._tell)
         self._trace = WorkerTrace(self._send_trace, f"{number}.{launch}") if spec.trace else None
         with contextlib.ExitStack() as undo:
             undo.callback(self._close_idle)
-            sock = undo.enter_context(self._reach_coordinator())
+            line = self._reach_coordinator()
+            sock = undo.enter_context(line.sock)
             # Where the coordinator is reached from, peers reach this host: what its own name says may lead elsewhere.
-            self._door = Door(sock.getsockname()[0], spec.token, self._selector, self._admit, backlog=1024)
+            self._door = Door(
+                sock.getsockname()[0], spec.token, self._selector, self._admit, backlog=1024, lines=self._lines
+            )
             undo.callback(self._door.close)
             hello = Hello(number, *self._door.address, os.getpid(), launch, self.machine, self.incarnation)
-            greet(sock, spec.token, hello)
             if spec.pulse is not None:
                 guard(sock, spec.pulse.lost)
                 alive = Alive(number, launch, self.incarnation)
-                self._pulse = Pulse(spec, alive, self._lease, self._lease_expired)
+                self._pulse = Pulse(spec, alive, self._lease, self._lines, self._lease_expired)
             undo.pop_all()
-        self._control = Connection(sock, self._selector, self._on_control, self._coordinator_gone)
+        self._control = Connection(
+            line, self._selector, self._on_control, self._coordinator_gone, greeting=greeting(spec.token, hello)
+        )
         self._door.open()
 
-    def _reach_coordinator(self) -> socket.socket:
+    def _reach_coordinator(self) -> Line:
         try:
-            return reach(self.spec.address, seconds=CONNECT_SECONDS)
+            sock = reach(self.spec.address, seconds=CONNECT_SECONDS)
+            try:
+                line = self._lines.dialled(sock)
+                line.open(CONNECT_SECONDS)
+            except BaseException:
+                sock.close()
+                raise
+            return line
         except OSError as error:
             raise self._unreached(error) from error
 
@@ -168,21 +182,21 @@ class Worker:
         """Another may be there in its place: nothing of this one may count any more. Called from another thread."""
         self.kill()
 
-    def _admit(self, hello: Greeting, sock: socket.socket) -> bool:
+    def _admit(self, hello: Greeting, line: Line) -> bool:
         if isinstance(hello, PeerAlive):
             if self._pulse is not None:
-                self._pulse.answer(sock)
+                self._pulse.answer(line)
             return self._pulse is not None
-        return self._peers.admit(hello, sock)
+        return self._peers.admit(hello, line)
 
     def _serve(self, seconds: float) -> None:
         """What has come on any socket, waiting for at most so long."""
         for key, mask in self._selector.select(seconds):
             key.data(mask)
 
-    def _serve_once(self) -> bool:
+    def _serve_once(self, seconds: float) -> bool:
         """Look after every connection while a peer is dialled; False where that is not needed any more."""
-        self._serve(0)
+        self._serve(seconds)
         self._door.keep_time()
         return not self._leave
 
@@ -296,6 +310,7 @@ class Worker:
             if start.again is not None:
                 for channel in self._channels_to(_among(start.again.restarting)):
                     self._peers.send_kept(channel, start.epoch, start.addresses)
+            self._peers.greet()
         except Superseded:
             return
         except OSError as error:

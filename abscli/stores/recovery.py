@@ -113,7 +113,7 @@ class RestoreRequest:
     to: where the copy, or the restored epoch, goes.
     sink_to: where the log of a Spark file sink goes.
     job: code and places of the job, where one is run.
-    engine, master, policy, until, accept_missing: how it is run.
+    engine, master, policy, until, accept_missing, insecure: how it is run.
     context: a SparkContext to run it on, in place of one at `master`.
     """
 
@@ -125,6 +125,7 @@ class RestoreRequest:
     policy: str | None = None
     until: str = "drained"
     accept_missing: bool = False
+    insecure: bool = False
     context: Any = None
 
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abscli.engine.channels.inbox import Barrier, Batch, Inbox
+from abscli.engine.channels.line import Line
 from abscli.engine.channels.routing import Route
 from abscli.engine.channels.wire import HEADER, Connection, Frame
 from abscli.protocol.events import ProtocolError
@@ -201,7 +202,7 @@ class Pair:
         self.frames: list[tuple[Frame, int, bytes]] = []
         self.closed = False
         self.left = Connection(
-            left, self.selector, lambda k, n, p: self.frames.append((k, n, bytes(p))), self._on_close
+            Line(left), self.selector, lambda k, n, p: self.frames.append((k, n, bytes(p))), self._on_close
         )
 
     def _on_close(self) -> None:

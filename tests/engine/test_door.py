@@ -19,7 +19,8 @@ import msgspec
 import pytest
 
 from abscli.engine.channels import door
-from abscli.engine.channels.door import HELLO_BYTES, TOKEN_BYTES, Door, greet, new_token
+from abscli.engine.channels.door import HELLO_BYTES, TOKEN_BYTES, Door, greeting, new_token
+from abscli.engine.channels.line import Line
 from abscli.engine.channels.messages import ChannelHello, Greeting, Hello
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.errors import EngineStopped
@@ -75,11 +76,11 @@ class House:
         self._stop = False
         self._thread = threading.Thread(target=self._serve)
 
-    def _admit(self, hello: Greeting, sock: socket.socket) -> bool:
+    def _admit(self, hello: Greeting, line: Line) -> bool:
         if not isinstance(hello, Hello):
             return False
         self.admitted.append(hello)
-        self._sockets.append(sock)
+        self._sockets.append(line.sock)
         return True
 
     def _serve(self) -> None:
@@ -136,7 +137,7 @@ def until(fact: Callable[[], bool]) -> None:
 
 def comes_in(house: House, worker: int) -> None:
     with house.knock() as sock:
-        greet(sock, house.token, msgspec.structs.replace(HELLO, worker=worker))
+        sock.sendall(greeting(house.token, msgspec.structs.replace(HELLO, worker=worker)))
         until(lambda: any(isinstance(h, Hello) and h.worker == worker for h in house.admitted))
 
 
@@ -298,7 +299,7 @@ def test_a_second_sender_of_a_channel_is_turned_away(tmp_path: Path, monkeypatch
             for channel in list(worker._peers.receiving):
                 for attempt in (worker.spec.attempt, worker.spec.attempt - 1):
                     with socket.create_connection(worker._door.address, timeout=60) as sock:
-                        greet(sock, worker.spec.token, ChannelHello(channel, attempt))
+                        sock.sendall(greeting(worker.spec.token, ChannelHello(channel, attempt)))
                         ends.append(turned_away(sock))
 
     outcome = run_job(word_count(), str(tmp_path / "store"), inline(tmp_path, interval=0.02), again)
@@ -320,7 +321,7 @@ def test_a_hello_for_a_number_that_is_taken_ends_the_attempt_by_name(
         if progress.epochs and services:
             service = services.pop()
             with socket.create_connection(service.address, timeout=60) as sock:
-                greet(sock, service.token, msgspec.structs.replace(HELLO, worker=1))
+                sock.sendall(greeting(service.token, msgspec.structs.replace(HELLO, worker=1)))
 
     options = inline(tmp_path, interval=0.02, restarts=0)
     with pytest.raises(EngineStopped, match=r"worker 1 .* was started again"):
@@ -340,7 +341,7 @@ def test_a_worker_that_is_started_again_takes_the_place_of_the_first(
         if progress.epochs and services:
             service = services.pop()
             with socket.create_connection(service.address, timeout=60) as sock:
-                greet(sock, service.token, msgspec.structs.replace(HELLO, worker=1))
+                sock.sendall(greeting(service.token, msgspec.structs.replace(HELLO, worker=1)))
 
     options = inline(tmp_path, interval=0.02)
     outcome = run_job(word_count(), str(tmp_path / "store"), options, again, services.append, on_news=news.append)

@@ -1,8 +1,9 @@
 """The door of a coordinator or a worker: who connects shows the attempt's token before anything else of it is read.
 
-A greeting is the token, a length (4 bytes, little-endian), and so many bytes: the hello, one JSON message. Until it is
-whole the connection is a stranger's. Whatever a stranger sends ends that connection and nothing else; strangers have a
-deadline, and there are never so many that descriptors run out.
+Where the attempt has a certificate, who connects shows that first. A greeting is the token, a length (4 bytes,
+little-endian), and so many bytes: the hello, one JSON message. Until it is whole the connection is a stranger's.
+Whatever a stranger sends ends that connection and nothing else; strangers have a deadline, and there are never so many
+that descriptors run out.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from abscli.engine.channels.line import PLAIN, Line, Lines
 from abscli.engine.channels.messages import Greeting, decode_greeting
 
 TOKEN_BYTES = 32
@@ -28,8 +30,15 @@ HELLO_BYTES = 1 << 14
 HELLO_SECONDS = 10.0
 """Time for a whole greeting, however it drips in."""
 
+HANDSHAKE_SECONDS = 60.0
+"""The same where a handshake goes before it, in which the other end's turn may come while it is in a function that
+takes long."""
+
 PATIENCE_SECONDS = 0.5
 """What every stranger has of that when others wait for its place: who knows the token has sent all by then."""
+
+HANDSHAKE_PATIENCE_SECONDS = 2.0
+"""The same where that takes a handshake, on a bad line."""
 
 KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """Seconds of silence, seconds between probes, and probes without an answer, after which a connection has ended."""
@@ -44,17 +53,6 @@ _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENO
 def new_token() -> bytes:
     """The secret of one attempt."""
     return secrets.token_bytes(TOKEN_BYTES)
-
-
-def dial(address: tuple[str, int], token: bytes, hello: msgspec.Struct, *, seconds: float) -> socket.socket:
-    """A connection to the door at `address`, greeted; OSError if there is none within so many seconds."""
-    sock = reach(address, seconds=seconds)
-    try:
-        greet(sock, token, hello)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
 
 
 def reach(address: tuple[str, int], *, seconds: float) -> socket.socket:
@@ -88,17 +86,17 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def greet(sock: socket.socket, token: bytes, hello: msgspec.Struct) -> None:
-    """Send a greeting on a new connection, which still blocks."""
+def greeting(token: bytes, hello: msgspec.Struct) -> bytes:
+    """What a new connection begins with."""
     body = msgspec.json.encode(hello)
-    sock.sendall(token + _LENGTH.pack(len(body)) + body)
+    return token + _LENGTH.pack(len(body)) + body
 
 
 class Door:
     """Listens on `host`, and from `open` on lets those in who know the token.
 
-    admit: what to do with a hello and its socket; False turns it away, True has taken the socket over. `keep_time` is
-    to be called in every round of the loop that drives the selector.
+    admit: what to do with a hello and its line; False turns it away, True has taken the line over. `keep_time` is to be
+    called in every round of the loop that drives the selector.
     """
 
     def __init__(
@@ -106,10 +104,12 @@ class Door:
         host: str,
         token: bytes,
         selector: selectors.BaseSelector,
-        admit: Callable[[Greeting, socket.socket], bool],
+        admit: Callable[[Greeting, Line], bool],
         *,
         backlog: int,
+        lines: Lines = PLAIN,
     ) -> None:
+        self._lines = lines
         self._token = token
         self._selector = selector
         self._admit = admit
@@ -130,10 +130,18 @@ class Door:
         """Whether somebody stands in it, so that time is to be kept."""
         return bool(self._strangers) or self._shut_until is not None
 
+    @property
+    def _hello_seconds(self) -> float:
+        return HANDSHAKE_SECONDS if self._lines.secure else HELLO_SECONDS
+
+    @property
+    def _patience(self) -> float:
+        return HANDSHAKE_PATIENCE_SECONDS if self._lines.secure else PATIENCE_SECONDS
+
     def keep_time(self) -> None:
         """Turn away who has taken too long, and open again after a pause."""
         now = time.monotonic()
-        for stranger in [s for s in self._strangers if now - s.since >= HELLO_SECONDS]:
+        for stranger in [s for s in self._strangers if now - s.since >= self._hello_seconds]:
             stranger.leave()
         if self._shut_until is not None and now >= self._shut_until:
             self._shut_until = None
@@ -162,13 +170,13 @@ class Door:
                 return
             with contextlib.suppress(OSError):  # gone already: its reader will hear of it
                 guard(sock)
-            stranger = _Stranger(sock, self._token, self._heard, self._selector)
+            stranger = _Stranger(self._lines.accepted(sock), self._token, self._heard, self._selector)
             self._strangers.append(stranger)
             stranger.read()  # a greeting mostly comes with the connection
 
     def _drop_oldest(self) -> bool:
         """Make room; False if nobody has been here for long enough."""
-        if not self._strangers or time.monotonic() - self._strangers[0].since < PATIENCE_SECONDS:
+        if not self._strangers or time.monotonic() - self._strangers[0].since < self._patience:
             return False
         self._strangers[0].leave()
         return True
@@ -181,8 +189,8 @@ class Door:
     def _heard(self, stranger: _Stranger, hello: Greeting | None) -> None:
         """The stranger's greeting is whole (None: it was none), and it is no stranger any more."""
         self._strangers.remove(stranger)
-        if hello is None or not self._admit(hello, stranger.sock):
-            stranger.sock.close()
+        if hello is None or not self._admit(hello, stranger.line):
+            stranger.line.sock.close()
 
 
 class _Stranger:
@@ -191,13 +199,13 @@ class _Stranger:
 
     def __init__(
         self,
-        sock: socket.socket,
+        line: Line,
         token: bytes,
         heard: Callable[[_Stranger, Greeting | None], None],
         selector: selectors.BaseSelector,
     ) -> None:
-        sock.setblocking(False)
-        self.sock = sock
+        line.sock.setblocking(False)
+        self.line = line
         self.since = time.monotonic()
         self._token = token
         self._heard = heard
@@ -206,13 +214,13 @@ class _Stranger:
         self._buffer = memoryview(bytearray(TOKEN_BYTES))
         self._filled = 0
         self._here = True
-        selector.register(sock, selectors.EVENT_READ, self.read)
+        selector.register(line.sock, selectors.EVENT_READ, self.read)
 
     def read(self, mask: int = selectors.EVENT_READ) -> None:
         """Take what has come, never more than belongs to the greeting."""
         while self._here:
             try:
-                count = self.sock.recv_into(self._buffer[self._filled :])
+                count = self.line.receive(self._buffer[self._filled :])
             except BlockingIOError:
                 return
             except OSError:
@@ -252,7 +260,7 @@ class _Stranger:
     def _end(self, hello: Greeting | None) -> None:
         if self._here:
             self._here = False
-            self._selector.unregister(self.sock)
+            self._selector.unregister(self.line.sock)
             self._heard(self, hello)
 
 

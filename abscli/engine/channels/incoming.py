@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import selectors
-import socket
 from collections.abc import Callable
 
 import pyarrow as pa
 
 from abscli.engine.channels.inbox import Barrier, Batch, Inbox
+from abscli.engine.channels.line import Line
 from abscli.engine.channels.wire import Connection, Frame
 from abscli.engine.local.hearing import Hearing
 
@@ -20,14 +20,14 @@ class Incoming:
     """
 
     def __init__(
-        self, sock: socket.socket, selector: selectors.BaseSelector, inbox: Inbox, *, full: Callable[[Inbox], bool],
+        self, line: Line, selector: selectors.BaseSelector, inbox: Inbox, *, full: Callable[[Inbox], bool],
         closed: Callable[[Connection], None], hearing: Hearing | None,
     ) -> None:  # fmt: skip
         self._inbox = inbox
         self._full = full
         self._hearing = hearing
         self._schema: pa.Schema | None = None
-        self.connection = Connection(sock, selector, self._on_frame, lambda: closed(self.connection))
+        self.connection = Connection(line, selector, self._on_frame, lambda: closed(self.connection))
 
     def _on_frame(self, kind: Frame, number: int, payload: memoryview) -> None:
         rest = self._hearing.take(kind, number, payload) if self._hearing is not None else payload

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from abscli.engine.channels.line import KeyPair
 from abscli.engine.errors import RaisedAt
 from formats.ids import ChannelId, TaskId
 from formats.job.model import Topology
@@ -37,6 +38,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     driver: name of its host.
     pulse: of its signs of life; None where a worker cannot hang without the coordinator.
     trace: whether it is told what the machines see and do.
+    keys: of the attempt, for its connections; None where they are not encrypted.
     keep_frames: bytes of frames that it keeps so that any other worker can be replaced alone; None: it keeps none.
     """
 
@@ -55,6 +57,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     trace: bool = False
     keep_frames: int | None = None
     driver: str = ""
+    keys: KeyPair | None = None
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):

@@ -7,16 +7,16 @@ one waits until the worker is in that, too.
 from __future__ import annotations
 
 import selectors
-import socket
 import time
 from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 import pyarrow as pa
 
-from abscli.engine.channels.door import dial
+from abscli.engine.channels.door import greeting, reach
 from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.incoming import Incoming
+from abscli.engine.channels.line import Line, Lines
 from abscli.engine.channels.messages import ChannelHello, Differed, Greeting, JobSpec, LetGo
 from abscli.engine.channels.wire import Connection, Frame
 from abscli.engine.errors import EngineStopped
@@ -54,19 +54,22 @@ class Superseded(Exception):
 class Peers:
     """Of worker `number`.
 
+    lines: of the attempt.
     tell: sends the coordinator a message.
-    serve: looks after all connections once, while a peer is dialled; False where the worker is to leave.
+    serve: looks after all connections, waiting for at most so many seconds, while a peer is dialled; False where the
+    worker is to leave.
     ledger: what is kept so that lost tasks can restart alone; None where nothing is.
     """
 
     def __init__(
-        self, spec: JobSpec, number: int, selector: selectors.BaseSelector, *,
-        tell: Callable[[msgspec.Struct], None], serve: Callable[[], bool], ledger: Ledger | None,
+        self, spec: JobSpec, number: int, selector: selectors.BaseSelector, *, lines: Lines,
+        tell: Callable[[msgspec.Struct], None], serve: Callable[[float], bool], ledger: Ledger | None,
     ) -> None:  # fmt: skip
         self.ledger = ledger
         self._spec = spec
         self._number = number
         self._selector = selector
+        self._lines = lines
         self._tell = tell
         self._serve = serve
         self._attempt = 0
@@ -78,7 +81,7 @@ class Peers:
         self._outs: dict[TaskId, list[Inbox | Connection]] = {}
         self._awaited: set[ChannelId] = set()
         self._await_until = float("inf")
-        self._early: list[tuple[ChannelHello, socket.socket]] = []
+        self._early: list[tuple[ChannelHello, Line]] = []
         self._lost: tuple[float, str] | None = None
 
     @property
@@ -99,10 +102,10 @@ class Peers:
         self._lost = None
         # Until everybody is there again nobody comes: that is for the coordinator to wait for.
         self._await_until = float("inf")
-        for hello, sock in self._early:
+        for hello, line in self._early:
             if hello.attempt < attempt:
-                sock.close()
-        self._early = [(hello, sock) for hello, sock in self._early if hello.attempt >= attempt]
+                line.sock.close()
+        self._early = [(hello, line) for hello, line in self._early if hello.attempt >= attempt]
 
     def add(self, attempt: int, tasks: Collection[RunningTask], epoch: int) -> None:
         """The inputs of tasks that start from an epoch in this attempt."""
@@ -119,9 +122,9 @@ class Peers:
         """Every queue is there that a peer may ask for: let in who has come before."""
         self._started = True
         early, self._early = self._early, []
-        for hello, sock in early:
-            if not self.admit(hello, sock):
-                sock.close()
+        for hello, line in early:
+            if not self.admit(hello, line):
+                line.sock.close()
 
     def expect_all(self) -> None:
         """Everybody has dialled."""
@@ -177,8 +180,8 @@ class Peers:
         """Close every connection."""
         for connection in [*self._senders.values(), *self._receivers.values()]:
             connection.close()
-        for _, sock in self._early:
-            sock.close()
+        for _, line in self._early:
+            line.sock.close()
 
     # -- sending ------------------------------------------------------------------------------------------
 
@@ -265,32 +268,46 @@ class Peers:
         peer = self._worker_of(channel.receiver)
         host, port = addresses[peer]
         try:
-            sock = self._connected(addresses[peer], ChannelHello(channel, self._attempt))
+            line = self._connected(addresses[peer], self._attempt)
         except OSError as error:
             why = error.strerror or str(error)
             raise OSError(error.errno, f"worker {peer} at {host}:{port} for {channel}: {why}") from error
         connection = Connection(
-            sock,
+            line,
             self._selector,
             lambda *_: None,
             lambda: self.lost(f"lost the connection of {channel} to worker {peer}"),
+            greeting=greeting(self._spec.token, ChannelHello(channel, self._attempt)),
         )
         self._senders[channel] = connection
         if self.ledger is not None:
             self.ledger.connect(channel)
         return connection
 
-    def _connected(self, address: tuple[str, int], hello: ChannelHello) -> socket.socket:
-        """A connection to a peer. While the queue of its door is full of others, ours is served: it may wait for us."""
+    def _connected(self, address: tuple[str, int], attempt: int) -> Line:
+        """A line to a peer. While the queue of its door is full of others, ours is served: it may wait for us."""
         until = time.monotonic() + CONNECT_SECONDS
         while True:
             try:
-                return dial(address, self._spec.token, hello, seconds=DIAL_SECONDS)
+                return self._lines.dialled(reach(address, seconds=DIAL_SECONDS))
             except TimeoutError:
                 if time.monotonic() > until:
                     raise
-                if not self._serve() or self._attempt != hello.attempt:
-                    raise Superseded from None
+                self._look_after_ours(0.0, attempt)
+
+    def greet(self) -> None:
+        """Wait until whoever was dialled has been greeted; Superseded.
+
+        A handshake needs this end, too, which may be in a function for long once its tasks run. Who is in one itself is
+        not waited for without end: it is greeted when both have come to it.
+        """
+        attempt, until = self._attempt, time.monotonic() + CONNECT_SECONDS
+        while not all(connection.greeted for connection in self._senders.values()) and time.monotonic() < until:
+            self._look_after_ours(0.05, attempt)
+
+    def _look_after_ours(self, seconds: float, attempt: int) -> None:
+        if not self._serve(seconds) or self._attempt != attempt:
+            raise Superseded
 
     # -- receiving ----------------------------------------------------------------------------------------
 
@@ -299,22 +316,22 @@ class Peers:
         for channel, connection in self._receivers.items():
             connection.reading(not _full(self._inboxes[channel]))
 
-    def admit(self, hello: Greeting, sock: socket.socket) -> bool:
+    def admit(self, hello: Greeting, line: Line) -> bool:
         """A sender is there: one of an earlier attempt is turned away, one of a later waits for its receiver."""
         if not isinstance(hello, ChannelHello) or hello.attempt < self._attempt:
             return False
         if hello.attempt > self._attempt or not self._started:
-            self._early.append((hello, sock))
+            self._early.append((hello, line))
             return True
-        return self._receive(hello.channel, sock)
+        return self._receive(hello.channel, line)
 
-    def _receive(self, channel: ChannelId, sock: socket.socket) -> bool:
+    def _receive(self, channel: ChannelId, line: Line) -> bool:
         inbox = self._inboxes.get(channel)
         if inbox is None or channel in self._receivers:
             return False
         hearing = Hearing(self.ledger, inbox, self._differs) if self.ledger is not None else None
         incoming = Incoming(
-            sock, self._selector, inbox, full=_full, closed=lambda it: self._gone(channel, it), hearing=hearing
+            line, self._selector, inbox, full=_full, closed=lambda it: self._gone(channel, it), hearing=hearing
         )
         self._receivers[channel] = incoming.connection
         self._awaited.discard(channel)

@@ -16,8 +16,9 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 
-from abscli.engine.channels.door import dial, greet, guard
+from abscli.engine.channels.door import greeting, guard, reach
 from abscli.engine.channels.lease import Lease, now
+from abscli.engine.channels.line import Line, Lines
 from abscli.engine.channels.messages import Alive, JobSpec, PeerAlive, Unheard
 from abscli.engine.channels.wire import Connection, Frame, Wakeup
 
@@ -33,13 +34,16 @@ class Pulse:
     """Beats from now on until `stop`, or until the lease has run out, or the coordinator has ended the connection: it
     does so when it counts on the worker no more. OSError if it cannot be reached.
 
-    expired: called then, from another thread.
+    lines: of the attempt. expired: called then, from another thread.
     """
 
-    def __init__(self, spec: JobSpec, hello: Alive, lease: Lease, expired: Callable[[], None]) -> None:
+    def __init__(
+        self, spec: JobSpec, hello: Alive, lease: Lease, lines: Lines, expired: Callable[[], None]
+    ) -> None:
         assert spec.pulse is not None
         self._patience = spec.pulse
         self._token = spec.token
+        self._lines = lines
         self._hello = hello
         self._lease = lease
         self._expired = expired
@@ -47,13 +51,14 @@ class Pulse:
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._peers: dict[int, _Peer] = {}
         self._answered: list[Connection] = []
-        sock = dial(spec.address, spec.token, hello, seconds=CONNECT_SECONDS)
+        sock = reach(spec.address, seconds=CONNECT_SECONDS)
         guard(sock, self._patience.lost)
         self._selector = selectors.DefaultSelector()
         self._wakeup = Wakeup(self._selector)
         self._coordinator = Connection(
-            sock, self._selector, lambda kind, stamp, payload: lease.renew(stamp / 1000), lease.revoke
-        )
+            lines.dialled(sock), self._selector, lambda kind, stamp, payload: lease.renew(stamp / 1000), lease.revoke,
+            greeting=greeting(spec.token, hello),
+        )  # fmt: skip
         self._thread = threading.Thread(target=self._run, name=f"abs-pulse-{hello.worker}", daemon=True)
         self._thread.start()
 
@@ -61,9 +66,9 @@ class Pulse:
         """Whom to hear of from now on; safe from other threads."""
         self._call(lambda: self._watch(peers))
 
-    def answer(self, sock: socket.socket) -> None:
+    def answer(self, line: Line) -> None:
         """Send a peer's beats back, which come on this connection; safe from other threads."""
-        self._call(lambda: self._answer(sock))
+        self._call(lambda: self._answer(line))
 
     def stop(self) -> None:
         """No more beats; returns when the thread has ended."""
@@ -115,14 +120,14 @@ class Pulse:
         for number, peer in list(self._peers.items()):
             if peers.get(number) != peer.address:
                 self._peers.pop(number).close()
-        hello = PeerAlive(self._hello.worker)
+        words = greeting(self._token, PeerAlive(self._hello.worker))
         for number, address in peers.items():
             if number not in self._peers:
-                self._peers[number] = _Peer(address, self._token, hello, self._selector, self._patience.lost)
+                self._peers[number] = _Peer(address, self._lines, words, self._selector, self._patience.lost)
 
-    def _answer(self, sock: socket.socket) -> None:
-        guard(sock, self._patience.lost)
-        connection = Connection(sock, self._selector, lambda kind, stamp, _: echo(connection, stamp), lambda: None)
+    def _answer(self, line: Line) -> None:
+        guard(line.sock, self._patience.lost)
+        connection = Connection(line, self._selector, lambda kind, stamp, _: echo(connection, stamp), lambda: None)
         self._answered = [*(other for other in self._answered if not other.closed), connection]
 
 
@@ -141,11 +146,11 @@ class _Peer:
     """A peer that is beaten to, and dialled again whenever the connection has ended."""
 
     def __init__(
-        self, address: Address, token: bytes, hello: PeerAlive, selector: selectors.BaseSelector, patience: float
+        self, address: Address, lines: Lines, words: bytes, selector: selectors.BaseSelector, patience: float
     ) -> None:
         self.address = address
-        self._token = token
-        self._hello = hello
+        self._lines = lines
+        self._greeting = words
         self._selector = selector
         self._patience = patience
         self._dialling: socket.socket | None = None
@@ -196,7 +201,6 @@ class _Peer:
             if error:
                 raise OSError(error, "")
             guard(sock, self._patience)
-            greet(sock, self._token, self._hello)
         except OSError:
             sock.close()
             if error == errno.ECONNREFUSED:
@@ -204,7 +208,9 @@ class _Peer:
             return
         # It answers when its loop has come to the door; a function may keep it from that.
         self._silent_since = None
-        self._connection = Connection(sock, self._selector, self._heard, self._gone)
+        self._connection = Connection(
+            self._lines.dialled(sock), self._selector, self._heard, self._gone, greeting=self._greeting
+        )
 
     def _heard(self, kind: Frame, stamp: int, payload: memoryview) -> None:
         self._silent_since = now()

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import queue
 import selectors
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from abscli.engine.channels.door import guard
+from abscli.engine.channels.line import Line
 from abscli.engine.channels.messages import Alive, Patience, Unheard, decode_unheard
 from abscli.engine.channels.pulse import echo
 from abscli.engine.channels.wire import Connection, Wakeup
@@ -36,10 +36,10 @@ class Vigil:
         self._thread = threading.Thread(target=self._run, name="abs-vigil", daemon=True)
         self._thread.start()
 
-    def admit(self, hello: Alive, sock: socket.socket) -> None:
+    def admit(self, hello: Alive, line: Line) -> None:
         """A worker's beats come on this connection."""
         self.hears(hello.incarnation)
-        self._call(lambda: self._connect(hello, sock))
+        self._call(lambda: self._connect(hello, line))
 
     def dismiss(self, incarnation: str) -> None:
         """One that counts no more gets no answer any more: where nothing else has it leave, its lease does."""
@@ -88,10 +88,10 @@ class Vigil:
             connection.close()
         self._selector.close()
 
-    def _connect(self, hello: Alive, sock: socket.socket) -> None:
-        guard(sock, self._patience.lost)
+    def _connect(self, hello: Alive, line: Line) -> None:
+        guard(line.sock, self._patience.lost)
         connection = Connection(
-            sock, self._selector, lambda kind, stamp, payload: self._hear(hello, connection, stamp, payload), _nothing
+            line, self._selector, lambda kind, stamp, payload: self._hear(hello, connection, stamp, payload), _nothing
         )
         self._connections[hello.incarnation] = connection
 

@@ -1,4 +1,4 @@
-"""Frames on TCP connections, without blocking: between workers, and between a worker and the coordinator.
+"""Frames on lines, without blocking: between workers, and between a worker and the coordinator.
 
 A frame is kind (1 byte), number (8 bytes, little-endian), length (4 bytes), payload. Control frames carry one JSON
 message. A data channel sends its Arrow schema before the first batch and whenever that changes.
@@ -10,11 +10,14 @@ import contextlib
 import selectors
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
 
 import msgspec
+
+from abscli.engine.channels.line import Line
 
 HEADER = struct.Struct("<BQI")
 MAX_FRAME = 1 << 31
@@ -37,35 +40,48 @@ class Frame(IntEnum):
 
 
 class Connection:
-    """One non-blocking socket in a selector, whose other end has been greeted. on_frame(kind, number, payload) takes
-    what comes, on_close its end.
+    """One line in a selector, whose socket blocks no more. on_frame(kind, number, payload) takes what comes, on_close
+    its end.
+
+    greeting: goes before all frames; none where the other end greeted.
 
     `pending` is how many bytes are still to be sent; `reading(False)` leaves what comes to TCP's flow control.
     """
 
     def __init__(
         self,
-        sock: socket.socket,
+        line: Line,
         selector: selectors.BaseSelector,
         on_frame: Callable[[Frame, int, memoryview], None],
         on_close: Callable[[], None],
+        *,
+        greeting: bytes = b"",
     ) -> None:
+        sock = line.sock
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.pending = 0
+        self.pending = len(greeting)
         self.closed = False
+        self._line = line
         self._sock = sock
         self._selector = selector
         self._on_frame = on_frame
         self._on_close = on_close
-        self._out: deque[memoryview] = deque()
+        self._out: deque[memoryview] = deque([memoryview(greeting)] if greeting else [])
         self._header = bytearray(HEADER.size)
         self._buffer = memoryview(self._header)
         self._got = 0
         self._frame: tuple[Frame, int] | None = None
         self._interest = selectors.EVENT_READ
+        if greeting or line.unread or not line.is_open:
+            self._interest |= selectors.EVENT_WRITE  # it has something to do before anything comes
         selector.register(sock, self._interest, self._ready)
+
+    @property
+    def greeted(self) -> bool:
+        """Whether the other end has what it needs to know this one, or there is no other end any more."""
+        return self.closed or self._line.is_open
 
     def send(self, kind: Frame, number: int, *payload: bytes | memoryview) -> None:
         """Queue a frame, and send what the socket takes now."""
@@ -90,6 +106,12 @@ class Connection:
     def reading(self, on: bool) -> None:
         """Whether to take what comes."""
         self._want(selectors.EVENT_READ, on)
+        if on and self._line.unread:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Come back in the next round, whatever comes: a socket can nearly always be written to."""
+        self._want(selectors.EVENT_WRITE, True)
 
     def _want(self, event: int, on: bool) -> None:
         interest = self._interest | event if on else self._interest & ~event
@@ -106,33 +128,46 @@ class Connection:
     def _ready(self, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:
             self._write()
-        if mask & selectors.EVENT_READ and not self.closed:
+        if not self.closed and (mask & selectors.EVENT_READ or self._line.unread) and self._is_reading:
             self._read()
+            if not self.closed and not self._interest & selectors.EVENT_WRITE and (self._out or self._line.unsent):
+                self._write()  # a handshake has come on, for which this has waited
+        if not self.closed and self._line.unread and self._is_reading:
+            self._wake()
+
+    @property
+    def _is_reading(self) -> bool:
+        return bool(self._interest & selectors.EVENT_READ)
 
     def _write(self) -> None:
         try:
+            self._line.flush()
             while self._out:
-                sent = self._sock.sendmsg([*self._out][:64] if len(self._out) > 1 else [self._out[0]])
-                self.pending -= sent
-                while sent:
-                    head = self._out[0]
-                    if sent < len(head):
-                        self._out[0] = head[sent:]
-                        break
-                    sent -= len(head)
-                    self._out.popleft()
+                self._send_some()
         except BlockingIOError:
             pass
         except OSError:
             self._ended()
             return
-        self._want(selectors.EVENT_WRITE, bool(self._out))
+        # What waits for a handshake waits for the other end, not for the socket.
+        self._want(selectors.EVENT_WRITE, self._line.unsent or (bool(self._out) and self._line.is_open))
+
+    def _send_some(self) -> None:
+        sent = self._line.send([*self._out][:64] if len(self._out) > 1 else [self._out[0]])
+        self.pending -= sent
+        while sent:
+            head = self._out[0]
+            if sent < len(head):
+                self._out[0] = head[sent:]
+                break
+            sent -= len(head)
+            self._out.popleft()
 
     def _read(self) -> None:
         """Read whole frames while they come, a few at most, so that other sockets get their turn."""
         for _ in range(READ_AHEAD):
             try:
-                got = self._sock.recv_into(self._buffer[self._got :])
+                got = self._line.receive(self._buffer[self._got :])
             except BlockingIOError:
                 return
             except OSError:
@@ -145,7 +180,7 @@ class Connection:
                 continue
             self._advance()
             # Whoever took the frame may have closed this, or want no more for now.
-            if self.closed or not self._interest & selectors.EVENT_READ:
+            if self.closed or not self._is_reading:
                 return
 
     def _advance(self) -> None:
@@ -191,10 +226,13 @@ class Connection:
         with contextlib.suppress(OSError):
             if self.closed:
                 return
-            self._sock.settimeout(seconds)
-            for part in self._out:
-                self._sock.sendall(part)
-            self._out.clear()
+            until = time.monotonic() + seconds
+            while self._out or self._line.unsent:
+                self._sock.settimeout(max(0.001, until - time.monotonic()))
+                if self._out:
+                    self._send_some()
+                else:
+                    self._line.flush()
             self._sock.shutdown(socket.SHUT_WR)
         self.close()
 

@@ -17,6 +17,7 @@ class InlineWorkers:
     host = "127.0.0.1"
     bind = "127.0.0.1"
     pulse = False
+    in_clear = None
 
     def __init__(self) -> None:
         self._threads: list[threading.Thread] = []

@@ -26,7 +26,7 @@ import msgspec
 
 from abscli.engine.channels.messages import JobSpec
 from abscli.engine.drivers.java import use_java
-from abscli.engine.errors import EngineError, EngineStopped
+from abscli.engine.errors import EngineError, EngineStopped, UsageError
 from formats.native.facts import digest
 from formats.scratch import scratch
 
@@ -46,6 +46,10 @@ CONF = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.catalogImplementation": "in-memory",
 }
+AUTHENTICATION = "spark.authenticate"
+ENCRYPTIONS = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled", "spark.authenticate.enableSaslEncryption")
+"""Each encrypts all that Spark's processes send each other; the first is what Spark recommends."""
+
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 LOG4J = """rootLogger.level = error
 rootLogger.appenderRef.file.ref = file
@@ -197,6 +201,24 @@ class SparkWorkers:
         address: str = self._bind or self._context.getConf().get("spark.driver.bindAddress", self.host)
         return address
 
+    @property
+    def in_clear(self) -> UsageError | None:
+        """Why what workers get would go over a network for everybody to read: Spark's configuration."""
+        if self._context.master.startswith("local"):
+            return None
+        conf = self._context.getConf()
+        authenticates = _is_on(conf, AUTHENTICATION)
+        encrypts = any(_is_on(conf, name) for name in ENCRYPTIONS)
+        if authenticates and encrypts:
+            return None
+        missing = [AUTHENTICATION] * (not authenticates) + [ENCRYPTIONS[0]] * (not encrypts)
+        return UsageError(
+            f"Spark does not {'encrypt' if authenticates else 'authenticate'} what it sends on {self._context.master}, "
+            "and the key with which the workers of this job encrypt would be among that",
+            hint=f"set {' and '.join(f'{name} true' for name in missing)} in spark-defaults.conf, as the cluster has "
+            "it (with a spark.authenticate.secret where Spark makes none), or --insecure where the network is yours",
+        )
+
     def slots(self, least: int, most: int, waiting: Callable[[int], None]) -> int | None:
         """Tasks that can run at once, counted when executors have registered."""
         local = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", self._context.master)
@@ -298,6 +320,10 @@ class SparkWorkers:
         for thread in self._threads:
             thread.join(timeout=max(0.0, until - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
+
+
+def _is_on(conf: Any, name: str) -> bool:
+    return str(conf.get(name, "false")).strip().lower() == "true"
 
 
 def _worker_main(data: bytes, archive: str | None) -> Callable[[Iterator[tuple[int, int]]], Iterator[int]]:

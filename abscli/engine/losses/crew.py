@@ -13,7 +13,7 @@ from abscli.engine.channels.door import is_loopback
 from abscli.engine.channels.messages import Hello, JobSpec
 from abscli.engine.channels.vigil import Vigil
 from abscli.engine.channels.wire import Connection
-from abscli.engine.errors import EngineError, EngineStopped
+from abscli.engine.errors import EngineError, EngineStopped, UsageError
 
 
 class Launcher(Protocol):
@@ -30,6 +30,10 @@ class Launcher(Protocol):
     @property
     def pulse(self) -> bool:
         """Whether workers are processes of their own, which may stand still without a word."""
+
+    @property
+    def in_clear(self) -> UsageError | None:
+        """Why what `prepare` is given would go over a network for everybody to read; None where it does not."""
 
     def prepare(self, spec: JobSpec) -> None:
         """To be called once, before the first `launch`: what every worker gets."""

@@ -34,7 +34,7 @@ class NativeRecovery(Recovery[NativeStore, NativePlan, "NativeRestored | Repaire
     body = NativePlan
     lists: Mapping[str, str] = MappingProxyType({"restart": "restart"})
     plan_options = frozenset({"--failed", "--failed-worker", "--recovery", "--strategy", "--distrust", "--parallelism"})
-    restore_options = frozenset({"--job", "--until", "--policy", "--accept-missing-parts"})
+    restore_options = frozenset({"--job", "--until", "--policy", "--accept-missing-parts", "--insecure"})
     runs_job = True
 
     def plan(self, store: NativeStore, request: PlanRequest, watch: Watcher) -> Plan[NativePlan] | NoPlan:
@@ -112,6 +112,7 @@ class NativeRecovery(Recovery[NativeStore, NativePlan, "NativeRestored | Repaire
             keep=None,
             until="drained" if request.until == "drained" else "end",
             accept_missing=request.accept_missing,
+            insecure=request.insecure,
             context=request.context,
             changes=request.job.changes,
         )

@@ -15,6 +15,7 @@ import pytest
 from abscli.engine.channels import vigil as vigil_module
 from abscli.engine.channels.door import Door, new_token
 from abscli.engine.channels.lease import Lease
+from abscli.engine.channels.line import PLAIN, Line
 from abscli.engine.channels.messages import Alive, Greeting, JobSpec, Patience, PeerAlive, Unheard
 from abscli.engine.channels.pulse import Pulse
 from abscli.engine.channels.vigil import Vigil
@@ -60,7 +61,7 @@ def vigil(told: list[Unheard]) -> Iterator[Vigil]:
 @pytest.fixture
 def worker(vigil: Vigil) -> Iterator[socket.socket]:
     near, far = socket.socketpair()
-    vigil.admit(HELLO, far)
+    vigil.admit(HELLO, Line(far))
     near.settimeout(LONG)
     with near:
         yield near
@@ -129,7 +130,8 @@ class Other:
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
-    def _admit(self, hello: Greeting, sock: socket.socket) -> bool:
+    def _admit(self, hello: Greeting, line: Line) -> bool:
+        sock = line.sock
         self.admitted.append(hello)
         self._sockets.append(sock)
         self._selector.register(sock, selectors.EVENT_READ, lambda mask: self._read(sock))
@@ -177,7 +179,7 @@ def meet() -> Iterator[Callable[..., Any]]:
     def make(*, answers: bool, lost: float) -> tuple[Other, Pulse, threading.Event]:
         coordinator, expired = Other(token, answers=answers), threading.Event()
         spec = spec_of(coordinator, token, lost)
-        pulse = Pulse(spec, HELLO, Lease(spec.pulse.lease if spec.pulse else None), expired.set)
+        pulse = Pulse(spec, HELLO, Lease(spec.pulse.lease if spec.pulse else None), PLAIN, expired.set)
         closing.extend([pulse.stop, coordinator.close])
         return coordinator, pulse, expired
 

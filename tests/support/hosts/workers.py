@@ -26,6 +26,7 @@ class HostWorkers:
     """
 
     pulse = True
+    in_clear = None
 
     def __init__(self, host: str, enter: Mapping[str, Sequence[str]], places: Sequence[Sequence[str]]) -> None:
         self.host = self.bind = host
