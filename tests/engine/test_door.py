@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import resource
-import selectors
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,16 @@ import msgspec
 import pytest
 
 from abscli.engine.channels import door
-from abscli.engine.channels.door import HELLO_BYTES, TOKEN_BYTES, Door, greeting, new_token
-from abscli.engine.channels.line import Line
-from abscli.engine.channels.messages import ChannelHello, Greeting, Hello
+from abscli.engine.channels.door import HELLO_BYTES, TOKEN_BYTES, Door, greeting
+from abscli.engine.channels.messages import ChannelHello
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.errors import EngineStopped
 from abscli.engine.io import sources
 from abscli.engine.job import run_job
 from abscli.engine.telemetry.news import Recovered
 from abscli.engine.worker import Worker
+from tests.support.doors import HELLO, House, turned_away, until
 from tests.support.jobs.small import inline, last_counts, word_count, write_words
-
-HELLO = Hello(0, "127.0.0.1", 1, 1, 0, "h1", "0")
 
 GARBAGE = [
     b"",
@@ -62,83 +59,16 @@ def from_insiders(token: bytes) -> list[bytes]:
     ]
 
 
-class House:
-    """A door that is served on a thread of its own, and who came through it."""
-
-    def __init__(self) -> None:
-        self.token = new_token()
-        self.admitted: list[Greeting] = []
-        self.error: BaseException | None = None
-        self._selector = selectors.DefaultSelector()
-        self._sockets: list[socket.socket] = []
-        self.door = Door("127.0.0.1", self.token, self._selector, self._admit, backlog=2048)
-        self.door.open()
-        self._stop = False
-        self._thread = threading.Thread(target=self._serve)
-
-    def _admit(self, hello: Greeting, line: Line) -> bool:
-        if not isinstance(hello, Hello):
-            return False
-        self.admitted.append(hello)
-        self._sockets.append(line.sock)
-        return True
-
-    def _serve(self) -> None:
-        try:
-            while not self._stop:
-                for key, mask in self._selector.select(0.02):
-                    key.data(mask)
-                self.door.keep_time()
-        except BaseException as error:
-            self.error = error
-
-    def heard_of_one_stranger(self) -> int | None:
-        """Bytes of its token that the one stranger who is here has shown; None where nobody is."""
-        strangers = list(self.door._strangers)
-        return strangers[0]._filled if strangers else None
-
-    def knock(self) -> socket.socket:
-        return socket.create_connection(self.door.address, timeout=60)
-
-    def __enter__(self) -> House:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop = True
-        self._thread.join(60)
-        self.door.close()
-        for sock in self._sockets:
-            sock.close()
-        self._selector.close()
-        assert self.error is None
-
-
 @pytest.fixture
 def house() -> Iterator[House]:
     with House() as opened:
         yield opened
 
 
-def turned_away(sock: socket.socket) -> bool:
-    """Waits for the other end to close."""
-    try:
-        return sock.recv(1) == b""
-    except ConnectionResetError:
-        return True
-
-
-def until(fact: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 60
-    while not fact():
-        assert time.monotonic() < limit
-        time.sleep(0.01)
-
-
 def comes_in(house: House, worker: int) -> None:
     with house.knock() as sock:
-        sock.sendall(greeting(house.token, msgspec.structs.replace(HELLO, worker=worker)))
-        until(lambda: any(isinstance(h, Hello) and h.worker == worker for h in house.admitted))
+        sock.sendall(house.greeting_of(worker))
+        until(lambda: house.is_in(worker))
 
 
 def test_who_knows_the_token_comes_in(house: House) -> None:
@@ -185,7 +115,7 @@ def test_what_follows_a_greeting_is_left_in_the_socket(house: House) -> None:
         body = msgspec.json.encode(HELLO)
         sock.sendall(lengthy(house.token, len(body), body) + b"more")
         until(lambda: bool(house.admitted))
-        assert house._sockets[0].recv(64) == b"more"
+        assert house.lines[0].sock.recv(64) == b"more"
 
 
 def test_who_is_silent_or_drips_has_a_deadline(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
