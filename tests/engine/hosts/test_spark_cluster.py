@@ -1,8 +1,7 @@
-"""`abs run` on a real standalone cluster of Spark over several hosts: slots, and a host that is gone."""
+"""`abs run` on a real standalone cluster of Spark over several hosts: slots, a host that is gone, and encryption."""
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -50,7 +49,7 @@ class Run:
         with self._errors.open("wb") as errors:
             self.process = net.run(
                 "driver", [*command, "--interval", "500ms", *words], cwd=folder, stdout=errors, stderr=errors,
-                env={**os.environ, "PYTHONPATH": root},
+                env={**cluster.environment, "PYTHONPATH": root},
             )  # fmt: skip
 
     @property
@@ -130,4 +129,18 @@ def test_a_host_that_is_gone_is_replaced_by_another_one(tmp_path: Path) -> None:
             run.until(lambda: "recovered in " in run.printed)
             assert f" on {lost} (process " in run.printed
             assert "gave no sign of life for" in run.printed
+            run.finish()
+
+
+def test_spark_that_does_not_encrypt_is_refused_or_said(tmp_path: Path) -> None:
+    with Hosts("driver", "h1") as net, Cluster(net, tmp_path, secure=False) as cluster:
+        cluster.start("h1")
+        with Run(net, cluster, tmp_path / "refused", "--workers", "1") as run:
+            assert run.process.wait(PATIENCE) == 2
+            assert "Spark does not authenticate what it sends on spark://" in run.printed
+            assert "set spark.authenticate true and spark.network.crypto.enabled true in " in run.printed
+            assert not (run.folder / "store" / "abs-store.json").exists()
+        with Run(net, cluster, tmp_path / "insecure", "--workers", "1", "--insecure") as run:
+            run.until(lambda: run.epoch() >= 1)
+            assert "warning: --insecure: records between hosts are not encrypted" in run.printed
             run.finish()

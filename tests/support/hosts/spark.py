@@ -1,8 +1,9 @@
-"""A standalone cluster of Spark over hosts: a master and workers, real JVMs."""
+"""A standalone cluster of Spark over hosts: a master and workers, real JVMs, that encrypt or do not."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import time
 from pathlib import Path
@@ -18,10 +19,23 @@ PATIENCE = 180.0
 
 
 class Cluster:
-    """A master on `driver`; `start` starts a worker with one core on a host."""
+    """A master on `driver`; `start` starts a worker with one core on a host.
 
-    def __init__(self, net: Hosts, folder: Path) -> None:
+    secure: whether its processes authenticate and encrypt what they send each other.
+    environment: of drivers, with the configuration of the cluster.
+    """
+
+    def __init__(self, net: Hosts, folder: Path, *, secure: bool = True) -> None:
         use_java()
+        self._conf = {} if not secure else {
+            "spark.authenticate": "true",
+            "spark.authenticate.secret": secrets.token_hex(16),
+            "spark.network.crypto.enabled": "true",
+        }  # fmt: skip
+        (folder / "conf").mkdir()
+        lines = [f"{name} {value}\n" for name, value in self._conf.items()]
+        (folder / "conf" / "spark-defaults.conf").write_text("".join(lines))
+        self.environment = {**os.environ, "SPARK_CONF_DIR": str(folder / "conf")}
         self.master = f"spark://{net.addresses['driver']}:{PORT}"
         self._net = net
         self._folder = folder
@@ -43,7 +57,7 @@ class Cluster:
         log4j.write_text("rootLogger.level = info\nrootLogger.appenderRef.a.ref = a\nappender.a.type = Console\n"
                          "appender.a.name = a\nappender.a.layout.type = PatternLayout\n")  # fmt: skip
         environment = {
-            **os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": address,
+            **self.environment, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": address,
             "SPARK_WORKER_DIR": str(self._folder / f"work-{host}"), "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": f"-Dlog4j2.configurationFile={log4j}", "JDK_JAVA_OPTIONS": " ".join(QUICK),
         }  # fmt: skip
