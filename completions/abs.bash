@@ -68,7 +68,7 @@ _abs() {
             esac
             ;;
         run)
-            options='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --restarts --worker-timeout --advertise --bind --resume --from-epoch --parallelism --take-over --accept-missing-parts --trace --metrics --dry-run --log-format -o --output -q --quiet -v --verbose -h --help'
+            options='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --restarts --worker-timeout --advertise --bind --insecure --resume --from-epoch --parallelism --take-over --accept-missing-parts --trace --metrics --dry-run --log-format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --store) kind=option-directory ;;
                 --interval) kind=value ;;
@@ -201,7 +201,7 @@ _abs() {
             esac
             ;;
         restore)
-            options='--job --to --sink-to --engine --master --until --policy --accept-missing-parts --dry-run -y --yes --log-format -o --output -q --quiet -v --verbose -h --help'
+            options='--job --to --sink-to --engine --master --insecure --until --policy --accept-missing-parts --dry-run -y --yes --log-format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --job) kind=option-file ;;
                 --to) kind=option-directory ;;

@@ -95,6 +95,9 @@ def restore(
     tasks are as many as they were in the epoch, whatever the job file says. 'abs run --resume' then goes on from the
     epoch itself.
 
+    With a --master on other hosts what goes between them is encrypted, and Spark has to encrypt, too; --insecure does
+    without (see 'abs run').
+
     A plan of a Spark checkpoint needs --to alone: a checked copy appears there in one step, without a JVM and without
     a question, since nothing that was there is touched. The query goes on from it when it is started with that folder
     as its checkpointLocation. Of a plan made with --sink the log of the file sink, brought back to the same batch, is

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,8 +32,10 @@ from abscli.engine.channels import door
 from abscli.engine.channels.door import Door
 from abscli.engine.channels.line import ENCRYPT_BYTES, KeyPair, Line, Lines, SecureLine, new_key_pair
 from abscli.engine.channels.wire import Connection, Frame
-from abscli.engine.errors import EngineStopped
-from abscli.engine.job import run_job
+from abscli.engine.drivers.inline import InlineWorkers
+from abscli.engine.drivers.spark import SparkWorkers
+from abscli.engine.errors import EngineStopped, UsageError
+from abscli.engine.job import JobOptions, run_job
 from abscli.engine.worker import Worker
 from tests.support.doors import House, until
 from tests.support.jobs.small import inline, last_counts, word_count, write_words
@@ -562,3 +565,64 @@ def test_a_worker_says_whom_it_met_in_place_of_its_driver(tmp_path: Path) -> Non
         with pytest.raises(EngineStopped, match=r"worker 0 .* cannot reach the driver on d1 .*verify failed"):
             Worker(spec, 0)
         assert not house.admitted
+
+
+# -- when -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "bind", "insecure", "secure"),
+    [
+        ("127.0.0.1", "127.0.0.1", False, False),
+        ("localhost", "127.0.0.1", False, False),
+        ("::1", "::1", False, False),
+        ("10.0.0.7", "10.0.0.7", False, True),
+        ("127.0.0.1", "0.0.0.0", False, True),  # it listens on every address
+        ("head", "127.0.0.1", False, True),  # a name may lead anywhere
+        ("10.0.0.7", "10.0.0.7", True, False),
+    ],
+)
+def test_it_is_encrypted_wherever_it_may_leave_the_machine(host: str, bind: str, insecure: bool, secure: bool) -> None:
+    launcher = InlineWorkers()
+    launcher.host, launcher.bind = host, bind
+    assert job._is_secure(launcher, JobOptions("", "", insecure=insecure)) == secure
+
+
+ON = "spark.authenticate"
+CRYPTO = "spark.network.crypto.enabled"
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "missing"),
+    [
+        ("local[4]", {}, None),
+        ("spark://head:7077", {ON: "true", CRYPTO: "true"}, None),
+        ("spark://head:7077", {ON: " TRUE", "spark.ssl.rpc.enabled": "true"}, None),
+        ("yarn", {ON: "true", "spark.authenticate.enableSaslEncryption": "true"}, None),
+        ("spark://head:7077", {}, [ON, CRYPTO]),
+        ("spark://head:7077", {CRYPTO: "true"}, [ON]),
+        ("k8s://https://head", {ON: "true"}, [CRYPTO]),
+        ("yarn", {ON: "true", CRYPTO: "false", "spark.io.encryption.enabled": "true"}, [CRYPTO]),  # of disks
+    ],
+)
+def test_a_spark_that_would_send_the_key_in_clear_is_named_with_what_to_set(
+    master: str, conf: dict[str, str], missing: list[str] | None
+) -> None:
+    workers = SparkWorkers(master, SimpleNamespace(master=master, getConf=lambda: conf))
+    error = workers.in_clear
+    if missing is None:
+        assert error is None
+        return
+    assert error is not None
+    assert error.exit_code == 2
+    assert master in error.message
+    assert error.hint is not None
+    assert error.hint.startswith(f"set {' and '.join(f'{name} true' for name in missing)} in spark-defaults.conf")
+    assert "--insecure" in error.hint
+
+
+def test_nothing_is_made_insecure_where_nothing_leaves_the_machine(tmp_path: Path) -> None:
+    for options in (inline(tmp_path, insecure=True), JobOptions(str(tmp_path), "job.yaml", insecure=True)):
+        with pytest.raises(UsageError, match="--insecure means something with a --master on other hosts only"):
+            run_job(word_count(), str(tmp_path / "store"), options)
+    assert not (tmp_path / "store").exists()
