@@ -96,7 +96,7 @@ def pair() -> Iterator[Pair]:
 FRAMES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2**63), st.sampled_from([0, 1, 13, 300, 17_000, 70_000])))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(FRAMES, FRAMES, st.data())
 def test_frames_arrive_both_ways_whatever_is_read_when(
     there: list[tuple[int, int, int]], back: list[tuple[int, int, int]], data: st.DataObject

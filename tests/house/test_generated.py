@@ -120,7 +120,7 @@ def test_bash_completes_commands(folder: Path) -> None:
 
 
 def test_bash_completes_options_of_the_command(folder: Path) -> None:
-    assert bash_completes("abs run --in", folder) == ["--interval"]
+    assert bash_completes("abs run --int", folder) == ["--interval"]
     assert bash_completes("abs -v run job.yaml --epoch", folder) == ["--epoch-timeout"]
     assert bash_completes("abs inspect --interv", folder) == []
 
