@@ -235,7 +235,8 @@ def run(
     epochs in a row exceed --epoch-timeout, a warning names the tasks that are slow.
 
     --metrics serves, in the text form of Prometheus: epochs completed and given up, their durations by phase, bytes,
-    records, the time since the newest complete epoch, bytes in loops, restarts and how long they took. With
+    records, the time since the newest complete epoch, bytes in loops and whether sources wait for those, restarts and
+    how long they took. With
     --log-format json every line that abs says on stderr is an object with time, level and message (schema abs.log); of
     epochs and recoveries with an event and its figures, too, and the error that ends the command with its exit code.
     What functions print stays as it is.

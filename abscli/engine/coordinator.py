@@ -82,6 +82,7 @@ class Progress:
     epoch: the newest complete one.
     epochs: how many were completed in this run.
     circulating: bytes on back edges.
+    paused: whether sources wait until fewer circulate.
     """
 
     records: int = 0
@@ -89,6 +90,7 @@ class Progress:
     epochs: int = 0
     open_epochs: tuple[int, ...] = ()
     circulating: int = 0
+    paused: bool = False
     by_worker: dict[int, Status] = field(default_factory=dict)
 
 
@@ -386,7 +388,7 @@ class Service:
         # Two limits, or sources would be switched on and off with every message.
         limit = CIRCULATING_BYTES // 2 if self._throttled else CIRCULATING_BYTES
         if (progress.circulating > limit) != self._throttled:
-            self._throttled = not self._throttled
+            self._throttled = progress.paused = not self._throttled
             self.crew.tell(Throttle(self._throttled))
 
     def pids(self) -> dict[int, int]:

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from abscli.engine.coordinator import Progress
+from abscli.engine.coordinator import CIRCULATING_BYTES, Progress
 from abscli.engine.errors import UsageError
 from abscli.engine.losses.decisions import Recovery
 from abscli.engine.telemetry.metrics import JobMetrics, served
@@ -90,10 +90,11 @@ def test_epochs_are_counted_by_their_outcome_and_measured_by_their_phases() -> N
 def test_rows_that_a_lost_worker_had_read_count_once() -> None:
     metrics = JobMetrics("words")
     for records in (100, 40, 90, 130):
-        metrics.progress(Progress(records=records, circulating=7, open_epochs=(5, 6)))
+        metrics.progress(Progress(records=records, circulating=7, paused=records == 130, open_epochs=(5, 6)))
     shown = page(metrics)
     assert shown["abs_records_total"] == 130
     assert (shown["abs_loop_bytes"], shown["abs_open_epochs"]) == (7, 2)
+    assert (shown["abs_loop_limit_bytes"], shown["abs_sources_paused"]) == (CIRCULATING_BYTES, 1)
 
 
 def test_a_recovery_is_seen_while_it_goes_on_and_when_it_is_over() -> None:

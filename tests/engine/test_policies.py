@@ -151,14 +151,17 @@ def test_back_pressure_and_a_loop_that_is_never_empty_starve_no_barrier(tmp_path
     for policy in POLICIES:
         folder = tmp_path / policy
         counts = write_countdown(folder, files=20, rounds=ROUNDS, turning=True)
+        paused: set[bool] = set()
 
-        def progress(now: Progress, folder: Path = folder) -> None:
-            if now.epochs > 2:
+        def progress(now: Progress, folder: Path = folder, paused: set[bool] = paused) -> None:
+            paused.add(now.paused)
+            if now.epochs > 2 and True in paused:
                 open_gate(folder)
 
         chosen = inline(folder, policy=policy, interval=0.01, max_concurrent=3)
         assert run_job(countdown(), str(folder / STORE), chosen, progress).finished
         assert last_counts(folder, "id") == counts
+        assert paused == {False, True}
 
 
 # -- two lives --------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from prometheus_client import (
     start_http_server,
 )
 
-from abscli.engine.coordinator import Progress
+from abscli.engine.coordinator import CIRCULATING_BYTES, Progress
 from abscli.engine.errors import UsageError
 from abscli.engine.telemetry.news import (
     EpochDone,
@@ -78,6 +78,9 @@ class JobMetrics:
         self._written = Counter("abs_epoch_bytes", "Written for complete epochs.", registry=registry)
         self._records = Counter("abs_records", "Rows that sources have read, each once.", registry=registry)
         self._circulating = Gauge("abs_loop_bytes", "On their way on back edges.", registry=registry)
+        limit = Gauge("abs_loop_limit_bytes", "Beyond which sources pause; on again at half of it.", registry=registry)
+        limit.set(CIRCULATING_BYTES)
+        self._paused = Gauge("abs_sources_paused", "1 while sources wait for loops, else 0.", registry=registry)
         self._restarts = Counter("abs_restarts", "Recoveries of lost workers that have begun.", registry=registry)
         self._restarting = Gauge("abs_restarting", "1 while tasks restart, else 0.", registry=registry)
         self._recovery = Histogram(
@@ -95,6 +98,7 @@ class JobMetrics:
         self._epoch.set(progress.epoch)
         self._open.set(len(progress.open_epochs))
         self._circulating.set(progress.circulating)
+        self._paused.set(progress.paused)
         # What a lost worker had read counts no more until it has been read again.
         if progress.records > self._read:
             self._records.inc(progress.records - self._read)
