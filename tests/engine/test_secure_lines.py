@@ -36,8 +36,10 @@ from abscli.engine.drivers.inline import InlineWorkers
 from abscli.engine.drivers.spark import SparkWorkers
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.job import JobOptions, run_job
+from abscli.engine.losses.decisions import Scope
 from abscli.engine.worker import Worker
 from tests.support.doors import House, until
+from tests.support.jobs.kills import Kills, after, check_counted, fan, write_rows
 from tests.support.jobs.small import inline, last_counts, word_count, write_words
 
 KEYS = new_key_pair()
@@ -550,6 +552,19 @@ def test_a_job_through_tls_is_exact_though_strangers_knock(
     assert len(set(knocks)) >= 3
     assert outcome.finished
     assert last_counts(tmp_path) == counts
+
+
+@pytest.mark.parametrize("recovery", list(Scope))
+def test_a_lost_worker_is_made_up_for_through_tls(tmp_path: Path, secure: None, recovery: Scope) -> None:
+    counts = write_rows(tmp_path)
+    kills = Kills([(after(2, open_epoch=True), [1]), (after(4), [0])], tmp_path)
+    outcome = run_job(
+        fan(), str(tmp_path / "store"), inline(tmp_path, recovery=recovery), kills.progress, kills.meet,
+        on_news=kills.news,
+    )  # fmt: skip
+    assert outcome.finished
+    assert len(kills.recoveries) == 2
+    check_counted(tmp_path, counts)
 
 
 def test_a_worker_says_whom_it_met_in_place_of_its_driver(tmp_path: Path) -> None:
