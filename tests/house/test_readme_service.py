@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from configparser import ConfigParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from abscli.cli import exits
 from abscli.cli.main import main
+from abscli.engine.drivers.spark import SparkWorkers
 from abscli.engine.telemetry.metrics import JobMetrics
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -128,3 +130,12 @@ def test_the_page_shows_what_is_served() -> None:
         for line in generate_latest(JobMetrics("words").registry).decode().splitlines()
     }
     assert shown <= served
+
+
+def test_spark_on_kubernetes_encrypts_so_that_the_run_is_not_refused() -> None:
+    conf = dict(line.split() for line in KINDS["ConfigMap"]["data"]["spark-defaults.conf"].splitlines())
+    (container,) = KINDS["Job"]["spec"]["template"]["spec"]["containers"]
+    master = container["command"][container["command"].index("--master") + 1]
+    context = SimpleNamespace(master=master, getConf=lambda: conf)
+    assert SparkWorkers(master, context).in_clear is None
+    assert SparkWorkers(master, SimpleNamespace(master=master, getConf=dict)).in_clear is not None
