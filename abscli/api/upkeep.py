@@ -183,7 +183,7 @@ def rebuild(
     >>> rebuild("snapshots").whole, open_store("snapshots").job
     (True, 'reach')
     """
-    from abscli.stores.native.alone import alone, on_this_machine
+    from abscli.stores.native.alone import alone, writable
     from abscli.stores.native.rebuilding.rebuild import Offer, carry_out, decide
     from abscli.stores.own import check_own
     from abscli.stores.registry import locate
@@ -194,14 +194,12 @@ def rebuild(
     path, file = os.fspath(store), None if job is None else os.fspath(job)
     system, storage = locate(path)
     check_own(system, path, "`abs rebuild`")
-    local = on_this_machine(storage)
+    place = writable(storage)
     offer = None if file is None else Offer(parse_topology(file), os.path.dirname(os.path.abspath(file)))
     show = show or unshown
-    with alone(local, path, not dry_run, hint="wait for it, or stop it with SIGTERM"):
+    with alone(place, path, not dry_run, hint="wait for it, or stop it with SIGTERM"):
         show("reading the books")
-        steps = decide(
-            read_books(local), offer, lambda name: not os.path.lexists(local.local_path(name)), now()
-        )
+        steps = decide(read_books(place), offer, lambda name: not place.is_taken(name), now())
         if not dry_run:
-            carry_out(local, steps)
+            carry_out(place, steps)
     return Rebuilt(path, file, steps, not dry_run)

@@ -28,7 +28,7 @@ from formats.native.counters import Channels, by_operator
 from formats.native.facts import AttemptFacts, PartFacts, header, new_id
 from formats.native.store import NativeStore
 from formats.native.writer import bring_up, create, put_attempt, put_fence, put_topology
-from formats.storage import LocalStorage
+from formats.storage import Storage
 from formats.timestamps import now
 from formats.view import Repeat
 
@@ -113,7 +113,7 @@ class Start(NamedTuple):
 FROM_START = Parent(0, (), (), 1, None)
 
 
-def look(storage: LocalStorage, request: Request) -> Parent:
+def look(storage: Storage, request: Request) -> Parent:
     """The epoch to go on from; nothing is changed.
 
     UsageError for a store that has epochs and a request that names none, NotFound, OtherJob, NoRecovery, Damaged.
@@ -151,7 +151,7 @@ def look(storage: LocalStorage, request: Request) -> Parent:
     return Parent(parent, parts, repeats, generation, begins, code, change)
 
 
-def begin(storage: LocalStorage, request: Request, outputs: Outputs, workers: int | None = None) -> Start:
+def begin(storage: Storage, request: Request, outputs: Outputs, workers: int | None = None) -> Start:
     """Fence the attempts before it, record the attempt, and make the sinks show what leads to its parent.
 
     workers: how many it is to run on, None where no task will run. To be called with the store's lock held and the
@@ -192,7 +192,7 @@ def begin(storage: LocalStorage, request: Request, outputs: Outputs, workers: in
     return Start(attempt, parts, parent.repeats, taken_over, parent.opening, news)
 
 
-def record(storage: LocalStorage, attempt: AttemptFacts, undecided: int) -> None:
+def record(storage: Storage, attempt: AttemptFacts, undecided: int) -> None:
     """Fence the numbers from `undecided` up to the attempt's own, and record it; StoreInUse if an older attempt turns
     out to be alive, Damaged where there would be too many fences."""
     highest = NativeStore(storage).highest_number()

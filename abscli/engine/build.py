@@ -23,7 +23,7 @@ from formats.job.model import Kind, Operator
 from formats.native.counters import Counters
 from formats.native.facts import PartFacts
 from formats.native.store import NativeStore
-from formats.storage import LocalStorage
+from formats.storage import open_writable
 
 
 def build_tasks(
@@ -55,7 +55,7 @@ def build_tasks(
     Raises UsageError (kinds and functions that cannot be run), JobFailed, and the errors of `formats`.
     """
     topology = spec.topology
-    storage = LocalStorage(spec.store, may_show=may_show)
+    storage = open_writable(spec.store, may_show=may_show)
     parts = NativeStore(storage).parts(epoch) if epoch else ()
     restored = Restored(storage, topology, parts)
     back = back_edges(topology)

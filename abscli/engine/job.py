@@ -42,7 +42,7 @@ from formats.native import lock
 from formats.native.facts import AttemptFacts
 from formats.native.store import NativeStore
 from formats.native.writer import check_store_of
-from formats.storage import LocalStorage
+from formats.storage import LocalStorage, ObjectStorage, Storage, absolute, open_writable
 from formats.view import Repeat
 
 
@@ -148,11 +148,13 @@ def run_job(
     check_runnable(topology)
     _check_recovery(options)
     _check_addresses(options)
-    path = _local(store_path)
+    storage = _storage(store_path)
     if options.trace is not None:
-        check_trace(options.trace, path)
-    Path(path).mkdir(parents=True, exist_ok=True)
-    storage = LocalStorage(path)
+        check_trace(options.trace, storage.root)
+    if isinstance(storage, LocalStorage):
+        Path(storage.root).mkdir(parents=True, exist_ok=True)
+    else:
+        storage.check_exclusive()
     outputs = Outputs(
         topology, options.directory, take_over=options.take_over, accept_missing=options.accept_missing
     )
@@ -202,7 +204,7 @@ def rehearse(topology: Topology, store_path: str, options: JobOptions) -> Rehear
     check_runnable(topology)
     _check_recovery(options)
     _check_addresses(options)
-    storage = LocalStorage(_local(store_path))
+    storage = _storage(store_path)
     if options.trace is not None:
         check_trace(options.trace, storage.root)
     if lock.held(storage):
@@ -232,17 +234,14 @@ def _request(topology: Topology, options: JobOptions) -> Request:
     )
 
 
-def _local(store_path: str) -> str:
-    path = store_path.removeprefix("file://")
-    if "://" in path or not path:
-        raise UsageError(
-            f"cannot write to {path!r}: stores behind a URI are read-only", hint="give --store a local directory"
-        )
-    return os.path.abspath(path)
+def _storage(store_path: str) -> LocalStorage | ObjectStorage:
+    if not store_path:
+        raise UsageError("no place is named for the store", hint="give --store a directory, or a place in a bucket")
+    return open_writable(absolute(store_path))
 
 
 def _attempt(
-    storage: LocalStorage,
+    storage: Storage,
     topology: Topology,
     options: JobOptions,
     start: Start,

@@ -70,7 +70,12 @@ def _connector_faults(topology: Topology) -> Iterator[OperatorFault]:
                 yield OperatorFault(op.id, (str(op.kind), "schema"), error.message, error.hint)
         elif isinstance(written := op.connector.get("path"), str):
             path = os.path.normpath(written)
-            if path in writers:
+            if "://" in written:
+                # What is staged is shown by a rename, and nothing has one there.
+                message = f"sink {op.id} would write to {written!r}, and sinks write to directories"
+                hint = "give it a directory that all workers reach; the store itself may lie in a bucket"
+                yield OperatorFault(op.id, (str(op.kind), "path"), message, hint)
+            elif path in writers:
                 message = f"sinks {writers[path]} and {op.id} both write to {path!r}"
                 yield OperatorFault(op.id, (str(op.kind), "path"), message, "give each its own path")
             writers.setdefault(path, op.id)

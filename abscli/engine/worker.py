@@ -68,7 +68,7 @@ from formats.ids import ChannelId, TaskId
 from formats.native.counters import Counters
 from formats.native.facts import PartFacts
 from formats.native.store import NativeStore
-from formats.storage import LocalStorage
+from formats.storage import open_writable
 
 BUG = "this is a bug; run with -vv for the traceback"
 ADVERTISE = "say with --advertise under which address workers reach the driver"
@@ -378,7 +378,7 @@ class Worker:
         self._tell(stopped)
 
     def _restored(self, epoch: int) -> Restored:
-        storage = LocalStorage(self.spec.store)
+        storage = open_writable(self.spec.store)
         parts = NativeStore(storage).parts(epoch) if epoch else ()
         return Restored(storage, self.spec.topology, parts)
 

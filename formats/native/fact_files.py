@@ -33,7 +33,7 @@ from formats.native.facts import (
     unseal,
 )
 from formats.native.names import check_facts, check_graph
-from formats.storage import LocalStorage, Storage, check_path
+from formats.storage import Storage, check_path
 from formats.view import FileFacts
 
 MAX_FACTS = 256 << 20
@@ -285,7 +285,7 @@ class FactFiles:
 
     def running_attempt(self) -> int | None:
         """The attempt that runs now; None if the store is not in use, or that cannot be known."""
-        if self.held_by_us or not isinstance(self.storage, LocalStorage) or not lock.held(self.storage):
+        if self.held_by_us or not lock.held(self.storage):
             return None
         numbers = [entry.name.partition(".")[0] for entry in self.storage.list(layout.ATTEMPTS)]
         return max((int(n) for n in numbers if n.isdigit()), default=None)

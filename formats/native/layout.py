@@ -14,11 +14,17 @@ from formats.ids import TaskId
 
 STORE = "abs-store.json"
 LOCK = "lock"
+"""A file on a disk; in a bucket a folder of claims."""
 EPOCHS = "epochs"
 ATTEMPTS = "attempts"
 RECOVERIES = "recoveries"
 ASIDE = "aside"
 """What was damaged, kept as it was: no command looks into it, and nothing removes it."""
+
+
+def is_lock(path: str) -> bool:
+    """Whether a file belongs to the lock, which promises nothing."""
+    return path.partition("/")[0] == LOCK
 
 
 def epoch_dir(epoch: int) -> str:

@@ -1,4 +1,7 @@
-"""The store's lock: held by the process that runs or restores a job, let go by the kernel when that process ends."""
+"""The store's lock: held by the process that runs or restores a job, let go by the kernel when that process ends.
+
+In a bucket there is no kernel to let go of it: see `claims`.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,19 @@ import time
 from collections.abc import Iterator
 
 from formats.errors import Damaged, StoreInUse
-from formats.native import layout
-from formats.storage import LocalStorage
+from formats.native import claims, layout
+from formats.storage import LocalStorage, ObjectStorage, Storage
 
 LOOKS, LOOK_SECONDS = 25, 0.01
 
 
 @contextlib.contextmanager
-def exclusive(storage: LocalStorage) -> Iterator[None]:
+def exclusive(storage: Storage) -> Iterator[None]:
     """Hold the store; StoreInUse, naming the holder, if somebody else does."""
+    if not isinstance(storage, LocalStorage):
+        with claims.claimed(storage):
+            yield
+        return
     path = storage.local_path(layout.LOCK)
     try:
         # No link is followed, whose target would be cut to nothing, and a pipe is not waited for.
@@ -62,8 +69,12 @@ def _locked(fd: int) -> bool:
     return False
 
 
-def held(storage: LocalStorage) -> bool:
-    """Whether somebody holds the store now."""
+def held(storage: Storage) -> bool:
+    """Whether somebody holds the store now; False where that cannot be known."""
+    if isinstance(storage, ObjectStorage):
+        return claims.is_claimed(storage)
+    if not isinstance(storage, LocalStorage):
+        return False
     try:
         fd = os.open(storage.local_path(layout.LOCK), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

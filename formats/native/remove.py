@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
-from typing import NamedTuple
 
 from formats.native import layout
 from formats.native.facts import FenceFacts, is_id, outcome_kind
-from formats.storage import UNFINISHED, LocalStorage, Storage, walk
+from formats.storage import UNFINISHED, Storage, WritableStorage, Written, walk
 
 
 def remove_epoch(storage: Storage, epoch: int, keep: Collection[str]) -> set[str]:
@@ -33,26 +31,9 @@ def remove_epoch(storage: Storage, epoch: int, keep: Collection[str]) -> set[str
     return spared
 
 
-class Leftover(NamedTuple):
-    """A file with its size in bytes, and when it was last written (seconds since 1970)."""
-
-    path: str
-    bytes: int
-    written: float
-
-
-def stored_files(storage: LocalStorage) -> list[Leftover]:
+def stored_files(storage: WritableStorage) -> list[Written]:
     """Every file below the root but the lock, unfinished writes among them; symbolic links are not followed."""
-    files = []
-    base = storage.local_path(layout.STORE).removesuffix(layout.STORE)
-    for folder, _, names in os.walk(base):
-        for name in names:
-            full = os.path.join(folder, name)
-            path = full.removeprefix(base)
-            if path != layout.LOCK:
-                status = os.lstat(full)
-                files.append(Leftover(path, status.st_size, status.st_mtime))
-    return sorted(files)
+    return [file for file in storage.inventory() if not layout.is_lock(file.path)]
 
 
 def is_unfinished(path: str) -> bool:

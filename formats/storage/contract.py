@@ -11,7 +11,7 @@ written, and no clock is compared: `tests/formats/storage/` holds every place to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from formats.errors import UnsafePath
 
@@ -54,8 +54,12 @@ class Storage(Protocol):
         """Remove a file, and its directory when that is empty; nothing if it is not there."""
 
 
+@runtime_checkable
 class WritableStorage(Storage, Protocol):
     """Where a store can be kept up, not only read."""
+
+    def is_taken(self, path: str) -> bool:
+        """Whether anything lies there, be it a file, a folder or a link that leads nowhere."""
 
     def inventory(self) -> Sequence[Written]:
         """Every file below the root, unfinished writes among them; symbolic links are not followed."""

@@ -162,6 +162,10 @@ class LocalStorage:
         sync_folder(os.path.dirname(target))
         sync_folder(os.path.dirname(source))
 
+    def is_taken(self, path: str) -> bool:
+        """Whether anything lies there, be it a file, a folder or a link that leads nowhere."""
+        return os.path.lexists(self.local_path(path))
+
     def inventory(self) -> Sequence[Written]:
         """Every file below the root, unfinished writes among them; symbolic links are not followed."""
         files = []

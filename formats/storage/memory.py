@@ -59,15 +59,19 @@ class MemoryStorage:
     def delete(self, path: str) -> None:
         self.files.pop(check_path(path), None)
 
+    def is_taken(self, path: str) -> bool:
+        """Whether a file or a folder lies there."""
+        return self.size(path) is not None or bool(self.list(path))
+
     def inventory(self) -> Sequence[Written]:
         """Every file, unfinished writes among them."""
         return sorted(Written(path, len(data), self._written.get(path, 0.0)) for path, data in self.files.items())
 
     def move(self, path: str, to: str) -> None:
         """A file, or all in a folder, under another name."""
-        check_path(path), check_path(to)
+        check_path(path)
         below = [name for name in self.files if name == path or name.startswith(f"{path}/")]
-        if any(name == to or name.startswith(f"{to}/") for name in self.files):
+        if self.is_taken(to):
             raise FileExistsError(to)
         for name in below:
             self.files[to + name[len(path) :]] = self.files.pop(name)

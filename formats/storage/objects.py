@@ -188,6 +188,10 @@ class ObjectStorage:
         except NotFound:
             return  # some say so, others do not
 
+    def is_taken(self, path: str) -> bool:
+        """Whether a file or a folder lies there."""
+        return self.size(path) is not None or bool(self.list(path))
+
     def inventory(self) -> Sequence[Written]:
         """Every file below the root, unfinished writes among them."""
         import obstore

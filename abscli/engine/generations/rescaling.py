@@ -25,7 +25,7 @@ from formats.native.facts import REFERRING_VERSION, AttemptFacts, LogFacts, Trig
 from formats.native.state.tables import encode_log
 from formats.native.store import NativeStore
 from formats.native.writer import bring_up, complete, put_file, put_topology, put_trigger
-from formats.storage import LocalStorage
+from formats.storage import Storage
 from formats.timestamps import now
 
 KIND = "rescale"
@@ -53,7 +53,7 @@ def check(store: NativeStore, epoch: int, topology: Topology) -> None:
     Rerouting(store.storage, store.topology(epoch), topology, store.parts(epoch)).check()
 
 
-def publish(storage: LocalStorage, rescale: Rescale, verify: Callable[[], None] = lambda: None) -> int:
+def publish(storage: Storage, rescale: Rescale, verify: Callable[[], None] = lambda: None) -> int:
     """The number of the new epoch. verify: called with the store's lock held, before anything is written.
 
     Raises NoRecovery if a log cannot be taken over, StoreInUse, Damaged.
@@ -70,7 +70,7 @@ def publish(storage: LocalStorage, rescale: Rescale, verify: Callable[[], None] 
         return _publish(storage, store, rescale, attempt)
 
 
-def _attempt(storage: LocalStorage, store: NativeStore, rescale: Rescale) -> AttemptFacts:
+def _attempt(storage: Storage, store: NativeStore, rescale: Rescale) -> AttemptFacts:
     """The attempt that publishes the epoch. What sinks show leads there already, and nothing is put out: they are left
     alone. It runs no code, so that of the older epoch's attempt is what the new one was made by as well."""
     manifest, attempts = store.manifest(rescale.epoch), store.attempts()
@@ -94,7 +94,7 @@ def _attempt(storage: LocalStorage, store: NativeStore, rescale: Rescale) -> Att
     )
 
 
-def _publish(storage: LocalStorage, store: NativeStore, rescale: Rescale, attempt: AttemptFacts) -> int:
+def _publish(storage: Storage, store: NativeStore, rescale: Rescale, attempt: AttemptFacts) -> int:
     old, parts, manifest = store.topology(rescale.epoch), store.parts(rescale.epoch), store.manifest(rescale.epoch)
     epoch = attempt.first_epoch
     # The policy is that of the cut, whatever the job runs under from here on.
@@ -119,7 +119,7 @@ def _publish(storage: LocalStorage, store: NativeStore, rescale: Rescale, attemp
     return epoch
 
 
-def _log(storage: LocalStorage, edge: Edge, pair: Pair, pieces: list[Log], epoch: int, attempt: str) -> LogFacts:
+def _log(storage: Storage, edge: Edge, pair: Pair, pieces: list[Log], epoch: int, attempt: str) -> LogFacts:
     """The log of one new channel: the file of an old one where it is nothing else, else a file of its own."""
     channel = _channel(edge, pair)
     whole = pieces[0].facts if len(pieces) == 1 else None

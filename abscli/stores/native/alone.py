@@ -8,18 +8,19 @@ from collections.abc import Iterator
 from abscli.stores.recovery import BadOption
 from formats.errors import StoreInUse
 from formats.native import lock
-from formats.storage import LocalStorage, Storage
+from formats.storage import ArrowStorage, Storage, WritableStorage
 
 
-def on_this_machine(storage: Storage) -> LocalStorage:
-    """The storage as one that can be written to; BadOption for one behind a URI."""
-    if not isinstance(storage, LocalStorage):
-        raise BadOption("PATH", "stores behind a URI are read-only")
+def writable(storage: Storage) -> WritableStorage:
+    """The storage as one that can be written to; BadOption for one that is only read."""
+    if isinstance(storage, ArrowStorage):
+        raise BadOption("PATH", "stores there are read, not written")
+    assert isinstance(storage, WritableStorage)
     return storage
 
 
 @contextlib.contextmanager
-def alone(storage: LocalStorage, path: str, change: bool, why: str = "", hint: str | None = None) -> Iterator[None]:
+def alone(storage: Storage, path: str, change: bool, why: str = "", hint: str | None = None) -> Iterator[None]:
     """No job runs on the store when the block begins; where it will change something, none does until its end.
 
     StoreInUse, saying why that matters, where one does.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
@@ -21,7 +22,7 @@ from abscli.stores.copying import check_target, local_roots, new_folder
 from abscli.stores.native.plan import carried_to, plan_digest, relied_on, what_changed
 from abscli.stores.native.rescale import as_taken, in_words, overridden, rescaled, rescaled_by
 from abscli.stores.pinned import stale
-from formats.errors import NoRecovery, OtherJob, StalePlan
+from formats.errors import FormatError, NoRecovery, OtherJob, StalePlan
 from formats.job.changes import Changes
 from formats.job.model import Topology, canonical
 from formats.native import layout
@@ -30,7 +31,7 @@ from formats.native.plan import NativePlan, PlanKind
 from formats.native.store import NativeStore, is_native
 from formats.native.writer import put_store
 from formats.plan import PinnedFile, Plan
-from formats.storage import LocalStorage, absolute, local_name, open_storage
+from formats.storage import LocalStorage, ObjectStorage, absolute, common_name, local_name, open_storage, open_writable
 from formats.view import Repeat
 
 
@@ -149,7 +150,7 @@ def restore(
     to = None if to is None else local_name(to)
     store = NativeStore(open_storage(plan.store))
     target = absolute(plan.store)
-    copied = to is not None and absolute(to) != target
+    copied = to is not None and common_name(absolute(to)) != common_name(target)
     if to is not None and copied:
         check_job(plan, store, given, options.changes)
         check_plan(plan, store)
@@ -161,17 +162,17 @@ def restore(
         again = NativeStore(store.storage)  # as it is after a rescale, which brings an older store up
         check_job(plan, again, given, options.changes)
         check_plan(plan, again)
-        if copied and (problem := what_changed(NativeStore(LocalStorage(target)), plan, copied=True)) is not None:
+        if copied and (problem := what_changed(NativeStore(open_writable(target)), plan, copied=True)) is not None:
             raise StalePlan(f"the plan no longer holds: {problem}", path=target, hint="give --to a new directory")
 
-    start = carried_to(NativeStore(LocalStorage(target)) if copied else store, plan, copied=copied)
+    start = carried_to(NativeStore(open_writable(target)) if copied else store, plan, copied=copied)
     options = dataclasses.replace(options, from_epoch=start, kind="restore", take_over=True, plan=plan_digest(plan))
-    old = NativeStore(LocalStorage(target)).topology(start)
+    old = NativeStore(open_writable(target)).topology(start)
     if changed := rescaled_by(old, topology, options.changes, numbers):
         before = {options.changes.heir(change.operator) or "": change.before for change in changed}
         rehearse(with_parallelism(topology, before), target, options)
         order = Rescale(start, rescaled(old, changed), os.path.abspath(options.directory), options.plan)
-        epoch = publish(LocalStorage(target), order, verify)
+        epoch = publish(open_writable(target), order, verify)
         on_news(Rescaled(epoch, start, in_words(changed)))
         options = dataclasses.replace(options, from_epoch=epoch)
     outcome: Outcome = run_job(
@@ -182,7 +183,7 @@ def restore(
         verify=verify,
         on_news=on_news,
     )
-    manifest = NativeStore(LocalStorage(target)).manifest(outcome.epoch)
+    manifest = NativeStore(open_writable(target)).manifest(outcome.epoch)
     return NativeRestored(
         store=target,
         epoch=outcome.epoch,
@@ -202,18 +203,53 @@ def restore(
 
 def _is_copy_of(plan: Plan[NativePlan], to: str) -> bool:
     """Whether a restore of this plan has made a store at `to`, and nothing else has run on it."""
-    target = LocalStorage(to)
+    target = open_writable(to)
     return is_native(target) and what_changed(NativeStore(target), plan, copied=True) is None
 
 
 def copy_epoch(store: NativeStore, epoch: int, to: str) -> None:
     """Make a new store at `to` that holds one epoch and all files that it refers to, in one step; OtherJob if something
     is there."""
-    if "://" not in to:
-        to = os.path.realpath(to)  # a link stays one: the copy is where it leads
+    paths = _epoch_files(store, epoch)
+    if "://" in to:
+        _copy_to_bucket(store, paths, to)
+        return
+    to = os.path.realpath(to)  # a link stays one: the copy is where it leads
     if os.path.isdir(to) and os.listdir(to):
         raise OtherJob("is not empty", path=to, hint="give --to a new directory")
     to = check_target(to, local_roots(store.storage))
+    with new_folder(to) as copy:
+        for path in paths:
+            copy.copy(store.storage, path)
+        put_store(LocalStorage(copy.path), store.job)
+
+
+def _copy_to_bucket(store: NativeStore, paths: Sequence[str], to: str) -> None:
+    """Nothing has another name first in a bucket: what is there is a store once its own file is, which comes last."""
+    target = open_writable(to)
+    if common_name(f"{target.root}/").startswith(common_name(f"{store.storage.root}/")):
+        raise OtherJob(f"lies in {store.storage.root}, which is read from", path=to, hint="give --to another place")
+    if target.list(""):
+        raise OtherJob("is not empty", path=to, hint="give --to a new place, or remove what is there")
+    if isinstance(target, ObjectStorage):
+        target.check_exclusive()
+    placed: list[str] = []
+    try:
+        for path in paths:
+            target.put(path, store.storage.read(path))
+            placed.append(path)
+        put_store(target, store.job)
+    except BaseException as error:
+        for path in placed:
+            with contextlib.suppress(FormatError, OSError):
+                target.delete(path)
+        if isinstance(error, FileExistsError):
+            raise OtherJob("somebody else makes a store there", path=to, hint="give --to another place") from None
+        raise
+
+
+def _epoch_files(store: NativeStore, epoch: int) -> list[str]:
+    """All that an epoch needs, its outcome last."""
     manifest = store.manifest(epoch)
     paths = {f.path for part in store.parts(epoch) for f in part.state}
     paths |= {log.file.path for part in store.parts(epoch) for log in part.logs if log.file}
@@ -227,7 +263,4 @@ def copy_epoch(store: NativeStore, epoch: int, to: str) -> None:
             graph = layout.topology(attempt.topology_sha256)
             graphs |= {graph} if store.storage.size(graph) is not None else set()
     paths |= {manifest.tasks_file.path, *graphs}
-    with new_folder(to) as copy:
-        for path in [*sorted(paths), store.outcome_path(epoch) or layout.outcome(epoch)]:
-            copy.copy(store.storage, path)
-        put_store(LocalStorage(copy.path), store.job)
+    return [*sorted(paths), store.outcome_path(epoch) or layout.outcome(epoch)]

@@ -26,7 +26,7 @@ from formats.job.file import parse_job
 from formats.job.model import Topology
 from formats.native.lock import held
 from formats.native.store import NativeStore, is_native
-from formats.storage import LocalStorage, local_name
+from formats.storage import open_writable
 
 NO_CHANGE: Mapping[str, int] = MappingProxyType({})
 
@@ -70,7 +70,7 @@ class PreparedJob:
         options = self.options
         if self.rescale and options.from_epoch:
             self.rehearse()
-            storage = LocalStorage(local_name(self.store))
+            storage = open_writable(self.store)
             graph = rescaled(NativeStore(storage).topology(options.from_epoch), self.rescale)
             order = Rescale(options.from_epoch, graph, os.path.abspath(options.directory))
             epoch = publish(storage, order)
@@ -87,7 +87,7 @@ class PreparedJob:
         heir = self.options.changes.heir
         before = {heir(change.operator) or "": change.before for change in self.rescale}
         rehearsal = rehearse_job(with_parallelism(self.topology, before), self.store, self.options)
-        store = NativeStore(LocalStorage(local_name(self.store)))
+        store = NativeStore(open_writable(self.store))
         check_logs(store, rehearsal.parent, rescaled(store.topology(rehearsal.parent), self.rescale))
         return rehearsal
 
@@ -136,7 +136,7 @@ def _rescale(
     topology: Topology, store: str, options: JobOptions, parallelism: Mapping[str, int]
 ) -> tuple[Change, ...]:
     """What has to be rescaled of the epoch that a job goes on from."""
-    storage, epoch = LocalStorage(local_name(store)), options.from_epoch
+    storage, epoch = open_writable(store), options.from_epoch
     if not epoch or not parallelism or not is_native(storage):
         return ()
     opened = NativeStore(storage)
@@ -150,7 +150,7 @@ def _rescale(
 
 def resume_from(store: str) -> Resumed:
     """The newest whole epoch, every digest checked; NoRecovery when there are complete epochs and none is whole."""
-    storage = LocalStorage(local_name(store))
+    storage = open_writable(store)
     try:
         opened = open_native(store, purpose="`abs run`")
         latest = next((epoch for epoch in own_line(opened) if opened.has_manifest(epoch)), None)

@@ -44,7 +44,7 @@ class _Referenced:
 
     def has(self, path: str) -> bool:
         """Whether a file is accounted for. What the tasks of an open epoch have begun to write is."""
-        if path in self.paths:
+        if path in self.paths or layout.is_lock(path):
             return True
         if path.partition("/parts/")[0] in self.open_homes:
             return True
@@ -66,7 +66,7 @@ def check_store(
     reports: dict[int, EpochReport] = {}
     parents: dict[int, int] = {}
     cuts = {cut.epoch: cut for cut in earlier}
-    referenced = _Referenced({layout.STORE, layout.LOCK})
+    referenced = _Referenced({layout.STORE})
     attempts = {attempt.attempt: attempt.id for attempt in store.attempts}
     findings = [Finding(Code(p.code), p.task, None, p.path, p.message) for p in store.problems]
     unread = {problem.path for problem in store.problems}

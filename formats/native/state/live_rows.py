@@ -32,7 +32,7 @@ from formats.query.predicate import (
     literal,
     may_hold,
 )
-from formats.storage import Storage, open_input
+from formats.storage import LocalStorage, Storage, open_input
 
 CHUNK_ROWS = 262_144
 """Rows that are read at a time, unless a single key group has more."""
@@ -85,7 +85,9 @@ class StateFile:
             raise Damaged(f"is no readable state file: {first_line(error)}", path=self.path) from None
 
     def _open(self, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
-        return pq.ParquetFile(open_input(self._storage, self.facts.path), metadata=metadata, pre_buffer=False)
+        # What a row group needs is asked of a server at once, and not column by column.
+        remote = not isinstance(self._storage, LocalStorage)
+        return pq.ParquetFile(open_input(self._storage, self.facts.path), metadata=metadata, pre_buffer=remote)
 
     @property
     def _reader(self) -> pq.ParquetFile:

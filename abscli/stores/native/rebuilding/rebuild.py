@@ -25,7 +25,7 @@ from formats.native.facts import (
     header,
     seal,
 )
-from formats.storage import LocalStorage
+from formats.storage import WritableStorage
 
 Head = ManifestFacts | TriggerFacts
 
@@ -278,7 +278,7 @@ def aside_name(path: str, is_free: Callable[[str], bool]) -> str:
     return name
 
 
-def carry_out(storage: LocalStorage, rebuild: Rebuild) -> None:
+def carry_out(storage: WritableStorage, rebuild: Rebuild) -> None:
     """Do it, with the store's lock held: a file is out of the way before another takes its place, and the file that
     makes the directory a store comes last. Doing it again after a crash goes on where it stopped."""
     for aside in rebuild.set_aside:

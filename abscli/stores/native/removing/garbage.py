@@ -12,16 +12,16 @@ from datetime import datetime
 
 from abscli.planner.retention import KEEP, MIN_AGE, Kept, expired
 from abscli.report.findings import Code
-from abscli.stores.native.alone import alone, on_this_machine
+from abscli.stores.native.alone import alone, writable
 from abscli.stores.native.check import check_all
 from abscli.stores.recovery import BadOption
 from abscli.stores.removal import Collected, EpochRemoval, OrphanFile, Removal, RemovalRequest
 from formats.errors import FormatError
 from formats.native import layout
 from formats.native.probe import Prober
-from formats.native.remove import Leftover, is_unfinished, remove_epoch, stored_files
+from formats.native.remove import is_unfinished, remove_epoch, stored_files
 from formats.native.store import NativeStore, files_of
-from formats.storage import LocalStorage, Storage
+from formats.storage import Storage, Written
 from formats.view import EpochFacts, Status
 
 
@@ -32,17 +32,17 @@ def collect(stores: Sequence[Storage], path: str, request: RemovalRequest) -> Co
             raise BadOption(option, "it is for Flink's checkpoints: of a store of abs it is known whether a job runs")
     if len(stores) != 1:
         raise BadOption("PATH", f"{len(stores)} stores lie there: name one")
-    local = on_this_machine(stores[0])
+    place = writable(stores[0])
     keep = KEEP if request.keep is None else request.keep
     min_age = MIN_AGE if request.min_age is None else request.min_age
-    opened = NativeStore(local)
-    with alone(local, path, request.remove, "and removes epochs itself: as many as its --keep says stay"):
+    opened = NativeStore(place)
+    with alone(place, path, request.remove, "and removes epochs itself: as many as its --keep says stay"):
         opened.held_by_us = request.remove
         request.show("looking for what nothing needs")
         removal = plan_removal(opened, keep, min_age=min_age, older_than=request.older_than)
         if request.remove:
             request.show(f"removing {len(removal.epochs)} epoch{'s'[: len(removal.epochs) != 1]}")
-            carry_out(local, removal)
+            carry_out(place, removal)
     return Collected(opened.job, removal, keep, min_age)
 
 
@@ -56,7 +56,6 @@ def plan_removal(
 ) -> Removal:
     """What may go. keep: complete epochs that stay (those whose files are not all there do not count); min_age:
     seconds that an orphan must be old; older_than: seconds that an epoch must be old."""
-    assert isinstance(store.storage, LocalStorage)
     now = time.time() if now is None else now
     rows = store.epochs()
     references, blocked = _references(store, rows)
@@ -71,7 +70,7 @@ def plan_removal(
     spare |= {row.epoch for row in rows if row.status is Status.DAMAGED and row.epoch > oldest}
     gone, needed = expired(references, keep, spare=spare)
     by_epoch = {row.epoch: row for row in rows}
-    everything = stored_files(store.storage)
+    everything = stored_files(writable(store.storage))
     going = set(gone)
     unreferenced = _unreferenced(store)
     epochs = tuple(_epoch(by_epoch[epoch], everything, needed, keep) for epoch in sorted(going))
@@ -85,7 +84,7 @@ def plan_removal(
     return Removal(epochs, orphans, kept, {e: why for e, why in blocked.items() if e not in going}, needed)
 
 
-def carry_out(storage: LocalStorage, removal: Removal) -> None:
+def carry_out(storage: Storage, removal: Removal) -> None:
     """Remove what the plan names; an epoch disappears in one step before its files do."""
     # The newest first: an epoch refers to files of older ones, and may stay longer than they if this is cut off.
     for epoch in reversed(removal.epochs):
@@ -119,7 +118,7 @@ def _older(row: EpochFacts, seconds: float | None, now: float) -> bool:
         return False
 
 
-def _epoch(row: EpochFacts, everything: Iterable[Leftover], needed: frozenset[str], keep: int) -> EpochRemoval:
+def _epoch(row: EpochFacts, everything: Iterable[Written], needed: frozenset[str], keep: int) -> EpochRemoval:
     mine = [f for f in everything if layout.epoch_of(f.path) == row.epoch and not is_unfinished(f.path)]
     goes = [file for file in mine if file.path not in needed]
     reason = {
@@ -138,7 +137,7 @@ def _unreferenced(store: NativeStore) -> set[str]:
 
 
 def _why(
-    file: Leftover,
+    file: Written,
     references: Iterable[Kept],
     going: set[int],
     needed: frozenset[str],
