@@ -29,7 +29,7 @@ from abscli.stores.native.restore import restore
 from formats.job.model import Edge, Kind, Operator, Partition, Topology
 from formats.native.sink import SinkFolder
 from formats.native.store import NativeStore
-from formats.storage import LocalStorage
+from formats.storage import open_writable
 
 ROOT = Path(__file__).resolve().parents[3]
 TASKS = 2
@@ -113,7 +113,11 @@ class Lines:
 
         defaults: dict[str, object] = {"engine": "inline", "interval": 0.005, "workers": TASKS, "keep": None}
         options = JobOptions(str(self.folder), "job.yaml", **{**defaults, **more})  # type: ignore[arg-type]
-        return run_job(topology(), str(self.folder / store), options, progress, services.append)
+        return run_job(topology(), self.where(store), options, progress, services.append)
+
+    def where(self, store: str) -> str:
+        """The place of a store: beside the job, or where its URI says."""
+        return store if "://" in store else str(self.folder / store)
 
     def resume(self, store: str = "a", **more: object) -> Outcome:
         """From the newest complete epoch of the newest attempt's line."""
@@ -123,7 +127,7 @@ class Lines:
         return self.run(store, from_epoch=detail.facts.epoch, **more)  # type: ignore[arg-type]
 
     def store(self, name: str = "a") -> NativeStore:
-        return NativeStore(LocalStorage(self.folder / name))
+        return NativeStore(open_writable(self.where(name)))
 
     def complete(self, name: str = "a") -> list[int]:
         """The complete epochs of a store."""
@@ -155,20 +159,22 @@ def restore_to(lines: Lines, epoch: int, to: str, *, store: str = "a") -> None:
     options = JobOptions(
         str(lines.folder), "job.yaml", engine="inline", workers=2, keep=None, until="drained", interval=0.01
     )
-    restore(plan, topology(), options, to=str(lines.folder / to))
+    restore(plan, topology(), options, to=lines.where(to))
 
 
-def in_a_process(lines: Lines, where: str, n: int, number: int, *, from_epoch: str = "") -> subprocess.Popen[str]:
-    """The job on store `a` in a process that sends itself a signal; see `main`."""
+def in_a_process(
+    lines: Lines, where: str, n: int, number: int, *, from_epoch: str = "", store: str = "a"
+) -> subprocess.Popen[str]:
+    """The job on a store in a process that sends itself a signal; see `main`."""
     job = "tests.support.jobs.lines"
-    command = [sys.executable, "-m", job, str(lines.folder), "a", from_epoch, where, str(n), str(number)]
+    command = [sys.executable, "-m", job, str(lines.folder), store, from_epoch, where, str(n), str(number)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
-def killed(lines: Lines, where: str, n: int, *, from_epoch: str = "") -> None:
+def killed(lines: Lines, where: str, n: int, *, from_epoch: str = "", store: str = "a") -> None:
     """The job was killed with SIGKILL at the n-th call of `where`."""
-    process = in_a_process(lines, where, n, signal.SIGKILL, from_epoch=from_epoch)
+    process = in_a_process(lines, where, n, signal.SIGKILL, from_epoch=from_epoch, store=store)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL, errors
 
@@ -194,6 +200,7 @@ def main() -> None:
     """
     from abscli.engine import journal
     from abscli.engine.io import outputs
+    from formats.native import claims
 
     folder, store, from_epoch, where, n, number = sys.argv[1:]
     left = int(n)
@@ -217,6 +224,7 @@ def main() -> None:
         outputs.Outputs.reveal = before(outputs.Outputs.reveal, 1)  # type: ignore[assignment,method-assign]
     gate = Gate()
     gate.install(setattr)
+    claims.SECONDS = float(os.environ.get("CLAIM_SECONDS", claims.SECONDS))
     Lines(Path(folder), gate).run(store, from_epoch=int(from_epoch) if from_epoch else None)
 
 

@@ -1,0 +1,213 @@
+"""Stores in buckets: run, stopped, killed, overtaken, gone on with. Each line is visible once, as on a disk."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from abscli.engine.errors import UsageError
+from abscli.engine.job import JobOptions, run_job
+from abscli.stores.native.check import check_all
+from abscli.stores.native.checks.outputs import with_output
+from formats.errors import FormatError, NotFound, StoreInUse
+from formats.native import claims
+from formats.native.evidence import open_for_validation
+from formats.native.probe import Prober
+from formats.storage import open_writable
+from tests.support.jobs.lines import Gate, Lines, in_a_process, is_stopped, killed, restore_to, topology, wait_for
+from tests.support.objects.fixtures import SERVERS, Servers, s3, servers, use
+from tests.support.objects.places import bucket_place
+from tests.support.objects.proxy import proxy_to
+from tests.support.objects.servers import ObjectServer
+
+__all__ = ("s3", "servers")
+
+
+@pytest.fixture
+def bucket(s3: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URI of a place in a bucket of moto's."""
+    monkeypatch.setenv("CLAIM_SECONDS", "2")
+    return str(bucket_place(s3).root)
+
+
+@pytest.fixture(params=list(SERVERS))
+def any_bucket(request: pytest.FixtureRequest, servers: Servers, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The same of every server."""
+    monkeypatch.setenv("CLAIM_SECONDS", "2")
+    return str(bucket_place(use(servers.get(request.param), monkeypatch)).root)
+
+
+def sound(lines: Lines, store: str) -> bool:
+    """Whether validation finds nothing that a restore could not do with."""
+    opened, problems = open_for_validation(lines.store(store).storage)
+    report, _ = with_output(opened, check_all(opened, problems, prober := Prober(opened.storage)), prober, at_rest=True)
+    return not report.damaged and not report.findings
+
+
+def test_a_job_runs_stops_and_goes_on_in_a_bucket(lines: Lines, any_bucket: str) -> None:
+    lines.run(any_bucket, epochs=3)
+    first = lines.complete(any_bucket)
+    assert len(first) >= 3
+    lines.resume(any_bucket, epochs=2)
+    lines.run(any_bucket, from_epoch=first[1], epochs=2)
+    lines.resume(any_bucket)
+    assert lines.wrong() == {}
+    assert sound(lines, any_bucket)
+
+
+@pytest.mark.parametrize("where", ["manifest", "reveal"])
+def test_a_job_that_is_killed_is_gone_on_with_at_once_on_its_machine(lines: Lines, bucket: str, where: str) -> None:
+    killed(lines, where, 3, store=bucket)
+    lines.resume(bucket, epochs=1)
+    killed(lines, where, 1, store=bucket, from_epoch=str(lines.complete(bucket)[-1]))
+    lines.resume(bucket)
+    assert lines.wrong() == {}
+    assert sound(lines, bucket)
+
+
+def test_what_was_killed_on_another_machine_is_waited_for(
+    lines: Lines, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing says that it is gone but that it says nothing any more."""
+    killed(lines, "manifest", 3, store=bucket)
+    monkeypatch.setattr(claims, "_machine", lambda: "another")
+    assert not claims.is_claimed(lines.store(bucket).storage)
+    lines.resume(bucket)
+    assert lines.wrong() == {}
+
+
+@pytest.mark.parametrize("where", ["manifest", "reveal"])
+def test_an_owner_that_was_stopped_and_overtaken_completes_and_shows_nothing(
+    lines: Lines, any_bucket: str, where: str
+) -> None:
+    """It holds its claim for alive when it goes on, and meets a fence. (The lock on its sink, which lies on a disk, is
+    let go of as an expired lease of NFS lets go of it.)"""
+    stale = in_a_process(lines, where, 3, signal.SIGSTOP, store=any_bucket)
+    try:
+        wait_for(lambda: is_stopped(stale), stale)
+        lock = lines.folder / "out" / ".abs-sink" / "lock"
+        lock.rename(lock.with_name("lock-of-old"))
+        before = lines.complete(any_bucket)
+        lines.resume(any_bucket, epochs=2)
+        fences = lines.store(any_bucket).fences()
+        assert fences
+        assert fences[0] == before[-1] + 1
+    finally:
+        stale.send_signal(signal.SIGCONT)
+        _, errors = stale.communicate(timeout=300)
+    assert stale.returncode == 1, errors
+    assert ("took the store over" if where == "manifest" else "was taken over by attempt 2") in errors
+    lines.resume(any_bucket)
+    assert lines.wrong() == {}
+    assert sound(lines, any_bucket)
+
+
+def test_a_store_is_one_jobs_at_a_time(lines: Lines, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused: list[StoreInUse] = []
+    monkeypatch.setattr(claims, "SECONDS", 2.0)
+
+    def second(epochs: int) -> None:
+        if epochs == 2:
+            assert lines.store(bucket).running_attempt() == 1
+            with pytest.raises(StoreInUse, match="in use by process") as error:
+                Lines(lines.folder, Gate()).run(bucket, from_epoch=1)
+            refused.append(error.value)
+
+    lines.run(bucket, at=second)
+    assert len(refused) == 1
+    assert lines.store(bucket).running_attempt() is None
+    assert lines.wrong() == {}
+
+
+def test_of_two_that_start_at_once_one_runs(lines: Lines, bucket: str) -> None:
+    """Real processes, on a place where nothing is yet; each has a folder, and so a sink, of its own."""
+    other = lines.folder / "other"
+    (other / "in").mkdir(parents=True)
+    for file in (lines.folder / "in").iterdir():
+        shutil.copy(file, other / "in")
+    both = [in_a_process(each, "none", 0, 0, store=bucket) for each in (lines, Lines(other, Gate()))]
+    errors = [process.communicate(timeout=300)[1] for process in both]
+    assert sorted(process.returncode for process in both) == [0, 1], errors
+    assert any("in use by" in text or "has just taken it" in text or "at work here" in text for text in errors), errors
+
+
+def test_a_store_is_copied_from_bucket_to_bucket_and_back(lines: Lines, bucket: str) -> None:
+    lines.run(bucket, epochs=4)
+    epoch = lines.complete(bucket)[1]
+    restore_to(lines, epoch, f"{bucket}-copy", store=bucket)
+    restore_to(lines, lines.complete(f"{bucket}-copy")[-1], "b", store=f"{bucket}-copy")
+    restore_to(lines, lines.complete("b")[-1], f"{bucket}-back", store="b")
+    lines.resume(f"{bucket}-back")
+    assert lines.wrong() == {}
+    for store in (f"{bucket}-copy", "b", f"{bucket}-back"):
+        assert lines.complete(store)[0] >= epoch
+    assert sound(lines, f"{bucket}-back")
+
+
+def test_a_copy_into_a_place_that_is_taken_is_refused(lines: Lines, bucket: str) -> None:
+    lines.run(bucket, epochs=2)
+    for place in (f"{bucket}/inside", bucket.replace("s3:", "s3a:") + "/inside"):
+        with pytest.raises(FormatError, match="which is read from"):
+            restore_to(lines, 1, place, store=bucket)
+    taken = bucket.replace("/some/store", "/some/other")
+    open_writable(taken).put("x", b"1")
+    with pytest.raises(FormatError, match="is not empty"):
+        restore_to(lines, 1, taken, store=bucket)
+    assert [entry.name for entry in open_writable(taken).list("")] == ["x"]
+
+
+def test_replies_that_are_lost_change_nothing(lines: Lines, s3: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = str(bucket_place(s3).root)
+    with proxy_to(s3.port) as proxy:
+        use(s3, monkeypatch, proxy.port)
+        proxy.lose_every = 7
+        lines.run(bucket, epochs=3)
+        lines.resume(bucket)
+        assert proxy.lost
+    use(s3, monkeypatch)
+    assert lines.wrong() == {}
+    assert sound(lines, bucket)
+
+
+def test_a_server_that_overwrites_is_refused_before_anything_is_written(
+    lines: Lines, s3: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = bucket_place(s3)
+    with proxy_to(s3.port) as proxy:
+        proxy.strip = frozenset({"if-none-match"})
+        use(s3, monkeypatch, proxy.port)
+        with pytest.raises(FormatError, match="two attempts could both complete an epoch"):
+            lines.run(str(place.root))
+    use(s3, monkeypatch)
+    assert not place.open().inventory()
+
+
+def test_a_store_that_is_only_read_is_not_run_on(lines: Lines) -> None:
+    with pytest.raises(FormatError, match="read, not written"):
+        lines.run("hdfs://namenode:8020/store")
+
+
+def test_workers_of_spark_write_to_the_bucket(lines: Lines, bucket: str, tmp_path: Path) -> None:
+    """In processes of their own, which get what they need to know from the environment."""
+    program = (
+        "import sys; from abscli.engine.job import JobOptions, run_job; from tests.support.jobs.lines import topology; "
+        "run_job(topology(), sys.argv[2], JobOptions(sys.argv[1], 'job.yaml', master='local[2]', interval=0.3))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(lines.folder), bucket], cwd=Path(__file__).parents[2],
+                          capture_output=True, text=True, timeout=600)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert lines.wrong() == {}
+    assert sound(lines, bucket)
+
+
+def test_no_place_and_no_bucket_are_said(lines: Lines, s3: ObjectServer) -> None:
+    options = JobOptions(str(lines.folder), "job.yaml", engine="inline")
+    with pytest.raises(UsageError, match="no place is named"):
+        run_job(topology(), "", options)
+    with pytest.raises(NotFound, match="there is no bucket"):
+        run_job(topology(), "s3://no-such-bucket/x", options)
