@@ -1,0 +1,169 @@
+"""Every command that works on our own stores, on one in a bucket: it answers as on a disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from abscli.cli.main import main
+from formats.native import layout
+from formats.storage import open_writable
+from tests.support.jobs.small import write_words
+from tests.support.objects.fixtures import s3, servers
+from tests.support.objects.places import bucket_place
+from tests.support.objects.servers import ObjectServer
+
+__all__ = ("s3", "servers")
+
+JOB = """version: 1
+job: words
+operators:
+  lines:
+    source: {type: text, path: in/*.txt}
+  words:
+    from: lines
+    flat_map: splitting:words
+  counts:
+    from: {words: {partition: hash, key: [word]}}
+    parallelism: 2
+    reduce: {key: [word], emit: epoch, n: {count: "*"}}
+  out:
+    from: counts
+    sink: {type: jsonl, path: %s}
+"""
+SPLITTING = """
+import pyarrow as pa
+
+def words(batch):
+    return pa.record_batch({"word": [w for line in batch.column("line").to_pylist() for w in line.split()]})
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_words(tmp_path, lines=50)
+    (tmp_path / "splitting.py").write_text(SPLITTING)
+    (tmp_path / "job.yaml").write_text(JOB % "out")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "job.yaml"
+
+
+@pytest.fixture
+def bucket(s3: ObjectServer) -> str:
+    return str(bucket_place(s3).root)
+
+
+class Abs:
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *words: object, code: int = 0) -> str:
+        ended = main([*map(str, words)])
+        out, err = self._capsys.readouterr()
+        assert ended == code, err
+        assert "Traceback" not in err
+        return out + err
+
+    def json(self, *words: object, code: int = 0) -> dict[str, Any]:
+        ended = main([*map(str, words), "-o", "json"])
+        out, err = self._capsys.readouterr()
+        assert ended == code, err
+        answer: dict[str, Any] = json.loads(out)
+        return answer
+
+
+    def findings(self, store: str) -> list[dict[str, Any]]:
+        """All that validation finds, of the store and of its epochs."""
+        main(["validate", store, "-o", "json"])
+        answer = json.loads(self._capsys.readouterr().out)
+        return [*answer["findings"], *(finding for epoch in answer["epochs"] for finding in epoch["findings"])]
+
+
+@pytest.fixture
+def abs_(capsys: pytest.CaptureFixture[str]) -> Abs:
+    return Abs(capsys)
+
+
+def run(abs_: Abs, job: Path, store: str, *more: object, code: int = 0) -> str:
+    return abs_("run", job, "--store", store, "--engine", "inline", "--interval", "5ms", *more, code=code)
+
+
+def test_commands_answer_as_on_a_disk(abs_: Abs, job: Path, bucket: str) -> None:
+    run(abs_, job, "here")
+    (job.parent / "out").rename(job.parent / "out-of-here")
+    run(abs_, job, bucket)
+    here, there = abs_.json("inspect", "here"), abs_.json("inspect", bucket)
+    assert there["store"] == bucket
+    assert there["epochs"]
+    assert {epoch["status"] for epoch in there["epochs"]} == {epoch["status"] for epoch in here["epochs"]}
+    for store in ("here", bucket):
+        assert abs_.findings(store) == []
+    states = [sorted(map(str, abs_.json("state", store, "counts")["rows"])) for store in ("here", bucket)]
+    assert states[0] == states[1]
+    assert len(states[0]) > 10
+    assert "differ" not in abs_("diff", "here", bucket).splitlines()[0]
+    assert abs_.json("inspect", bucket.replace("s3:", "s3a:"))["epochs"] == there["epochs"]
+
+
+def test_a_job_is_gone_on_with_and_its_store_tidied_and_mended(abs_: Abs, job: Path, bucket: str) -> None:
+    run(abs_, job, bucket, "--keep", "5")
+    assert "--resume" in run(abs_, job, bucket, code=2)
+    run(abs_, job, bucket, "--resume")
+    run(abs_, job, bucket, "--from-epoch", 1)
+    storage = open_writable(bucket)
+    storage.put("epochs/0000000001/stray", b"1")
+    assert [finding["path"] for finding in abs_.findings(bucket)] == ["epochs/0000000001/stray"]
+    removed = abs_.json("gc", bucket, "--keep", 1, "--min-age", "0s", "--yes")
+    assert removed["removed"]
+    assert removed["kept"]
+    assert storage.size("epochs/0000000001/stray") is None
+    assert abs_.findings(bucket) == []
+    storage.delete(layout.STORE)
+    abs_("inspect", bucket, code=10)
+    abs_("rebuild", bucket, "--job", job, "--yes")
+    assert abs_.findings(bucket) == []
+    storage.put(layout.STORE, b"garbage", replace=True)
+    abs_("rebuild", bucket, "--job", job, "--yes")
+    assert open_writable(bucket).read(f"aside/{layout.STORE}") == b"garbage"
+    run(abs_, job, bucket, "--resume")
+
+
+def test_plans_are_made_and_carried_out_there(abs_: Abs, job: Path, bucket: str) -> None:
+    run(abs_, job, bucket)
+    abs_("plan-recovery", f"{bucket}@1", "--out", "plan.json")
+    words = ("restore", "plan.json", "--job", job, "--engine", "inline", "--yes")
+    abs_(*words, "--dry-run", "--to", f"{bucket}-copy")
+    abs_(*words, "--to", f"{bucket}-copy")
+    assert abs_.findings(f"{bucket}-copy") == []
+    abs_(*words)
+    assert abs_.findings(bucket) == []
+    abs_("restore", "plan.json", "--job", job, "--yes", "--to", "hdfs://namenode:8020/x", code=2)
+
+
+def test_a_rescale_is_published_there(abs_: Abs, job: Path, bucket: str) -> None:
+    run(abs_, job, bucket)
+    run(abs_, job, bucket, "--resume", "--parallelism", "counts=3")
+    assert abs_.findings(bucket) == []
+
+
+def test_a_sink_in_a_bucket_is_refused_where_it_is_written(abs_: Abs, job: Path) -> None:
+    job.write_text(JOB % "s3://bucket/out")
+    said = run(abs_, job, "here", code=2)
+    assert "sinks write to directories" in said
+    assert f"{job}:" in said
+    assert not (job.parent / "s3:").exists()
+
+
+def test_a_repair_is_made_in_a_directory(abs_: Abs, job: Path, bucket: str) -> None:
+    run(abs_, job, bucket)
+    storage = open_writable(bucket)
+    newest = max(entry.name for entry in storage.list("epochs"))
+    state = next(file.path for file in storage.inventory() if newest in file.path and file.path.endswith(".parquet"))
+    storage.put(state, b"damaged", replace=True)
+    out = abs_("validate", bucket, code=3)
+    assert state in out
+    abs_("plan-recovery", f"{bucket}@{int(newest)}", "--strategy", "repair", "--out", "repair.json")
+    assert "in a directory" in abs_("restore", "repair.json", "--job", job, "--yes", code=2)
