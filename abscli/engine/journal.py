@@ -20,7 +20,7 @@ from formats.native.facts import AttemptFacts, PartFacts, RecoveryFacts, TakenAg
 from formats.native.remove import remove_epoch
 from formats.native.store import NativeStore, files_of
 from formats.native.writer import complete, put_aborted, put_recovery, put_trigger
-from formats.storage import Storage, walk
+from formats.storage import Storage, concurrently, walk
 from formats.timestamps import now, rfc3339
 
 
@@ -103,16 +103,16 @@ class Journal:
 
         EngineStopped if a later attempt has taken the store over; Damaged if something that was acked is gone.
         """
-        parts = []
-        for task in task_ids(self._topology):
-            part = self.store.part(epoch, task, self._attempt.id)
-            if part is None:
-                path = layout.ack(epoch, str(task), self._attempt.id)
-                raise self._lost(epoch, Damaged("acked, but its ack file is gone", path=f"{self._storage.root}/{path}"))
-            parts.append(part)
+        tasks = task_ids(self._topology)
+        acks = concurrently(self._storage, lambda task: self.store.part(epoch, task, self._attempt.id), tasks)
+        parts = [part for part in acks if part is not None]
+        if lost := next((task for task, part in zip(tasks, acks, strict=True) if part is None), None):
+            path = layout.ack(epoch, str(lost), self._attempt.id)
+            raise self._lost(epoch, Damaged("acked, but its ack file is gone", path=f"{self._storage.root}/{path}"))
         files = frozenset(f.path for part in parts for f in files_of(part))
         # What is acked was there; a manifest must not name what somebody has deleted since.
-        missing = [path for path in sorted(files) if self._storage.size(path) is None]
+        sizes = concurrently(self._storage, self._storage.size, named := sorted(files))
+        missing = [path for path, size in zip(named, sizes, strict=True) if size is None]
         if missing:
             path = f"{self._storage.root}/{missing[0]}"
             raise self._lost(epoch, Damaged(f"epoch {epoch} refers to it, and it is gone", path=path))

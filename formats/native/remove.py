@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from formats.native import layout
 from formats.native.facts import FenceFacts, is_id, outcome_kind
-from formats.storage import UNFINISHED, Storage, WritableStorage, Written, walk
+from formats.storage import UNFINISHED, Storage, WritableStorage, Written, delete_all, walk
 
 
 def remove_epoch(storage: Storage, epoch: int, keep: Collection[str]) -> set[str]:
@@ -23,11 +23,13 @@ def remove_epoch(storage: Storage, epoch: int, keep: Collection[str]) -> set[str
         storage.delete(layout.trigger(epoch, attempt))
     for path in (layout.manifest_1(epoch), *([] if fenced else [outcome])):
         storage.delete(path)
+    going = []
     for entry in walk(storage, layout.epoch_dir(epoch)):
         if entry.name in keep:
             spared.add(entry.name)
         elif not (fenced and entry.name == outcome):
-            storage.delete(entry.name)
+            going.append(entry.name)
+    delete_all(storage, going)
     return spared
 
 

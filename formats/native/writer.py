@@ -26,7 +26,7 @@ from formats.native.facts import (
     unseal,
 )
 from formats.native.state.references import refers
-from formats.storage import Storage
+from formats.storage import Storage, delete_all
 from formats.timestamps import now, seconds_between
 from formats.view import FileFacts, total
 
@@ -139,8 +139,7 @@ def complete(
         storage, trigger, job, parts, idle=idle, moved=moved, removed=removed, state_rows=state_rows
     )
     storage.put(layout.outcome(trigger.epoch), seal(manifest))
-    for part in parts:
-        storage.delete(layout.ack(part.epoch, part.task_name, part.attempt_id))
+    delete_all(storage, [layout.ack(part.epoch, part.task_name, part.attempt_id) for part in parts])
     storage.delete(layout.trigger(trigger.epoch, trigger.attempt_id))
     return manifest
 

@@ -4,13 +4,24 @@ from formats.storage.arrow import ArrowStorage
 from formats.storage.contract import UNFINISHED, Entry, Storage, WritableStorage, Written, always, check_path
 from formats.storage.local import LocalStorage
 from formats.storage.memory import MemoryStorage
-from formats.storage.objects import ObjectStorage
+from formats.storage.objects import ObjectStorage, is_object_store
 from formats.storage.opening import open_storage, open_writable
 from formats.storage.places import absolute, common_name, local_name, no_directory
-from formats.storage.reading import Slices, StoredFile, file_name, open_input, top_folder, walk
+from formats.storage.reading import (
+    AT_ONCE,
+    Slices,
+    StoredFile,
+    concurrently,
+    delete_all,
+    file_name,
+    open_input,
+    top_folder,
+    walk,
+)
 
 __all__ = (
-    "UNFINISHED", "ArrowStorage", "Entry", "LocalStorage", "MemoryStorage", "ObjectStorage", "Slices", "Storage",
-    "StoredFile", "WritableStorage", "Written", "absolute", "always", "check_path", "common_name", "file_name",
-    "local_name", "no_directory", "open_input", "open_storage", "open_writable", "top_folder", "walk",
+    "AT_ONCE", "UNFINISHED", "ArrowStorage", "Entry", "LocalStorage", "MemoryStorage", "ObjectStorage", "Slices",
+    "Storage", "StoredFile", "WritableStorage", "Written", "absolute", "always", "check_path", "common_name",
+    "concurrently", "delete_all", "file_name", "is_object_store", "local_name", "no_directory", "open_input",
+    "open_storage", "open_writable", "top_folder", "walk",
 )  # fmt: skip

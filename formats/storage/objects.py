@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -188,25 +188,44 @@ class ObjectStorage:
         except NotFound:
             return  # some say so, others do not
 
+    def delete_all(self, paths: Iterable[str]) -> None:
+        """As `delete`, of many at once."""
+        import obstore
+
+        keys = [self._lead + check_path(path) for path in paths]
+        try:
+            with self._asking(""):
+                obstore.delete(self._client, keys)
+        except NotFound:
+            # One of them was not there, and what became of the others is not known.
+            for key in keys:
+                self.delete(key[len(self._lead) :])
+
     def is_taken(self, path: str) -> bool:
         """Whether a file or a folder lies there."""
         return self.size(path) is not None or bool(self.list(path))
 
     def inventory(self) -> Sequence[Written]:
         """Every file below the root, unfinished writes among them."""
+        return self.below("")
+
+    def below(self, path: str) -> Sequence[Written]:
+        """Every file in a folder and in those within it, unfinished writes among them: one list, where a walk from
+        folder to folder is one for each."""
         import obstore
 
-        with self._asking(""):
+        lead = f"{self._lead}{check_path(path)}/" if path else self._lead
+        with self._asking(path):
             return sorted(
                 Written(o["path"][len(self._lead) :], o["size"], o["last_modified"].timestamp())
-                for piece in obstore.list(self._client, self._bucket.prefix or None)
+                for piece in obstore.list(self._client, lead.rstrip("/") or None)
                 for o in piece
-                if o["path"].startswith(self._lead) and len(o["path"]) > len(self._lead)
+                if o["path"].startswith(lead) and len(o["path"]) > len(lead)
             )
 
     def move(self, path: str, to: str) -> None:
         """A file, or all in a folder, under another name: put there first, then deleted here."""
-        below = [file.path for file in self.inventory() if file.path == path or file.path.startswith(f"{path}/")]
+        below = [path] if self.size(path) is not None else [file.path for file in self.below(path)]
         if not below:
             raise NotFound("no such file", path=self._where(path))
         for name in below:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
 
 from formats.errors import NotFound
-from formats.storage.contract import Entry, Storage
+from formats.storage.contract import UNFINISHED, Entry, Storage
 from formats.storage.local import LocalStorage
+from formats.storage.objects import ObjectStorage
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+T = TypeVar("T")
+R = TypeVar("R")
+AT_ONCE = 32
+"""Requests that are under way at once."""
 
 
 def top_folder(path: str) -> str:
@@ -25,6 +33,9 @@ def file_name(path: str) -> str:
 
 def walk(storage: Storage, path: str = "") -> list[Entry]:
     """Every file at or below `path`, as (path from the root, size)."""
+    if isinstance(storage, ObjectStorage):
+        below = storage.below(path)
+        return [Entry(file.path, file.bytes) for file in below if f"/{UNFINISHED}" not in f"/{file.path}"]
     files: list[Entry] = []
     stack = [path]
     while stack:
@@ -36,6 +47,24 @@ def walk(storage: Storage, path: str = "") -> list[Entry]:
             else:
                 files.append(Entry(name, entry.size))
     return sorted(files)
+
+
+def concurrently(storage: Storage, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """What a function answers of each item, in their order. Where each question goes to a server and back, many are
+    asked at once; what the first that fails has raised is raised."""
+    if not isinstance(storage, ObjectStorage):
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="abs-ask") as pool:
+        return list(pool.map(function, items))
+
+
+def delete_all(storage: Storage, paths: Iterable[str]) -> None:
+    """Remove files, in no order; nothing if they are not there."""
+    if isinstance(storage, ObjectStorage):
+        storage.delete_all(paths)
+    else:
+        for path in paths:
+            storage.delete(path)
 
 
 class Slices(io.RawIOBase):
