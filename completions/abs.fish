@@ -54,7 +54,7 @@ complete -c abs -n '__abs_is topology' -s h -l help -d 'Show this message and ex
 
 # abs run
 complete -c abs -n '__abs_is run' -F
-complete -c abs -n '__abs_is run' -l store -r -f -a '(__fish_complete_directories)' -d 'Directory of the checkpoint store'
+complete -c abs -n '__abs_is run' -l store -r -f -a '(__fish_complete_directories)' -d 'Directory of the checkpoint store, or a place in a bucket, s3://BUCKET/PATH'
 complete -c abs -n '__abs_is run' -l interval -r -f -d 'Time from one snapshot to the next, such as 500ms, 10s or 5m'
 complete -c abs -n '__abs_is run' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'How snapshots keep their cuts consistent; default: as the job ran last, a new one aligned'
 complete -c abs -n '__abs_is run' -l engine -r -f -a 'spark inline' -d 'spark: worker processes; inline: this process alone, no JVM'
@@ -192,7 +192,7 @@ complete -c abs -n '__abs_is plan-recovery' -s h -l help -d 'Show this message a
 # abs restore
 complete -c abs -n '__abs_is restore' -F
 complete -c abs -n '__abs_is restore' -l job -r -F -d 'Topology file of the job: its code, and where its sources and sinks are. A plan of a store of abs needs it'
-complete -c abs -n '__abs_is restore' -l to -r -f -a '(__fish_complete_directories)' -d 'Store that the restored epoch goes to; default: the plan\'s own. Of Flink and Spark: a new directory'
+complete -c abs -n '__abs_is restore' -l to -r -f -a '(__fish_complete_directories)' -d 'Store that the restored epoch goes to, a directory or s3://BUCKET/PATH; default: the plan\'s own. Of Flink and Spark: a new directory'
 complete -c abs -n '__abs_is restore' -l sink-to -r -f -a '(__fish_complete_directories)' -d 'Of a plan made with --sink: new directory for the log of the file sink'
 complete -c abs -n '__abs_is restore' -l engine -r -f -a 'spark inline' -d 'spark: worker processes; inline: this process alone, no JVM'
 complete -c abs -n '__abs_is restore' -l master -r -f -d 'Spark master: local[*], local[N], spark://HOST:PORT, yarn or k8s://'

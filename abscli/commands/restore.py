@@ -56,8 +56,8 @@ def restore(
     to: Annotated[
         str | None,
         typer.Option("--to", metavar="PATH", show_default=False,
-                     help="Store that the restored epoch goes to; default: the plan's own. Of Flink and Spark: a new "
-                     "directory."),
+                     help="Store that the restored epoch goes to, a directory or s3://BUCKET/PATH; default: the plan's "
+                     "own. Of Flink and Spark: a new directory."),
     ] = None,
     sink_to: Annotated[
         str | None,

@@ -43,6 +43,7 @@ from formats.native.facts import AttemptFacts
 from formats.native.store import NativeStore
 from formats.native.writer import check_store_of
 from formats.storage import LocalStorage, ObjectStorage, Storage, absolute, open_writable
+from formats.storage.credentials import hadoop_configuration, use_hadoop
 from formats.view import Repeat
 
 
@@ -148,6 +149,8 @@ def run_job(
     check_runnable(topology)
     _check_recovery(options)
     _check_addresses(options)
+    if options.context is not None:
+        use_hadoop(dict(options.context.getConf().getAll()))
     storage = _storage(store_path)
     if options.trace is not None:
         check_trace(options.trace, storage.root)
@@ -318,6 +321,7 @@ def _attempt(
         keys=service.keys,
         pulse=Patience.of(options.worker_timeout) if launcher.pulse else None,
         trace=trace is not None,
+        hadoop=hadoop_configuration(os.environ),
         keep_frames=_keep_frames(options, workers) if options.recovery is Scope.LOCAL else None,
     )
     signals.attach(service)

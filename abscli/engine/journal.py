@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
@@ -20,7 +20,7 @@ from formats.native.facts import AttemptFacts, PartFacts, RecoveryFacts, TakenAg
 from formats.native.remove import remove_epoch
 from formats.native.store import NativeStore, files_of
 from formats.native.writer import complete, put_aborted, put_recovery, put_trigger
-from formats.storage import Storage, concurrently, walk
+from formats.storage import ObjectStorage, Storage, concurrently, delete_all, walk
 from formats.timestamps import now, rfc3339
 
 
@@ -111,8 +111,8 @@ class Journal:
             raise self._lost(epoch, Damaged("acked, but its ack file is gone", path=f"{self._storage.root}/{path}"))
         files = frozenset(f.path for part in parts for f in files_of(part))
         # What is acked was there; a manifest must not name what somebody has deleted since.
-        sizes = concurrently(self._storage, self._storage.size, named := sorted(files))
-        missing = [path for path, size in zip(named, sizes, strict=True) if size is None]
+        present = self._present(files)
+        missing = [path for path in sorted(files) if path not in present]
         if missing:
             path = f"{self._storage.root}/{missing[0]}"
             raise self._lost(epoch, Damaged(f"epoch {epoch} refers to it, and it is gone", path=path))
@@ -136,6 +136,14 @@ class Journal:
         self.newest = EpochDone(epoch, time.time(), manifest.duration, records, manifest.bytes, _phases(parts))
         self._reveal(parts)
         self._publish_given_up()
+
+    def _present(self, files: Collection[str]) -> Collection[str]:
+        """Those files that are there; where each question goes to a server, folders are listed in their place."""
+        if isinstance(self._storage, ObjectStorage):
+            folders = {layout.epoch_dir(layout.epoch_of(path) or 0) for path in files}
+            listed = concurrently(self._storage, lambda folder: walk(self._storage, folder), sorted(folders))
+            return {entry.name for entries in listed for entry in entries}
+        return {path for path in files if self._storage.size(path) is not None}
 
     def builds_on(self, epoch: int, base: int) -> None:
         """A task's part of `epoch` refers to files of epoch `base`."""
@@ -213,10 +221,9 @@ class Journal:
         for epoch in reversed(expired_epochs):
             self._spared |= remove_epoch(self._storage, epoch, keep=files_in_use)
             del self._kept[epoch]
-        for path in self._spared - files_in_use:
-            if (layout.epoch_of(path) or 0) > self._unread:
-                self._storage.delete(path)
-                self._spared.discard(path)
+        released = {path for path in self._spared - files_in_use if (layout.epoch_of(path) or 0) > self._unread}
+        delete_all(self._storage, sorted(released))
+        self._spared -= released
 
     def hint(self, mend: str | None = None) -> str:
         """What an operator does next after a failure. mend: what has to be done first, or the job fails again."""

@@ -69,6 +69,7 @@ from formats.native.counters import Counters
 from formats.native.facts import PartFacts
 from formats.native.store import NativeStore
 from formats.storage import AT_ONCE, is_object_store, open_writable
+from formats.storage.credentials import use_hadoop
 
 BUG = "this is a bug; run with -vv for the traceback"
 ADVERTISE = "say with --advertise under which address workers reach the driver"
@@ -82,6 +83,7 @@ class Worker:
     """
 
     def __init__(self, spec: JobSpec, number: int, launch: int = 0) -> None:
+        use_hadoop(spec.hadoop)
         self.spec = spec
         self.number = number
         self.launch = launch

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 from collections.abc import Mapping
 
 from formats.errors import FormatError
@@ -31,14 +32,31 @@ HADOOP_KEYS = {
 }
 
 
-def s3_settings(environment: Mapping[str, str]) -> dict[str, str]:
+_configured: dict[str, str] = {}
+
+
+def use_hadoop(configuration: Mapping[str, str]) -> None:
+    """Let this process be to S3 what Spark's or Hadoop's configuration says (`spark.hadoop.fs.s3a.*`), but for what
+    variables say."""
+    _configured.update({name: value for name, value in configuration.items() if "fs.s3a." in name})
+
+
+def hadoop_configuration(environment: Mapping[str, str]) -> dict[str, str]:
+    """What is used of it: what this process was told, and Spark's file of defaults."""
+    return {**_spark_defaults(environment), **_configured}
+
+
+def s3_settings(environment: Mapping[str, str], bucket: str = "") -> dict[str, str]:
     """What a client of S3 is told beside what it reads of the environment by itself, by obstore's names.
 
     FormatError for a profile that is named and has no keys, or a file of profiles that is none.
     """
+    hadoop = hadoop_settings(hadoop_configuration(environment), bucket)
     profile = _profile(environment)
     settings: dict[str, str] = {}
-    if not any(environment.get(name) for name in BEFORE_PROFILES):
+    if not any(environment.get(name) for name in BEFORE_PROFILES) and "access_key_id" in hadoop:
+        settings |= {name: hadoop[name] for name in PROFILE_KEYS.values() if name in hadoop}
+    elif not any(environment.get(name) for name in BEFORE_PROFILES):
         settings |= {ours: profile[name] for name, ours in PROFILE_KEYS.items() if name in profile}
         if "access_key_id" not in settings and (way := next((name for name in OTHER_WAYS if name in profile), None)):
             name = _profile_name(environment)
@@ -51,10 +69,12 @@ def s3_settings(environment: Mapping[str, str]) -> dict[str, str]:
                 f"profile {environment['AWS_PROFILE']!r} has no keys in {' or '.join(_files(environment))}",
                 hint="AWS_PROFILE names it; `aws configure list-profiles` says which there are",
             )
-    if not environment.get("AWS_REGION") and (region := environment.get("AWS_DEFAULT_REGION") or profile.get("region")):
+    region = environment.get("AWS_DEFAULT_REGION") or hadoop.get("region") or profile.get("region")
+    if region and not environment.get("AWS_REGION"):
         settings["region"] = region
     endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
-    if endpoint := endpoint or environment.get("AWS_ENDPOINT") or profile.get("endpoint_url"):
+    endpoint = endpoint or environment.get("AWS_ENDPOINT") or hadoop.get("endpoint") or profile.get("endpoint_url")
+    if endpoint:
         settings["endpoint"] = endpoint
     return settings
 
@@ -65,12 +85,25 @@ def hadoop_settings(configuration: Mapping[str, str], bucket: str) -> dict[str, 
     settings: dict[str, str] = {}
     for lead in ("fs.s3a.", f"fs.s3a.bucket.{bucket}."):
         settings |= {ours: plain[lead + name] for name, ours in HADOOP_KEYS.items() if lead + name in plain}
-        if plain.get(f"{lead}path.style.access", "").lower() == "false" and "endpoint" not in settings:
-            settings["virtual_hosted_style_request"] = "true"
         if (endpoint := settings.get("endpoint", "")) and "://" not in endpoint:
             tls = plain.get(f"{lead}connection.ssl.enabled", "true").lower() != "false"
             settings["endpoint"] = f"{'https' if tls else 'http'}://{endpoint}"
     return settings
+
+
+def _spark_defaults(environment: Mapping[str, str]) -> dict[str, str]:
+    """The lines about S3 of Spark's file of defaults; empty where there is none."""
+    folder = environment.get("SPARK_CONF_DIR")
+    if not folder and environment.get("SPARK_HOME"):
+        folder = os.path.join(environment["SPARK_HOME"], "conf")
+    if not folder:
+        return {}
+    try:
+        with open(os.path.join(folder, "spark-defaults.conf"), encoding="utf-8", errors="replace") as file:
+            pairs = [re.split(r"[\s=]+", line.strip(), maxsplit=1) for line in file if "fs.s3a." in line]
+    except OSError:
+        return {}
+    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2 and not pair[0].startswith("#")}
 
 
 def _profile_name(environment: Mapping[str, str]) -> str:

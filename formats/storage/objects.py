@@ -315,7 +315,7 @@ def _in_words(error: Exception) -> str:
 
 
 def _settings(bucket: Bucket) -> dict[str, str]:
-    return s3_settings(os.environ) if bucket.kind == "s3" else {}
+    return s3_settings(os.environ, bucket.name) if bucket.kind == "s3" else {}
 
 
 def _environment() -> tuple[str, ...]:

@@ -39,6 +39,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     pulse: of its signs of life; None where a worker cannot hang without the coordinator.
     trace: whether it is told what the machines see and do.
     keys: of the attempt, for its connections; None where they are not encrypted.
+    hadoop: what a client of S3 goes by, of Spark's configuration.
     keep_frames: bytes of frames that it keeps so that any other worker can be replaced alone; None: it keeps none.
     """
 
@@ -58,6 +59,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     keep_frames: int | None = None
     driver: str = ""
     keys: KeyPair | None = None
+    hadoop: dict[str, str] = {}
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):

@@ -19,6 +19,7 @@ from abscli.engine.coordinator import Progress, Service
 from abscli.engine.job import run_job
 from formats.native.store import NativeStore
 from formats.storage import open_writable
+from tests.support.jobs import lines
 from tests.support.jobs.small import inline, word_count, write_words
 from tests.support.objects.fixtures import SERVERS, use
 from tests.support.objects.places import bucket_place
@@ -29,6 +30,10 @@ KINDS = (
     ("tasks", r"/tasks\.json"), ("trigger", r"/trigger\.json"), ("lock", r"/lock/|prefix=[^&]*lock"),
     ("list", r"\?.*prefix="),
 )  # fmt: skip
+
+
+LINES = 100
+"""That each source reads between two epochs."""
 
 
 def kind_of(url: str) -> str:
@@ -49,12 +54,16 @@ def main() -> None:
         place = bucket_place(server)
         assert place.root is not None
         folder = Path(scratch)
-        write_words(folder, files=given.parallelism, lines=40_000 // given.parallelism * 4)
+        write_words(folder, files=given.parallelism, lines=LINES * (given.epochs + 3))
+        gate = lines.Gate()
+        patch.setattr(lines, "LINES_AN_EPOCH", LINES)
+        gate.install(patch.setattr)
         proxy.delay = given.delay / 1000
         services: list[Service] = []
         began: list[int] = []
 
         def progress(p: Progress) -> None:
+            gate.epochs = p.epochs
             if p.epochs > len(began):
                 began.append(len(proxy.urls))
             if p.epochs > given.epochs and services:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from formats.errors import FormatError
-from formats.storage.credentials import hadoop_settings, s3_settings
+from formats.storage import credentials
+from formats.storage.credentials import hadoop_configuration, hadoop_settings, s3_settings, use_hadoop
 
 CREDENTIALS = """[default]
 aws_access_key_id = default-key
@@ -110,3 +111,25 @@ def test_hadoops_names_mean_the_same_and_those_of_the_bucket_win() -> None:
         "endpoint": "https://s3.eu-west-1.amazonaws.com"
     }
     assert hadoop_settings({}, "b") == {}
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credentials, "_configured", {})
+
+
+@pytest.mark.usefixtures("told")
+def test_what_spark_is_configured_with_comes_between_variables_and_profiles(home: Path) -> None:
+    (home / "spark-defaults.conf").write_text(
+        "# fs.s3a.access.key no\nspark.hadoop.fs.s3a.access.key  file-key\nspark.hadoop.fs.s3a.secret.key=file-secret\n"
+        "spark.master yarn\nfs.s3a.lonely\n"
+    )
+    environment = {"HOME": str(home), "SPARK_CONF_DIR": str(home)}
+    keys = {"access_key_id": "file-key", "secret_access_key": "file-secret", "region": "eu-central-1"}
+    assert s3_settings(environment) == keys
+    use_hadoop({"spark.hadoop.fs.s3a.access.key": "session-key", "spark.hadoop.fs.s3a.endpoint": "h:1", "spark.x": "y"})
+    assert s3_settings(environment) == {**keys, "access_key_id": "session-key", "endpoint": "https://h:1"}
+    assert set(hadoop_configuration({})) == {"spark.hadoop.fs.s3a.access.key", "spark.hadoop.fs.s3a.endpoint"}
+    environment |= {"AWS_ACCESS_KEY_ID": "x", "AWS_ENDPOINT_URL": "http://mine:1"}
+    assert s3_settings(environment) == {"region": "eu-central-1", "endpoint": "http://mine:1"}
+    assert hadoop_configuration({"SPARK_HOME": "/nowhere"}).keys() == hadoop_configuration({}).keys()
