@@ -140,11 +140,8 @@ class Reduce:
         assert self.state is not None
         if self._operator.emit != Emit.EPOCH:
             return None
-        slots = self.state.changed_now()
-        if not len(slots):
-            return None
-        table = self.state.table(slots)
-        return _batch(table.drop_columns(table.column_names[0]))
+        table = self.state.changed_now()
+        return None if table is None else _batch(table.drop_columns(table.column_names[0]))
 
 
 def _columns(batch: pa.RecordBatch, names: tuple[str, ...], operator: str) -> list[pa.Array]:

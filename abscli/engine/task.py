@@ -405,12 +405,12 @@ class RunningTask:
             return
         started = time.monotonic()
         state = self.operator.state if self.operator is not None else None
-        table, base = None, self._base
+        copy, base = None, self._base
         if state is not None:
             # Files of a rescale stand side by side, each with other key groups: those count that lie on each other.
             files = depth(base, range(2**31))
             whole = files >= FULL_AFTER or (files > 3 and sum(map(rows_in_reach, base)) > 2 * state.rows)
-            table = state.copy(epoch, None if whole else self._base_epoch)
+            copy = state.copy(epoch, None if whole else self._base_epoch)
             base = () if whole else base
         staged, stage = self.sink.cut(epoch) if self.sink is not None else ((), None)
         draft = PartDraft(
@@ -432,7 +432,7 @@ class RunningTask:
         )
         self._first_barrier = {e: at for e, at in self._first_barrier.items() if e > epoch}
         key = state.key if state is not None else ()
-        future = self._pool.submit(write_state, self._storage, draft, table, key, base, stage)
+        future = self._pool.submit(write_state, self._storage, draft, copy, key, base, stage)
         self._parts[epoch] = Part(draft, self._base_epoch, future, place)
 
     def _copy_again(self, epoch: int) -> None:

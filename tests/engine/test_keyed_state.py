@@ -20,7 +20,7 @@ from abscli.engine.state.key_table import KeyIndex
 from abscli.engine.state.keyed_state import KeyedState
 from formats.native.hashing import hash_rows, key_groups
 from formats.native.state.live_rows import latest
-from formats.native.state.tables import KEY_GROUP, decode_state, encode_state
+from formats.native.state.tables import KEY_GROUP, decode_state, encode_tables
 
 TEXT = st.one_of(st.none(), st.text(max_size=20), st.sampled_from(["a", "b", "a" * 8, "a" * 9, "\0", ""]))
 FLOATS = st.one_of(st.none(), st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf]), st.floats())
@@ -255,14 +255,14 @@ def test_the_files_of_complete_epochs_hold_the_state_also_when_epochs_between_ar
             state.touch(found.slots)
             state.values["v"].put(found.slots, pa.array([value]))
             truth[key] = value
-        table = state.copy(epoch, complete)
+        copy = state.copy(epoch, complete)
         for key, value in updates[:1]:  # the job goes on before the copy is written
             found = state.locate([pa.array([key])])
             state.touch(found.slots)
             state.values["v"].put(found.slots, pa.array([value]))
         if completes:
-            if table is not None:
-                files.append(decode_state(encode_state(table, ["k"]), "f"))
+            if copy is not None:
+                files.append(decode_state(encode_tables(copy.tables(), ["k"]), "f"))
             complete = epoch
             state.forget(epoch)
             if files:
@@ -282,18 +282,19 @@ def test_a_copy_is_not_touched_by_what_comes_after() -> None:
     state.values["v"] = ValueColumn(pa.int64())
     found = state.locate([pa.array([1, 2])])
     state.values["v"].put(found.slots, pa.array([10, 20]))
-    table = state.copy(1, 0)
+    copy = state.copy(1, 0)
     state.values["v"].put(found.slots, pa.array([11, 21]))
-    assert table is not None
+    assert copy is not None
+    (table,) = copy.tables()
     assert table["v"].to_pylist() == [10, 20]
 
 
 def test_state_files_are_sorted_and_read_by_key_group() -> None:
     state = KeyedState(("k",), 8)
     state.locate([pa.array([f"k{i}" for i in range(500)])])
-    table = state.copy(1, None)
-    assert table is not None
-    data = encode_state(table, ["k"])
+    copy = state.copy(1, None)
+    assert copy is not None
+    data = encode_tables(copy.tables(), ["k"])
     groups = decode_state(data, "f")[KEY_GROUP].to_pylist()
     assert groups == sorted(groups)
     some = decode_state(data, "f", range(2, 5))

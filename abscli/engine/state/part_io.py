@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from abscli.engine.state.keyed_state import StateCopy
 from abscli.protocol.schedule import Delta, steps_of
 from formats.ids import ChannelId, TaskId
 from formats.native import layout
@@ -16,8 +17,8 @@ from formats.native.counters import Counters
 from formats.native.facts import LogFacts, PartFacts, ScheduleFacts, SinkFile, StateFileFacts, header
 from formats.native.schedules import KINDS, TakenStep, write_steps
 from formats.native.state.references import refers
-from formats.native.state.row_groups import put_state
-from formats.native.state.tables import encode_log
+from formats.native.state.row_groups import put_encoded
+from formats.native.state.tables import encode_log, encode_tables
 from formats.native.writer import put_file, put_part
 from formats.storage import Storage
 from formats.view import Position
@@ -47,7 +48,7 @@ class PartDraft:
 def write_state(
     storage: Storage,
     draft: PartDraft,
-    table: pa.Table | None,
+    copy: StateCopy | None,
     key: Sequence[str],
     base: tuple[StateFileFacts, ...],
     stage: Callable[[], None] | None,
@@ -55,10 +56,10 @@ def write_state(
     """Make state (and what a sink staged) durable; the files that now hold the task's state, oldest first."""
     if stage is not None:
         stage()
-    if table is None:
+    if copy is None:
         return base
     path = layout.state(draft.epoch, str(draft.task), draft.attempt_id)
-    return (*base, put_state(storage, path, table, key))
+    return (*base, put_encoded(storage, path, encode_tables(copy.tables(), key, in_key_order=copy.in_key_order)))
 
 
 def write_part(

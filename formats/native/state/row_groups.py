@@ -30,9 +30,13 @@ from formats.storage import Slices, Storage
 
 def put_state(storage: Storage, path: str, table: pa.Table, key: Sequence[str]) -> StateFileFacts:
     """Write a state file (see `encode_state`) and return how a fact file names it."""
-    data = encode_state(table, key)
-    file = put_file(storage, path, data, table.num_rows)
+    return put_encoded(storage, path, encode_state(table, key))
+
+
+def put_encoded(storage: Storage, path: str, data: bytes) -> StateFileFacts:
+    """Write a state file that is encoded already, and return how a fact file names it."""
     row_groups, footer = described(data)
+    file = put_file(storage, path, data, sum(group.rows for group in row_groups))
     return StateFileFacts(file.path, file.bytes, file.rows, file.sha256, row_groups, footer)
 
 

@@ -7,8 +7,9 @@ takes only the key groups it needs. A log is an Arrow IPC file whose batches sta
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import pyarrow.parquet as pq
 from formats.bounds import Expansion, too_much
 from formats.errors import Damaged
 from formats.native.state.guards import check_log, check_log_schema, check_row_groups, open_state, read_row_group
+from formats.native.state.ordering import by_key_group, key_order
 
 KEY_GROUP = "__key_group"
 ROW_GROUP = 65_536
@@ -30,21 +32,59 @@ SHARED_ROW_GROUP = 16_384
 
 def encode_state(table: pa.Table, key: Sequence[str]) -> bytes:
     """A state file. table: column `__key_group` (int32), the key columns, the value columns; one row a key."""
-    import pyarrow.compute as pc
+    return encode_tables([table], key)
 
-    sortable = [name for name in (KEY_GROUP, *key) if not pa.types.is_nested(table.schema.field(name).type)]
-    order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in sortable])
+
+def encode_tables(tables: Iterable[pa.Table], key: Sequence[str], *, in_key_order: bool = False) -> bytes:
+    """A state file whose rows come in tables, at least one, each of higher key groups than the one before: the same
+    file as of one table. in_key_order: of each table the rows are."""
     sink = pa.BufferOutputStream()
+    with contextlib.ExitStack() as stack:
+        writer: pq.ParquetWriter | None = None
+        rest: pa.Table | None = None
+        for table in tables:
+            ordered = _ordered(table, key, in_key_order)
+            if writer is None:
+                writer = stack.enter_context(_writer(sink, ordered.schema, key))
+            rows = ordered if rest is None else pa.concat_tables([rest, ordered.replace_schema_metadata()])
+            groups = rows.column(KEY_GROUP).to_numpy()
+            slices = list(row_group_slices(groups))
+            waiting = slices.pop() if slices and _shares(groups, slices[-1]) else range(0)
+            for piece in slices:
+                writer.write_table(rows.slice(piece.start, len(piece)), row_group_size=ROW_GROUP)
+            rest = rows.slice(waiting.start, len(waiting))
+        if writer is not None and rest is not None and rest.num_rows:
+            writer.write_table(rest, row_group_size=ROW_GROUP)
+    return bytes(sink.getvalue())
+
+
+def _shares(groups: npt.NDArray[np.int32], last: range) -> bool:
+    """Whether the last row group may have key groups of the next table, too: it is no piece of one."""
+    return len(last) <= SHARED_ROW_GROUP and (last.start == 0 or groups[last.start] != groups[last.start - 1])
+
+
+def _ordered(table: pa.Table, key: Sequence[str], in_key_order: bool) -> pa.Table:
+    if not in_key_order:
+        table = table.take(pa.array(key_order([_one_array(table, name) for name in key])))
+    groups = table.column(KEY_GROUP).to_numpy()
+    return table if (groups[1:] >= groups[:-1]).all() else table.take(pa.array(by_key_group(groups)))
+
+
+def _one_array(table: pa.Table, name: str) -> pa.Array:
+    column = table.column(name).combine_chunks()
+    return column if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks)
+
+
+def _writer(sink: pa.BufferOutputStream, schema: pa.Schema, key: Sequence[str]) -> pq.ParquetWriter:
     metadata = {
         b"abs.key": json.dumps(list(key)).encode(),
-        b"abs.schema": base64.b64encode(table.schema.remove_metadata().serialize()),  # Parquet has no timestamp[s]
+        b"abs.schema": base64.b64encode(schema.remove_metadata().serialize()),  # Parquet has no timestamp[s]
     }
-    ordered = table.take(order).replace_schema_metadata(metadata)
-    options: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "write_statistics": sortable}
-    with pq.ParquetWriter(sink, ordered.schema, **options) as writer:
-        for rows in row_group_slices(ordered.column(KEY_GROUP).to_numpy()):
-            writer.write_table(ordered.slice(rows.start, len(rows)), row_group_size=ROW_GROUP)
-    return bytes(sink.getvalue())
+    bounded = [name for name in (KEY_GROUP, *key) if not pa.types.is_nested(schema.field(name).type)]
+    # Of a key of one column no value comes twice: a dictionary of them would be as large as the column.
+    repeating = [name for name in schema.names if [name] != list(key)]
+    options: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "write_statistics": bounded}
+    return pq.ParquetWriter(sink, schema.with_metadata(metadata), use_dictionary=repeating, **options)
 
 
 def row_group_slices(groups: npt.NDArray[np.int32]) -> Iterator[range]:
