@@ -24,13 +24,13 @@ _abs() {
             case $command in
                 demo) valued='--master -o --output' ;;
                 topology) valued='-o --output' ;;
-                run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --restarts --worker-timeout --advertise --bind --from-epoch --parallelism --trace --metrics --log-format -o --output' ;;
+                run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --state-memory --restarts --worker-timeout --advertise --bind --from-epoch --parallelism --trace --metrics --log-format -o --output' ;;
                 inspect) valued='--operator --task --ttl --broker --broker-config --uid --search --path-map --format -o --output' ;;
                 state) valued='--key --where --limit --columns --out --state --engine --master --type --uid --search --path-map --format -o --output' ;;
                 validate) valued='--max-age --min-epochs --for --schema --broker --broker-config --master --search --path-map --uid --topology --format -o --output' ;;
                 diff) valued='--operator --out --uids --uid --search --path-map --format -o --output' ;;
                 plan-recovery) valued='--topology --failed --failed-worker --recovery --strategy --distrust --epoch --parallelism --query-id --set-offset --name-source --sink --out --search --path-map --format -o --output' ;;
-                restore) valued='--job --to --sink-to --engine --master --until --policy --log-format -o --output' ;;
+                restore) valued='--job --to --sink-to --engine --master --until --policy --state-memory --log-format -o --output' ;;
                 rewrite) valued='--changes --layout --to --type --search --path-map --uid --format -o --output' ;;
                 rebuild) valued='--job -o --output' ;;
                 simulate) valued='--example --runs --seed --policy --crash --records --subtasks --recovery --workers --worlds --out --check -o --output' ;;
@@ -68,7 +68,7 @@ _abs() {
             esac
             ;;
         run)
-            options='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --restarts --worker-timeout --advertise --bind --insecure --resume --from-epoch --parallelism --take-over --accept-missing-parts --trace --metrics --dry-run --log-format -o --output -q --quiet -v --verbose -h --help'
+            options='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --state-memory --restarts --worker-timeout --advertise --bind --insecure --resume --from-epoch --parallelism --take-over --accept-missing-parts --trace --metrics --dry-run --log-format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --store) kind=option-directory ;;
                 --interval) kind=value ;;
@@ -81,6 +81,7 @@ _abs() {
                 --max-concurrent) kind=value ;;
                 --recovery) kind=option-choice choices='local set full' ;;
                 --keep-frames) kind=value ;;
+                --state-memory) kind=value ;;
                 --restarts) kind=value ;;
                 --worker-timeout) kind=value ;;
                 --advertise) kind=value ;;
@@ -201,7 +202,7 @@ _abs() {
             esac
             ;;
         restore)
-            options='--job --to --sink-to --engine --master --insecure --until --policy --accept-missing-parts --dry-run -y --yes --log-format -o --output -q --quiet -v --verbose -h --help'
+            options='--job --to --sink-to --engine --master --insecure --until --policy --state-memory --accept-missing-parts --dry-run -y --yes --log-format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --job) kind=option-file ;;
                 --to) kind=option-directory ;;
@@ -210,6 +211,7 @@ _abs() {
                 --master) kind=value ;;
                 --until) kind=option-choice choices='drained end' ;;
                 --policy) kind=option-choice choices='aligned unaligned at-least-once' ;;
+                --state-memory) kind=value ;;
                 --log-format) kind=option-choice choices='text json' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)

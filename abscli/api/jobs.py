@@ -39,6 +39,7 @@ def run_job(
     max_concurrent: int = 1,
     keep: int | None = 10,
     recovery: str = "set",
+    state_memory: int | None = None,
     restarts: int = 3,
     worker_timeout: float = 15.0,
     advertise: str | None = None,
@@ -67,6 +68,7 @@ def run_job(
     max_concurrent: epochs in flight at once.
     keep: complete epochs that stay; None keeps all.
     recovery: what restarts when a worker is lost: `set`, what must, or `full`, every task.
+    state_memory: bytes of keyed state that each worker has in memory, more is on its local disk; None: all of it.
     restarts: how often within ten epochs that may be; 0: the job stops with EngineStopped when a worker is lost.
     worker_timeout: seconds without a sign of life after which a worker is lost.
     advertise: host under which workers on other hosts reach this one, and bind: the address on which it listens; None:
@@ -107,7 +109,7 @@ def run_job(
         engine=engine, master=master, context=context, workers=workers, policy=policy, interval=interval,
         epoch_timeout=epoch_timeout, max_concurrent=max_concurrent, keep=keep, from_epoch=from_epoch,
         take_over=take_over, accept_missing=accept_missing, recovery=scope, restarts=restarts,
-        worker_timeout=worker_timeout, advertise=advertise, bind=bind, insecure=insecure,
+        state_memory=state_memory, worker_timeout=worker_timeout, advertise=advertise, bind=bind, insecure=insecure,
     )  # fmt: skip
     prepared = prepare_job(file, os.fspath(store), options, resume=resume, parallelism=parallelism or {})
     if prepared.resumed is not None:

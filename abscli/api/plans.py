@@ -61,6 +61,7 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
         master: str = "local[*]",
         policy: str | None = None,
         until: str = "drained",
+        state_memory: int | None = None,
         accept_missing: bool = False,
         insecure: bool = False,
         context: Any = None,
@@ -82,7 +83,7 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
 
         given = {
             "--job": job, "--until": until == "end", "--policy": policy, "--accept-missing-parts": accept_missing,
-            "--sink-to": sink_to, "--insecure": insecure,
+            "--sink-to": sink_to, "--insecure": insecure, "--state-memory": state_memory is not None,
         }  # fmt: skip
         refuse_others(given, self.recovery.restore_options, f"a plan of {self.recovery.words}")
         if self.plan.store is None:
@@ -97,6 +98,7 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
             master=master,
             policy=policy,
             until=until,
+            state_memory=state_memory,
             accept_missing=accept_missing,
             insecure=insecure,
             context=context,

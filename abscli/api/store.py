@@ -301,6 +301,7 @@ class Store(Contents):
         master: str = "local[*]",
         policy: str | None = None,
         until: str = "drained",
+        state_memory: int | None = None,
         accept_missing: bool = False,
         insecure: bool = False,
         context: Any = None,
@@ -311,7 +312,7 @@ class Store(Contents):
         plan: as `plan` makes it, or the file of one.
         to: where the copy, or the restored epoch, goes.
         sink_to: of a plan with `sink`: where the log of the sink goes.
-        job, engine, master, policy, until, accept_missing, insecure: of a store of abs: its topology file, and how it
+        job, engine, master, policy, until, state_memory, accept_missing, insecure: of a store of abs: its topology file, and how it
             is run.
         context: a SparkContext that runs already, and goes on, in place of one at `master`.
         watch: sees how it goes on.
@@ -327,7 +328,7 @@ class Store(Contents):
         refuse_other_stores(plan, self)
         return plan.prepare(
             to, sink_to=sink_to, job=job, engine=engine, master=master, policy=policy, until=until,
-            accept_missing=accept_missing, insecure=insecure, context=context,
+            state_memory=state_memory, accept_missing=accept_missing, insecure=insecure, context=context,
         ).carry_out(watch)  # fmt: skip
 
     def rewrite(

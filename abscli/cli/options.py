@@ -161,6 +161,12 @@ Insecure = Annotated[
 EngineChoice = Annotated[
     Engine, typer.Option("--engine", help="spark: worker processes; inline: this process alone, no JVM.")
 ]
+StateMemory = Annotated[
+    int | None,
+    typer.Option("--state-memory", metavar="SIZE", parser=size, show_default=False,
+                 help="Memory of each worker for keyed state, such as 500M; what is more lies on local disk by key "
+                      "group. Default: all state is in memory."),
+]
 AcceptMissingParts = Annotated[
     bool, typer.Option("--accept-missing-parts", help="Go on although parts of the output that belong to it are gone.")
 ]

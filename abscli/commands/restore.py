@@ -18,6 +18,7 @@ from abscli.cli.options import (
     OutputForm,
     PolicyChoice,
     Quiet,
+    StateMemory,
     Verbose,
 )
 from abscli.cli.output import LogForm, Output, note, say, width
@@ -72,6 +73,7 @@ def restore(
         typer.Option("--until", help="drained: stop when the logs are replayed; end: go on to the end of the input."),
     ] = Until.DRAINED,
     policy: PolicyChoice = None,
+    state_memory: StateMemory = None,
     accept_missing_parts: AcceptMissingParts = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the plan against the store and say what would be done.")
@@ -126,6 +128,7 @@ def restore(
             master=master,
             policy=policy,
             until=until,
+            state_memory=state_memory,
             accept_missing=accept_missing_parts,
             insecure=insecure,
             dry_run=dry_run,

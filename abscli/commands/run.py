@@ -20,6 +20,7 @@ from abscli.cli.options import (
     PolicyChoice,
     Quiet,
     RecoveryScope,
+    StateMemory,
     Verbose,
     at_least,
     listening,
@@ -99,6 +100,7 @@ def run(
                      help="Memory of each worker for what it has sent, with --recovery local, and four times as much "
                           "on local disk; default: an eighth of this machine's memory for all workers."),
     ] = None,
+    state_memory: StateMemory = None,
     restarts: Annotated[
         int,
         typer.Option("--restarts", metavar="N", parser=at_least(0),
@@ -186,6 +188,13 @@ def run(
     go back, and stderr says why: before the first complete epoch, past --keep-frames, when a task that goes on has
     received from a lost one whose operator is marked 'deterministic: false', or when a function does something else the
     second time. 'abs plan-recovery --failed-worker N --recovery local' names the tasks.
+
+    --state-memory lets keyed state be larger than memory: reduce and distinct keep it by key group, and those that were
+    used longest ago lie in files of the folder for temporary files (TMPDIR), which have no names and are gone with
+    their worker, however it ends. Results, epochs and recovery are the same; where the disk is full the job ends with
+    exit 6. Rows of a reduce with 'emit: epoch' wait until there are many for a key group that is on disk; any other
+    reduce, and distinct, reads every key group that a batch has keys of. Not counted are batches on their way, and of
+    an epoch the rows that it emits and its state file while that is written.
 
     Workers and the driver hear of each other every second, from threads of their own. After a third of --worker-timeout
     a silence is said on stderr, with the worker and its host. After two thirds a worker that has heard nothing of the
@@ -282,6 +291,7 @@ def run(
         keep=keep,
         recovery=Scope(recovery),
         keep_frames=keep_frames,
+        state_memory=state_memory,
         restarts=restarts,
         worker_timeout=worker_timeout,
         advertise=advertise,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.messages import JobSpec
@@ -11,19 +12,25 @@ from abscli.engine.channels.routing import Route
 from abscli.engine.io.sinks import JsonLinesSink, Sink
 from abscli.engine.io.sources import Source, make_source
 from abscli.engine.local.steps import Place, Steps
-from abscli.engine.operators import Runnable, make_operator
+from abscli.engine.operators import MakeState, Runnable, in_memory, make_operator
+from abscli.engine.state.bounded_state import BoundedState
+from abscli.engine.state.keyed_state import State
+from abscli.engine.state.memory import StateMemory
 from abscli.engine.state.restoring import Restored
 from abscli.engine.task import RunningTask
 from abscli.graph.backedges import back_edges
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
 from formats.ids import ChannelId, TaskId
-from formats.job.expand import channels_in
-from formats.job.model import Kind, Operator
+from formats.job.expand import channels_in, tasks
+from formats.job.model import KEYED, Kind, Operator
 from formats.native.counters import Counters
 from formats.native.facts import PartFacts
 from formats.native.store import NativeStore
 from formats.storage import open_writable
+
+PARTS = 128
+"""In which the state of a worker's tasks goes to disk, about: each that is there has a file open."""
 
 
 def build_tasks(
@@ -42,6 +49,7 @@ def build_tasks(
     steps: Callable[[TaskId], Steps | None] = lambda task: None,
     again: Callable[[TaskId], bool] = lambda task: False,
     may_show: Callable[[], None] = lambda: None,
+    memory: StateMemory | None = None,
 ) -> list[RunningTask]:
     """The tasks (operator, subtask) that are `mine`, receivers before senders, restored from `epoch`.
 
@@ -51,6 +59,7 @@ def build_tasks(
     steps: of a task: where it notes them, and those that it takes again.
     again: of a task: whether it is to take the steps again that it took from its copy on, with the counters of that.
     may_show: called before others can see what they write; it may raise.
+    memory: for their keyed state, which goes to disk beyond it; None: all of it stays in memory.
 
     Raises UsageError (kinds and functions that cannot be run), JobFailed, and the errors of `formats`.
     """
@@ -60,6 +69,8 @@ def build_tasks(
     restored = Restored(storage, topology, parts)
     back = back_edges(topology)
     operators = {op.id: op for op in topology.operators}
+    keyed = sum(op.kind in KEYED and mine(op.id, index) for op, index in tasks(topology))
+    make_state = in_memory if memory is None else partial(_bounded, memory, max(1, PARTS // max(1, keyed)))
 
     def received(channel: ChannelId) -> int:
         return (restored.taken if again(channel.receiver) else restored.received)(channel)
@@ -94,7 +105,7 @@ def build_tasks(
     def task(op: Operator, index: int) -> RunningTask:
         name = TaskId(op.id, index)
         part = restored.part(name)
-        source, sink, operator = _role(op, index, spec, part, may_show)
+        source, sink, operator = _role(op, index, spec, part, may_show, make_state)
         if operator is not None and operator.state is not None:
             for table in restored.state(name):
                 operator.state.load(table)
@@ -137,11 +148,21 @@ def build_tasks(
 
 
 def _role(
-    op: Operator, index: int, spec: JobSpec, part: PartFacts | None, may_show: Callable[[], None]
+    op: Operator,
+    index: int,
+    spec: JobSpec,
+    part: PartFacts | None,
+    may_show: Callable[[], None],
+    make_state: MakeState,
 ) -> tuple[Source | None, Sink | None, Runnable | None]:
     if op.kind is Kind.SOURCE:
         positions, connector = (part.positions, part.connector) if part else (None, None)
         return make_source(op, index, spec.directory, positions, connector), None, None
     if op.kind is Kind.SINK:
         return None, JsonLinesSink(op, index, spec.directory, spec.attempt_id, may_show), None
-    return None, None, make_operator(op, TaskId(op.id, index), spec.root)
+    return None, None, make_operator(op, TaskId(op.id, index), spec.root, make_state)
+
+
+def _bounded(memory: StateMemory, parts: int, op: Operator) -> State:
+    groups = -(-op.max_parallelism // op.parallelism)
+    return BoundedState(op.key, op.max_parallelism, memory, -(-groups // parts))

@@ -64,6 +64,7 @@ class JobOptions:
     recovery: what restarts when a worker is lost.
     keep_frames: bytes that each worker keeps of what it has sent, where a lost worker restarts alone; None: in
     proportion to memory.
+    state_memory: bytes of keyed state that each worker has in memory, more is on its local disk; None: all of it.
     restarts: how often within ten epochs that may be; 0: the job ends with the first loss.
     worker_timeout: seconds without a sign of life after which a worker is lost.
     context: a SparkContext to use.
@@ -92,6 +93,7 @@ class JobOptions:
     plan: str | None = None
     recovery: Scope = Scope.SET
     keep_frames: int | None = None
+    state_memory: int | None = None
     restarts: int = 3
     worker_timeout: float = 15.0
     context: Any = None
@@ -323,6 +325,7 @@ def _attempt(
         trace=trace is not None,
         hadoop=hadoop_configuration(os.environ),
         keep_frames=_keep_frames(options, workers) if options.recovery is Scope.LOCAL else None,
+        state_memory=options.state_memory,
     )
     signals.attach(service)
     on_service(service)

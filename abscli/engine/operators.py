@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -12,7 +14,7 @@ from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.functions import Function, call, load
 from abscli.engine.state.aggregates import Overflow, ValueColumn, merged, result_type, running
 from abscli.engine.state.key_table import Located
-from abscli.engine.state.keyed_state import KeyedState
+from abscli.engine.state.keyed_state import KeyedState, Rows, State
 from formats.ids import TaskId
 from formats.job.model import Aggregation, Emit, Kind, Operator
 
@@ -20,7 +22,7 @@ from formats.job.model import Aggregation, Emit, Kind, Operator
 class Runnable(Protocol):
     """One task's operator."""
 
-    state: KeyedState | None
+    state: State | None
 
     def process(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch | None:
         """Rows out for rows in; `first` numbers the batch's first record, for messages."""
@@ -29,10 +31,19 @@ class Runnable(Protocol):
         """What is owed once an epoch, before its barrier."""
 
 
+MakeState = Callable[[Operator], State]
+"""The keyed state of a task of an operator."""
+
+
+def in_memory(operator: Operator) -> State:
+    """All of it."""
+    return KeyedState(operator.key, operator.max_parallelism)
+
+
 class RowWise:
     """map, filter, flat_map, union."""
 
-    state: KeyedState | None = None
+    state: State | None = None
 
     def __init__(self, operator: Operator, task: TaskId, function: Function | None) -> None:
         self._operator = operator
@@ -59,14 +70,18 @@ class RowWise:
 class Distinct:
     """Lets a row pass the first time its key is seen."""
 
-    def __init__(self, operator: Operator) -> None:
-        self.state: KeyedState | None = KeyedState(operator.key, operator.max_parallelism)
+    def __init__(self, operator: Operator, state: State) -> None:
+        self.state: State | None = state
         self._id = operator.id
 
     def process(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch | None:
         assert self.state is not None
-        located = self.state.locate(_keys(batch, self.state.key, self._id))
-        return batch.take(pa.array(np.sort(located.first[located.new])))
+        outputs = []
+        for state, rows in self.state.divided(_numbered(batch, first), _keys(batch, self.state.key, self._id)):
+            located = state.locate(_keys(rows.batch, state.key, self._id))
+            places = np.sort(located.first[located.new])
+            outputs.append(Rows(rows.batch.take(pa.array(places)), rows.numbers[places]))
+        return _joined(outputs)
 
     def flush(self) -> pa.RecordBatch | None:
         return None
@@ -75,69 +90,88 @@ class Distinct:
 class Reduce:
     """Named aggregates by key; emits a row a changed key per epoch or batch, or a row a record."""
 
-    def __init__(self, operator: Operator, task: TaskId) -> None:
+    def __init__(self, operator: Operator, task: TaskId, state: State) -> None:
         self._operator = operator
         self._task = task
-        self.state: KeyedState | None = KeyedState(operator.key, operator.max_parallelism)
+        self.state: State | None = state
+        columns = [aggregate.column for aggregate in operator.aggregates if aggregate.column != "*"]
+        self._needed = tuple(dict.fromkeys([*operator.key, *columns]))
 
     def process(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch | None:
-        state = self.state
-        assert state is not None
-        keys = _keys(batch, state.key, self._operator.id)
-        located = state.locate(keys)
-        state.touch(located.slots)
-        try:
-            if self._operator.emit == Emit.RECORD:
-                return self._row_by_row(state, keys, batch, located)
-            for _, function, values, column in self._aggregates(batch):
-                column.put(
-                    located.slots, merged(function, values, located.groups, self._before(function, column, located))
-                )
-        except Overflow as error:
-            raise JobFailed(
-                f"operator {self._operator.id}, task {self._task}, record {first + error.row} "
-                f"{batch.slice(error.row, 1).to_pylist()[0]}: {error}"
-            ) from None
+        assert self.state is not None
+        rows, keys = _numbered(batch, first), _keys(batch, self.state.key, self._operator.id)
+        if self._operator.emit == Emit.RECORD:
+            return _joined([self._row_by_row(state, some) for state, some in self.state.divided(rows, keys)])
         if self._operator.emit == Emit.BATCH:
-            table = state.table(located.slots)
-            return _batch(table.drop_columns(table.column_names[0]))
+            return _joined([self._changed(state, some) for state, some in self.state.divided(rows, keys)])
+        _columns(batch, self._needed, self._operator.id)
+        for state, some in self.state.gathered(rows._replace(batch=batch.select(self._needed)), keys):
+            self._add(state, some)
         return None
 
-    def _row_by_row(
-        self, state: KeyedState, keys: list[pa.Array], batch: pa.RecordBatch, located: Located
-    ) -> pa.RecordBatch:
+    def _add(self, state: KeyedState, rows: Rows) -> Located:
+        """Take rows into a state, which has their keys; where it did."""
+        located = state.locate(_keys(rows.batch, state.key, self._operator.id))
+        state.touch(located.slots)
+        with self._overflow(rows):
+            for _, function, values, column in self._aggregates(state, rows.batch):
+                before = self._before(function, column, located)
+                column.put(located.slots, merged(function, values, located.groups, before))
+        return located
+
+    def _changed(self, state: KeyedState, rows: Rows) -> Rows:
+        located = self._add(state, rows)
+        table = state.table(located.slots)
+        return Rows(_batch(table.drop_columns(table.column_names[0])), rows.numbers[located.first])
+
+    def _row_by_row(self, state: KeyedState, rows: Rows) -> Rows:
+        keys = _keys(rows.batch, state.key, self._operator.id)
+        located = state.locate(keys)
+        state.touch(located.slots)
         last = np.empty(len(located.slots), dtype=np.int64)
         last[located.groups] = np.arange(len(located.groups))
         arrays = dict(zip(state.key, keys, strict=True))
-        for name, function, values, column in self._aggregates(batch):
-            rows = running(function, values, located.groups, self._before(function, column, located))
-            column.put(located.slots, rows.take(pa.array(last)))
-            arrays[name] = rows
-        return pa.record_batch(list(arrays.values()), names=list(arrays))
+        with self._overflow(rows):
+            for name, function, values, column in self._aggregates(state, rows.batch):
+                after = running(function, values, located.groups, self._before(function, column, located))
+                column.put(located.slots, after.take(pa.array(last)))
+                arrays[name] = after
+        return Rows(pa.record_batch(list(arrays.values()), names=list(arrays)), rows.numbers)
+
+    @contextlib.contextmanager
+    def _overflow(self, rows: Rows) -> Iterator[None]:
+        """While these rows are added: an overflow is told with the record."""
+        try:
+            yield
+        except Overflow as error:
+            raise JobFailed(
+                f"operator {self._operator.id}, task {self._task}, record {rows.numbers[error.row]} "
+                f"{rows.batch.slice(error.row, 1).to_pylist()[0]}: {error}"
+            ) from None
 
     def _before(self, function: Aggregation, column: ValueColumn, located: Located) -> pa.Array:
         before = column.take(located.slots)
         return pc.fill_null(before, 0) if function == Aggregation.COUNT else before
 
-    def _aggregates(self, batch: pa.RecordBatch) -> list[tuple[str, Aggregation, pa.Array | None, ValueColumn]]:
-        assert self.state is not None
+    def _aggregates(
+        self, state: KeyedState, batch: pa.RecordBatch
+    ) -> list[tuple[str, Aggregation, pa.Array | None, ValueColumn]]:
         result = []
         for aggregate in self._operator.aggregates:
             values = None
             if aggregate.column != "*":
                 (values,) = _columns(batch, (aggregate.column,), self._operator.id)
-            column = self.state.values.get(aggregate.name)
-            if column is None:
-                try:
-                    kind = result_type(aggregate.function, values.type if values is not None else None)
-                except TypeError as error:
-                    raise JobFailed(f"operator {self._operator.id}, output {aggregate.name}: {error}") from None
-                column = self.state.values[aggregate.name] = ValueColumn(kind)
-            result.append((aggregate.name, aggregate.function, values, column))
+            try:
+                kind = result_type(aggregate.function, values.type if values is not None else None)
+            except TypeError as error:
+                raise JobFailed(f"operator {self._operator.id}, output {aggregate.name}: {error}") from None
+            result.append((aggregate.name, aggregate.function, values, state.column(aggregate.name, kind)))
         return result
 
     def flush(self) -> pa.RecordBatch | None:
         assert self.state is not None
+        for state, rows in self.state.outstanding():
+            self._add(state, rows)
         if self._operator.emit != Emit.EPOCH:
             return None
         table = self.state.changed_now()
@@ -161,11 +195,23 @@ def _keys(batch: pa.RecordBatch, names: tuple[str, ...], operator: str) -> list[
     ]
 
 
+def _numbered(batch: pa.RecordBatch, first: int) -> Rows:
+    return Rows(batch, np.arange(first, first + batch.num_rows))
+
+
+def _joined(outputs: list[Rows]) -> pa.RecordBatch | None:
+    """What was put out for parts of a batch, in the order of the records that it was put out for."""
+    if len(outputs) < 2:
+        return outputs[0].batch if outputs else None
+    order = np.argsort(np.concatenate([output.numbers for output in outputs]))
+    return pa.concat_batches([output.batch for output in outputs]).take(pa.array(order))
+
+
 def _batch(table: pa.Table) -> pa.RecordBatch:
     return table.combine_chunks().to_batches()[0]
 
 
-def make_operator(operator: Operator, task: TaskId, root: str) -> Runnable:
+def make_operator(operator: Operator, task: TaskId, root: str, make_state: MakeState = in_memory) -> Runnable:
     """The runnable operator of a task that is neither source nor sink; UsageError for kinds that cannot be run."""
     match operator.kind:
         case Kind.MAP | Kind.FILTER | Kind.FLAT_MAP:
@@ -174,9 +220,9 @@ def make_operator(operator: Operator, task: TaskId, root: str) -> Runnable:
         case Kind.UNION:
             return RowWise(operator, task, None)
         case Kind.DISTINCT:
-            return Distinct(operator)
+            return Distinct(operator, make_state(operator))
         case Kind.REDUCE:
-            return Reduce(operator, task)
+            return Reduce(operator, task, make_state(operator))
     raise UsageError(
         f"operator {operator.id} is {operator.kind}: it can be inspected and planned for, not run",
         hint="run knows source, map, filter, flat_map, reduce, distinct, union and sink",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import assert_never
@@ -125,6 +126,7 @@ class RunningTask:
         self._base_epoch = base_epoch
         self._turns = Turns()
         self._schema: pa.Schema | None = None
+        self._input: pa.Schema | None = None
         self._first_barrier: dict[int, float] = {}
         self._closed = False
         self._steps = steps
@@ -332,8 +334,7 @@ class RunningTask:
                 case Unblock(channel):
                     self.inboxes[channel].blocked = False
                 case Flush(_):
-                    if self.operator is not None:
-                        self._emit(self.operator.flush())
+                    self._flush()
                 case Copy(epoch):
                     self._copy(epoch)
                 case Forward(epoch):
@@ -357,13 +358,25 @@ class RunningTask:
     # -- what the actions mean here -----------------------------------------------------------------------
 
     def _process(self, batch: Batch) -> None:
-        try:
+        self._input = batch.rows.schema
+        with self._working():
             if self.sink is not None:
                 self.sink.write(batch.rows)
             elif self.operator is not None:
                 self._emit(self.operator.process(batch.rows, batch.first))
+
+    def _flush(self) -> None:
+        if self.operator is not None:
+            with self._working():
+                self._emit(self.operator.flush())
+
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[None]:
+        """While it works on its input: what its columns do not allow is a failure of the job."""
+        try:
+            yield
         except (pa.ArrowException, ValueError, TypeError, KeyError) as error:  # JobFailed is none of these
-            raise self._cannot(error, batch.rows.schema) from error
+            raise self._cannot(error, self._input or pa.schema([])) from error
 
     def _cannot(self, error: Exception, schema: pa.Schema) -> JobFailed:
         reason = (str(error).splitlines() or [""])[0]
@@ -486,6 +499,8 @@ class RunningTask:
             inbox.close()
         if self.sink is not None:
             self.sink.close()
+        if self.operator is not None and self.operator.state is not None:
+            self.operator.state.close()
 
 
 def _without_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -57,6 +57,7 @@ from abscli.engine.errors import MEND, EngineError, EngineStopped, JobFailed
 from abscli.engine.local.ledger import Ledger
 from abscli.engine.local.repeating import Repeating
 from abscli.engine.local.steps import Place, Steps
+from abscli.engine.state.memory import StateMemory
 from abscli.engine.state.restoring import Restored
 from abscli.engine.task import RunningTask
 from abscli.engine.telemetry.tracing import WorkerTrace
@@ -109,6 +110,7 @@ class Worker:
             ledger=self._new_ledger(),
         )  # fmt: skip
         self._repeating = Repeating(number, self._tell)
+        self._memory = StateMemory(spec.state_memory) if spec.state_memory is not None else None
         self._trace = WorkerTrace(self._send_trace, f"{number}.{launch}") if spec.trace else None
         with contextlib.ExitStack() as undo:
             undo.callback(self._close_idle)
@@ -290,6 +292,7 @@ class Worker:
             # Where all tasks last started, and where one went back, its schedule begins with its senders' counters.
             again=lambda task: task in places and places[task].position > 0,
             may_show=self._lease.check,
+            memory=self._memory,
         )
         self._peers.add(start.attempt, tasks, start.epoch)
         # Receivers before senders, as they are made: what one puts out then finds room.

@@ -113,7 +113,7 @@ class RestoreRequest:
     to: where the copy, or the restored epoch, goes.
     sink_to: where the log of a Spark file sink goes.
     job: code and places of the job, where one is run.
-    engine, master, policy, until, accept_missing, insecure: how it is run.
+    engine, master, policy, until, state_memory, accept_missing, insecure: how it is run.
     context: a SparkContext to run it on, in place of one at `master`.
     """
 
@@ -124,6 +124,7 @@ class RestoreRequest:
     master: str = "local[*]"
     policy: str | None = None
     until: str = "drained"
+    state_memory: int | None = None
     accept_missing: bool = False
     insecure: bool = False
     context: Any = None

@@ -41,6 +41,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     keys: of the attempt, for its connections; None where they are not encrypted.
     hadoop: what a client of S3 goes by, of Spark's configuration.
     keep_frames: bytes of frames that it keeps so that any other worker can be replaced alone; None: it keeps none.
+    state_memory: bytes of keyed state that it has in memory, more is on local disk; None: all of it.
     """
 
     topology: Topology
@@ -57,6 +58,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     pulse: Patience | None = None
     trace: bool = False
     keep_frames: int | None = None
+    state_memory: int | None = None
     driver: str = ""
     keys: KeyPair | None = None
     hadoop: dict[str, str] = {}

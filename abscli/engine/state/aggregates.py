@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, assert_never
 
 import numpy as np
@@ -13,16 +14,28 @@ from abscli.engine.state.key_table import Slots
 from formats.job.model import Aggregation
 
 INT64 = 2**63
+SAMPLE = 64
+"""Values by which the size of others is judged."""
 
 
 class ValueColumn:
-    """A growable column of values by slot, null until set. Numbers lie in numpy arrays, other types as objects."""
+    """A growable column of values by slot, null until set. Numbers lie in numpy arrays, other types as objects.
+    room: for so many at first."""
 
-    def __init__(self, kind: pa.DataType) -> None:
+    def __init__(self, kind: pa.DataType, room: int = 1024) -> None:
         self.type = kind
         numeric = pa.types.is_int64(kind) or pa.types.is_float64(kind)
-        self._values: npt.NDArray[Any] = np.zeros(1024, dtype=kind.to_pandas_dtype() if numeric else object)
-        self._valid = np.zeros(1024, dtype=bool)
+        self._values: npt.NDArray[Any] = np.zeros(room, dtype=kind.to_pandas_dtype() if numeric else object)
+        self._valid = np.zeros(room, dtype=bool)
+
+    @property
+    def nbytes(self) -> int:
+        """In memory; of objects about, by a sample."""
+        size = self._values.nbytes + self._valid.nbytes
+        if self._values.dtype == object:
+            sample = self._values[:: max(1, len(self._values) // SAMPLE)]
+            size += sum(map(sys.getsizeof, sample.tolist())) * len(self._values) // len(sample)
+        return size
 
     def take(self, slots: Slots) -> pa.Array:
         """A copy of the values of these slots."""

@@ -39,14 +39,44 @@ class Located(NamedTuple):
 
 
 class KeyIndex:
-    """Slots 0, 1, 2 ... for the distinct keys seen, in order of first sight."""
+    """Slots 0, 1, 2 ... for the distinct keys seen, in order of first sight. room: for so many at first, a power of
+    two."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int = 1024) -> None:
         self.count = 0
-        self.hashes: Hashes = np.empty(1024, dtype=np.uint64)  # by slot: the key's own hash, before rehashing
-        self._table_hash: Hashes = np.zeros(2048, dtype=np.uint64)
-        self._table_slot: Slots = np.full(2048, -1, dtype=np.int64)
+        self.hashes: Hashes = np.empty(room, dtype=np.uint64)  # by slot: the key's own hash, before rehashing
+        self._table_hash: Hashes = np.zeros(2 * room, dtype=np.uint64)
+        self._table_slot: Slots = np.full(2 * room, -1, dtype=np.int64)
         self._chunks: list[list[pa.Array]] = []
+
+    @classmethod
+    def of(cls, chunks: list[list[pa.Array]], hashes: Hashes, probes: Hashes) -> KeyIndex:
+        """The index that had these `chunks`, `hashes` of its slots, and `probes`."""
+        index = cls(room=1 << max(4, (len(hashes) - 1).bit_length()))
+        index.count = len(hashes)
+        index.hashes = hashes
+        index._chunks = chunks
+        index._place(probes, np.arange(len(hashes), dtype=np.int64))
+        return index
+
+    @property
+    def chunks(self) -> list[list[pa.Array]]:
+        """The key columns of all slots in order, in pieces."""
+        return self._chunks
+
+    @property
+    def probes(self) -> Hashes:
+        """By slot, the hash under which its key stands in the table."""
+        occupied = self._table_slot >= 0
+        probes = np.empty(self.count, dtype=np.uint64)
+        probes[self._table_slot[occupied]] = self._table_hash[occupied]
+        return probes
+
+    @property
+    def nbytes(self) -> int:
+        """In memory."""
+        keys: int = sum(column.nbytes for chunk in self._chunks for column in chunk)
+        return keys + self.hashes.nbytes + self._table_hash.nbytes + self._table_slot.nbytes
 
     def locate(self, columns: Sequence[pa.Array]) -> Located:
         """Find the key of every row, giving new ones slots. columns: the key, of the same types at every call."""

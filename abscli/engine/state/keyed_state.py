@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from abscli.engine.state.aggregates import ValueColumn
@@ -19,6 +21,60 @@ from formats.native.state.tables import KEY_GROUP
 
 SCAN = 16
 """Of so many slots one has to have changed for a look at all of them to be quicker than sorting those that have."""
+
+NEVER = -1
+"""The interval in which a slot changed that has not since it was restored."""
+
+
+class Rows(NamedTuple):
+    """Records that came together, each with its number on its channel."""
+
+    batch: pa.RecordBatch
+    numbers: Slots
+
+
+Work = Iterator[tuple["KeyedState", Rows]]
+"""State and rows whose keys it has; the state is in memory until the next is asked for."""
+
+
+class State(Protocol):
+    """The keyed state of a task as its operator and its copies use it, in memory or not."""
+
+    key: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        """Live keys."""
+
+    def divided(self, rows: Rows, keys: Sequence[pa.Array]) -> Work:
+        """All of the rows, now. keys: their key columns."""
+
+    def gathered(self, rows: Rows, keys: Sequence[pa.Array]) -> Work:
+        """These rows, or some that came earlier: for who puts out nothing before the epoch ends. keys: as above."""
+
+    def outstanding(self) -> Work:
+        """All that was gathered and has not been given out; to be asked before a copy."""
+
+    def changed_now(self) -> pa.Table | None:
+        """The rows that changed since the last copy, in key order: key group, key columns, values. None if none did."""
+
+    def end_interval(self, epoch: int) -> None:
+        """What changes from now on is not in the copy of `epoch`."""
+
+    def copy(self, epoch: int, since: int | None) -> StateCopy | None:
+        """Close the interval that ends with `epoch`, and copy what changed after epoch `since` (None: everything).
+
+        None if nothing did. Epochs are those of this attempt; `since` below them all takes every change so far.
+        """
+
+    def forget(self, complete: int) -> None:
+        """Epoch `complete` and what it refers to hold these changes for good."""
+
+    def load(self, table: pa.Table) -> None:
+        """Take over the rows of a state file; they do not count as changed."""
+
+    def close(self) -> None:
+        """Let go of memory and files."""
 
 
 class Intervals:
@@ -36,6 +92,11 @@ class Intervals:
     def after(self, epoch: int) -> int:
         """The first of which the copy of `epoch` has nothing."""
         return min((number for number, end in self._epochs.items() if end > epoch), default=self.current)
+
+    @property
+    def oldest(self) -> int:
+        """The first that somebody may still ask for."""
+        return min(self._epochs, default=self.current)
 
     def forget(self, epoch: int) -> None:
         """Nobody asks for what is after an older epoch any more."""
@@ -56,22 +117,54 @@ class StateCopy:
 
 
 class KeyedState:
-    """key: names of the key columns; the first batch fixes their types and those of the values."""
+    """`State` in memory.
 
-    def __init__(self, key: Sequence[str], max_parallelism: int) -> None:
+    key: names of the key columns; the first batch fixes their types and those of the values.
+    intervals: of the task, whose state this may be a part of; None for all of it.
+    room: for so many keys at first, a power of two.
+    touched: something came in or changed since that was last set to False.
+    newest: the interval of the last change.
+    """
+
+    def __init__(
+        self, key: Sequence[str], max_parallelism: int, intervals: Intervals | None = None, room: int = 1024
+    ) -> None:
         self.key = tuple(key)
-        self.index = KeyIndex()
+        self.index = KeyIndex(room)
         self.values: dict[str, ValueColumn] = {}
+        self.touched = False
+        self.newest = NEVER
+        self._room = room
         self._max_parallelism = max_parallelism
-        self._intervals = Intervals()
-        self._stamps: Slots = np.full(1024, -1, dtype=np.int64)
+        self._intervals = intervals or Intervals()
+        self._stamps: Slots = np.full(room, NEVER, dtype=np.int64)
         self._changed: dict[int, list[Slots]] = {}
         self._emitted: pa.Table | None = None
 
     @property
     def rows(self) -> int:
-        """Live keys."""
         return self.index.count
+
+    @property
+    def nbytes(self) -> int:
+        """In memory."""
+        changes = sum(slots.nbytes for changed in self._changed.values() for slots in changed)
+        return self.index.nbytes + self._stamps.nbytes + changes + sum(v.nbytes for v in self.values.values())
+
+    def divided(self, rows: Rows, keys: Sequence[pa.Array]) -> Work:
+        yield self, rows
+
+    def gathered(self, rows: Rows, keys: Sequence[pa.Array]) -> Work:
+        yield self, rows
+
+    def outstanding(self) -> Work:
+        yield from ()
+
+    def column(self, name: str, kind: pa.DataType) -> ValueColumn:
+        """A column of values, made of this type where there is none."""
+        if name not in self.values:
+            self.values[name] = ValueColumn(kind, self._room)
+        return self.values[name]
 
     def locate(self, columns: Sequence[pa.Array]) -> Located:
         """Slots of the rows' keys; new keys count as changed."""
@@ -82,35 +175,29 @@ class KeyedState:
 
     def touch(self, slots: Slots) -> None:
         """Note that the values of these distinct slots have changed."""
-        self._emitted = None
+        self.touched, self._emitted = True, None
         if self.index.count > len(self._stamps):
-            more = np.full(max(self.index.count, len(self._stamps)), -1, dtype=np.int64)
+            more = np.full(max(self.index.count, len(self._stamps)), NEVER, dtype=np.int64)
             self._stamps = np.concatenate([self._stamps, more])
         interval = self._intervals.current
         fresh = slots[self._stamps[slots] != interval]
         if len(fresh):
-            self._stamps[fresh] = interval
+            self._stamps[fresh] = self.newest = interval
             self._changed.setdefault(interval, []).append(fresh)
 
     def changed_now(self) -> pa.Table | None:
-        """The rows that changed since the last copy, in key order (key group, key columns, values); None if none did.
-        A copy that is made next and holds just these refers to them."""
-        slots = self._changed_since(self._intervals.current)
+        slots = self.changed_since(self._intervals.current)
         if not len(slots):
             return None
+        # A copy that is made next and holds just these rows refers to them.
         self._emitted = self.table(slots[key_order(self.index.keys(slots))])
         return self._emitted
 
     def end_interval(self, epoch: int) -> None:
-        """What changes from now on is not in the copy of `epoch`."""
         self._intervals.end(epoch)
         self._emitted = None
 
     def copy(self, epoch: int, since: int | None) -> StateCopy | None:
-        """Close the interval that ends with `epoch`, and copy what changed after epoch `since` (None: everything).
-
-        None if nothing did. Epochs are those of this attempt; `since` below them all takes every change so far.
-        """
         interval, emitted = self._intervals.current, self._emitted
         self.end_interval(epoch)
         if since is None:
@@ -118,13 +205,14 @@ class KeyedState:
         elif emitted is not None and self._intervals.after(since) == interval:
             return StateCopy([lambda: emitted], in_key_order=True)
         else:
-            slots = self._changed_since(self._intervals.after(since))
+            slots = self.changed_since(self._intervals.after(since))
         if not len(slots):
             return None
         table = self.table(slots)
         return StateCopy([lambda: table])
 
-    def _changed_since(self, interval: int) -> Slots:
+    def changed_since(self, interval: int) -> Slots:
+        """Slots that changed in this interval or later, each once."""
         changes = [slots for number, lists in self._changed.items() if number >= interval for slots in lists]
         if sum(map(len, changes)) * SCAN > self.index.count:
             changed: Slots = np.flatnonzero(self._stamps[: self.index.count] >= interval)
@@ -132,27 +220,54 @@ class KeyedState:
         return _union(changes)
 
     def forget(self, complete: int) -> None:
-        """Epoch `complete` and what it refers to hold these changes for good."""
         first = self._intervals.after(complete)
         self._changed = {number: changes for number, changes in self._changed.items() if number >= first}
         self._intervals.forget(complete)
 
     def table(self, slots: Slots) -> pa.Table:
         """Rows of these slots: key group, key columns, values."""
-        groups = (self.index.hashes[slots] % np.uint64(self._max_parallelism)).astype(np.int32)
-        columns = [pa.array(groups), *self.index.keys(slots), *(v.take(slots) for v in self.values.values())]
+        groups = key_groups_of(self.index.hashes[slots], self._max_parallelism)
+        columns = [groups, *self.index.keys(slots), *(v.take(slots) for v in self.values.values())]
         return pa.table(columns, names=[KEY_GROUP, *self.key, *self.values])
 
     def load(self, table: pa.Table) -> None:
-        """Take over the rows of a state file; they do not count as changed."""
         if not table.num_rows:
             return
+        self.touched = True
         table = table.combine_chunks()
         located = self.index.locate([table.column(name).chunk(0) for name in self.key])
         for name in table.schema.names:
             if name != KEY_GROUP and name not in self.key:
                 column = table.column(name).chunk(0)
-                self.values.setdefault(name, ValueColumn(column.type)).put(located.slots[located.groups], column)
+                self.column(name, column.type).put(located.slots[located.groups], column)
+
+    def close(self) -> None:
+        pass
+
+    # -- as a part of a task's state that leaves memory and comes back ------------------------------------
+
+    @property
+    def stamps(self) -> Slots:
+        """By slot, the interval in which it last changed."""
+        missing = max(0, self.index.count - len(self._stamps))
+        return np.concatenate([self._stamps, np.full(missing, NEVER, dtype=np.int64)])[: self.index.count]
+
+    def come_back(self, index: KeyIndex, stamps: Slots, values: dict[str, pa.Array]) -> None:
+        """Be what it was. stamps, values: of all slots."""
+        self.index, self._stamps, self.newest = index, stamps, int(stamps.max(initial=NEVER))
+        slots = np.arange(index.count, dtype=np.int64)
+        for name, column in values.items():
+            self.values[name] = ValueColumn(column.type, max(1, index.count))
+            self.values[name].put(slots, column)
+        for interval in range(self._intervals.oldest, self._intervals.current + 1):
+            changed = np.flatnonzero(stamps == interval)
+            if len(changed):
+                self._changed[interval] = [changed]
+
+
+def key_groups_of(hashes: npt.NDArray[np.uint64], max_parallelism: int) -> pa.Array:
+    """The column of a state file that says which key group each of these keys belongs to."""
+    return pa.array((hashes % np.uint64(max_parallelism)).astype(np.int32))
 
 
 def _union(parts: list[Slots]) -> Slots:

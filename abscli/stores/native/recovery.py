@@ -35,7 +35,7 @@ class NativeRecovery(Recovery[NativeStore, NativePlan, "NativeRestored | Repaire
     body = NativePlan
     lists: Mapping[str, str] = MappingProxyType({"restart": "restart"})
     plan_options = frozenset({"--failed", "--failed-worker", "--recovery", "--strategy", "--distrust", "--parallelism"})
-    restore_options = frozenset({"--job", "--until", "--policy", "--accept-missing-parts", "--insecure"})
+    restore_options = frozenset({"--job", "--until", "--policy", "--state-memory", "--accept-missing-parts", "--insecure"})
     runs_job = True
 
     def plan(self, store: NativeStore, request: PlanRequest, watch: Watcher) -> Plan[NativePlan] | NoPlan:
@@ -114,6 +114,7 @@ class NativeRecovery(Recovery[NativeStore, NativePlan, "NativeRestored | Repaire
             policy=request.policy,
             keep=None,
             until="drained" if request.until == "drained" else "end",
+            state_memory=request.state_memory,
             accept_missing=request.accept_missing,
             insecure=request.insecure,
             context=request.context,
