@@ -312,8 +312,8 @@ class Store(Contents):
         plan: as `plan` makes it, or the file of one.
         to: where the copy, or the restored epoch, goes.
         sink_to: of a plan with `sink`: where the log of the sink goes.
-        job, engine, master, policy, until, state_memory, accept_missing, insecure: of a store of abs: its topology file, and how it
-            is run.
+        job, engine, master, policy, until, state_memory, accept_missing, insecure: of a store of abs: its topology
+            file, and how it is run.
         context: a SparkContext that runs already, and goes on, in place of one at `master`.
         watch: sees how it goes on.
 

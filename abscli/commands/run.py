@@ -62,7 +62,11 @@ EXIT_STATUS = exits.status(
 def run(
     context: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB", help="Topology file; functions are found beside it.")],
-    store: Annotated[str, typer.Option("--store", metavar="PATH", help="Directory of the checkpoint store, or a place in a bucket, s3://BUCKET/PATH.")],
+    store: Annotated[
+        str,
+        typer.Option("--store", metavar="PATH",
+                     help="Directory of the checkpoint store, or a place in a bucket, s3://BUCKET/PATH."),
+    ],
     interval: Annotated[
         float,
         typer.Option("--interval", metavar="DURATION", parser=positive_duration,
@@ -212,12 +216,13 @@ def run(
     which workers use, and --bind on which it listens. The store has to lie where the driver and all workers see it
     under the same path, or in a bucket. Modules beside the job file are sent to workers.
 
-    A store may lie in a bucket: s3:// (also s3a://, s3n://, s3p://: one place), gs://, abfs:// and az://. Who may use it
-    is said by the variables of the cloud's own clients (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, AWS_REGION and so on), on
-    every host; of S3 also by fs.s3a.* in Spark's configuration, which workers are given, then by AWS_PROFILE and the
-    files of profiles, then by the machine's role. A server that lets a second writer create what is there already is
-    refused at the start. No kernel lets go of a lock there: a job whose machine is gone is followed after 15 s without a
-    sign of life. One that was taken for dead and comes back completes and shows nothing. Sinks write to directories.
+    A store may lie in a bucket: s3:// (also s3a://, s3n://, s3p://: one place), gs://, abfs:// and az://. Who may use
+    it is said by the variables of the cloud's own clients (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, AWS_REGION and so
+    on), on every host; of S3 also by fs.s3a.* in Spark's configuration, which workers are given, then by AWS_PROFILE
+    and the files of profiles, then by the machine's role. A server that lets a second writer create what is there
+    already is refused at the start. No kernel lets go of a lock there: a job whose machine is gone is followed after
+    15 s without a sign of life. One that was taken for dead and comes back completes and shows nothing. Sinks write
+    to directories.
 
     What goes between the driver and workers on other hosts, and from worker to worker, is encrypted (TLS 1.3), and both
     ends of every connection show a certificate that is made for this attempt alone. Its key reaches the workers through

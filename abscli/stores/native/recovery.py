@@ -35,7 +35,9 @@ class NativeRecovery(Recovery[NativeStore, NativePlan, "NativeRestored | Repaire
     body = NativePlan
     lists: Mapping[str, str] = MappingProxyType({"restart": "restart"})
     plan_options = frozenset({"--failed", "--failed-worker", "--recovery", "--strategy", "--distrust", "--parallelism"})
-    restore_options = frozenset({"--job", "--until", "--policy", "--state-memory", "--accept-missing-parts", "--insecure"})
+    restore_options = frozenset(
+        {"--job", "--until", "--policy", "--state-memory", "--accept-missing-parts", "--insecure"}
+    )
     runs_job = True
 
     def plan(self, store: NativeStore, request: PlanRequest, watch: Watcher) -> Plan[NativePlan] | NoPlan:
