@@ -100,7 +100,7 @@ def test_a_guessed_uid_is_proved_by_its_hash(capsys: pytest.CaptureFixture[str])
     told = result_of("inspect", capsys, latest(OLD), "--uid", "totals", "--uid", "no-such")
     assert [op["proved-uid"] for op in told["raw"]["operators"] if op["proved-uid"]] == ["totals"]
     assert "totals" in [op["id"] for op in told["operators"]]
-    assert told["raw"]["written_by"] == "Flink 1.15 to 1.20"
+    assert told["raw"]["written_by"] == "Flink 1.16 to 1.20"
 
 
 def test_a_savepoint_and_its_metadata_file_name_the_same(capsys: pytest.CaptureFixture[str]) -> None:

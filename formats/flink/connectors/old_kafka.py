@@ -19,6 +19,8 @@ from formats.flink.types.values import BROKEN
 STATE: Final = "topic-partition-offset-states"
 _WORDS: Final = {-915623761773: "committed", -915623761774: "latest", -915623761775: "earliest"}
 """Offsets that stand for others, of partitions of which nothing was read yet."""
+_NUMBERS: Final = {-1: -915623761774, -2: -915623761775, -3: -915623761773}
+"""The same for those of `KafkaPartitionSplit`."""
 
 
 def read_position(element: bytes) -> Split:
@@ -41,6 +43,12 @@ def _position(element: bytes) -> Split | None:
     word = _WORDS.get(last)
     # the offset is that of the last record, of which the next one is read
     return Split("kafka", f"{topic}-{partition}", None if word else last + 1, None, len(element), word)
+
+
+def position_moved_to(element: bytes, position: int) -> bytes:
+    """The element with its partition read on from an offset, or from what `KafkaPartitionSplit` has for a word."""
+    last = _NUMBERS[position] if position < 0 else position - 1
+    return element[:-8] + struct.pack(">q", last)
 
 
 def _hash(topic: str, partition: int) -> int:

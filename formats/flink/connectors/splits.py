@@ -148,23 +148,27 @@ def read_element(element: bytes, path: str | None = None) -> Split:
 
 def moved_to(element: bytes, position: int) -> bytes | None:
     """The element with its split read on from elsewhere; None for a kind of split of which that is not known."""
-    split = read_element(element)
+    version, body = element[4:8], split_moved_to(read_element(element), element[12:], position)
+    if body is None:
+        return None
+    return (len(body) + 8).to_bytes(4, "big") + version + len(body).to_bytes(4, "big") + body
+
+
+def split_moved_to(split: Split, body: bytes, position: int) -> bytes | None:
+    """A split's own bytes, read on from elsewhere; None as of `moved_to`."""
     if split.kind == "file" and position >= 0:
-        return _file_moved_to(element, position)
+        return _file_moved_to(body, position)
     if split.kind not in ("kafka", "number-sequence") or (split.kind == "number-sequence" and position < 0):
         return None
     # both end with the position and where reading stops
-    return element[:-16] + position.to_bytes(8, "big", signed=True) + element[-8:]
+    return body[:-16] + position.to_bytes(8, "big", signed=True) + body[-8:]
 
 
-def _file_moved_to(element: bytes, records: int) -> bytes:
+def _file_moved_to(body: bytes, records: int) -> bytes:
     """A file's split read again but for so many of its records: the position, which stands last, is another."""
-    data = element[4:]
-    version, body = data[:4], data[8:]
     # a position is there if the same bytes without one are a split as well: its mark is 17 bytes from the end
     with_position = body[-17] == 1 and _file(1, body[:-17] + b"\0") is not None
-    body = body[: -17 if with_position else -1] + struct.pack(">?qq", True, -1, records)
-    return (len(body) + 8).to_bytes(4, "big") + version + len(body).to_bytes(4, "big") + body
+    return body[: -17 if with_position else -1] + struct.pack(">?qq", True, -1, records)
 
 
 def readable(subtask: Subtask, streams: Streams) -> tuple[Split, ...] | None:

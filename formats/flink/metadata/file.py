@@ -38,8 +38,8 @@ OLDEST, NEWEST = 2, 7
 WRITTEN_BY: Final = {
     1: "Flink 1.2 or older",
     2: "Flink 1.3 to 1.10",
-    3: "Flink 1.11 to 1.14",
-    4: "Flink 1.15 to 1.20",
+    3: "Flink 1.11 to 1.15",
+    4: "Flink 1.16 to 1.20",
     5: "Flink 2.0",
     6: "Flink 2.1 to 2.3",
     7: "a Flink newer than 2.3",

@@ -11,12 +11,15 @@ import msgspec
 
 from formats.flink import facts
 from formats.flink.channels import has_channels
-from formats.flink.connectors.splits import STATE, moved_to, read_element
+from formats.flink.connectors import old_kafka
+from formats.flink.connectors.split_kinds import Split
+from formats.flink.connectors.splits import STATE, moved_to, read_element, split_moved_to
 from formats.flink.files.streams import Streams
 from formats.flink.ids import OperatorHash
 from formats.flink.metadata.handles import KeyGroupsHandle, Metadata, OperatorState, RelativeHandle, Subtask
 from formats.flink.rewriting.canonical import TAG, write_canonical
 from formats.flink.rewriting.changes import Change, RemoveKey, RemoveSplit, SetKey, SetPosition
+from formats.flink.rewriting.enumerators import with_waiting
 from formats.flink.rewriting.keys import KeyFinder, Met, with_new
 from formats.flink.rewriting.operator_state import write_operator_state
 from formats.flink.rewriting.pair import KeyedPairs, Pair
@@ -69,6 +72,9 @@ class Rewriter:
             operator = self._keyed(work)
         if work.states or work.splits:
             operator = replace(operator, subtasks=tuple(self._operator_state(s, work) for s in operator.subtasks))
+        if work.splits:
+            waiting = with_waiting(operator, lambda split, body: self._waiting(split, body, work))
+            operator = operator if waiting is None else replace(operator, coordinator=waiting)
         for line in (*work.keys, *work.splits.values()):
             if isinstance(line, SetKey | SetPosition) and line not in self.met:
                 subject = f"state {line.state!r}" if isinstance(line, SetKey) else f"split {line.split!r}"
@@ -171,7 +177,7 @@ class Rewriter:
         if handle is None:
             return subtask
         gone = [part for part in handle.states if part.name in work.states]
-        source = bool(work.splits) and any(part.name == STATE for part in handle.states)
+        source = bool(work.splits) and any(part.name in (STATE, old_kafka.STATE) for part in handle.states)
         if not gone and not source:
             return subtask
         for part in gone:
@@ -179,7 +185,7 @@ class Rewriter:
             met.rows += len(part.offsets)
 
         def element(name: str, data: bytes) -> bytes | None:
-            return self._split(data, work) if name == STATE and source else data
+            return self._split(name, data, work) if name in (STATE, old_kafka.STATE) and source else data
 
         name = f"{self._stem}{work.operator.id}-{subtask.index}-operator"
         new = write_operator_state(handle, self._streams, self._sink, name, without=work.states, edit=element)
@@ -191,24 +197,52 @@ class Rewriter:
             self.own.add(after)
         return replace(subtask, managed_operator=new)
 
-    def _split(self, data: bytes, work: Work) -> bytes | None:
-        split = read_element(data)
+    def _split(self, name: str, data: bytes, work: Work) -> bytes | None:
+        """An element of a state of splits as a line makes it; None if it goes."""
+        old = name == old_kafka.STATE
+        split = old_kafka.read_position(data) if old else read_element(data)
         line = work.splits.get(split.id or "")
         if line is None:
             return data
+        at = _position(split)
+        if isinstance(line, RemoveSplit):
+            self._met_split(line, at, len(data))
+            return None
+        new = old_kafka.position_moved_to(data, line.position) if old else moved_to(data, line.position)
+        return self._set_split(line, split, at, new)
+
+    def _waiting(self, split: Split, body: bytes, work: Work) -> bytes | None:
+        """The same of a split that no task has yet."""
+        line = work.splits.get(split.id or "")
+        if line is None:
+            return body
+        at = f"with no task yet, {_position(split)}"
+        if isinstance(line, RemoveSplit):
+            self._met_split(line, at, len(body))
+            return None
+        return self._set_split(line, split, at, split_moved_to(split, body, line.position) if body else None)
+
+    def _met_split(self, line: RemoveSplit | SetPosition, before: str, size: int = 0) -> None:
         met = self.meet(line)
         met.rows += 1
-        met.before = "at an unknown position" if split.next is None else f"at {split.next}"
-        if isinstance(line, RemoveSplit):
-            met.bytes += len(data)
-            return None
-        new = moved_to(data, line.position)
+        met.bytes += size
+        met.before = before
+
+    def _set_split(self, line: SetPosition, split: Split, before: str, new: bytes | None) -> bytes:
+        """The split where reading goes on at the position of a line; CannotRewrite if it cannot."""
         if new is None:
             raise CannotRewrite(f"split {line.split!r} is of a kind whose position is not known, or takes no such one")
         if split.end is not None and line.position > split.end + (split.kind == "number-sequence"):
             raise CannotRewrite(f"split {line.split!r} ends at {split.end}, position {line.position} is behind that")
-        met.after = f"at {line.position}"
+        self._met_split(line, before)
+        self.met[line].after = f"at {line.position}"
         return new
+
+
+def _position(split: Split) -> str:
+    """Where it is read on, in words."""
+    at = split.next if split.position is None else split.position
+    return "at an unknown position" if at is None else f"at {at}"
 
 
 @dataclass(slots=True)

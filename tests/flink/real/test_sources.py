@@ -12,6 +12,7 @@ import pytest
 
 from abscli.cli.main import main
 from formats.errors import FormatError, NotFound
+from formats.flink.connectors.enumerators import enumerator
 from formats.flink.connectors.split_kinds import Split
 from formats.flink.connectors.splits import splits
 from formats.flink.store import FlinkStore
@@ -39,15 +40,23 @@ def reading(folder: Path) -> dict[str, Split]:
     }
 
 
+def waiting(folder: Path) -> set[str]:
+    """The files of a checkpoint or copy that no task has yet."""
+    store = FlinkStore(str(folder))
+    known = enumerator(store.find_operator(store.resolve(None), "lines"))
+    return set() if known is None else {split.id or "?" for split in known.splits}
+
+
 def halfway(checkpoints: Path) -> Path | None:
-    """A checkpoint in which some of both files and of the numbers was read, and none of them to its end."""
+    """A checkpoint in which some of two files and of the numbers was read, none of them to its end, and two files
+    wait."""
     for path in sorted(checkpoints.glob("*/chk-*/_metadata"), key=lambda path: -path.stat().st_mtime):
         try:
             found = reading(path.parent).values()
         except (FormatError, NotFound, OSError):  # a job drops its oldest
             continue
         files = [split for split in found if split.kind == "file" and (split.next or 0) > 0]
-        if len(files) == 2 and len(found) == 4:
+        if len(files) == 2 and len(found) == 4 and len(waiting(path.parent)) == 2:
             return path.parent
     return None
 
@@ -67,7 +76,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
 def test_flink_reads_on_where_the_copy_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files, checkpoints = tmp_path / "files", tmp_path / "checkpoints"
     files.mkdir()
-    for key in "ab":
+    for key in "abcd":
         (files / f"{key}.txt").write_text("".join(f"{key} {i}\n" for i in range(LINES)))
     class_path = compiled(tmp_path / "classes", "SplitsJob.java")
     log = tmp_path / "first.log"
@@ -81,25 +90,27 @@ def test_flink_reads_on_where_the_copy_says(tmp_path: Path, capsys: pytest.Captu
         first.wait()
 
     before = reading(checkpoint)
-    (one,) = [id for id in before if id.endswith("a.txt")]
-    (other,) = [id for id in before if id.endswith("b.txt")]
+    one, other = sorted(id for id in before if id.endswith(".txt"))
+    later, dropped = sorted(waiting(checkpoint))
+    key, waits = one[-5], later[-5]  # lines begin with the name of their file
     numbers = [split for split in before.values() if split.kind == "number-sequence"]
-    assert before[one].id == f"file:{files}/a.txt"
+    assert before[one].id == f"file:{files}/{key}.txt"
     held = {row["key"]: row["value"] for row in told(capsys, "state", checkpoint, "counts", "--state", "count")["rows"]}
-    assert held["a"] == before[one].next, "each line was counted once"
+    assert held[key] == before[one].next, "each line was counted once"
     assert (numbers[0].end, numbers[1].end) != (None, None)
 
     changes, copy = tmp_path / "changes.yaml", tmp_path / "copy"
     changes.write_text(
         "version: 1\nmoved: [{from: counts, to: tallies}]\n"
-        f"removed: [{{operator: lines, split: '{other}'}}]\nset:\n"
+        f"removed: [{{operator: lines, split: '{other}'}}, {{operator: lines, split: '{dropped}'}}]\nset:\n"
         f"- {{operator: lines, split: '{one}', position: 10}}\n"
+        f"- {{operator: lines, split: '{later}', position: 7}}\n"
         f"- {{operator: numbers, split: '{numbers[0].id}', position: {numbers[0].end}}}\n"
     )
     done = told(capsys, "rewrite", checkpoint, "--changes", changes, "--to", copy)
-    assert [change["spent"] for change in done["changes"]] == [None] * 4
+    assert [change["spent"] for change in done["changes"]] == [None] * 6
     shutil.rmtree(checkpoints)  # the copy has to do on its own
-    assert reading(copy)[one].next == 10
+    assert (reading(copy)[one].next, waiting(copy)) == (10, {later})
 
     again = tmp_path / "again.log"
     start = f"execution.state-recovery.path=file://{copy}"
@@ -109,6 +120,7 @@ def test_flink_reads_on_where_the_copy_says(tmp_path: Path, capsys: pytest.Captu
     assert numbers[1].next is not None
     assert numbers[1].end is not None
     assert last == {
-        "a": held["a"] + LINES - 10,
+        key: held[key] + LINES - 10,
+        waits: LINES - 7,
         "numbers": held["numbers"] + 1 + numbers[1].end - numbers[1].next + 1,
-    }, "of the file whose split has gone nothing is read"
+    }, "of the files whose splits have gone nothing is read"

@@ -55,7 +55,7 @@ def upgrade(store: FlinkStore, epoch: int, version: str, schema: str | None = No
     for operator in metadata.operators:
         name = names[operator.id]
         in_flight = any(subtask.input_channels or subtask.output_channels for subtask in operator.subtasks)
-        about = [*whole, *([Why(IN_FLIGHT, "records in flight")] if in_flight and step.other_minor else [])]
+        about = [*whole, *([Why(IN_FLIGHT, "records in flight")] if in_flight and step.may_be_other else [])]
         for state, own in _reasons(operator, store.streams(epoch), step, declared).items():
             fact = facts.get((name, state))
             reasons = (*about, *own)

@@ -6,12 +6,13 @@ declares its state as it did: with the same classes, which must be on its class 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from formats.flink.types.serializer_classes import FLINK, SCALA
+from formats.flink.types.serializer_classes import BASE, CEP, FLINK, JAVA, LINKED, SCALA
 from formats.flink.types.serializers import Snapshot
 
 Release = tuple[int, int]
@@ -20,7 +21,7 @@ TARGETS: Final[dict[Release, int]] = {(1, 20): 4, (2, 0): 5, (2, 1): 6, (2, 2): 
 """Releases that are asked about, and the newest version of `_metadata` that each reads."""
 
 WRITERS: Final[dict[int, tuple[Release, Release]]] = {
-    2: ((1, 3), (1, 10)), 3: ((1, 11), (1, 14)), 4: ((1, 15), (1, 20)), 5: ((2, 0), (2, 0)), 6: ((2, 1), (2, 3)),
+    2: ((1, 3), (1, 10)), 3: ((1, 11), (1, 15)), 4: ((1, 16), (1, 20)), 5: ((2, 0), (2, 0)), 6: ((2, 1), (2, 3)),
     7: ((2, 4), (2, 4)),
 }  # fmt: skip
 """The oldest and the newest release that writes a version of `_metadata`."""
@@ -66,6 +67,11 @@ class Step:
         """Certainly another release than the one that wrote it."""
         return not self.oldest <= self.target <= self.newest
 
+    @property
+    def may_be_other(self) -> bool:
+        """Not certainly the release that wrote it."""
+        return not self.oldest == self.target == self.newest
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -102,6 +108,33 @@ _NOTES_2: Final = "release notes of Flink 2.0"
 _NEW_TYPE: Final = "in the old Flink, write it to a state of another type (TypeInformation) and take a new savepoint"
 _COLLECTIONS: Final = frozenset({"java.util.List", "java.util.Map", "java.util.Set", "java.util.Collection"})
 _JAR: Final = "the jars of Flink 2.3.0 have no such class"
+_SINKS_2: Final = f"{FLINK}streaming.api.functions.sink.legacy."
+_SINCE: Final[dict[str, Release]] = {
+    f"{BASE}SetSerializerSnapshot": (2, 0),
+    f"{FLINK}runtime.state.ttl.TtlAwareSerializerSnapshot": (2, 0),
+    f"{FLINK}runtime.state.v2.ttl.TtlStateFactory$TtlSerializerSnapshot": (2, 0),
+    f"{_SINKS_2}TwoPhaseCommitSinkFunction$StateSerializerSnapshot": (2, 0),
+    f"{FLINK}table.runtime.operators.window.GlobalWindow$Serializer$GlobalWindowSerializerSnapshot": (2, 0),
+    f"{BASE}VariantSerializer$VariantSerializerSnapshot": (2, 1),
+    f"{BASE}BitmapSerializer$BitmapSerializerSnapshot": (2, 3),
+    f"{FLINK}table.runtime.operators.sink.SortedLongSerializer$SortedLongSerializerSnapshot": (2, 3),
+    f"{LINKED}MetaSqnInfoSerializer$MetaSqnInfoSerializerSnapshot": (2, 2),
+    f"{LINKED}NodeSerializer$NodeSerializerSnapshot": (2, 2),
+    f"{LINKED}RowDataKeySerializerSnapshot": (2, 2),
+    f"{LINKED}RowSqnInfoSerializer$RowSqnInfoSerializerSnapshot": (2, 2),
+}
+"""The first release that has a class, of those that Flink 1.20 does not have."""
+_UNTIL: Final[dict[str, Release]] = {
+    f"{BASE}GenericArraySerializerConfigSnapshot": (2, 0),
+    f"{JAVA}EitherSerializerSnapshot": (2, 0),
+    f"{CEP}NFA$MigratedNFASerializerSnapshot": (2, 0),
+    f"{CEP}SharedBuffer$SharedBufferSerializerSnapshot": (2, 0),
+    f"{CEP}sharedbuffer.SharedBufferNode$SharedBufferNodeSerializer$SharedBufferNodeSerializerSnapshot": (2, 0),
+}
+"""The first release that has a class no more, of those that only Flink before 1.14 wrote."""
+_CONFIG: Final = re.compile(rf"{re.escape(FLINK)}.*ConfigSnapshot")
+"""Classes of Flink before 1.8, all of which went with Flink 1.17, but for one."""
+_CONFIG_UNTIL: Final = (1, 17)
 _OLD_SOURCES: Final = frozenset({"topic-partition-offset-states", "Kinesis-Stream-Shard-State"})
 _OLD_SINKS: Final = frozenset({"next-transactional-id-hint", "next-transactional-id-hint-v2"})
 
@@ -151,6 +184,13 @@ SERIALIZERS: Final = (
         lambda step, written: step.target <= (2, 3) and written.kind == "uuid",
     ),
     SerializerRule(
+        "serializer-newer", Verdict.DOES_NOT,
+        "its serializer came with a later Flink than the one that is asked about",
+        "jars of Flink 2.1.3, 2.2.0 and 2.3.0; tried: a bitmap of 2.3.0 with 2.2.0",
+        "restore it in the Flink that wrote it, or a newer one",
+        lambda step, written: step.target < _SINCE.get(written.name, step.target),
+    ),
+    SerializerRule(
         "binary-string", Verdict.DOES_NOT,
         "BinaryStringSerializer is gone since SQL has StringDataSerializer",
         _JAR,
@@ -169,7 +209,7 @@ SERIALIZERS: Final = (
         "it is of SQL, of which Flink guarantees for no other minor version that a query has the same operators",
         "documentation of Flink, Table API: stateful upgrades and evolution",
         "keep a compiled plan, or try it; abs diff --uids names state without an owner",
-        lambda step, written: step.other_minor and written.kind in {"rowdata", "arraydata", "mapdata", "binaryrow"},
+        lambda step, written: step.may_be_other and written.kind in {"rowdata", "arraydata", "mapdata", "binaryrow"},
     ),
 )  # fmt: skip
 """Of single serializers, wherever they stand in one another; of each the first rule that hits counts."""
@@ -201,8 +241,20 @@ STATES: Final = (
 )
 """Of states by name; every rule that hits counts."""
 
+GONE: Final = Rule(
+    "serializer-gone", Verdict.DOES_NOT,
+    "the class of its serializer's snapshot is gone: an old Flink wrote it, and it was not written anew since",
+    "jars of Flink 1.16.3 to 2.3.0",
+    "restore it in Flink 1.16 and take a new savepoint there, which has the class of today",
+)
+"""Of a serializer that is not read here."""
+
+
 def of_unknown_class(step: Step, name: str) -> Rule:
     """What is said of a serializer that only its own class can read. name: of the class of its snapshot."""
+    until = _UNTIL.get(name, _CONFIG_UNTIL if _CONFIG.fullmatch(name) else None)
+    if until is not None and step.target >= until:
+        return GONE
     if step.to_2 and name.startswith(_CONNECTOR_1):
         return next(rule for rule in STATES if rule.name == "sink-function")
     return next(rule for rule in SERIALIZERS if rule.name == "serializer-unknown")
