@@ -22,7 +22,7 @@ from formats.flink.state.key_lookup import groups_of
 from formats.flink.state.keyed_tables import KeyedState, Table
 from formats.flink.state.keys import hash_of, key_group
 from formats.flink.state.pairs import PairReader
-from formats.flink.types.values import BROKEN, Codec, HiddenValue
+from formats.flink.types.values import BROKEN, SUBCLASSES, Codec, HiddenValue
 from formats.query.predicate import literal
 
 _EXACT: Final = frozenset({"string", "bool", "binary", "int8", "int16", "int32", "int64"})
@@ -48,7 +48,7 @@ class KeyTest:
         self.given = given
         self._wanted = []
         for column in columns:
-            if column.shape not in _EXACT or codec.hides is not None:
+            if column.shape not in _EXACT or codec.hides not in (None, SUBCLASSES):
                 raise CannotRewrite(f"column {column.name} of the key is not of a type that is decoded exactly")
             try:
                 value = literal(given[column.name], arrow_type(column.shape), column.name).as_py()

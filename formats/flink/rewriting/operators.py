@@ -29,6 +29,7 @@ from formats.flink.rewriting.rehash import Dealt, Regroup
 from formats.flink.rewriting.resolve import Work
 from formats.flink.rewriting.sink import Sink
 from formats.flink.state.keyed_tables import Table, Types
+from formats.flink.state.meta import StateKind
 from formats.flink.state.rows import OPERATOR_WORDS
 from formats.job.model import key_group_range
 
@@ -102,6 +103,8 @@ class Rewriter:
         # all subtasks or none: what one task starts from must be of one layout
         if not grouped and not self._to_convert(operator) and not any(edit.needed() for edit in keyed.values()):
             return operator
+        for edit in keyed.values():
+            _check_kinds(edit)
         if grouped:
             handles = self._regrouped(operator, keyed, most)
         else:
@@ -249,6 +252,16 @@ def _position(split: Split) -> str:
 class _KeyLine:
     line: RemoveKey | SetKey
     finder: KeyFinder
+
+
+def _check_kinds(edit: _Edit) -> None:
+    """What Flink does not start from: tried with 2.2.0, heap and RocksDB."""
+    for table in edit.tables:
+        if table.info.kind is StateKind.KEY_VALUE_V2:
+            raise CannotRewrite(
+                f"state {table.name!r} is of the asynchronous API on ForSt: no other state backend reads how that is "
+                "described", path=edit.pairs.state.path, hint="leave keyed state of this operator as it is",
+            )  # fmt: skip
 
 
 class _Edit:

@@ -19,7 +19,7 @@ from formats.errors import FormatError
 from formats.flink.state.keyed_tables import RowBlock, Table
 from formats.flink.state.operator import OperatorRows
 from formats.flink.state.places import placed
-from formats.flink.types.values import Codec, Opaque, Shape
+from formats.flink.types.values import SUBCLASSES, Codec, Opaque, Shape
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,7 +106,8 @@ def _key(codec: Codec) -> list[Column]:
         for i, (name, shape) in enumerate(codec.shape[1])
         if name != "row_kind"
     ]
-    return columns if codec.hides is None else [*columns, Column("key.opaque", "opaque", "keys", _opaque_only)]
+    plain = codec.hides in (None, SUBCLASSES)
+    return columns if plain else [*columns, Column("key.opaque", "opaque", "keys", _opaque_only)]
 
 
 def _namespace(codec: Codec) -> list[Column]:

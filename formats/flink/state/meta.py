@@ -20,12 +20,15 @@ import msgspec
 
 from formats.errors import UnsupportedVersion
 from formats.flink.bytes import Reader, decode_utf
+from formats.flink.types.serializer_classes import BASE
 from formats.flink.types.serializers import Snapshot, Unknown, read_snapshot
 
 VERSION: Final = 6
 NEVER_COMPRESSED: Final = 5
 """The version of operator state before Flink 1.18."""
-_ROLES: Final = frozenset({"VALUE_SERIALIZER", "NAMESPACE_SERIALIZER", "KEY_SERIALIZER"})
+LIST: Final = f"{BASE}ListSerializerSnapshot"
+MAP: Final = f"{BASE}MapSerializerSnapshot"
+_ROLES: Final = frozenset({"VALUE_SERIALIZER", "NAMESPACE_SERIALIZER", "KEY_SERIALIZER", "USER_KEY_SERIALIZER"})
 
 
 class StateKind(IntEnum):
@@ -35,6 +38,7 @@ class StateKind(IntEnum):
     OPERATOR = 1
     BROADCAST = 2
     PRIORITY_QUEUE = 3
+    KEY_VALUE_V2 = 4
 
 
 class StateInfo(msgspec.Struct, frozen=True):
@@ -173,8 +177,8 @@ def read_info(reader: Reader) -> tuple[StateInfo, int | None]:
     reader.place[-1] = f"state {name!r}"
     at = reader.pos
     number = reader.i32("kind of state")
-    if not 0 <= number <= 3:
-        reader.fail(f"kind of state {number}, expected 0 to 3", "kind of state", at)
+    if number not in list(StateKind):
+        reader.fail(f"kind of state {number}, expected 0 to {max(StateKind)}", "kind of state", at)
     options = {}
     for _ in range(reader.count(4, "options")):
         option = reader.utf("option")
@@ -196,12 +200,24 @@ def read_info(reader: Reader) -> tuple[StateInfo, int | None]:
         StateKind(number),
         options.get("KEYED_STATE_TYPE"),
         options.get("OPERATOR_STATE_DISTRIBUTION_MODE"),
-        serializers.get("VALUE_SERIALIZER"),
+        _value(StateKind(number), options.get("KEYED_STATE_TYPE"), serializers),
         serializers.get("NAMESPACE_SERIALIZER"),
         serializers.get("KEY_SERIALIZER"),
         unknown,
     )
     return info, lost
+
+
+def _value(kind: StateKind, type_: str | None, serializers: dict[str, Snapshot]) -> Snapshot | None:
+    """The serializer of a state's values. The asynchronous API's (2.0 on, of ForSt) describes those of a list's
+    elements and of a map's entries alone, from which that of the whole follows: the bytes are the same."""
+    value = serializers.get("VALUE_SERIALIZER")
+    if kind is not StateKind.KEY_VALUE_V2 or value is None:
+        return value
+    if type_ == "LIST":
+        return Snapshot("list", LIST, 1, nested=(value,))
+    user_key = serializers.get("USER_KEY_SERIALIZER")
+    return Snapshot("map", MAP, 1, nested=(user_key, value)) if type_ == "MAP" and user_key is not None else value
 
 
 def _next_role(reader: Reader, serializers: dict[str, Snapshot], role: str, start: int) -> bool:
@@ -240,6 +256,7 @@ _MARKS: Final = (
     (b"\0\0\0\1\0\0\0\1" + _utf("OPERATOR_STATE_DISTRIBUTION_MODE"), 1),
     (b"\0\0\0\2\0\0\0\1" + _utf("OPERATOR_STATE_DISTRIBUTION_MODE"), 1),
     (b"\0\0\0\3\0\0\0\0\0\0\0\1" + _utf("VALUE_SERIALIZER"), 1),
+    (b"\0\0\0\4\0\0\0\1" + _utf("KEYED_STATE_TYPE"), 1),
 )
 """What follows the name of a state: kind, number of options, the first option or serializer."""
 

@@ -20,8 +20,7 @@ from formats.flink.files.streams import Streams, read_stream
 from formats.flink.metadata.handles import Mode, OperatorPart, OperatorStateHandle
 from formats.flink.state.meta import OperatorMeta, StateInfo, read_operator_meta
 from formats.flink.types.codecs import codec
-from formats.flink.types.kryo.values import MAY_HIDE
-from formats.flink.types.values import BROKEN, Codec, HiddenValue, Opaque, opaque
+from formats.flink.types.values import BROKEN, POSSIBLY, Codec, HiddenValue, Opaque, opaque
 
 _I32: Final = struct.Struct(">i").unpack_from
 
@@ -46,7 +45,7 @@ class OperatorRows:
     def hidden(self) -> str | None:
         """A class among the values that only the job can read; None if there is none."""
         met = next((value.name for value in (*self.values, *(self.keys or ())) if isinstance(value, Opaque)), None)
-        return met or (self.value.hides if self.value.hides != MAY_HIDE else None)
+        return met or (None if self.value.hides in POSSIBLY else self.value.hides)
 
 
 def operator_meta(handle: OperatorStateHandle, streams: Streams) -> OperatorMeta | None:

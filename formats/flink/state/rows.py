@@ -28,8 +28,8 @@ from formats.flink.state.keyed import keyed_meta, read_blocks
 from formats.flink.state.keyed_tables import HiddenRows, KeyedState, Table, Types
 from formats.flink.state.meta import KeyedMeta, StateInfo
 from formats.flink.state.operator import OperatorRows, operator_meta, read_operator_state
-from formats.flink.types.kryo.values import MAY_HIDE
 from formats.flink.types.serializers import Snapshot, describe
+from formats.flink.types.values import POSSIBLY
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -226,7 +226,7 @@ def _static(table: Table) -> str | None:
     if table.info.unknown is not None:
         return f"serializer {table.info.unknown} is not known"
     for part, codec in (("keys", table.key), ("namespaces", table.namespace), ("values", table.value)):
-        if codec.hides is not None and codec.hides != MAY_HIDE:
+        if codec.hides is not None and codec.hides not in POSSIBLY:
             every = "" if codec.kind == "opaque" else "some "
             return f"{every}{part} are of {codec.hides}, which only its class can read"
     return None

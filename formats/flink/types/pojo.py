@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from formats.flink.types.serializers import Snapshot
-from formats.flink.types.values import Codec, HiddenValue, Shape
+from formats.flink.types.values import SUBCLASSES, Codec, HiddenValue, Shape
 
 _NULL: Final = 1
 _SAME: Final = 2
@@ -20,7 +20,10 @@ _REGISTERED: Final = 8
 
 
 def pojo(snapshot: Snapshot, codec: Callable[[Snapshot], Codec]) -> Codec:
-    """The reader of a Pojo's values. codec: makes those of its fields."""
+    """The reader of a Pojo's values. codec: makes those of its fields.
+
+    Any may be of a subclass that cannot be read: Flink describes one only once it has met it, in each task for itself.
+    """
     parts = [codec(part) for part in snapshot.nested]
     names = snapshot.names
     subclasses = [(name, codec(part) if part is not None else None) for name, part in snapshot.registered]
@@ -104,5 +107,5 @@ def pojo(snapshot: Snapshot, codec: Callable[[Snapshot], Codec]) -> Codec:
     shapes = (*own, ("@class", "string"), *extra) if subtypes else tuple(own)
     hides = next((sub.hides for _, sub in every if sub.hides), None)
     hides = hides or next((name for name, sub in subclasses if sub is None), None)
-    hides = hides or next((part.hides for part in parts if part.hides), None)
+    hides = hides or next((part.hides for part in parts if part.hides), None) or SUBCLASSES
     return Codec("pojo", read, ("struct", shapes), parts=tuple(parts), hides=hides)

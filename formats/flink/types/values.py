@@ -55,6 +55,12 @@ class Opaque(NamedTuple):
     data: bytes
 
 
+MAY_HIDE: Final = "classes of the job's own (KryoSerializer)"
+SUBCLASSES: Final = "subclasses that the snapshot does not describe"
+POSSIBLY: Final = frozenset({MAY_HIDE, SUBCLASSES})
+"""What a value may hold that only the job can read, where its class does not rule it out: only values show it."""
+
+
 class Codec:
     """How one serializer's values are read.
 

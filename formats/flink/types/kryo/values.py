@@ -15,11 +15,7 @@ from typing import Any, Final
 from formats.flink.types.kryo.bodies import BODIES, TEXTS
 from formats.flink.types.kryo.reading import Classes, Reading
 from formats.flink.types.serializers import Snapshot
-from formats.flink.types.values import Codec, HiddenValue, opaque
-
-MAY_HIDE: Final = "classes of the job's own (KryoSerializer)"
-"""What a value may hold that only the job can read, where its class does not rule it out."""
-
+from formats.flink.types.values import MAY_HIDE, Codec, HiddenValue, opaque
 
 _PARTS: Final = 1_000_000
 """Parts of a value beyond which it is not spelt out: one that holds itself many times over has few bytes."""
