@@ -89,6 +89,7 @@ def _export(task: _Task) -> Exported:
         columns = with_places(view, task.epoch, task.state, None)
         rows = Rows(view, task.epoch, task.state, Selection(tuple(columns)))
         written = write_rows(task.file, rows.schema, iter(rows))
+        missing = task.state.opaque or view.hidden(task.epoch, operator, name)
     except FormatError as error:
         return Exported(operator, name, 0, 0, None, str(error))
-    return Exported(operator, name, written, os.path.getsize(task.file), task.file, task.state.opaque)
+    return Exported(operator, name, written, os.path.getsize(task.file), task.file, missing)

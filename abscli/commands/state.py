@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from abscli.api import Rows, Store
     from formats.errors import FormatError
+    from formats.view import StateFacts
 
 SHOWN = 40
 """Rows of a table unless --limit says otherwise."""
@@ -211,6 +212,7 @@ def _show_rows(
         head |= {"count": written, "out": out}
         text = f"{written:,} rows of {wanted.operator} written to {out}"
         emit_text(text) if output is Output.TABLE else _emit(head, output)
+        _note_opaque(wanted)
         return
     trouble: list[FormatError] = []
     items = render.row_items(_whole(_limited(batches, None if limit is None else limit + 1), trouble))
@@ -229,10 +231,15 @@ def _show_rows(
         emit_json(head | {"count": len(shown), "more": more, "rows": shown})
     else:
         emit_text(render.rows_text(shown, schema, more, width()))
-        if wanted.opaque:
-            note(f"{wanted.operator} {wanted.name or ''}: {wanted.opaque}")
+        _note_opaque(wanted)
     if trouble:
         raise trouble[0]
+
+
+def _note_opaque(state: StateFacts) -> None:
+    """Say what is missing from the rows, or is there as bytes alone."""
+    if state.opaque:
+        note(f"{state.operator} {state.name or ''}: {state.opaque}")
 
 
 def _whole(batches: Iterator[pa.RecordBatch], trouble: list[FormatError]) -> Iterator[pa.RecordBatch]:

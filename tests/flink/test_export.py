@@ -75,3 +75,19 @@ def test_what_does_not_go_together_is_said(tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "full" / "file").touch()
     assert main(["state", str(CANONICAL), "--all", "--out", str(tmp_path / "full")]) == 2
     assert "has something in it" in capsys.readouterr().err
+
+
+def test_rows_that_only_a_class_of_the_job_can_read_are_missed_aloud(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the heap their values have no length: no row of them is in the file."""
+    one = tmp_path / "opaque.parquet"
+    assert main(["state", str(HASHMAP), "totals", "--state", "opaque", "--out", str(one)]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("0 rows")
+    assert "Orders$Opaque" in " ".join(err.split())
+    assert main(["state", str(HASHMAP), "totals", "--all", "--out", str(tmp_path / "tables"), "-o", "json"]) == 0
+    written = {row["state"]: row for row in checked(capsys.readouterr().out)["written"]}
+    assert "Orders$Opaque" in written["opaque"]["problem"]
+    assert written["count"]["problem"] is None
+
