@@ -15,7 +15,7 @@ from formats.spark.checkpoint import Checkpoint
 from formats.spark.evidence.gathering import gather
 from formats.spark.state.blocks import unpack as unpack_blocks
 from formats.spark.store import SparkStore
-from formats.storage import LocalStorage
+from formats.storage import LocalStorage, open_storage
 from formats.view import Status
 from tests.support.spark.data import CASES, Case, copy_of, unpack
 
@@ -355,3 +355,22 @@ def test_what_a_snapshot_that_does_not_read_may_need_is_not_called_superfluous(t
     report = check_spark(gather(Checkpoint(LocalStorage(root))))
     assert any(newest.name in (finding.path or "") for finding in report.epochs[-1].findings)
     assert not [finding for finding in report.findings if "SSTs" in (finding.path or "")]
+
+
+def test_a_checkpoint_is_where_it_is_whatever_way_leads_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metadata names schemas by absolute paths: a relative path, or one over a link, may be of the same place."""
+    root = copy_of("tws_row", tmp_path, sidecars=False)
+    metadata = next(root.glob("state/0/_metadata/v2/0"))
+    text = metadata.read_text()
+    metadata.write_text(text.replace(text[text.index('["file:') + 2 : text.index("/state/0/")], f"file:{root}"))
+    (tmp_path / "link").symlink_to(root)
+    (tmp_path / "beside").mkdir()
+    monkeypatch.chdir(tmp_path / "beside")
+    for place in (root, f"../{root.name}", tmp_path / "link", f"file://{root}"):
+        report = check_spark(gather(Checkpoint(open_storage(str(place)))))
+        assert [finding.code for finding in report.findings] == [], place
+    shutil.copytree(root, tmp_path / "copy")
+    report = check_spark(gather(Checkpoint(LocalStorage("../copy"))))
+    assert [finding.code for finding in report.findings] == [Code.STALE_PATH]

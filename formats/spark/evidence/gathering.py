@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import posixpath
 import re
 from bisect import bisect_left
@@ -352,11 +353,17 @@ def _stale(checkpoint: Checkpoint, operator: OperatorInfo) -> list[Problem]:
         for absolute in store.schemas:
             here = schema_here(absolute)
             root = absolute[: -len(here) - 1] if here else absolute
-            if here is not None and _plain(root) == _plain(checkpoint.storage.root):
+            if here is not None and _one_place(root, checkpoint.storage.root):
                 continue
             message = f"names {absolute}, which is not in this checkpoint: Spark looks for the schema there"
             out.append(Problem("stale-path", operator.path or "", message, False))
     return out
+
+
+def _one_place(one: str, other: str) -> bool:
+    """Whether two paths or URIs are of one folder: local ones wherever they begin and whatever links they go over."""
+    one, other = _plain(one), _plain(other)
+    return one == other or ("://" not in one + other and os.path.realpath(one) == os.path.realpath(other))
 
 
 def _plain(uri: str) -> str:
