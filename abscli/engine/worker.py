@@ -122,14 +122,15 @@ class Worker:
             )
             undo.callback(self._door.close)
             hello = Hello(number, *self._door.address, os.getpid(), launch, self.machine, self.incarnation)
+            # Before the pulse, which ends it when the lease has run out.
+            self._control = Connection(
+                line, self._selector, self._on_control, self._coordinator_gone, greeting=greeting(spec.token, hello)
+            )
             if spec.pulse is not None:
                 guard(sock, spec.pulse.lost)
                 alive = Alive(number, launch, self.incarnation)
                 self._pulse = Pulse(spec, alive, self._lease, self._lines, self._lease_expired)
             undo.pop_all()
-        self._control = Connection(
-            line, self._selector, self._on_control, self._coordinator_gone, greeting=greeting(spec.token, hello)
-        )
         self._door.open()
 
     def _reach_coordinator(self) -> Line:
