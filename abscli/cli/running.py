@@ -234,8 +234,8 @@ def warn_of_clear(insecure: bool) -> None:
     """Says what --insecure gives up."""
     if insecure:
         output.warn(
-            "--insecure: records between hosts are not encrypted, and neither is what proves that a worker is one: "
-            "who is on their network can read and change them"
+            "--insecure: records between hosts are not encrypted, and neither is what proves that a worker is one, nor "
+            "what Spark's configuration has of keys of buckets: who is on their network can read and change them"
         )
 
 

@@ -228,9 +228,9 @@ def run(
     ends of every connection show a certificate that is made for this attempt alone. Its key reaches the workers through
     Spark, so Spark has to authenticate and encrypt, too: spark.authenticate and spark.network.crypto.enabled (or
     spark.ssl.rpc.enabled) in its configuration, as the cluster has it; else the run is refused with exit code 2 before
-    anything is written. --insecure does without both: records, state that is restored and tokens go over the network as
-    they are, where others can read them, change them, and take part in the job. On this machine alone nothing is
-    encrypted.
+    anything is written. --insecure does without both: records, tokens, and keys of buckets that Spark's configuration
+    has, go over the network as they are, where others can read them, change them, and take part in the job. On this
+    machine alone nothing is encrypted.
 
     --parallelism with --resume or --from-epoch rescales: a new epoch says for the new number of tasks what the old one
     said. Their state is in the files that are there, by key group; what was on its way on channels is routed anew.
