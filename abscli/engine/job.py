@@ -158,8 +158,6 @@ def run_job(
         check_trace(options.trace, storage.root)
     if isinstance(storage, LocalStorage):
         Path(storage.root).mkdir(parents=True, exist_ok=True)
-    else:
-        storage.check_exclusive()
     outputs = Outputs(
         topology, options.directory, take_over=options.take_over, accept_missing=options.accept_missing
     )

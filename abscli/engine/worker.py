@@ -64,7 +64,7 @@ from abscli.engine.telemetry.tracing import WorkerTrace
 from abscli.planner.placement import worker_of
 from abscli.planner.ranges import EMPTY, Ranges
 from abscli.protocol.task import Task
-from formats.errors import FormatError
+from formats.errors import FormatError, Unreachable
 from formats.ids import ChannelId, TaskId
 from formats.native.counters import Counters
 from formats.native.facts import PartFacts
@@ -472,6 +472,8 @@ def _failure(number: int, error: Exception) -> Failed:
         return Failed(number, error.message, error.hint, error.exit_code, raised_at=error.raised_at)
     if isinstance(error, EngineError):
         return Failed(number, error.message, error.hint, error.exit_code)
+    if isinstance(error, Unreachable):
+        return Failed(number, f"worker {number}: {error}", error.hint, EngineStopped.exit_code)
     if isinstance(error, FormatError):
         return Failed(number, str(error), error.hint, 3)
     if isinstance(error, OSError):

@@ -22,7 +22,7 @@ import msgspec
 
 from formats.errors import FormatError, NotFound, StoreInUse
 from formats.native import layout
-from formats.storage import Storage
+from formats.storage import ObjectStorage, Storage
 
 SECONDS = 15.0
 """A holder that has said nothing for so long is taken for dead."""
@@ -59,7 +59,12 @@ class Claim(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def claimed(storage: Storage) -> Iterator[None]:
-    """Hold the store; StoreInUse, naming the holder, if somebody else does. May take as long as a dead one has."""
+    """Hold the store; StoreInUse, naming the holder, if somebody else does. May take as long as a dead one has.
+
+    FormatError for a server that lets a second writer create what is there: nobody could hold anything.
+    """
+    if isinstance(storage, ObjectStorage):
+        storage.check_exclusive()
     number = _next_number(storage)
     own = Claim(secrets.token_hex(16), socket.gethostname(), _machine(), os.getpid(), _started(os.getpid()), SECONDS)
     try:

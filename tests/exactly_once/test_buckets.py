@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from abscli.engine.errors import UsageError
+from abscli.cli import exits
+from abscli.engine.errors import EngineError, UsageError
 from abscli.engine.job import JobOptions, run_job
 from abscli.stores.native.check import check_all
 from abscli.stores.native.checks.outputs import with_output
@@ -18,7 +19,7 @@ from formats.errors import FormatError, NotFound, StoreInUse
 from formats.native import claims
 from formats.native.evidence import open_for_validation
 from formats.native.probe import Prober
-from formats.storage import open_writable
+from formats.storage import objects, open_writable
 from tests.support.jobs.lines import Gate, Lines, in_a_process, is_stopped, killed, restore_to, topology, wait_for
 from tests.support.objects.fixtures import SERVERS, Servers, s3, servers, use
 from tests.support.objects.places import bucket_place
@@ -169,6 +170,28 @@ def test_replies_that_are_lost_change_nothing(lines: Lines, s3: ObjectServer, mo
         lines.run(bucket, epochs=3)
         lines.resume(bucket)
         assert proxy.lost
+    use(s3, monkeypatch)
+    assert lines.wrong() == {}
+    assert sound(lines, bucket)
+
+
+def test_a_server_that_goes_away_ends_the_job_which_is_gone_on_with(
+    lines: Lines, s3: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = str(bucket_place(s3).root)
+    monkeypatch.setitem(objects.RETRY, "max_retries", 2)
+    with proxy_to(s3.port) as proxy:
+        use(s3, monkeypatch, proxy.port)
+
+        def away(epochs: int) -> None:
+            proxy.down = epochs >= 3
+
+        with pytest.raises((EngineError, FormatError)) as caught:
+            lines.run(bucket, at=away)
+        assert exits.fault(caught.value).code == exits.STOPPED
+        assert f"127.0.0.1:{proxy.port}" in str(caught.value)
+        proxy.down = False
+        lines.resume(bucket)
     use(s3, monkeypatch)
     assert lines.wrong() == {}
     assert sound(lines, bucket)

@@ -18,6 +18,7 @@ class Proxy:
 
     delay: seconds that each request takes longer.
     lose_every: of the replies to puts every so manieth is lost, after the server has done what was asked; 0: none.
+    down: no request comes through, and none is answered.
     strip: headers of requests that do not come through, in lower case.
     requests: by method; urls: of all of them, in their order.
     """
@@ -25,6 +26,7 @@ class Proxy:
     def __init__(self, port: int) -> None:
         self.delay = 0.0
         self.lose_every = 0
+        self.down = False
         self.strip: frozenset[str] = frozenset()
         self.requests: Counter[str] = Counter()
         self.urls: list[tuple[str, str]] = []
@@ -59,6 +61,9 @@ def _handler(proxy: Proxy, port: int) -> type[BaseHTTPRequestHandler]:
             body = self._body()
             if proxy.delay:
                 time.sleep(proxy.delay)
+            if proxy.down:
+                self.close_connection = True
+                return
             loses = proxy.loses(self.command, self.path)
             server = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
             try:
