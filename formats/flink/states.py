@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,7 +12,7 @@ from formats.flink import facts
 from formats.flink.ids import Names
 from formats.flink.state.keyed_tables import Types
 from formats.flink.state.places import PLACES
-from formats.flink.state.rows import StateSummary, batches, summaries, tables
+from formats.flink.state.rows import StateSummary, batches, summaries, tables, tables_of_timers
 from formats.view import StateFacts
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def _groups(operator: OperatorState, streams: Streams, name: str | None, where: 
     placed = keys_named(where, [PLACES[0]])
     if placed is not None and all(one[PLACES[0]].isdecimal() for one in placed):
         return sorted({int(one[PLACES[0]]) for one in placed})
-    table = next((table for table in tables(operator, streams) if table.name == name), None)
+    every = chain(tables(operator, streams), tables_of_timers(operator, streams))
+    table = next((table for table in every if table.name == name), None)
     if table is None:
         return None
     key = [column.name for column in keyed_columns(table) if column.source == "keys"]
@@ -109,7 +111,7 @@ def state_schema(
 
     from formats.flink.state.columns import arrow_type, keyed_columns
 
-    for table in tables(operator, streams, types):
+    for table in chain(tables(operator, streams, types), tables_of_timers(operator, streams)):
         if table.name == name:
             return pa.schema([pa.field(column.name, arrow_type(column.shape)) for column in keyed_columns(table)])
     rows = batches(operator, streams, name, types=types, path=path)

@@ -23,6 +23,7 @@ from formats.flink.metadata.handles import (
     key_groups,
 )
 from formats.flink.problems import StreamProblem, StreamResult
+from formats.flink.state import raw_timers
 from formats.flink.state.keyed import read_blocks
 from formats.flink.state.keys import GroupOf
 from formats.flink.state.operator import read_operator_state
@@ -40,6 +41,8 @@ def check_state(
     """Read one handle to the end; a `StreamCheck`."""
     if field == "managed_keyed" and isinstance(handle, KeyedHandle):
         return _keyed(task, operator, subtask, handle, streams)
+    if field == "raw_keyed" and isinstance(handle, KeyedHandle) and _are_timers(handle, streams):
+        return _keyed(task, operator, subtask, handle, streams, raw=True)
     if field == "managed_operator" and isinstance(handle, OperatorStateHandle):
         return _operator(task, handle, streams)
     if field.startswith("raw_"):
@@ -48,9 +51,17 @@ def check_state(
     return StreamResult()
 
 
+def _are_timers(handle: KeyedHandle, streams: Streams) -> bool:
+    try:
+        return raw_timers.are_timers(handle, streams)
+    except FormatError:  # a file that is lost is told of as a file
+        return False
+
+
 def _keyed(
-    task: TaskId, operator: OperatorState, subtask: Subtask, handle: KeyedHandle, streams: Streams
+    task: TaskId, operator: OperatorState, subtask: Subtask, handle: KeyedHandle, streams: Streams, *, raw: bool = False
 ) -> StreamResult:
+    """raw: timers in raw keyed state."""
     problems: list[StreamProblem] = []
     unchecked: list[tuple[str, str]] = []
     outside = _outside(operator, subtask, handle)
@@ -59,8 +70,12 @@ def _keyed(
     check = GroupOf(operator.max_parallelism)
     misplaced: Counter[tuple[str, int, int]] = Counter()
     hidden: Counter[str] = Counter()
+    blocks = (
+        raw_timers.read(handle, streams, key=check) if raw
+        else read_blocks(handle, streams, operator.max_parallelism, key=check)
+    )  # fmt: skip
     try:
-        for block in read_blocks(handle, streams, operator.max_parallelism, key=check):
+        for block in blocks:
             if block.problem is not None:
                 problems.append(StreamProblem("unreadable", task, None, block.problem.path, block.problem.message))
             if block.hidden is not None:

@@ -12,6 +12,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from abscli.api import open_store
@@ -20,8 +21,13 @@ from abscli.stores.flink.verdict import check_epoch
 from formats.errors import FormatError
 from formats.flink.checks import stream_checks
 from formats.flink.evidence import gather
+from formats.flink.files.streams import read_stream
 from formats.flink.ids import operator_id
+from formats.flink.metadata.handles import InlineHandle, KeyGroupsHandle
 from formats.flink.store import FlinkStore
+from formats.flink.stream_check import check_state
+from formats.ids import TaskId
+from formats.query.predicate import parse_predicate
 from formats.view import Status
 from tests.support.archives import extract
 from tests.support.flink.truth import DATA
@@ -117,3 +123,38 @@ def test_no_copy_of_it_is_written_in_a_layout_that_flink_does_not_start_from(sna
         store.rewrite(None, layout="canonical", to=tmp_path / "copy")
     assert list(tmp_path.iterdir()) == []
     assert Code.UNREADABLE not in {finding.code for finding in store.validate().report.all_findings}
+
+
+def test_timers_that_are_kept_on_the_heap_beside_it_are_read(snapshots: Path) -> None:
+    """They are raw keyed state, of a format that is Flink's."""
+    store = FlinkStore(str(place(snapshots, FORST)))
+    timers = rows(store, "keep", "_timer_state/event_user-timers")
+    assert sorted(row["timestamp"] for row in timers) == [1_000_000 + x for x in range(LIMIT)]
+    assert rows(store, "keep", "_timer_state/processing_user-timers") == []
+    windows = rows(store, "w-sliding", "_timer_state/event_window-timers")
+    assert {row["timestamp"] % 1000 for row in windows} == {999}
+    epoch = store.epoch_numbers()[-1]
+    assert "raw keyed" not in {state.kind for state in store.states(epoch)}
+    (one,) = (row for row in store.counted_states(epoch) if row.name == "_timer_state/event_user-timers")
+    assert (one.kind, one.key, one.rows) == ("timers", ("key",), LIMIT)
+    own = [key for key in {row["key"] for row in timers} if key == "key-7"]
+    selected = store.select(epoch, operator_id("keep"), one.name, where=parse_predicate(f"key = {own[0]}"))
+    assert sum(batch.num_rows for batch in selected) == LIMIT // KEYS
+
+
+def test_timers_that_are_cut_or_changed_are_damage(snapshots: Path) -> None:
+    store = FlinkStore(str(place(snapshots, FORST)))
+    epoch = store.epoch_numbers()[-1]
+    operator = store.find_operator(epoch, "keep")
+    handle = operator.subtasks[0].raw_keyed
+    assert isinstance(handle, KeyGroupsHandle)
+    whole = read_stream(store.streams(epoch), handle.stream)
+    tasks = TaskId(operator.id, 0)
+    for data in (whole[:-1], whole[:-9], whole[: len(whole) // 2], whole[:300], whole + b"\0"):
+        broken = msgspec.structs.replace(handle, stream=InlineHandle("cut", data))
+        result = check_state(tasks, operator, operator.subtasks[0], "raw_keyed", broken, store.streams(epoch))
+        assert result.problems, len(data)
+    for at in range(0, len(whole), 7):
+        flipped = whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :]
+        broken = msgspec.structs.replace(handle, stream=InlineHandle("flipped", flipped))
+        check_state(tasks, operator, operator.subtasks[0], "raw_keyed", broken, store.streams(epoch))

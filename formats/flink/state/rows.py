@@ -23,9 +23,10 @@ from formats.flink.metadata.handles import (
     key_groups,
     state_size,
 )
+from formats.flink.state import raw_timers
 from formats.flink.state.columns import keyed_batches, keyed_columns, operator_batch
 from formats.flink.state.keyed import keyed_meta, read_blocks
-from formats.flink.state.keyed_tables import HiddenRows, KeyedState, Table, Types
+from formats.flink.state.keyed_tables import HiddenRows, KeyedState, RowBlock, Table, Types
 from formats.flink.state.meta import KeyedMeta, StateInfo
 from formats.flink.state.operator import OperatorRows, operator_meta, read_operator_state
 from formats.flink.types.serializers import Snapshot, describe
@@ -56,6 +57,7 @@ class StateSummary:
     problem: why rows are missing.
     serializers: as plain values.
     stored: the name that Flink has, of operator state.
+    raw: timers of raw keyed state.
     """
 
     name: str | None
@@ -69,6 +71,7 @@ class StateSummary:
     problem: FormatError | None = None
     serializers: dict[str, Any] = field(default_factory=dict)
     stored: str | None = None
+    raw: bool = False
 
 
 def summaries(
@@ -121,9 +124,12 @@ class _Summary:
             if self._count or isinstance(handle, ChangelogHandle):
                 self._read(handle)
         except FormatError as error:
-            row = self.rows.setdefault((True, None), StateSummary(None, "keyed", True, opaque=error.message))
-            row.problem = row.problem or error
-            row.bytes = (row.bytes or 0) + state_size(handle)
+            self._unread(error, handle)
+
+    def _unread(self, error: FormatError, handle: KeyedHandle) -> None:
+        row = self.rows.setdefault((True, None), StateSummary(None, "keyed", True, opaque=error.message))
+        row.problem = row.problem or error
+        row.bytes = (row.bytes or 0) + state_size(handle)
 
     def _row(self, table: Table, meta: KeyedMeta | None) -> StateSummary:
         info = table.info
@@ -157,9 +163,27 @@ class _Summary:
 
     def add_raw(self, handle: KeyedHandle) -> None:
         """Raw keyed state of a subtask."""
+        try:
+            if raw_timers.are_timers(handle, self._streams):
+                for block in raw_timers.read(handle, self._streams):
+                    self._add_timers(block)
+                return
+        except FormatError as error:
+            self._unread(error, handle)
+            return
         row = self.rows.setdefault((True, None), StateSummary(None, "raw keyed", True))
         row.opaque = "raw keyed state has a format of its operator's own"
         row.bytes = (row.bytes or 0) + state_size(handle)
+
+    def _add_timers(self, block: RowBlock) -> None:
+        row = self._row(block.table, None)
+        row.raw = True
+        row.problem = row.problem or block.problem
+        if block.hidden is not None:
+            self.hidden.setdefault(block.table.name, []).append(block.hidden)
+        if self._count:
+            row.rows = (row.rows or 0) + len(block.keys)
+            row.bytes = (row.bytes or 0) + block.bytes
 
     def add_hidden(self) -> None:
         """What is hidden of each keyed state, and by it of others, once all of them have been read."""
@@ -272,14 +296,18 @@ def batches(
     if chosen.keyed:
         states = {chosen.name or ""}
         for subtask in subtasks:
-            keyed = subtask.managed_keyed
+            keyed = subtask.raw_keyed if chosen.raw else subtask.managed_keyed
             if keyed is None:
+                continue
+            place = subtask.index if places else None
+            if chosen.raw:
+                yield from keyed_batches(raw_timers.read(keyed, streams, states=states, groups=groups), place)
                 continue
             own = key_groups(keyed)
             for part in [None] if groups is None else [range(n, n + 1) for n in groups if n in own]:
                 yield from keyed_batches(
                     read_blocks(keyed, streams, operator.max_parallelism, states=states, groups=part, types=types),
-                    subtask.index if places else None,
+                    place,
                 )
         return
     for subtask in subtasks:
@@ -302,6 +330,16 @@ def tables(operator: OperatorState, streams: Streams, types: Types | None = None
             meta = keyed_meta(subtask.managed_keyed, streams) if subtask.managed_keyed is not None else None
             if meta is not None:
                 yield from KeyedState(meta, "", operator.max_parallelism, types).tables
+
+
+def tables_of_timers(operator: OperatorState, streams: Streams) -> Iterator[Table]:
+    """The timers in raw keyed state, as the first subtask that has any describes them."""
+    for subtask in operator.subtasks:
+        if subtask.raw_keyed is not None:
+            with suppress(FormatError):
+                first = key_groups(subtask.raw_keyed)[:1]
+                yield from (block.table for block in raw_timers.read(subtask.raw_keyed, streams, groups=first))
+                return
 
 
 def _keyed_state(operator: OperatorState, streams: Streams, name: str | None) -> StateSummary | None:
