@@ -34,7 +34,7 @@ from formats.flink.metadata.handles import (
     key_groups,
     state_size,
 )
-from formats.flink.state import keyed_canonical
+from formats.flink.state import keyed_canonical, raw_timers
 from formats.flink.state.key_groups import spans
 from formats.flink.state.keyed import described, keyed_state, read_blocks
 from formats.flink.state.keyed_tables import RowBlock, Types
@@ -107,6 +107,8 @@ def _operator(
     tables: list[_Table] = []
     grouped: list[tuple[int, KeyGroupsHandle]] = []
     for subtask in operator.subtasks:
+        if subtask.raw_keyed is not None:
+            _timers(keyed, subtask.index, subtask.raw_keyed, streams)
         handle = subtask.managed_keyed
         if handle is None:
             continue
@@ -162,6 +164,18 @@ def _whole(
     for state in states.values():
         state.tally.end()
         state.tally.measured &= not isinstance(handle, ChangelogHandle)
+
+
+def _timers(states: dict[str, _State], subtask: int, handle: KeyedHandle, streams: Streams) -> None:
+    """Timers in raw keyed state, which lay in the memory of a task: they are read whole."""
+    try:
+        for block in raw_timers.read(handle, streams):
+            state = _state(states, block.table.name, block.table.info.word)
+            state.tally.count(subtask, block.group, len(block.keys), block.bytes)
+            state.tally.measured = False
+            _remember(state, block)
+    except FormatError as error:
+        _state(states, None, "raw keyed").trouble[str(error)] = None
 
 
 def _remember(state: _State, block: RowBlock) -> None:

@@ -137,6 +137,8 @@ def test_timers_that_are_kept_on_the_heap_beside_it_are_read(snapshots: Path) ->
     assert "raw keyed" not in {state.kind for state in store.states(epoch)}
     (one,) = (row for row in store.counted_states(epoch) if row.name == "_timer_state/event_user-timers")
     assert (one.kind, one.key, one.rows) == ("timers", ("key",), LIMIT)
+    (counted,) = (row for row in store.statistics(epoch, "keep") if row.state == one.name)
+    assert (counted.rows, counted.kind) == (LIMIT, "timers")
     own = [key for key in {row["key"] for row in timers} if key == "key-7"]
     selected = store.select(epoch, operator_id("keep"), one.name, where=parse_predicate(f"key = {own[0]}"))
     assert sum(batch.num_rows for batch in selected) == LIMIT // KEYS
