@@ -28,7 +28,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abscli.engine import job
-from abscli.engine.channels import door
+from abscli.engine.channels import door, peers
 from abscli.engine.channels.door import Door
 from abscli.engine.channels.line import ENCRYPT_BYTES, KeyPair, Line, Lines, SecureLine, new_key_pair
 from abscli.engine.channels.wire import Connection, Frame
@@ -37,6 +37,7 @@ from abscli.engine.drivers.spark import SparkWorkers
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.job import JobOptions, run_job
 from abscli.engine.losses.decisions import Scope
+from abscli.engine.telemetry.news import Recovering
 from abscli.engine.worker import Worker
 from tests.support.doors import House, until
 from tests.support.jobs.kills import Kills, after, check_counted, fan, write_rows
@@ -551,6 +552,28 @@ def test_a_job_through_tls_is_exact_though_strangers_knock(
         thread.join(60)
     assert len(set(knocks)) >= 3
     assert outcome.finished
+    assert last_counts(tmp_path) == counts
+
+
+def test_many_channels_do_not_stand_at_a_door_all_at_once(
+    tmp_path: Path, secure: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Far away it takes long to dial them all, and each is a stranger until this end has done its share, too."""
+    counts = write_words(tmp_path)
+    monkeypatch.setattr(door, "_most_strangers", lambda: 4)
+    monkeypatch.setattr(door, "HANDSHAKE_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(peers, "DIALLED_AT_ONCE", 2)
+    plain = peers.reach
+
+    def far_away(address: tuple[str, int], *, seconds: float) -> socket.socket:
+        time.sleep(0.1)
+        return plain(address, seconds=seconds)
+
+    monkeypatch.setattr(peers, "reach", far_away)
+    news: list[object] = []
+    outcome = run_job(word_count(8), str(tmp_path / "store"), inline(tmp_path), on_news=news.append)
+    assert outcome.finished
+    assert not [one for one in news if isinstance(one, Recovering)]
     assert last_counts(tmp_path) == counts
 
 

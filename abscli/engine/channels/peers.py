@@ -33,6 +33,9 @@ CONNECT_SECONDS = 30.0
 DIAL_SECONDS = 2.0
 """One try of these."""
 
+DIALLED_AT_ONCE = 16
+"""Connections whose handshakes may be under way from here: at a door there is room for so many strangers only."""
+
 ARRIVAL_SECONDS = 60.0
 """Time for channels that have been dialled to come through the door, once everybody is ready."""
 
@@ -79,6 +82,7 @@ class Peers:
         self._receivers: dict[ChannelId, Connection] = {}
         self._schemas: dict[ChannelId, pa.Schema] = {}
         self._outs: dict[TaskId, list[Inbox | Connection]] = {}
+        self._dialled: list[Connection] = []
         self._awaited: set[ChannelId] = set()
         self._await_until = float("inf")
         self._early: list[tuple[ChannelHello, Line]] = []
@@ -265,6 +269,8 @@ class Peers:
         self._outs[task.machine.name] = outs
 
     def _dial(self, channel: ChannelId, addresses: Addresses) -> Connection:
+        if len(self._dialled) >= DIALLED_AT_ONCE:
+            self.greet()  # before there is anything of this one: what is about to start may be superseded meanwhile
         peer = self._worker_of(channel.receiver)
         host, port = addresses[peer]
         try:
@@ -282,6 +288,7 @@ class Peers:
         self._senders[channel] = connection
         if self.ledger is not None:
             self.ledger.connect(channel)
+        self._dialled.append(connection)
         return connection
 
     def _connected(self, address: tuple[str, int], attempt: int) -> Line:
@@ -302,7 +309,8 @@ class Peers:
         not waited for without end: it is greeted when both have come to it.
         """
         attempt, until = self._attempt, time.monotonic() + CONNECT_SECONDS
-        while not all(connection.greeted for connection in self._senders.values()) and time.monotonic() < until:
+        dialled, self._dialled = self._dialled, []
+        while not all(connection.greeted for connection in dialled) and time.monotonic() < until:
             self._look_after_ours(0.05, attempt)
 
     def _look_after_ours(self, seconds: float, attempt: int) -> None:
