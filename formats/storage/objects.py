@@ -216,12 +216,14 @@ class ObjectStorage:
 
         lead = f"{self._lead}{check_path(path)}/" if path else self._lead
         with self._asking(path):
-            return sorted(
+            files = [
                 Written(o["path"][len(self._lead) :], o["size"], o["last_modified"].timestamp())
                 for piece in obstore.list(self._client, lead.rstrip("/") or None)
                 for o in piece
                 if o["path"].startswith(lead) and len(o["path"]) > len(lead)
-            )
+            ]
+        # What marks a folder has a slash at its end, which the client takes off: nothing is under the name without it.
+        return sorted(file for file in files if file.bytes or self.size(file.path) is not None)
 
     def move(self, path: str, to: str) -> None:
         """A file, or all in a folder, under another name: put there first, then deleted here."""

@@ -122,7 +122,9 @@ def test_what_marks_a_folder_is_no_file(s3: ObjectServer) -> None:
     storage.put("a/b", b"1")
     assert storage.list("") == [("a", None)]
     assert storage.list("a") == [("b", 1)]
-    assert [name for name, _ in walk(storage)] == ["a/b"]
+    storage.put("empty", b"")
+    assert [name for name, _ in walk(storage)] == ["a/b", "empty"]
+    assert [file.path for file in storage.inventory()] == ["a/b", "empty"]
     assert storage.size("a") is None
 
 
