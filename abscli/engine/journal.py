@@ -17,7 +17,7 @@ from formats.job.expand import task_ids
 from formats.job.model import Topology
 from formats.native import layout
 from formats.native.facts import AttemptFacts, PartFacts, RecoveryFacts, TakenAgainFacts, TriggerFacts, header
-from formats.native.remove import remove_epoch
+from formats.native.remove import is_overtaken, remove_epoch
 from formats.native.store import NativeStore, files_of
 from formats.native.writer import complete, put_aborted, put_recovery, put_trigger
 from formats.storage import ObjectStorage, Storage, concurrently, delete_all, walk
@@ -219,6 +219,8 @@ class Journal:
         self._bases = {epoch: base for epoch, base in self._bases.items() if epoch >= self.last_complete}
         # The newest first: an epoch refers to files of older ones, and may stay longer than they if this is cut off.
         for epoch in reversed(expired_epochs):
+            if is_overtaken(self._storage, self._attempt.attempt):
+                return
             self._spared |= remove_epoch(self._storage, epoch, keep=files_in_use)
             del self._kept[epoch]
         released = {path for path in self._spared - files_in_use if (layout.epoch_of(path) or 0) > self._unread}

@@ -33,6 +33,21 @@ def remove_epoch(storage: Storage, epoch: int, keep: Collection[str]) -> set[str
     return spared
 
 
+def newest_attempt(storage: Storage) -> int:
+    """The highest number of an attempt, by the names of their files; 0 if there is none."""
+    names = (entry.name.partition(".")[0] for entry in storage.list(layout.ATTEMPTS))
+    return max((int(name) for name in names if name.isascii() and name.isdigit()), default=0)
+
+
+def is_overtaken(storage: Storage, attempt: int) -> bool:
+    """Whether an attempt has begun since that one was the newest.
+
+    Asked before anything is removed: who has lost the store without knowing it, stopped for longer than its lock lasts,
+    does not know what the newer attempt goes on from.
+    """
+    return storage.size(layout.attempt(attempt + 1)) is not None
+
+
 def stored_files(storage: WritableStorage) -> list[Written]:
     """Every file below the root but the lock, unfinished writes among them; symbolic links are not followed."""
     return [file for file in storage.inventory() if not layout.is_lock(file.path)]

@@ -161,3 +161,22 @@ def test_parts_become_visible_after_the_manifest_and_before_anybody_hears_of_it(
     acked(build, journal, 1)
     journal.complete(1, idle=False)
     assert seen == [True]
+
+
+def test_who_was_overtaken_while_it_removes_epochs_removes_no_more(build: Build) -> None:
+    """It was stopped there for longer than its lock lasts: what the newer attempt goes on from is not known to it."""
+    attempt = build.begin()
+    for epoch in (1, 2, 3):
+        build.complete(epoch, epoch - 1)
+    journal = Journal(
+        build.storage, build.topology, msgspec.structs.replace(attempt, first_epoch=4, parent=3),
+        keep=1, directory_hint="job.yaml",
+    )  # fmt: skip
+    acked(build, journal, 4)
+    journal.complete(4, idle=False)
+    build.storage.put(layout.attempt(attempt.attempt + 1), b"begun")
+    journal.prune(last=True)
+    assert NativeStore(build.storage).epoch_numbers() == [1, 2, 3, 4]
+    build.storage.delete(layout.attempt(attempt.attempt + 1))
+    journal.prune(last=True)
+    assert NativeStore(build.storage).epoch_numbers() == [4]

@@ -7,14 +7,18 @@ import os
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from abscli.planner.retention import Kept, expired
+from abscli.stores.native.removing import garbage
 from abscli.stores.native.removing.garbage import carry_out, plan_removal
-from formats.native import layout, lock
+from formats.errors import StoreInUse
+from formats.native import layout, lock, remove
+from formats.native.remove import newest_attempt
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 from formats.view import Status
@@ -242,8 +246,28 @@ def test_an_epoch_is_gone_before_the_files_that_it_refers_to_in_older_ones(store
         storage = Dies(store)
         storage.left = deletions
         with pytest.raises(KeyboardInterrupt):
-            carry_out(storage, removal)
+            carry_out(storage, removal, 1)
         assert [epoch for epoch in native.epoch_numbers() if native.has_manifest(epoch)] == whole(store)
+
+
+def test_who_has_lost_the_store_meanwhile_removes_nothing_more(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was stopped for longer than its lock lasts, and another attempt goes on from an epoch that was to go."""
+    storage = LocalStorage(store)
+    removal = plan_removal(native := NativeStore(storage), 1, min_age=0)
+    assert len(removal.epochs) > 1
+    newest, plain = newest_attempt(storage), remove.remove_epoch
+    before = [row.epoch for row in native.epochs()]
+
+    def overtaken(*arguments: Any, **options: Any) -> set[str]:
+        storage.put(layout.attempt(newest + 1), b"begun")
+        return plain(*arguments, **options)
+
+    monkeypatch.setattr(garbage, "remove_epoch", overtaken)
+    with pytest.raises(StoreInUse, match="has begun meanwhile"):
+        carry_out(storage, removal, newest)
+    storage.delete(layout.attempt(newest + 1))
+    left = [row.epoch for row in native.epochs()]
+    assert left == [epoch for epoch in before if epoch != removal.epochs[-1].epoch]
 
 
 def test_a_crash_half_way_leaves_whole_epochs_and_the_rest_for_the_next_time(store: Path) -> None:
@@ -254,8 +278,8 @@ def test_a_crash_half_way_leaves_whole_epochs_and_the_rest_for_the_next_time(sto
         storage = Dies(store)
         storage.left = deletions
         with pytest.raises(KeyboardInterrupt):
-            carry_out(storage, removal)
+            carry_out(storage, removal, 1)
         assert 4 in whole(store)
-    carry_out(LocalStorage(store), plan_removal(NativeStore(LocalStorage(store)), 1, min_age=0))
+    carry_out(LocalStorage(store), plan_removal(NativeStore(LocalStorage(store)), 1, min_age=0), 1)
     assert [e.epoch for e in native.epochs() if e.status is Status.COMPLETE] == [4]
     assert whole(store) == [4]

@@ -16,12 +16,12 @@ from abscli.stores.native.alone import alone, writable
 from abscli.stores.native.check import check_all
 from abscli.stores.recovery import BadOption
 from abscli.stores.removal import Collected, EpochRemoval, OrphanFile, Removal, RemovalRequest
-from formats.errors import FormatError
+from formats.errors import FormatError, StoreInUse
 from formats.native import layout
 from formats.native.probe import Prober
-from formats.native.remove import is_unfinished, remove_epoch, stored_files
+from formats.native.remove import is_overtaken, is_unfinished, newest_attempt, remove_epoch, stored_files
 from formats.native.store import NativeStore, files_of
-from formats.storage import Storage, Written
+from formats.storage import Storage, Written, delete_all
 from formats.view import EpochFacts, Status
 
 
@@ -39,10 +39,11 @@ def collect(stores: Sequence[Storage], path: str, request: RemovalRequest) -> Co
     with alone(place, path, request.remove, "and removes epochs itself: as many as its --keep says stay"):
         opened.held_by_us = request.remove
         request.show("looking for what nothing needs")
+        newest = newest_attempt(place)
         removal = plan_removal(opened, keep, min_age=min_age, older_than=request.older_than)
         if request.remove:
             request.show(f"removing {len(removal.epochs)} epoch{'s'[: len(removal.epochs) != 1]}")
-            carry_out(place, removal)
+            carry_out(place, removal, newest)
     return Collected(opened.job, removal, keep, min_age)
 
 
@@ -84,14 +85,26 @@ def plan_removal(
     return Removal(epochs, orphans, kept, {e: why for e, why in blocked.items() if e not in going}, needed)
 
 
-def carry_out(storage: Storage, removal: Removal) -> None:
-    """Remove what the plan names; an epoch disappears in one step before its files do."""
+def carry_out(storage: Storage, removal: Removal, newest: int) -> None:
+    """Remove what the plan names; an epoch disappears in one step before its files do.
+
+    newest: attempt when the plan was made. StoreInUse, and nothing more is removed, where another has begun since.
+    """
     # The newest first: an epoch refers to files of older ones, and may stay longer than they if this is cut off.
     for epoch in reversed(removal.epochs):
+        _check_newest(storage, newest)
         remove_epoch(storage, epoch.epoch, keep=removal.needed)
-    for orphan in removal.orphans:
-        if orphan.goes:
-            storage.delete(orphan.path)
+    _check_newest(storage, newest)
+    delete_all(storage, [orphan.path for orphan in removal.orphans if orphan.goes])
+
+
+def _check_newest(storage: Storage, newest: int) -> None:
+    if is_overtaken(storage, newest):
+        raise StoreInUse(
+            f"attempt {newest + 1} has begun meanwhile: what is left to remove is left alone",
+            path=storage.root,
+            hint="run it again when that job has ended",
+        )
 
 
 def _references(store: NativeStore, rows: Iterable[EpochFacts]) -> tuple[list[Kept], dict[int, str]]:
