@@ -22,7 +22,7 @@ from abscli.graph.backedges import back_edges
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
 from formats.ids import ChannelId, TaskId
-from formats.job.expand import channels_in, tasks
+from formats.job.expand import channels_in
 from formats.job.model import KEYED, Kind, Operator
 from formats.native.counters import Counters
 from formats.native.facts import PartFacts
@@ -69,7 +69,8 @@ def build_tasks(
     restored = Restored(storage, topology, parts)
     back = back_edges(topology)
     operators = {op.id: op for op in topology.operators}
-    keyed = sum(op.kind in KEYED and mine(op.id, index) for op, index in tasks(topology))
+    # Of all that may be here, not of those that are made now: a task that takes its steps again has the same parts.
+    keyed = sum(-(-op.parallelism // spec.workers) for op in topology.operators if op.kind in KEYED)
     make_state = in_memory if memory is None else partial(_bounded, memory, max(1, PARTS // max(1, keyed)))
 
     def received(channel: ChannelId) -> int:

@@ -66,10 +66,13 @@ operators:
 """Does not end before `open_gate`."""
 
 
-def abs_(*arguments: object, **more: Any) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("ABS_")} | {"PYTHONPATH": str(ROOT)}
+def abs_(
+    *arguments: object, environment: dict[str, str] | None = None, **more: Any
+) -> subprocess.CompletedProcess[str]:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("ABS_")} | {"PYTHONPATH": str(ROOT)}
+    clean |= environment or {}
     done = subprocess.run(
-        [*ABS, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE, env=environment, **more
+        [*ABS, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE, env=clean, **more
     )
     assert "Traceback" not in done.stderr + done.stdout, done.stderr
     return done
@@ -448,6 +451,28 @@ def test_a_full_disk_stops_the_job_and_the_last_epoch_stays_good(tmp_path: Path)
     assert "File too large" in done.stderr
     assert abs_("validate", tmp_path / "store").returncode in (0, 3)
     assert run(tmp_path, "--resume").returncode == 0
+    assert last_counts(tmp_path) == counts
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system takes root")
+def test_state_that_has_no_room_on_disk_stops_the_job_and_it_goes_on_when_there_is_some(tmp_path: Path) -> None:
+    counts = make_job(tmp_path, files=6, lines=6_000)
+    (tmp_path / "tmp").mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=60k", "tmpfs", str(tmp_path / "tmp")], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("no mounting here")
+    place = {"TMPDIR": str(tmp_path / "tmp"), "ABS_RUN_STATE_MEMORY": "10K"}
+    try:
+        done = run(tmp_path, environment=place)
+        assert done.returncode == 6, done.stderr
+        assert f"{tmp_path}/tmp/abs-state: No space left on device" in done.stderr
+        subprocess.run(["mount", "-o", "remount,size=64m", str(tmp_path / "tmp")], check=True)
+        assert run(tmp_path, "--resume", environment=place).returncode == 0
+        assert not list((tmp_path / "tmp").iterdir())
+    finally:
+        subprocess.run(["umount", str(tmp_path / "tmp")], check=True)
     assert last_counts(tmp_path) == counts
 
 

@@ -107,7 +107,7 @@ class Run:
             self.state.end_interval(self.epoch)
         elif step == "restart":
             self.write()
-            self.copies = []
+            self.files = {epoch: files for epoch, files in self.files.items() if epoch <= self.complete}
             self.state.close()
             self.runnable = self._made()
             for data in self.files[self.complete]:
@@ -140,7 +140,7 @@ class Run:
             yield from decode_state(data, "f").select(KEY).to_pylist()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(STEP, max_size=14),
     st.sampled_from([(Kind.DISTINCT, Emit.EPOCH), *((Kind.REDUCE, emit) for emit in Emit)]),

@@ -18,7 +18,7 @@ from abscli.engine.state.memory import StateMemory
 from abscli.engine.state.spill_file import SpillFile
 from formats.native.hashing import key_groups
 from formats.native.state.ordering import by_key_group, key_order
-from formats.native.state.tables import KEY_GROUP
+from formats.native.state.tables import KEY_GROUP, one_piece
 
 ROOM = 16
 """Keys for which a part has room at first."""
@@ -159,13 +159,8 @@ class BoundedState:
         for number, part in sorted(self._parts.items(), key=lambda item: not item[1].in_memory):
             if part.waiting:
                 yield from self._worked(part)
-                self._emit(number, part)
-
-    def _emit(self, number: int, part: Part) -> pa.Table:
-        """What has changed of a part since the last copy. Emission has it in memory anyway: the copy refers to it."""
-        if number not in self._emitted:
-            self._emitted[number] = self._memory.lend(part.table(self._intervals.current))
-        return self._emitted[number]
+                # Now, while it is in memory: what is emitted has to be there anyway.
+                self._emitted[number] = self._memory.lend(part.table(self._intervals.current))
 
     def _worked(self, part: Part) -> Work:
         state, waiting = part.opened(), part.waiting
@@ -181,10 +176,17 @@ class BoundedState:
 
     def changed_now(self) -> pa.Table | None:
         now = self._intervals.current
-        tables = [self._emit(number, part) for number, part in sorted(self._parts.items()) if part.newest == now]
-        if not tables:
+        parts = [(number, part) for number, part in sorted(self._parts.items()) if part.newest == now]
+        if not parts:
             return None
-        table = pa.concat_tables(tables).combine_chunks()
+        emitted, self._emitted = self._emitted, {}
+        tables = [emitted.pop(number) if number in emitted else part.table(now) for number, part in parts]
+        starts = np.cumsum([0, *(table.num_rows for table in tables)]).tolist()
+        table = one_piece(pa.concat_tables(tables))
+        del tables
+        # A copy that is made next and holds just these refers to them.
+        for (number, _), start, stop in zip(parts, starts, starts[1:], strict=False):
+            self._emitted[number] = self._memory.lend(table.slice(start, stop - start))
         return table.take(pa.array(key_order([table.column(name).chunk(0) for name in self.key])))
 
     def end_interval(self, epoch: int) -> None:

@@ -259,10 +259,11 @@ class KeyedState:
         for name, column in values.items():
             self.values[name] = ValueColumn(column.type, max(1, index.count))
             self.values[name].put(slots, column)
-        for interval in range(self._intervals.oldest, self._intervals.current + 1):
-            changed = np.flatnonzero(stamps == interval)
-            if len(changed):
-                self._changed[interval] = [changed]
+        changed = np.flatnonzero(stamps >= self._intervals.oldest)
+        changed = changed[np.argsort(stamps[changed], kind="stable")]
+        for some in np.split(changed, np.flatnonzero(np.diff(stamps[changed])) + 1):
+            if len(some):
+                self._changed[int(stamps[some[0]])] = [some]
 
 
 def key_groups_of(hashes: npt.NDArray[np.uint64], max_parallelism: int) -> pa.Array:

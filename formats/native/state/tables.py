@@ -65,14 +65,19 @@ def _shares(groups: npt.NDArray[np.int32], last: range) -> bool:
 
 def _ordered(table: pa.Table, key: Sequence[str], in_key_order: bool) -> pa.Table:
     if not in_key_order:
-        table = table.take(pa.array(key_order([_one_array(table, name) for name in key])))
+        table = one_piece(table)
+        table = table.take(pa.array(key_order([table.column(name).chunk(0) for name in key])))
     groups = table.column(KEY_GROUP).to_numpy()
     return table if (groups[1:] >= groups[:-1]).all() else table.take(pa.array(by_key_group(groups)))
 
 
-def _one_array(table: pa.Table, name: str) -> pa.Array:
-    column = table.column(name).combine_chunks()
-    return column if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks)
+def one_piece(table: pa.Table) -> pa.Table:
+    """The table with one chunk a column; ArrowInvalid where a column has more text than that can hold."""
+    if all(column.num_chunks == 1 for column in table.columns):
+        return table
+    if not table.num_rows:
+        return table.combine_chunks()
+    return pa.table([pa.concat_arrays(column.chunks) for column in table.columns], schema=table.schema)
 
 
 def _writer(sink: pa.BufferOutputStream, schema: pa.Schema, key: Sequence[str]) -> pq.ParquetWriter:

@@ -1,11 +1,17 @@
 """How long epochs take while many keys change: words drawn evenly from so many, counted with an epoch every second.
 
-    python -m tests.bench.engine.bench_large_state [--keys 100000,1000000,4000000] [--words 16000000]
-        [--engine inline] [--workers 2]
+    python -m tests.bench.engine.bench_large_state [--keys 100000,1000000,4000000] [--words 16000000] [--width 0]
+        [--engine inline] [--workers 2] [--state-memory none,500M] [--interval 1]
+
+About 2 GB of state in 500 MB, and with all of it in memory:
+
+    python -m tests.bench.engine.bench_large_state --keys 16000000 --words 24000000 --width 100 --interval 10
+        --state-memory none,500M
 
 For each number of keys: words a second, the median and the 99th percentile of the epochs' durations, their longest
 phases, CPU seconds of this process and those that it waited for, and the most memory that this process had. Input lines
-hold eight words; the sum of the counts is checked.
+hold eight words, with zeros to `width` digits; the sum of the counts is checked. --state-memory is for all workers
+together; the runs under it alternate with those without on the same input.
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from abscli import open_store
+from abscli.cli.options import size
 from abscli.engine.job import JobOptions, run_job
 from abscli.engine.telemetry.news import EpochDone, News
 from tests.support.jobs.small import word_count
@@ -32,7 +39,7 @@ WORDS_A_LINE = 8
 FILES = 2
 
 
-def write_input(folder: Path, keys: int, words: int) -> None:
+def write_input(folder: Path, keys: int, words: int, width: int = 0) -> None:
     """Lines of words, evenly drawn."""
     random = np.random.default_rng(1)
     (folder / "in").mkdir()
@@ -40,10 +47,10 @@ def write_input(folder: Path, keys: int, words: int) -> None:
         with (folder / "in" / f"{number}.txt").open("w") as file:
             for _ in range(0, words // FILES, 1_000_000):
                 drawn = random.integers(0, keys, (1_000_000 // WORDS_A_LINE, WORDS_A_LINE))
-                file.write("\n".join(" ".join(f"w{word}" for word in line) for line in drawn.tolist()) + "\n")
+                file.write("\n".join(" ".join(f"w{word:0{width}d}" for word in line) for line in drawn.tolist()) + "\n")
 
 
-def measure(folder: Path, engine: str, workers: int) -> dict[str, float]:
+def measure(folder: Path, engine: str, workers: int, interval: float, memory: int | None) -> dict[str, float]:
     """One run."""
     done: list[EpochDone] = []
 
@@ -53,14 +60,16 @@ def measure(folder: Path, engine: str, workers: int) -> dict[str, float]:
 
     before = time.process_time()
     options = JobOptions(
-        str(folder), "job.yaml", engine=engine, master=f"local[{workers}]", workers=workers, interval=1.0
-    )
+        str(folder), "job.yaml", engine=engine, master=f"local[{workers}]", workers=workers, interval=interval,
+        state_memory=memory and memory // workers,
+    )  # fmt: skip
     outcome = run_job(word_count(workers), str(folder / "store"), options, on_news=on_news)
     counted = open_store(folder / "store").state("counts")["n"]
     assert pc.sum(counted).as_py() == outcome.records * WORDS_A_LINE
     seconds = [one.seconds for one in done[:-1]] or [done[-1].seconds]
     phases = {name: float(np.median([one.phases[name] for one in done])) for name in done[0].phases}
     return {
+        "keys": len(counted),
         "lines/s": outcome.records / outcome.elapsed,
         "epochs": len(done),
         "p50": float(np.percentile(seconds, 50)),
@@ -77,26 +86,39 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=16_000_000)
     parser.add_argument("--engine", default="inline")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--width", type=int, default=0)
+    parser.add_argument("--interval", type=float, default=1.0)
+    parser.add_argument("--state-memory", default="none")
     parser.add_argument("--folder", type=Path, help="that has an input; one run, told as JSON")
     arguments = parser.parse_args()
     if arguments.folder:
-        print(json.dumps(measure(arguments.folder, arguments.engine, arguments.workers)))
+        memory = None if arguments.state_memory == "none" else size(arguments.state_memory)
+        figures = measure(arguments.folder, arguments.engine, arguments.workers, arguments.interval, memory)
+        print(json.dumps(figures))
         return
     for keys in map(int, arguments.keys.split(",")):
         with tempfile.TemporaryDirectory(prefix="abs-bench-") as root:
             folder = Path(root)
-            write_input(folder, keys, arguments.words)
-            one = [sys.executable, "-m", "tests.bench.engine.bench_large_state", "--folder", root]
-            one += ["--engine", arguments.engine]
-            done = subprocess.run([*one, "--workers", str(arguments.workers)], stdout=subprocess.PIPE, check=True)
-            figures = json.loads(done.stdout)
-            shutil.rmtree(folder / "store")
-        print(
-            f"{keys:>9,} keys: {figures['lines/s'] * WORDS_A_LINE / 1e6:.2f} M words/s, {figures['epochs']} epochs, "
-            f"p50 {figures['p50']:.2f} s, p99 {figures['p99']:.2f} s (align {figures['align']:.2f}, copy "
-            f"{figures['copy']:.2f}, write {figures['write']:.2f}), CPU {figures['cpu']:.1f} s, "
-            f"{figures['rss'] / 1e9:.2f} GB"
-        )
+            write_input(folder, keys, arguments.words, arguments.width)
+            for memory in arguments.state_memory.split(","):
+                one = [sys.executable, "-m", "tests.bench.engine.bench_large_state", "--folder", root]
+                one += ["--engine", arguments.engine, "--workers", str(arguments.workers)]
+                one += ["--interval", str(arguments.interval), "--state-memory", memory]
+                done = subprocess.run(one, stdout=subprocess.PIPE, check=True)
+                shutil.rmtree(folder / "store")
+                shutil.rmtree(folder / "out")
+                show(json.loads(done.stdout), memory)
+
+
+def show(figures: dict[str, float], memory: str) -> None:
+    """A line of figures."""
+    print(
+        f"{figures['keys']:>10,} keys, state memory {memory}: {figures['lines/s'] * WORDS_A_LINE / 1e6:.2f} M words/s, "
+        f"{figures['epochs']} epochs, p50 {figures['p50']:.2f} s, p99 {figures['p99']:.2f} s (align "
+        f"{figures['align']:.2f}, copy {figures['copy']:.2f}, write {figures['write']:.2f}), "
+        f"CPU {figures['cpu']:.1f} s, {figures['rss'] / 1e9:.2f} GB",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

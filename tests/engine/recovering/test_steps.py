@@ -54,6 +54,20 @@ def test_every_task_alone_does_again_what_it_did_among_the_others(
     topology = JOBS[job](tmp_path)
     recording = Recording(tmp_path)
     recording.run(topology, inline(tmp_path, policy=policy, keep=None, interval=0.05), monkeypatch)
+    check_alone(recording, topology)
+
+
+@pytest.mark.parametrize("job", ["pairs", "epoch", "record", "batch"])
+def test_so_it_does_where_most_of_its_state_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str
+) -> None:
+    topology = JOBS[job](tmp_path)
+    recording = Recording(tmp_path)
+    recording.run(topology, inline(tmp_path, keep=None, interval=0.05, state_memory=10_000), monkeypatch)
+    check_alone(recording, topology)
+
+
+def check_alone(recording: Recording, topology: Topology) -> None:
     complete = recording.complete
     assert len(recording.given_up) >= 2
     frames = 0

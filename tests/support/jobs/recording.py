@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
@@ -23,6 +22,7 @@ from abscli.engine.channels.messages import JobSpec
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.job import JobOptions, run_job
 from abscli.engine.local.steps import Steps
+from abscli.engine.state.memory import StateMemory
 from abscli.engine.task import RunningTask
 from abscli.protocol.causal import Knowledge
 from abscli.protocol.events import TimedOut
@@ -127,6 +127,7 @@ class Recording:
                 later=lambda function: function(),
                 steps=lambda task: Steps(knowledge, task, replay),
                 again=lambda task: True,
+                memory=None if spec.state_memory is None else StateMemory(spec.state_memory),
             )
             for channel, inbox in one.inboxes.items():
                 for item in self.behind(channel, epoch):
@@ -134,7 +135,8 @@ class Recording:
             while one.repeats:
                 assert one.step(), f"{task} waits for what never came"
         state = one.operator.state if one.operator is not None else None
-        table = state.table(np.arange(state.rows)) if state is not None and state.rows else None
+        copy = state.copy(until + 1, None) if state is not None else None
+        table = pa.concat_tables(copy.tables()) if copy is not None else None
         parts = one.sink.parts if one.sink is not None else ()
         one.close()
         return Alone(dict(sent), table, parts)
