@@ -7,6 +7,7 @@ import json
 import shutil
 import struct
 import tarfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from formats.flink.connectors.splits import moved_to, read_element, splits
 from formats.flink.evidence import gather
 from formats.flink.facts import file_handles
 from formats.flink.ids import operator_id
+from formats.flink.metadata.file import encode
 from formats.flink.metadata.handles import InlineHandle, KeyGroupsHandle, OperatorState
 from formats.flink.rewriting.changes import (
     MoveOperator,
@@ -400,7 +402,7 @@ def test_a_split_that_no_task_has_yet_goes_or_is_read_on_elsewhere(
         split.id: 5 if split.id == other.id else split.next for split in before.splits
     }
     (met,) = own.met.values()
-    stood = {"file": "at an unknown position", "numbers": "at 3", "kafka-3": "at earliest"}
+    stood = {"file": "at 0", "numbers": "at 3", "kafka-3": "at earliest"}
     assert (met.before, met.after) == (f"with no task yet, {stood[connector]}", "at 5")
 
 
@@ -491,6 +493,103 @@ def test_keys_with_fields_and_sql_rows_are_found(tmp_path: Path, capsys: pytest.
         key: [row for row in rows if key[0] != owner or json.loads(row)["key.f0"] != first]
         for key, rows in before.items()
     }
+
+
+@pytest.mark.parametrize("removal_first", [True, False])
+def test_what_goes_does_so_before_what_is_set_comes_wherever_it_stands(
+    removal_first: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The key begins anew: with one state, and with one entry of its map."""
+    removed = "removed: [{operator: totals, key: user-7}, {operator: totals, state: per-item, key: user-9}]\n"
+    new = (
+        "set: [{operator: totals, state: count, key: user-7, value: 12}, "
+        "{operator: totals, state: per-item, key: user-9, map_key: item-1, value: 5}]\n"
+    )
+    lines = removed + new if removal_first else new + removed
+    rewritten(capsys, tmp_path, CANONICAL, lines)
+    first = (tmp_path / "copy").rename(tmp_path / "first")
+    before, after = content(FlinkStore(str(CANONICAL))), content(FlinkStore(str(first)))
+    for (id, state), rows in before.items():
+        kept = [json.loads(row) for row in rows]
+        if id == operator_id("totals"):
+            kept = [row for row in kept if row["key"] != "user-7" and (state, row["key"]) != ("per-item", "user-9")]
+            kept += {
+                "count": [{"key": "user-7", "value": 12}],
+                "per-item": [{"key": "user-9", "map_key": "item-1", "value": 5}],
+            }.get(str(state), [])
+        assert after[id, state] == sorted(json.dumps(row, default=str) for row in kept), state
+    rewritten(capsys, tmp_path, first, lines)
+    assert content(FlinkStore(str(tmp_path / "copy"))) == after, "and again"
+
+
+def without_state_in_one_task(store: FlinkStore, folder: Path, names: tuple[str, ...], *, raw: bool = False) -> Path:
+    """A copy of a snapshot in which the last task of the operator that keeps keys lacks states of these names, or, of
+    none, all keyed state; raw: the first has it as raw keyed state as well."""
+    epoch = store.resolve(None)
+    metadata = store.metadata(epoch)
+    (owner,) = {id for id, name in content(store) if name == "list"}
+    operators = []
+    for operator in metadata.operators:
+        if operator.id == owner:
+            first, last = operator.subtasks[0], operator.subtasks[-1]
+            assert last.managed_keyed is not None
+            if raw:
+                first = msgspec.structs.replace(first, raw_keyed=first.managed_keyed)
+            keyed = None
+            if raw:
+                keyed = last.managed_keyed
+            elif names:
+                gone = Work(operator, states={name: RemoveState(operator="o", state=name) for name in names})
+                own = Rewriter(metadata, store.streams(epoch), Folder(folder))
+                keyed = own.changed(gone).subtasks[-1].managed_keyed
+            last = msgspec.structs.replace(last, managed_keyed=keyed)
+            operator = msgspec.structs.replace(operator, subtasks=(first, *operator.subtasks[1:-1], last))
+        operators.append(operator)
+    shutil.copytree(store.path, folder, dirs_exist_ok=True)
+    (folder / "_metadata").write_bytes(encode(msgspec.structs.replace(metadata, operators=tuple(operators))))
+    return folder
+
+
+class Folder:
+    """Where new streams are written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(exist_ok=True)
+
+    def write_pieces(self, name: str, pieces: Iterable[bytes]) -> int:
+        return (self.path / name).write_bytes(b"".join(pieces))
+
+
+@pytest.mark.parametrize("names", [(), ("list", "sum")], ids=["no-state", "fewer-states"])
+@pytest.mark.parametrize("most", [7, 1000])
+def test_keys_are_hashed_anew_though_a_task_has_less_state_than_others(
+    most: int, names: tuple[str, ...], matrix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A task that has had no use for a state has none of it; keys of others may belong to it then."""
+    case = next(case for case in CASES if (case.version, case.name, case.kind) == ("2.3", "hashmap", "savepoint"))
+    store, _ = opened(matrix, case)
+    source = without_state_in_one_task(store, tmp_path / "source", names)
+    before = content(FlinkStore(str(source)))
+    (owner,) = {id for id, name in before if name == "list"}
+    assert before != content(store)
+    rewritten(capsys, tmp_path, source, f"set: [{{operator: {owner}, max_parallelism: {most}}}]")
+    copy = FlinkStore(str(tmp_path / "copy"))
+    assert content(copy) == before
+    operator = copy.find_operator(copy.resolve(None), owner)
+    assert [subtask.managed_keyed is None for subtask in operator.subtasks] == [False, False]
+
+
+def test_a_key_of_all_states_does_not_go_where_its_timers_are_raw_state(
+    matrix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = next(case for case in CASES if (case.version, case.name, case.kind) == ("2.3", "hashmap", "savepoint"))
+    before, owner = keyed(matrix, case)
+    source = without_state_in_one_task(opened(matrix, case)[0], tmp_path / "source", (), raw=True)
+    assert any('"key-3"' in row for row in before[owner, "list"])
+    error = rewritten(capsys, tmp_path, source, f"removed: [{{operator: {owner}, key: key-3}}]", code=2)
+    assert "which may be timers of that key" in error["message"]
+    rewritten(capsys, tmp_path, source, f"removed: [{{operator: {owner}, state: list, key: key-3}}]")
 
 
 SHAPES = st.recursive(
@@ -605,6 +704,10 @@ def test_keys_are_hashed_into_another_number_of_key_groups(
         (CANONICAL, "removed: [{operator: totals, state: sum, key: user-1, map_key: x}]", "is no map"),
         (CANONICAL, "set: [{operator: totals, state: opaque, key: user-1, value: 1}]", "are not written here"),
         (CANONICAL, "removed: [{operator: totals, key: {user: 1}}]", "the key has the columns key"),
+        (CANONICAL, "set: [{operator: totals, state: sum, key: user-1, value: 1}, "
+         "{operator: totals, state: sum, key: {key: user-1}, value: 2}]", "are of the same key of state 'sum'"),
+        (CANONICAL, "set: [{operator: totals, state: sum, key: user-1, value: 1}]\nremoved: "
+         "[{operator: totals, state: sum, key: {key: user-1}}]", "lines 2 and 3 are of the same key"),
         (HASHMAP, "moved: totals", "moved must be a list"),
         (CHANGELOG, "removed: [{operator: history, state: last}]", "changelog backend"),
         (HASHMAP, "removed: [{operator: totals, state: sum}]", "(KryoSerializer), whose ends only its class knows"),

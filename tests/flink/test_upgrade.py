@@ -17,10 +17,10 @@ import pytest
 
 from abscli.cli.main import main
 from abscli.stores.flink.upgrading.upgrade import _walk
-from abscli.stores.flink.upgrading.upgrade_rules import Step
+from abscli.stores.flink.upgrading.upgrade_rules import TARGETS, Step, of_unknown_class
 from formats.flink.store import FlinkStore
 from formats.flink.types import serializers
-from formats.flink.types.serializer_classes import BASE, CLASS_ONLY, COMPOSITE, JAVA, SCALA, SIMPLE
+from formats.flink.types.serializer_classes import BASE, CEP, CLASS_ONLY, COMPOSITE, JAVA, SCALA, SIMPLE
 from formats.flink.types.serializers import Snapshot
 from tests.support.archives import extract
 from tests.support.flink.cases import HASHMAP, OLD, UNALIGNED
@@ -86,12 +86,22 @@ def test_the_same_release_restores_all_but_what_only_its_class_knows(capsys: pyt
     assert asked(capsys, OLD, "flink:1.20")["verdict"] == "restores"
 
 
-def test_an_unaligned_checkpoint_is_not_known_to_go_to_another_minor_version(
+def test_records_in_flight_and_sql_are_not_known_to_go_to_what_may_be_another_minor_version(
     capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = asked(capsys, UNALIGNED, "flink:2.0", code=3)
-    assert "in-flight" in {why["rule"] for state in report["states"] for why in state["reasons"]}
-    assert asked(capsys, UNALIGNED, "flink:2.3")["verdict"] == "restores"
+    """Flink 2.1, 2.2 and 2.3 write the same version of the metadata: which of them it was, nothing says."""
+    sql = next((DATA / "sql").iterdir())
+    for snapshot, rule in ((UNALIGNED, "in-flight"), (sql, "sql")):
+        for target in ("flink:2.0", "flink:2.1", "flink:2.2", "flink:2.3"):
+            report = asked(capsys, snapshot, target, code=3)
+            rules = {why["rule"] for state in report["states"] for why in state["reasons"]}
+            assert rule in rules, target
+            assert (report["verdict"] == "does not") is (target == "flink:2.0")
+
+
+def test_only_flink_2_0_writes_its_version_of_the_metadata() -> None:
+    assert not Step(5, (2, 0)).may_be_other
+    assert all(Step(number, target).may_be_other for number in (3, 4, 5, 6) for target in TARGETS if number != 5)
 
 
 def test_the_way_through_a_type_leads_to_what_does_not_restore() -> None:
@@ -109,6 +119,19 @@ def test_the_way_through_a_type_leads_to_what_does_not_restore() -> None:
         ("kryo-2", "value: TupleSerializer.f1 -> KryoSerializer (shop.Price)"),
     ]
     assert not list(_walk(either, "value: ", Step(5, (2, 3))))
+
+
+@pytest.mark.parametrize(
+    ("name", "rules"),
+    [
+        (f"{CEP}sharedbuffer.SharedBufferNode$SharedBufferNodeSerializer$SharedBufferNodeSerializerSnapshot",
+         ["serializer-unknown", "serializer-gone", "serializer-gone"]),
+        (f"{JAVA}PojoSerializer$PojoSerializerConfigSnapshot", ["serializer-gone"] * 3),
+        ("shop.PriceSerializerConfigSnapshot", ["serializer-unknown"] * 3),
+    ],
+)  # fmt: skip
+def test_a_serializer_that_only_an_old_flink_wrote_is_gone(name: str, rules: list[str]) -> None:
+    assert [of_unknown_class(Step(3, target), name).name for target in ((1, 20), (2, 0), (2, 3))] == rules
 
 
 def test_the_page_says_the_verdict_first_and_why(matrix: Path, capsys: pytest.CaptureFixture[str]) -> None:

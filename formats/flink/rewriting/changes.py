@@ -14,8 +14,9 @@
       - {operator: sums, max_parallelism: 256}
 
 Operators are named by uid, by the hash that Flink prints, or by a name that only one has, and always as the snapshot
-has them, before anything moves. A line whose operator or state is gone already is spent and does nothing, and what has
-moved already is meant by its old name, too; so the same file does for the next snapshot as well.
+has them, before anything moves. Of one key what goes does so before what is set comes, wherever the lines stand: a key
+begins anew so. A line whose operator or state is gone already is spent and does nothing, and what has moved already is
+meant by its old name, too; so the same file does for the next snapshot as well.
 """
 
 from __future__ import annotations

@@ -60,6 +60,10 @@ class KeyTest:
         """Of a decoded key."""
         return all((value if take is None else take(value)) == wanted for take, wanted in self._wanted)
 
+    def is_same(self, other: KeyTest) -> bool:
+        """Whether another one is of the same key."""
+        return [value for _, value in self._wanted] == [value for _, value in other._wanted]
+
     def encode(self) -> bytes:
         """The key's bytes; CannotEncode."""
         values = [value for _, value in self._wanted]
@@ -113,6 +117,10 @@ class KeyFinder:
         except BROKEN as error:
             self.state.fail(f"state {self.table.name!r}: a key that cannot be read: {error}")
         return self.test(key)
+
+    def is_same(self, other: KeyFinder) -> bool:
+        """Whether another one of the same state finds the same pairs."""
+        return self.test.is_same(other.test) and self._entry == other._entry
 
     def _map_key(self, key: bytes) -> Any:
         """The key of the entry that a pair is of."""

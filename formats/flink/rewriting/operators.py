@@ -24,12 +24,12 @@ from formats.flink.rewriting.keys import KeyFinder, Met, with_new
 from formats.flink.rewriting.operator_state import write_operator_state
 from formats.flink.rewriting.pair import KeyedPairs, Pair
 from formats.flink.rewriting.pairs import keyed_pairs
-from formats.flink.rewriting.prefix import CannotRewrite
+from formats.flink.rewriting.prefix import CannotRewrite, Prefix
 from formats.flink.rewriting.rehash import Dealt, Regroup
 from formats.flink.rewriting.resolve import Work
 from formats.flink.rewriting.sink import Sink
 from formats.flink.state.keyed_tables import Table, Types
-from formats.flink.state.meta import StateKind
+from formats.flink.state.meta import StateInfo, StateKind
 from formats.flink.state.rows import OPERATOR_WORDS
 from formats.job.model import key_group_range
 
@@ -79,7 +79,7 @@ class Rewriter:
         for line in (*work.keys, *work.splits.values()):
             if isinstance(line, SetKey | SetPosition) and line not in self.met:
                 subject = f"state {line.state!r}" if isinstance(line, SetKey) else f"split {line.split!r}"
-                reason = self.reasons.get(line, f"it has no {subject}")
+                reason = self.reasons.get(line, f"it has no {subject}, or not in the task that it would belong to")
                 raise CannotRewrite(reason, hint="abs inspect lists what it has")
         return operator
 
@@ -91,6 +91,8 @@ class Rewriter:
 
     def _keyed(self, work: Work) -> OperatorState:
         operator = work.operator
+        if any(isinstance(line, RemoveKey) and line.state is None for line in work.keys):
+            self._check_timers(operator)
         most = operator.max_parallelism if work.max_parallelism is None else work.max_parallelism.number
         grouped = most != operator.max_parallelism
         keyed = {}
@@ -108,13 +110,20 @@ class Rewriter:
         if grouped:
             handles = self._regrouped(operator, keyed, most)
         else:
-            handles = {index: self._write(operator, index, edit.pairs.groups, edit, edit.changed())
+            handles = {index: self._write(operator, index, edit.pairs.groups, edit.prefix, edit.changed())
                        for index, edit in keyed.items()}  # fmt: skip
-        subtasks = tuple(
-            replace(subtask, managed_keyed=handles[subtask.index]) if subtask.index in handles else subtask
-            for subtask in operator.subtasks
-        )
-        return replace(operator, subtasks=subtasks, max_parallelism=most)
+        subtasks = {subtask.index: subtask for subtask in operator.subtasks}
+        for index, handle in handles.items():
+            subtasks[index] = replace(subtasks.get(index, Subtask(index)), managed_keyed=handle)
+        return replace(operator, subtasks=tuple(subtasks.values()), max_parallelism=most)
+
+    def _check_timers(self, operator: OperatorState) -> None:
+        if any(subtask.raw_keyed is not None for subtask in operator.subtasks):
+            raise CannotRewrite(
+                "a key of all states: it has raw keyed state, which may be timers of that key (RocksDB with timers on "
+                "the heap), and would fire without the key's state",
+                hint="name the states to leave the timers, or take a savepoint, which has them beside the states",
+            )
 
     def _check_regrouping(self, operator: OperatorState) -> None:
         if any(subtask.raw_keyed is not None for subtask in operator.subtasks):
@@ -128,15 +137,15 @@ class Rewriter:
     def _regrouped(
         self, operator: OperatorState, keyed: dict[int, _Edit], most: int
     ) -> dict[int, KeyGroupsHandle | None]:
-        owners = {index: key_group_range(index, operator.parallelism, most) for index in keyed}
         if not keyed:
             return {}
-        if len(keyed) != operator.parallelism:
+        if any(subtask.finished for subtask in operator.subtasks):
             raise CannotRewrite("max_parallelism: some of its tasks had finished, and cannot be given key groups")
-        first = next(iter(keyed.values()))
-        number = {table.name: i for i, table in enumerate(first.tables)}
-        if any(edit.infos != first.infos for edit in keyed.values()):
-            raise CannotRewrite("max_parallelism: its tasks describe their states differently")
+        # a task that has had no record may have no state, and is given some like the others
+        owners = {
+            index: key_group_range(index, operator.parallelism, most) for index in range(operator.parallelism)
+        }
+        prefix, number = _together(list(keyed.values()))
         with Dealt(owners) as dealt:
             for edit in keyed.values():
                 regroup = Regroup(edit.pairs.state, most)
@@ -146,18 +155,19 @@ class Rewriter:
                     for pair in edit.changed()
                 )
             return {
-                index: self._write(operator, index, groups, first, dealt.pairs(index))
+                index: self._write(operator, index, groups, prefix, dealt.pairs(index))
                 for index, groups in owners.items()
             }
 
     def _write(
-        self, operator: OperatorState, index: int, groups: range, edit: _Edit, pairs: Iterator[Pair]
+        self, operator: OperatorState, index: int, groups: range, prefix: Prefix, pairs: Iterator[Pair]
     ) -> KeyGroupsHandle | None:
-        if not edit.kept:
+        if not prefix.infos:
             for _ in pairs:  # counts what goes
                 pass
             return None
-        handle = write_canonical(self._sink, f"{self._stem}{operator.id}-{index}-keyed", edit.prefix, groups, pairs)
+        name = f"{self._stem}{operator.id}-{index}-keyed"
+        handle = write_canonical(self._sink, name, prefix.encode(), groups, pairs)
         assert isinstance(handle.stream, RelativeHandle)
         self.own.add(handle.stream)
         return handle
@@ -264,12 +274,33 @@ def _check_kinds(edit: _Edit) -> None:
             )  # fmt: skip
 
 
+def _together(edits: list[_Edit]) -> tuple[Prefix, dict[str, int]]:
+    """What stands before the states of all tasks of an operator, and the number of each: a task may lack a state that
+    it had no use for yet. CannotRewrite where two describe one differently."""
+    described: dict[str, tuple[StateInfo, bytes]] = {}
+    head = edits[0].prefix.head
+    for edit in edits:
+        for info, data in edit.prefix.infos:
+            if edit.prefix.head != head or described.setdefault(info.name, (info, data))[1] != data:
+                raise CannotRewrite("max_parallelism: its tasks describe their states differently")
+    return Prefix(head, tuple(described.values())), {name: i for i, name in enumerate(described)}
+
+
+def _check_apart(lines: list[_KeyLine]) -> None:
+    """CannotRewrite where two lines name one key of a state, or one entry of its map, in other words."""
+    for i, own in enumerate(lines):
+        for other in lines[:i]:
+            if own.line.state == other.line.state and own.finder.is_same(other.finder):
+                first, second = sorted((own.line.line, other.line.line))
+                raise CannotRewrite(f"lines {first} and {second} are of the same key of state {own.line.state!r}")
+
+
 class _Edit:
     """The keyed state of one subtask as the lines make it.
 
     kept: its states that stay, by their old numbers.
     tables: of those, by their new ones.
-    prefix: what stands before them; infos: what of it is of each.
+    prefix: what stands before them.
     """
 
     def __init__(self, pairs: KeyedPairs, work: Work, rewriter: Rewriter) -> None:
@@ -285,14 +316,15 @@ class _Edit:
                 continue
             own = [line for line in work.keys if line.state in (None, table.name)]
             if own:
+                # what goes does so before what is set comes, wherever in the file it stands
+                own.sort(key=lambda line: isinstance(line, SetKey))
                 self._lines[table.index] = [
                     _KeyLine(line, KeyFinder(table, pairs.state, line.key, line.map_key)) for line in own
                 ]
+                _check_apart(self._lines[table.index])
         self.kept = [table.index for table in pairs.state.tables if table.index not in self._gone]
         self.tables = [pairs.state.tables[index] for index in self.kept]
-        prefix = pairs.prefix.without(work.states)
-        self.prefix = prefix.encode()
-        self.infos = {info.name: data for info, data in prefix.infos}
+        self.prefix = pairs.prefix.without(work.states)
 
     def needed(self) -> bool:
         """Whether a line has something to do here. Of keys that go only the state says whether they are there."""

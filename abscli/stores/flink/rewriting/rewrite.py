@@ -24,7 +24,7 @@ from formats.flink.metadata.file import encode
 from formats.flink.metadata.handles import Metadata, OperatorState
 from formats.flink.plan import run_line
 from formats.flink.rewriting.apply import Applied, apply
-from formats.flink.rewriting.changes import Changes, RemoveSplit, SetMaxParallelism, read_changes
+from formats.flink.rewriting.changes import Changes, RemoveKey, RemoveSplit, SetKey, SetMaxParallelism, read_changes
 from formats.flink.rewriting.resolve import Find
 from formats.flink.rewriting.sink import Measured, Sink
 from formats.flink.store import FlinkStore
@@ -133,6 +133,8 @@ def _notes(changes: Changes, layout: str | None, before: Metadata, after: Metada
     gone = {operator.id for operator in before.operators} - {operator.id for operator in after.operators}
     if has_channels(before) and len(after.operators) < len(before.operators):
         notes.append("the checkpoint is unaligned: records in flight of the operators that go are gone with them")
+    if has_channels(before) and any(isinstance(line, RemoveKey | SetKey) for line in changes.lines):
+        notes.append("the checkpoint is unaligned: records in flight may be of keys that go or are set, and stay")
     if layout is not None and has_channels(after):
         notes.append(
             "the checkpoint is unaligned: its records in flight are kept, and the copy stays a checkpoint; the job "
