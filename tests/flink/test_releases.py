@@ -85,3 +85,34 @@ def test_operator_state_of_old_releases_is_written_as_they_read_it(
     handle = copy.find_operator(epoch, operator_id("held")).subtasks[0].managed_operator
     assert handle is not None
     assert read_stream(copy.streams(epoch), handle.stream, 0, 4) == b"\0\0\0\5"
+
+
+def test_a_value_with_a_time_to_live_keeps_its_last_access_or_says_its_own(
+    savepoints: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = FlinkStore(str(savepoints["2.3.0"]))
+    keep, changes = operator_id("keep"), tmp_path / "changes.yaml"
+
+    def rows(store: FlinkStore, state: str) -> dict[tuple[object, ...], tuple[object, object]]:
+        """Value and last access by number and entry of the key."""
+        return {
+            (row["key.f1"], row.get("map_key")): (row["value"], row["ttl_last_access"])
+            for row in map(json.loads, content(store)[keep, state])
+        }
+
+    one, other = "{f0: key, f1: 1}", "{f0: key, f1: -9}"
+    changes.write_text(
+        "version: 1\nset:\n"
+        f"- {{operator: keep, state: ttl, key: {one}, value: again}}\n"
+        f"- {{operator: keep, state: ttl, key: {other}, value: {{last_access: 5, value: new}}}}\n"
+        f"- {{operator: keep, state: ttl-map, key: {one}, map_key: 1, value: {{last_access: -6, value: own}}}}\n"
+    )
+    result_of("rewrite", capsys, source.path, "--changes", changes, "--to", tmp_path / "copy")
+    copy = FlinkStore(str(tmp_path / "copy"))
+    before = rows(source, "ttl")
+    assert rows(copy, "ttl") == before | {(1, None): ("again", before[1, None][1]), (-9, None): ("new", 5)}
+    assert rows(copy, "ttl-map") == rows(source, "ttl-map") | {(1, 1): ("own", -6)}
+
+    changes.write_text(f"version: 1\nset:\n\n- {{operator: keep, state: ttl, key: {other}, value: new}}\n")
+    code, _, err = run_command("rewrite", capsys, source.path, "--changes", changes, "--to", tmp_path / "refused")
+    assert (code, "line 4, keep: " in err, "has a time to live: write value: {last_access" in err) == (2, True, True)

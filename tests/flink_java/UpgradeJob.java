@@ -333,8 +333,10 @@ public class UpgradeJob {
     String dir = a[0];
     Configuration c = Local.options(a, 2);
     Local.keepCheckpoints(c, dir + "/ck", "500ms", 1);
+    if (!c.toMap().containsKey("pipeline.max-parallelism")) {
+      c.setString("pipeline.max-parallelism", "16");
+    }
     StreamExecutionEnvironment e = StreamExecutionEnvironment.createLocalEnvironment(2, c);
-    e.setMaxParallelism(16);
     SingleOutputStreamOperator<Long> s =
         e.fromSequence(0, 99_999_999L)
             .uid("numbers")

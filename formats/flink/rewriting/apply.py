@@ -147,7 +147,7 @@ def _changed(rewriter: Rewriter, work: Work, file: str, names: Names) -> Operato
     try:
         return rewriter.changed(work)
     except CannotRewrite as error:
-        lines = sorted({line.line for line in work.lines})
+        lines = sorted({line.line for line in work.lines}) if error.line is None else [error.line]
         where = f"{file}, line{'s'[: len(lines) != 1]} {', '.join(map(str, lines))}, " if lines else ""
         message = f"{where}{names[work.operator.id]}: {error.message}"
         raise CannotRewrite(message, path=error.path, hint=error.hint) from None

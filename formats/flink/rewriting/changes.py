@@ -87,7 +87,8 @@ class RemoveKey(_Line, frozen=True, kw_only=True):
 class SetKey(_Line, frozen=True, kw_only=True):
     """The value of a key, which may be new.
 
-    value: as JSON, as `abs state -o json` prints it.
+    value: as JSON, as `abs state -o json` prints it. With a time to live it keeps the last access that it had, unless
+        it is given as `{last_access: MILLISECONDS, value: ...}`, as a new one has to be.
     map_key: of map state: the entry.
     """
 
@@ -215,7 +216,7 @@ SET = Record(
     {"operator": None},
     descriptions={
         "map_key": "The entry of the key's map.",
-        "value": "The value of a key in a state.",
+        "value": "The value of a key in a state; with a time to live also {last_access: MILLISECONDS, value: ...}.",
         "position": "The number or offset that is read next in a split.",
         "max_parallelism": "Key groups of the operator.",
     },

@@ -27,6 +27,9 @@ from formats.query.predicate import literal
 
 _EXACT: Final = frozenset({"string", "bool", "binary", "int8", "int16", "int32", "int64"})
 
+_TTL: Final = frozenset({"last_access", "value"})
+"""What a value with a time to live has."""
+
 Key = tuple[tuple[str, str], ...]
 """Text by column; the column of a key that was written as one value is ``."""
 
@@ -135,8 +138,11 @@ class KeyFinder:
         except (HiddenValue, TypeError, *BROKEN):
             return f"{len(data)} bytes"
 
-    def value(self, json: str) -> bytes:
-        """A value's bytes; CannotRewrite for states whose entries are not one value, and for types not written."""
+    def value(self, json: str, before: bytes | None = None) -> bytes:
+        """A value's bytes; CannotRewrite for states whose entries are not one value, and for types not written.
+
+        before: what it replaces, whose last access a value with a time to live keeps unless it says its own.
+        """
         table = self.table
         if table.timers or (table.is_map and self._entry is None):
             also = "; map_key names an entry" if table.is_map else ""
@@ -150,9 +156,17 @@ class KeyFinder:
                 return COMMA.join(encoded(table.item, item) for item in given)
             if table.is_map and given is None:
                 return b"\1"
+            if table.item.kind == "ttl" and not (isinstance(given, dict) and set(given) == _TTL):
+                given = {"last_access": self._last_access(before), "value": given}
             return (b"\0" if table.is_map else b"") + encoded(table.item, given)
         except CannotEncode as error:
             raise CannotRewrite(f"state {table.name!r}: {error}") from None
+
+    def _last_access(self, before: bytes | None) -> int:
+        """When a value was used last, in milliseconds since 1970; CannotEncode if it is new."""
+        if before is None or (self.table.is_map and before[0]):
+            raise CannotEncode("it is new and has a time to live: write value: {last_access: MILLISECONDS, value: ...}")
+        return int.from_bytes(before[self.table.is_map :][:8], "big", signed=True)
 
     def new(self, json: str, max_parallelism: int) -> Pair:
         """A pair for a key that is not there; CannotRewrite."""

@@ -24,7 +24,7 @@ from formats.flink.rewriting.keys import KeyFinder, Met, with_new
 from formats.flink.rewriting.operator_state import write_operator_state
 from formats.flink.rewriting.pair import KeyedPairs, Pair
 from formats.flink.rewriting.pairs import keyed_pairs
-from formats.flink.rewriting.prefix import CannotRewrite, Prefix
+from formats.flink.rewriting.prefix import CannotRewrite, Prefix, asked_in
 from formats.flink.rewriting.rehash import Dealt, Regroup
 from formats.flink.rewriting.resolve import Work
 from formats.flink.rewriting.sink import Sink
@@ -80,7 +80,8 @@ class Rewriter:
             if isinstance(line, SetKey | SetPosition) and line not in self.met:
                 subject = f"state {line.state!r}" if isinstance(line, SetKey) else f"split {line.split!r}"
                 reason = self.reasons.get(line, f"it has no {subject}, or not in the task that it would belong to")
-                raise CannotRewrite(reason, hint="abs inspect lists what it has")
+                with asked_in(line.line):
+                    raise CannotRewrite(reason, hint="abs inspect lists what it has")
         return operator
 
     # -- keyed state --------------------------------------------------------------------------------------
@@ -243,10 +244,13 @@ class Rewriter:
 
     def _set_split(self, line: SetPosition, split: Split, before: str, new: bytes | None) -> bytes:
         """The split where reading goes on at the position of a line; CannotRewrite if it cannot."""
-        if new is None:
-            raise CannotRewrite(f"split {line.split!r} is of a kind whose position is not known, or takes no such one")
-        if split.end is not None and line.position > split.end + (split.kind == "number-sequence"):
-            raise CannotRewrite(f"split {line.split!r} ends at {split.end}, position {line.position} is behind that")
+        with asked_in(line.line):
+            if new is None:
+                message = f"split {line.split!r} is of a kind whose position is not known, or takes no such one"
+                raise CannotRewrite(message)
+            if split.end is not None and line.position > split.end + (split.kind == "number-sequence"):
+                message = f"split {line.split!r} ends at {split.end}, position {line.position} is behind that"
+                raise CannotRewrite(message)
         self._met_split(line, before)
         self.met[line].after = f"at {line.position}"
         return new
@@ -318,13 +322,15 @@ class _Edit:
             if own:
                 # what goes does so before what is set comes, wherever in the file it stands
                 own.sort(key=lambda line: isinstance(line, SetKey))
-                self._lines[table.index] = [
-                    _KeyLine(line, KeyFinder(table, pairs.state, line.key, line.map_key)) for line in own
-                ]
+                self._lines[table.index] = [self._finder(line, table) for line in own]
                 _check_apart(self._lines[table.index])
         self.kept = [table.index for table in pairs.state.tables if table.index not in self._gone]
         self.tables = [pairs.state.tables[index] for index in self.kept]
         self.prefix = pairs.prefix.without(work.states)
+
+    def _finder(self, line: RemoveKey | SetKey, table: Table) -> _KeyLine:
+        with asked_in(line.line):
+            return _KeyLine(line, KeyFinder(table, self.pairs.state, line.key, line.map_key))
 
     def needed(self) -> bool:
         """Whether a line has something to do here. Of keys that go only the state says whether they are there."""
@@ -366,7 +372,8 @@ class _Edit:
             if isinstance(own.line, RemoveKey):
                 return None
             met.before = own.finder.shown(pair.value)
-            pair = pair._replace(value=own.finder.value(own.line.value))
+            with asked_in(own.line.line):
+                pair = pair._replace(value=own.finder.value(own.line.value, pair.value))
             met.after = own.finder.shown(pair.value)
         return pair
 

@@ -5,7 +5,8 @@ A serializer's snapshot is never written anew, only kept or left out.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,7 +26,19 @@ _FLAG: Final = 4
 
 
 class CannotRewrite(FormatError):
-    """A change that cannot be made to bytes as these, and why."""
+    """A change that cannot be made to bytes as these, and why. line: the one of a file that asks for it."""
+
+    line: int | None = None
+
+
+@contextmanager
+def asked_in(line: int) -> Iterator[None]:
+    """Whatever is refused within the block was asked for in this line."""
+    try:
+        yield
+    except CannotRewrite as error:
+        error.line = line
+        raise
 
 
 @dataclass(frozen=True, slots=True)
