@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -12,8 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abscli.stores.flink.removing.garbage import RHYTHM, Job, decide
+from abscli.stores.flink.removing.garbage import RHYTHM, Job, collect, decide
+from abscli.stores.removal import RemovalRequest
+from formats.errors import StoreInUse
 from formats.flink.references import References
+from formats.storage import LocalStorage
 from tests.support.commands import result_of, run_command
 
 DATA = Path(__file__).parents[1] / "data" / "flink"
@@ -139,6 +143,36 @@ def test_files_that_another_job_has_claimed_stay_and_a_live_one_keeps_the_rest(
     told = result(capsys, before)
     assert [orphan["goes"] for orphan in told["orphans"]] == [False]
     assert f"{HEAP}, which may be alive, refers to its files" in told["jobs"][0]["alive"]
+
+
+@pytest.mark.parametrize("named", ["checkpoint", "nothing"])
+def test_a_job_that_claims_files_while_we_look_keeps_them(checkpoints: Path, named: str) -> None:
+    """It was read before its first checkpoint was there, and the one that it claimed after that was gone: of a job that
+    the user says does not run. What is to go is looked at again, once all of it is known."""
+    old, new = checkpoints / HEAP, checkpoints / ("c" * 32)
+    claimed = {path.name for path in (old / "chk-2").iterdir()} - {"_metadata"}
+    for name in claimed:
+        (old / "chk-2" / name).rename(old / "shared" / name)
+    metadata = (old / "chk-2" / "_metadata").read_bytes()
+    shutil.rmtree(old / "chk-2")
+    (new / "shared").mkdir(parents=True)
+    silent(old, 10 * DAY)
+    steps: list[str] = []
+
+    def show(step: str) -> None:
+        steps.append(step)
+        if len(steps) == 2 and named == "checkpoint":
+            (new / "chk-7").mkdir()
+            (new / "chk-7" / "_metadata").write_bytes(metadata)
+
+    request = RemovalRequest(
+        keep=None, older_than=None, min_age=None, stopped=(HEAP,), search=(), remove=True, show=show
+    )
+    refused = pytest.raises(StoreInUse, match=f"{new.name}, which may be alive, refers to its files")
+    with refused if named == "checkpoint" else contextlib.nullcontext():
+        collect([LocalStorage(str(old))], str(old), request)
+    left = {path.name for path in old.rglob("*") if path.is_file()}
+    assert left >= claimed if named == "checkpoint" else not old.exists()
 
 
 def test_a_metadata_that_cannot_be_read_keeps_everything_wherever_it_lies(

@@ -10,8 +10,9 @@ Flink keeps no lock there, and nothing says that a job has ended. Three things c
    changes it. So a job counts as alive until it has been silent for the guard: `min_age`, and RHYTHM times the longest
    time between two of its checkpoints; and so does a job whose files one that is alive refers to. A job that is down,
    or is brought back by its high availability, begins from a `_metadata`, which names all that it needs.
-3. *It comes back while we remove*: what it has changed is looked at again before the first file of each job goes, and a
-   file that has changed stays.
+3. *It comes back while we look or remove*: a job may claim files after it was read itself, and before what it claims
+   was. So all is looked at twice, and only what nothing needs both times goes. What a job has changed is looked at
+   again before its first file goes, and a file that has changed stays.
 """
 
 from __future__ import annotations
@@ -83,6 +84,11 @@ def collect(stores: Sequence[Storage], path: str, request: RemovalRequest) -> Co
         if job_id not in names:
             raise BadOption("--stopped", f"no job {job_id!r} here; there are {', '.join(sorted(names)) or 'none'}")
     removal = decide(jobs, others, blocked, set(request.stopped), min_age, now)
+    if request.remove and any(orphan.goes for orphan in removal.orphans):
+        first = {orphan.path for orphan in removal.orphans if orphan.goes}
+        request.show("looking again, for what was claimed meanwhile")
+        jobs, others, blocked = _look([storage.root for storage in stores], path, request.search)
+        removal = decide(jobs, others, blocked, set(request.stopped), min_age, now, only=first)
     if request.remove:
         if removal.orphans and not any(orphan.goes for orphan in removal.orphans):
             _refuse(removal, blocked, path)
@@ -158,10 +164,22 @@ def _interval(store: FlinkStore, own: References) -> float | None:
 
 
 def decide(
-    jobs: Sequence[Job], others: Sequence[Job], blocked: str | None, stopped: set[str], min_age: float, now: float
+    jobs: Sequence[Job],
+    others: Sequence[Job],
+    blocked: str | None,
+    stopped: set[str],
+    min_age: float,
+    now: float,
+    *,
+    only: set[str] | None = None,
 ) -> Removal:
-    """What goes. others: jobs beside them, which may need their files; blocked: why nothing may go; stopped: jobs of
-    which the user says that they do not run."""
+    """What goes.
+
+    others: jobs beside them, which may need their files.
+    blocked: why nothing may go.
+    stopped: jobs of which the user says that they do not run.
+    only: paths that may go; None: all.
+    """
     alive = {}
     for job in (*jobs, *others):
         silent, guard = now - job.changed, _guard(job, min_age)
@@ -179,10 +197,9 @@ def decide(
         rows = []
         for path, (size, changed) in job.orphans.items():
             age = now - changed
-            goes = blocked is None and why is None and age >= min_age
-            rows.append(
-                OrphanFile(f"{job.label}{path}", size, max(0.0, round(age, 3)), _why(job, path), goes, job.name)
-            )
+            shown = f"{job.label}{path}"
+            goes = blocked is None and why is None and age >= min_age and (only is None or shown in only)
+            rows.append(OrphanFile(shown, size, max(0.0, round(age, 3)), _why(job, path), goes, job.name))
         orphans += rows
         total = sum(row.bytes for row in rows)
         silent = max(0.0, round(now - job.changed, 3))
