@@ -102,6 +102,14 @@ def test_a_job_that_has_changed_anything_of_late_may_be_alive(
     assert files(checkpoints / OPEN) == before
 
 
+def test_a_job_whose_clock_is_ahead_may_be_alive(checkpoints: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    silent(checkpoints / HEAP, -2 * DAY)
+    alive = {job["name"]: job["alive"] for job in result(capsys, checkpoints)["jobs"]}
+    assert "ahead of this machine's clock" in alive[HEAP]
+    code, _, err = run(capsys, checkpoints / HEAP, "--yes")
+    assert (code, "ahead of this machine's clock" in err) == (11, True), err
+
+
 def test_who_says_that_a_job_does_not_run_is_believed_but_young_files_stay(
     checkpoints: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

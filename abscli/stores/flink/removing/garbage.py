@@ -185,8 +185,8 @@ def decide(
         silent, guard = now - job.changed, _guard(job, min_age)
         if job.name not in stopped and silent < guard:
             rhythm = f", {RHYTHM} times its longest interval" if guard > min_age else ""
-            ago = seconds(max(silent, 0.0))
-            alive[job.root] = f"it was changed {ago} ago, and counts as dead after {seconds(guard)}{rhythm}"
+            when = f"{seconds(silent)} ago" if silent >= 0 else f"{seconds(-silent)} ahead of this machine's clock"
+            alive[job.root] = f"it was changed {when}, and counts as dead after {seconds(guard)}{rhythm}"
     orphans: list[OrphanFile] = []
     seen = []
     for job in jobs:
