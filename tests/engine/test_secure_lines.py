@@ -427,6 +427,7 @@ def test_slow_handshakes_keep_nobody_waiting_and_have_a_deadline(
         assert len(house.door._strangers) == len(crowd)
         monkeypatch.setattr(door, "HANDSHAKE_SECONDS", 0.2)
         assert all(ends(sock) for sock in crowd)
+    monkeypatch.undo()
     comes_in(house, 2, tmp_path)
 
 
