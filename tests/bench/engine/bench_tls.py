@@ -1,7 +1,8 @@
 """What encryption between workers costs: throughput and CPU of the same job with TLS and without.
 
-    python -m tests.bench.engine.bench_tls [--pairs 9] [--workers 2] [--megabytes 120] [--jobs words,wide]
+    python -m tests.bench.engine.bench_tls [--pairs 9] [--workers 2] [--megabytes 120] [--jobs handshakes,words,wide]
 
+`handshakes`: what it takes to open a connection, of both ends together in one process.
 `words`: a word count of which each word goes by hash to one of as many tasks as there are workers. `wide`: rows of a
 kilobyte go by hash to tasks that count them by key. Workers are Python processes under Spark on this machine, connected
 over loopback, where TLS is off by default: here it is switched on for one run of each pair. Runs with and without
@@ -11,9 +12,12 @@ alternate, also within a pair; the first pair is a warm-up. CPU is that of the d
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
+import resource
 import shutil
+import socket
 import statistics
 import tempfile
 import time
@@ -24,6 +28,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from abscli.engine import job
+from abscli.engine.channels.line import Lines, new_key_pair
 from abscli.engine.drivers.spark import start_context
 from abscli.engine.job import JobOptions, run_job
 from formats.job.model import Topology
@@ -94,6 +99,30 @@ def compare(name: str, pairs: int, workers: int, megabytes: int, context: Any) -
     )
 
 
+def handshakes(count: int = 300) -> str:
+    """One line about so many connections that are open at the same time."""
+    lines, buffer = Lines(new_key_pair()), memoryview(bytearray(1))
+    opened, begun, before = [], time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(count):
+        near, far = socket.socketpair()
+        ends = lines.dialled(near), lines.accepted(far)
+        for line in ends:
+            line.sock.setblocking(False)
+        while not all(line.is_open for line in ends):
+            for line in ends:
+                with contextlib.suppress(BlockingIOError):
+                    line.flush()
+                with contextlib.suppress(BlockingIOError):
+                    line.receive(buffer)
+        opened.append(ends)
+    cpu, after = time.process_time() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for ends in opened:
+        for line in ends:
+            line.sock.close()
+    kib = (after - before) / count
+    return f"{count} connections: {cpu / count * 1e3:.2f} ms of CPU and {kib:.0f} KiB each, both ends together"
+
+
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> str:
     """The median of the pairs' ratios, with its interval where there are enough pairs."""
     ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
@@ -108,10 +137,15 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=9)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--megabytes", type=int, default=120, help="of input, together")
-    parser.add_argument("--jobs", default="words,wide")
+    parser.add_argument("--jobs", default="handshakes,words,wide")
     arguments = parser.parse_args()
+    jobs = arguments.jobs.split(",")
+    if "handshakes" in jobs:
+        print(handshakes(), flush=True)
+    if not (jobs := [name for name in jobs if name != "handshakes"]):
+        return
     context = start_context(f"local[{arguments.workers}]")
-    for name in arguments.jobs.split(","):
+    for name in jobs:
         print(compare(name, arguments.pairs, arguments.workers, arguments.megabytes, context), flush=True)
     context.stop()
 
