@@ -82,6 +82,7 @@ class ObjectStorage:
         self._root = uri if uri.endswith("://") else uri.rstrip("/")
         self._bucket = bucket_of(self._root)
         self._lead = f"{self._bucket.prefix}/" if self._bucket.prefix else ""
+        self._opened: tuple[tuple[int, tuple[str, ...]], Any] | None = None
         if self._bucket.prefix:
             check_path(self._bucket.prefix)
 
@@ -91,32 +92,30 @@ class ObjectStorage:
 
     @property
     def _client(self) -> Any:
-        try:
-            return _client(
-                self._bucket._replace(prefix=""),
-                tuple(sorted(_settings(self._bucket).items())),
-                os.getpid(),
-                _environment(),
-            )
-        except FormatError as error:
-            raise FormatError(error.message, path=error.path or self._root, hint=error.hint) from None
+        now = os.getpid(), _environment()
+        if self._opened is None or self._opened[0] != now:
+            try:
+                settings = tuple(sorted(_settings(self._bucket).items()))
+                self._opened = now, _client(self._bucket._replace(prefix=""), settings, *now)
+            except FormatError as error:
+                raise FormatError(error.message, path=error.path or self._root, hint=error.hint) from None
+        return self._opened[1]
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         import obstore
 
         key = self._lead + check_path(path)
-        if length == 0 and offset == 0:
-            length, empty = 1, True  # no range is that short, and a file that is not there is an error all the same
-        else:
-            empty = False
+        if length == 0:  # no range is that short
+            if self.size(path) is None:
+                raise NotFound("no such file", path=self._where(path))
+            return b""
         try:
             with self._asking(path):
-                if length is None and not offset:
+                if length is not None:
+                    return bytes(obstore.get_range(self._client, key, start=offset, length=length))
+                if not offset:
                     return bytes(obstore.get(self._client, key).bytes())
-                if length is None:
-                    return bytes(obstore.get(self._client, key, options={"range": {"offset": offset}}).bytes())
-                data = bytes(obstore.get_range(self._client, key, start=offset, length=max(length, 1)))
-                return b"" if empty or not length else data
+                return bytes(obstore.get(self._client, key, options={"range": {"offset": offset}}).bytes())
         except _BeyondTheEnd:
             return b""
 
