@@ -9,15 +9,15 @@ __version__ = "0.1.0"
 __all__ = (
     "BadOption", "BadPlan", "BadPredicate", "BadReference", "ChecksumMismatch", "Damaged", "Diff", "Directory",
     "EngineError", "EngineStopped", "Epoch", "FormatError", "Garbage", "JobFailed", "NoRecovery", "NotFound",
-    "OtherFormat", "OtherJob", "Rebuilt", "RecoveryPlan", "Report", "Restore", "Restored", "Rows", "StalePlan",
-    "Start", "Store", "StoreInUse", "UnknownTask", "Unreachable", "UnsafePath", "UnsupportedVersion", "UsageError",
-    "open_directory", "open_store", "plan_graph", "read_plan", "rebuild", "run_job",
+    "OtherFormat", "OtherJob", "Rebuilt", "RecoveryPlan", "Report", "Restore", "Restored", "Retention", "Rows",
+    "StalePlan", "Start", "Store", "StoreInUse", "UnknownTask", "Unreachable", "UnsafePath", "UnsupportedVersion",
+    "UsageError", "open_directory", "open_store", "plan_graph", "read_plan", "rebuild", "run_job",
 )  # fmt: skip
 
 # isort: off
 if TYPE_CHECKING:
-    from abscli.api import Diff, Directory, Epoch, Garbage, Rebuilt, RecoveryPlan, Report, Restore, Restored, Rows
-    from abscli.api import Start, Store
+    from abscli.api import Diff, Directory, Epoch, Garbage, Rebuilt, RecoveryPlan, Report, Restore, Restored
+    from abscli.api import Retention, Rows, Start, Store
     from abscli.api import open_directory, open_store, plan_graph, read_plan, rebuild, run_job
     from abscli.errors import BadOption, BadPlan, BadPredicate, BadReference, ChecksumMismatch, Damaged, EngineError
     from abscli.errors import EngineStopped, FormatError, JobFailed, NoRecovery, NotFound, OtherFormat, OtherJob

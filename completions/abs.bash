@@ -34,7 +34,8 @@ _abs() {
                 rewrite) valued='--changes --layout --to --type --search --path-map --uid --format -o --output' ;;
                 rebuild) valued='--job -o --output' ;;
                 simulate) valued='--example --runs --seed --policy --crash --records --subtasks --recovery --workers --worlds --out --check -o --output' ;;
-                gc) valued='--keep --older-than --min-age --stopped --search -o --output' ;;
+                tag) valued='-o --output' ;;
+                gc) valued='--keep --keep-last --keep-hourly --keep-daily --keep-within --keep-tag --older-than --min-age --stopped --search -o --output' ;;
                 completion) valued='' ;;
                 help) valued='' ;;
             esac
@@ -46,7 +47,7 @@ _abs() {
     case $command in
         '')
             options='-q --quiet -v --verbose --version -h --help'
-            choices='demo topology run inspect state validate diff plan-recovery restore rewrite rebuild simulate gc completion help'
+            choices='demo topology run inspect state validate diff plan-recovery restore rewrite rebuild simulate tag gc completion help'
             ;;
         demo)
             options='--master -o --output -q --quiet -v --verbose -h --help'
@@ -267,10 +268,24 @@ _abs() {
                     ;;
             esac
             ;;
-        gc)
-            options='--keep --older-than --min-age --stopped --search -y --yes -o --output -q --quiet -v --verbose -h --help'
+        tag)
+            options='--move --remove --quick -o --output -q --quiet -v --verbose -h --help'
             case $prev in
-                --keep) kind=value ;;
+                -o|--output) kind=option-choice choices='table json ndjson' ;;
+                *)
+                    ((count == 0)) && kind=directory
+                    ((count == 1)) && kind=none
+                    ;;
+            esac
+            ;;
+        gc)
+            options='--keep --keep-last --keep-hourly --keep-daily --keep-within --keep-tag --older-than --min-age --stopped --search -y --yes -o --output -q --quiet -v --verbose -h --help'
+            case $prev in
+                --keep|--keep-last) kind=value ;;
+                --keep-hourly) kind=value ;;
+                --keep-daily) kind=value ;;
+                --keep-within) kind=value ;;
+                --keep-tag) kind=value ;;
                 --older-than) kind=value ;;
                 --min-age) kind=value ;;
                 --stopped) kind=option-file ;;
@@ -293,7 +308,7 @@ _abs() {
             options='-q --quiet -v --verbose -h --help'
             case $prev in
                 *)
-                    ((count == 0)) && choices='demo topology run inspect state validate diff plan-recovery restore rewrite rebuild simulate gc completion help'
+                    ((count == 0)) && choices='demo topology run inspect state validate diff plan-recovery restore rewrite rebuild simulate tag gc completion help'
                     ;;
             esac
             ;;

@@ -1,4 +1,5 @@
-"""What a user types for a store or one of its epochs, `PATH`, `PATH@7`, `PATH@latest`, and the options beside it."""
+"""What a user types for a store or one of its epochs, `PATH`, `PATH@7`, `PATH@latest`, `PATH@TAG`, and the options
+beside it."""
 
 from __future__ import annotations
 
@@ -8,15 +9,22 @@ from typing import NamedTuple
 
 from formats.errors import FormatError
 
+_TAG = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
+
+
+def is_tag_name(name: str) -> bool:
+    """Whether an epoch may be tagged so: neither a number nor `latest`, so that `PATH@NAME` means one thing."""
+    return _TAG.fullmatch(name) is not None and name != "latest"
+
 
 class BadReference(FormatError):
-    """A reference that is not PATH, PATH@7 or PATH@latest."""
+    """A reference that is not PATH, PATH@7, PATH@latest or PATH@TAG."""
 
 
 class Reference(NamedTuple):
-    """`PATH@7`, `PATH@latest` or `PATH`.
+    """`PATH@7`, `PATH@latest`, `PATH@TAG` or `PATH`.
 
-    epoch: a number, `latest`, or None for the path alone.
+    epoch: a number, `latest`, the name of a tag, or None for the path alone.
     """
 
     path: str
@@ -24,7 +32,7 @@ class Reference(NamedTuple):
 
 
 def parse_reference(text: str) -> Reference:
-    """Split a reference; BadReference if what follows the last `@` is neither a number nor `latest`."""
+    """Split a reference; BadReference if what follows the last `@` is no number and no name."""
     path, at, epoch = text.rpartition("@")
     if not at or "/" in epoch:
         return Reference(text, None)
@@ -32,8 +40,11 @@ def parse_reference(text: str) -> Reference:
         return Reference(path, "latest")
     if path and re.fullmatch(r"[0-9]{1,18}", epoch):
         return Reference(path, int(epoch))
+    if path and is_tag_name(epoch):
+        return Reference(path, epoch)
     raise BadReference(
-        f"{text!r}: what follows @ must be an epoch number or 'latest', not {epoch!r}", hint="for example store@7"
+        f"{text!r}: what follows @ must be an epoch number, 'latest' or a tag, not {epoch!r}",
+        hint="for example store@7",
     )
 
 

@@ -7,8 +7,10 @@ from abscli.api.reports import Diff, Report
 from abscli.api.rows import Rows
 from abscli.api.store import Epoch, Store, open_store
 from abscli.api.upkeep import Garbage, Rebuilt, rebuild
+from abscli.planner.retention import Retention
 
 __all__ = (
-    "Diff", "Directory", "Epoch", "Garbage", "Rebuilt", "RecoveryPlan", "Report", "Restore", "Restored", "Rows",
-    "Start", "Store", "open_directory", "open_store", "plan_graph", "read_plan", "rebuild", "run_job",
+    "Diff", "Directory", "Epoch", "Garbage", "Rebuilt", "RecoveryPlan", "Report", "Restore", "Restored",
+    "Retention", "Rows", "Start", "Store", "open_directory", "open_store", "plan_graph", "read_plan", "rebuild",
+    "run_job",
 )  # fmt: skip

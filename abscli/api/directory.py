@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from abscli.api.shared import WIDTH, Texts, count, texts, unshown
+from abscli.api.shared import WIDTH, Texts, count, retention, texts, unshown
 from abscli.api.upkeep import Garbage
 from abscli.stores.removal import RemovalRequest
 from formats.errors import NotFound, OtherJob
@@ -17,6 +17,7 @@ from formats.errors import NotFound, OtherJob
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from abscli.planner.retention import Retention
     from abscli.stores.base import System
     from abscli.stores.directory import Job, Restorable
     from formats.storage import Storage
@@ -116,20 +117,23 @@ class Directory:
         return Start.of(self.path, answer.newest)
 
     def garbage(
-        self, keep: int | None = None, *, older_than: float | None = None, min_age: float | None = None,
+        self, keep: int | Retention | None = None, *, older_than: float | None = None, min_age: float | None = None,
         stopped: Texts = (), search: Texts = (),
     ) -> Garbage:  # fmt: skip
         """What may go of the jobs of Flink's here; nothing is changed. See `Store.garbage`."""
-        request = RemovalRequest(keep, older_than, min_age, texts(stopped), texts(search), remove=False, show=unshown)
-        return self._collected(request)
+        stays = retention(keep)
+        return self._collected(
+            RemovalRequest(stays, older_than, min_age, texts(stopped), texts(search), remove=False, show=unshown)
+        )
 
     def gc(
-        self, keep: int | None = None, *, older_than: float | None = None, min_age: float | None = None,
+        self, keep: int | Retention | None = None, *, older_than: float | None = None, min_age: float | None = None,
         stopped: Texts = (), search: Texts = (), show: Callable[[str], None] | None = None,
     ) -> Garbage:  # fmt: skip
         """Removes files that no checkpoint here needs, of jobs that cannot be alive. See `Store.gc`."""
+        stays = retention(keep)
         return self._collected(
-            RemovalRequest(keep, older_than, min_age, texts(stopped), texts(search), remove=True, show=show or unshown)
+            RemovalRequest(stays, older_than, min_age, texts(stopped), texts(search), remove=True, show=show or unshown)
         )
 
     def _collected(self, request: RemovalRequest) -> Garbage:

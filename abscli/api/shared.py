@@ -7,6 +7,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from abscli.planner.retention import Retention
+
 if TYPE_CHECKING:
     from abscli.engine.coordinator import Progress as JobProgress
     from abscli.engine.telemetry.news import News
@@ -20,6 +22,11 @@ Texts = str | Sequence[str]
 
 def texts(texts: Texts) -> tuple[str, ...]:
     return (texts,) if isinstance(texts, str) else tuple(texts)
+
+
+def retention(keep: int | Retention | None) -> Retention | None:
+    """The rules that are meant: a number is that of the newest epochs."""
+    return Retention(last=keep) if isinstance(keep, int) else keep
 
 
 def count(number: int, noun: str) -> str:

@@ -16,7 +16,7 @@ from abscli.api.directory import Start
 from abscli.api.plans import RecoveryPlan, Restored, read_plan
 from abscli.api.reports import Diff, Report
 from abscli.api.requests import plan_request, refuse_one_epoch, refuse_other_stores, release_of
-from abscli.api.shared import WIDTH, Texts, Unwatched, count, texts, unseen, unshown
+from abscli.api.shared import WIDTH, Texts, Unwatched, count, retention, texts, unseen, unshown
 from abscli.api.upkeep import Garbage
 from abscli.stores.removal import RemovalRequest
 from formats.errors import FormatError
@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from abscli.planner.retention import Retention
     from abscli.stores.base import Owners, OwnReader, Progress, Rewritten, Upgrade
     from abscli.stores.comparing import Comparison
     from abscli.stores.kafka import BrokerConfig
     from abscli.stores.recovery import Watcher
+    from abscli.stores.tags import Tag
     from abscli.text.inspect_page import EpochPage, StorePage
     from abscli.text.lag import LagPage
     from formats.job.model import Topology
@@ -47,7 +49,8 @@ def open_store(
     type: Texts = (),
     topology: Texts = (),
 ) -> Store:
-    """The store at a path or URI; with `@7` or `@latest` after it, that epoch is meant where a method is given none.
+    """The store at a path or URI; with `@7`, `@latest` or a tag after it, that epoch is meant where a method is given
+    none.
 
     format: `abs`, `flink` or `spark`, in place of what is recognised from its files.
     search: of Flink: directories where files may lie, too.
@@ -70,6 +73,8 @@ def open_store(
     system, storage = locate(path, format)
     options = ReadOptions(texts(search), texts(path_map), texts(uid), texts(type), texts(topology))
     check_options(system, options.given(), storage.root)
+    if isinstance(named, str) and named != "latest":
+        named = system.tags(system.open(storage, options)).epoch_of(named)
     return Store(path, named, system, storage, options)
 
 
@@ -357,12 +362,13 @@ class Store(Contents):
         )  # fmt: skip
 
     def garbage(
-        self, keep: int | None = None, *, older_than: float | None = None, min_age: float | None = None,
+        self, keep: int | Retention | None = None, *, older_than: float | None = None, min_age: float | None = None,
         stopped: Texts = (), search: Texts = (),
     ) -> Garbage:  # fmt: skip
         """What may go from a store that abs wrote, or from a job of Flink's; nothing is changed. `gc` does it.
 
-        keep: of a store of abs: complete epochs that stay, the newest ones, with all that they refer to; 10.
+        keep: of a store of abs: complete epochs that stay, with all that they refer to: the newest so many, or by the
+        rules of a `Retention`; the newest 10. Those that have a tag stay, too.
         older_than: of a store of abs: seconds that an epoch must be old to go.
         min_age: seconds that a file must be old to go which nothing refers to; an hour, of Flink's a day.
         stopped: of Flink: jobs that do not run, by their id, though they may have written of late.
@@ -376,11 +382,13 @@ class Store(Contents):
         >>> garbage.kept
         (4, 5)
         """
-        request = RemovalRequest(keep, older_than, min_age, texts(stopped), texts(search), remove=False, show=unshown)
-        return self._collected(request)
+        stays = retention(keep)
+        return self._collected(
+            RemovalRequest(stays, older_than, min_age, texts(stopped), texts(search), remove=False, show=unshown)
+        )
 
     def gc(
-        self, keep: int | None = None, *, older_than: float | None = None, min_age: float | None = None,
+        self, keep: int | Retention | None = None, *, older_than: float | None = None, min_age: float | None = None,
         stopped: Texts = (), search: Texts = (), show: Callable[[str], None] | None = None,
     ) -> Garbage:  # fmt: skip
         """Removes old epochs, and files that nothing needs, and says what has gone; see `garbage`.
@@ -393,8 +401,9 @@ class Store(Contents):
         >>> store.gc(keep=1).kept, store.epochs()
         ((4, 5), [Epoch(4, complete, 5/5 tasks), Epoch(5, incomplete, 3/5 tasks)])
         """
+        stays = retention(keep)
         return self._collected(
-            RemovalRequest(keep, older_than, min_age, texts(stopped), texts(search), remove=True, show=show or unshown)
+            RemovalRequest(stays, older_than, min_age, texts(stopped), texts(search), remove=True, show=show or unshown)
         )
 
     def _collected(self, request: RemovalRequest) -> Garbage:
@@ -402,6 +411,42 @@ class Store(Contents):
         collected = self.system.collect([self.storage], self.path, request)
         self.refresh()
         return Garbage(self.path, self.system, collected, request)
+
+    def tags(self, epoch: int | None = None) -> list[Tag]:
+        """Names of epochs of a store that abs wrote, which stay while they have one; of one epoch, or all.
+
+        Raises OtherFormat.
+        """
+        return self.system.tags(self.view).all(epoch)
+
+    def tag(
+        self, name: str, epoch: int | str | None = None, *, quick: bool = False, move: bool = False,
+        progress: Progress | None = None,
+    ) -> bool:  # fmt: skip
+        """Gives a complete epoch a name, so that neither `gc` nor a running job removes it; False if it had that.
+
+        quick: its files are looked for, and not read.
+        move: take the name from another epoch.
+
+        Raises OtherFormat, NotFound, Damaged for an epoch that is not whole, BadOption for a name that is another's.
+
+        >>> store = open_store("snapshots")
+        >>> store.tag("before-upgrade", 2)
+        True
+        >>> [(tag.name, tag.epoch) for tag in store.tags()], store.garbage(keep=1).kept
+        ([('before-upgrade', 2)], (2, 4, 5))
+        >>> open_store("snapshots@before-upgrade").epoch()
+        Epoch(2, complete, 5/5 tasks)
+        >>> store.untag("before-upgrade")
+        [2]
+        """
+        number = self.resolve(epoch)
+        tags = self.system.tags(self.view)
+        return tags.add(number, name, quick=quick, move=move, progress=progress or unseen)
+
+    def untag(self, name: str, epoch: int | None = None) -> list[int]:
+        """Takes a name away; the epochs that had it. Raises OtherFormat, NotFound."""
+        return self.system.tags(self.view).remove(name, epoch)
 
     def owners(self, file: str | os.PathLike[str], *, epoch: int | str | None = None) -> Owners:
         """Which operators of a job would own the state of an epoch. file: the job's topology file; of Flink: the uids

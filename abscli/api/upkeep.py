@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from abscli.api.shared import WIDTH, count, unshown
-from abscli.planner.retention import KEEP, MIN_AGE
+from abscli.planner.retention import MIN_AGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,10 +75,10 @@ class Garbage(msgspec.Struct, frozen=True):
 
     def text(self, *, width: int = WIDTH, ascii: bool = False) -> str:
         """The page of `abs gc`."""
-        from abscli.stores.text_removal import carry_out_command
+        from abscli.stores.text_removal import carry_out_command, keep_options
 
         asked = self.asked
-        options = [f"--keep {asked.keep}"] if asked.keep not in (None, KEEP) else []
+        options = keep_options(asked.keep)
         options += [f"--older-than {asked.older_than:g}s"] if asked.older_than is not None else []
         options += [f"--min-age {asked.min_age:g}s"] if asked.min_age not in (None, MIN_AGE) else []
         options += [f"--stopped {shlex.quote(job)}" for job in asked.stopped]

@@ -174,7 +174,7 @@ Ref = Annotated[
     str,
     typer.Argument(
         metavar="REF",
-        help="PATH, PATH@7 or PATH@latest; PATH is the directory of a store or a URI such as s3://...",
+        help="PATH, PATH@7, PATH@latest or PATH@TAG; PATH is the directory of a store or a URI such as s3://...",
     ),
 ]
 Search = Annotated[

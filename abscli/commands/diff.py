@@ -34,7 +34,9 @@ EXIT_STATUS = exits.status(
 
 def diff(
     before: Annotated[
-        str, typer.Argument(metavar="REF", help="From: PATH, PATH@7 or PATH@latest; PATH alone is its newest epoch.")
+        str,
+        typer.Argument(metavar="REF",
+                       help="From: PATH, PATH@7, PATH@latest or PATH@TAG; PATH alone is its newest epoch."),
     ],
     after: Annotated[
         str | None,

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 EXAMPLES = (
     ("abs gc snapshots", "What would go if the newest 10 complete epochs stay; nothing is changed."),
     ("abs gc snapshots --keep 3 --yes", "Removes all but the newest 3 complete epochs, and what nothing needs."),
+    ("abs gc snapshots --keep-last 3 --keep-hourly 24 --keep-daily 7",
+     "Those that would go if the last of each hour and day stay, too."),
     ("abs gc checkpoints --search old-checkpoints",
      "Of Flink's directory of all jobs: files that no checkpoint in either needs."),
     ("abs gc checkpoints --stopped 0d9f... --min-age 10m --yes", "Also of a job that was just cancelled."),
@@ -37,8 +39,29 @@ def gc(
     ],
     keep: Annotated[
         int | None,
-        typer.Option("--keep", metavar="N", parser=at_least(1),
-                     help="Complete epochs that stay, the newest ones: 10 unless given. Not of Flink's."),
+        typer.Option("--keep", "--keep-last", metavar="N", parser=at_least(1),
+                     help="Complete epochs that stay, the newest ones: 10, or 1 beside another rule. Not of Flink's."),
+    ] = None,
+    keep_hourly: Annotated[
+        int,
+        typer.Option("--keep-hourly", metavar="N", parser=at_least(0), show_default=False,
+                     help="The newest epoch stays of each of the last N hours that have one, in UTC."),
+    ] = 0,
+    keep_daily: Annotated[
+        int,
+        typer.Option("--keep-daily", metavar="N", parser=at_least(0), show_default=False,
+                     help="The newest epoch stays of each of the last N days that have one, in UTC."),
+    ] = 0,
+    keep_within: Annotated[
+        float | None,
+        typer.Option("--keep-within", metavar="DURATION", parser=duration,
+                     help="All epochs stay that were triggered within this of the newest, such as 2h."),
+    ] = None,
+    keep_tag: Annotated[
+        list[str] | None,
+        typer.Option("--keep-tag", metavar="NAME",
+                     help="Of tagged epochs only those with this tag stay for it, or with one that fits release-*; "
+                          "repeatable. Default: every tag keeps its epoch."),
     ] = None,
     older_than: Annotated[
         float | None,
@@ -72,6 +95,11 @@ def gc(
     that never became complete those go that are older than a complete one. Nothing goes that an epoch which cannot be
     read may need, and nothing while a job runs.
 
+    With several --keep rules an epoch stays if any of them keeps it, as with restic's forget. Hours, days and
+    --keep-within count from the time at which epochs were triggered, not from now, so that those of a job that stands
+    still do not wear out. The newest complete epoch stays in any case, and so does each that has a tag (see 'abs tag'):
+    with --keep-tag only tags that it names count, and others go with their epochs. A NAME that no tag fits is refused.
+
     Of Flink's checkpoints all stay: Flink removes them itself. What goes are orphans: files in shared/, taskowned/ and
     chk-N to whose name no checkpoint of any job in the directory refers, nor one below --search. A job that has claimed
     another's checkpoint needs the other's files: name every directory whose jobs may have done so. One _metadata that
@@ -82,16 +110,22 @@ def gc(
     --yes removes nothing and ends with 11.
     """
     from abscli.cli.plans import option_errors
+    from abscli.planner.retention import Retention
 
+    rules: Retention | None = None
+    if keep_hourly or keep_daily or keep_within is not None or keep_tag:
+        rules = Retention(keep or 1, keep_hourly, keep_daily, keep_within, tuple(keep_tag or ()))
+    elif keep is not None:
+        rules = Retention(keep)
     store = _at(path)
     with option_errors(), progress() as show:
         if yes:
             garbage = store.gc(
-                keep, older_than=older_than, min_age=min_age, stopped=stopped or (), search=search or (), show=show
+                rules, older_than=older_than, min_age=min_age, stopped=stopped or (), search=search or (), show=show
             )
         else:
             garbage = store.garbage(
-                keep, older_than=older_than, min_age=min_age, stopped=stopped or (), search=search or ()
+                rules, older_than=older_than, min_age=min_age, stopped=stopped or (), search=search or ()
             )
     if output is Output.TABLE:
         emit_marked(garbage.text(width=width(), ascii=plain_ascii()))

@@ -163,7 +163,6 @@ def plan_recovery(
     from abscli.api import open_store, plan_graph
     from abscli.cli.plans import option_errors
     from abscli.cli.running import watching
-    from formats.reference import parse_reference
 
     if topology is not None:
         if ref is not None:
@@ -178,10 +177,10 @@ def plan_recovery(
         return
     if ref is None:
         raise typer.BadParameter("a store (REF) or --topology is needed", param_hint="'REF'")
-    path, named = parse_reference(ref)
+    store = open_store(ref, format=format)
+    named = store.named
     if epoch is not None and isinstance(named, int) and epoch != named:
         raise typer.BadParameter(f"REF names epoch {named}, --epoch {epoch}", param_hint="'--epoch'")
-    store = open_store(path, format=format)
     with option_errors(), watching() as watch:
         plan = store.plan(
             epoch if epoch is not None else named if isinstance(named, int) else None,

@@ -82,7 +82,9 @@ def run(
                      "parallelism: one more would have no task."),
     ] = None,
     keep: Annotated[
-        int, typer.Option("--keep", metavar="N", parser=at_least(1), help="Complete epochs to keep while running.")
+        int,
+        typer.Option("--keep", metavar="N", parser=at_least(1),
+                     help="Complete epochs to keep while running, besides those that have a tag."),
     ] = 10,
     epoch_timeout: Annotated[
         float,

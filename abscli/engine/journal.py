@@ -17,7 +17,7 @@ from formats.job.expand import task_ids
 from formats.job.model import Topology
 from formats.native import layout
 from formats.native.facts import AttemptFacts, PartFacts, RecoveryFacts, TakenAgainFacts, TriggerFacts, header
-from formats.native.remove import is_overtaken, remove_epoch
+from formats.native.remove import remove_epochs
 from formats.native.store import NativeStore, files_of
 from formats.native.writer import complete, put_aborted, put_recovery, put_trigger
 from formats.storage import ObjectStorage, Storage, concurrently, delete_all, walk
@@ -205,7 +205,8 @@ class Journal:
         put_recovery(self._storage, facts)
 
     def prune(self, *, last: bool = False) -> None:
-        """Let go of epochs beyond `keep`, but of no file that a kept one refers to or an open one may refer to.
+        """Let go of epochs beyond `keep` that have no tag, but of no file that a kept one refers to or an open one may
+        refer to.
 
         Tasks hear late of complete epochs: until the end, what the newest complete one was built on stays, since what
         is being copied now builds on that or on something newer.
@@ -214,16 +215,16 @@ class Journal:
             return
         floor = None if last else self._bases.get(self.last_complete, self._attempt.parent)
         # Which files an epoch that could not be read refers to is unknown: all epochs up to it stay.
-        untouched = {epoch for epoch in self._kept if epoch <= self._unread}
+        untouched = {epoch for epoch in self._kept if epoch <= self._unread} | self.store.tagged()
         expired_epochs, files_in_use = expired(self._kept.values(), self._keep, floor, untouched)
         self._bases = {epoch: base for epoch, base in self._bases.items() if epoch >= self.last_complete}
-        # The newest first: an epoch refers to files of older ones, and may stay longer than they if this is cut off.
-        for epoch in reversed(expired_epochs):
-            if is_overtaken(self._storage, self._attempt.attempt):
-                return
-            self._spared |= remove_epoch(self._storage, epoch, keep=files_in_use)
+        removed = remove_epochs(self.store, expired_epochs, files_in_use, self._attempt.attempt)
+        self._spared |= removed.spared
+        for epoch in set(expired_epochs) - removed.stayed:
             del self._kept[epoch]
-        released = {path for path in self._spared - files_in_use if (layout.epoch_of(path) or 0) > self._unread}
+        if removed.overtaken:
+            return
+        released = {path for path in self._spared - removed.needed if (layout.epoch_of(path) or 0) > self._unread}
         delete_all(self._storage, sorted(released))
         self._spared -= released
 

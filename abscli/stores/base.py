@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from abscli.report.findings import StoreReport
     from abscli.stores.recovery import Recovery
     from abscli.stores.removal import Collected, RemovalRequest
+    from abscli.stores.tags import Tags
     from abscli.text.inspect_page import EpochPage, StorePage
     from abscli.text.validate import Advice, Leftovers
     from formats.job.model import Topology
@@ -218,6 +219,13 @@ class System(Protocol):
     ) -> str:
         """What `abs gc` shows. command: what carries it out."""
         raise _not_collected(self, store)
+
+    def tags(self, store: CheckpointStore) -> Tags:
+        """Names of epochs, which stay while they have one; OtherFormat where there is no such thing."""
+        raise OtherFormat(
+            f"checkpoints of {self.words.title} have no tags: {self.words.title} removes them as it is configured",
+            path=store.path, hint="`abs copy REF PATH` keeps one where nothing removes it",
+        )  # fmt: skip
 
     def store_text(self, page: StorePage, *, width: int, ascii: bool) -> str:
         """What `abs inspect` shows of a store."""

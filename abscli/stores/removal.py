@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from abscli.planner.retention import Retention
 from formats.view import Status
 
 
@@ -14,7 +15,7 @@ from formats.view import Status
 class RemovalRequest:
     """What a removal was asked with. None: what the system does unless it is asked otherwise.
 
-    keep: how many complete epochs stay, the newest ones.
+    keep: which complete epochs stay.
     older_than: seconds that an epoch must be old to go.
     min_age: seconds that a file which nothing refers to must be old.
     stopped: jobs of another engine of which the user says that they do not run.
@@ -23,7 +24,7 @@ class RemovalRequest:
     show: called with what is being done.
     """
 
-    keep: int | None
+    keep: Retention | None
     older_than: float | None
     min_age: float | None
     stopped: tuple[str, ...]
@@ -96,6 +97,8 @@ class Removal(msgspec.Struct, frozen=True):
     needed: paths of files that stay though their epoch goes.
     jobs: where the store has several.
     unknown: why nothing goes, where it is not known what is needed.
+    reasons: by epoch that stays for a rule or a tag, for which, in words.
+    tags: paths of those that go with their epochs.
     """
 
     epochs: tuple[EpochRemoval, ...]
@@ -105,6 +108,8 @@ class Removal(msgspec.Struct, frozen=True):
     needed: frozenset[str] = frozenset()
     jobs: tuple[JobSeen, ...] = ()
     unknown: str | None = None
+    reasons: dict[int, tuple[str, ...]] = {}
+    tags: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -117,11 +122,11 @@ class Collected(msgspec.Struct, frozen=True):
 
     job: the job's name, where there is one job and it is known.
     removal: what goes; what has gone, if it was asked to remove.
-    keep: how many complete epochs stay; None where the other system removes its epochs itself.
+    keep: which complete epochs stay; None where the other system removes its epochs itself.
     min_age: seconds that a file which nothing refers to must be old.
     """
 
     job: str | None
     removal: Removal
-    keep: int | None
+    keep: Retention | None
     min_age: float

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
+from abscli.planner.retention import Retention
 from abscli.stores.removal import Removal
 
-VERSION = "1.1"
+VERSION = "1.2"
 
 
-def to_json(removal: Removal, *, store: str, job: str | None, keep: int | None, removed: bool) -> dict[str, Any]:
+def to_json(
+    removal: Removal, *, store: str, job: str | None, keep: Retention | None, removed: bool
+) -> dict[str, Any]:
     """`abs.gc`. removed: whether it was carried out."""
     return {
         "schema": "abs.gc",
         "version": VERSION,
         "store": store,
         "job": job,
-        "keep": keep,
+        "keep": None if keep is None else max(keep.last, 1),
+        "rules": None if keep is None else dataclasses.asdict(keep),
         "removed": removed,
         "bytes": removal.bytes,
         "epochs": msgspec.to_builtins(removal.epochs),
@@ -28,6 +33,7 @@ def to_json(removal: Removal, *, store: str, job: str | None, keep: int | None, 
         "unknown": removal.unknown,
         "jobs": msgspec.to_builtins(removal.jobs),
         "kept": list(removal.kept),
+        "reasons": [{"epoch": epoch, "reasons": list(why)} for epoch, why in sorted(removal.reasons.items())],
         "blocked": [{"epoch": epoch, "reason": why} for epoch, why in sorted(removal.blocked.items())],
     }
 
@@ -42,3 +48,18 @@ def items(result: dict[str, Any]) -> tuple[dict[str, Any], Iterator[dict[str, An
 def carry_out_command(store: str, options: list[str]) -> str:
     """What to type to have it done."""
     return " ".join(["abs", "gc", shlex.quote(store), *options, "--yes"])
+
+
+def keep_options(keep: Retention | None) -> list[str]:
+    """The options that ask for these rules."""
+    if keep is None or keep == Retention():
+        return []
+    if keep == Retention(keep.last):
+        return [f"--keep {keep.last}"]
+    options = [
+        *([f"--keep-last {keep.last}"] if keep.last > 1 else []),
+        *([f"--keep-hourly {keep.hourly}"] if keep.hourly else []),
+        *([f"--keep-daily {keep.daily}"] if keep.daily else []),
+        *([f"--keep-within {keep.within:g}s"] if keep.within is not None else []),
+    ]
+    return options + [f"--keep-tag {shlex.quote(pattern)}" for pattern in keep.tags]

@@ -66,6 +66,8 @@ def read_books(storage: Storage) -> Books:
     for entry in storage.list(layout.RECOVERIES):
         path = f"{layout.RECOVERIES}/{entry.name}"
         notes.read(partial(store.recovery, path), path)
+    for path in store.tag_paths():
+        notes.read(partial(store.tag, path), path)
     graphs = set()
     for entry in storage.list("topologies"):
         path = f"topologies/{entry.name}"

@@ -23,6 +23,7 @@ from formats.native.facts import (
     ManifestFacts,
     PartFacts,
     StoreFacts,
+    TagFacts,
     TriggerFacts,
 )
 from formats.native.probe import FileProbe, Prober
@@ -97,6 +98,7 @@ class StoreEvidence(msgspec.Struct, frozen=True):
     files: the names of all there was when the look began.
     fences: the paths of those at numbers under which no epoch had begun.
     recoveries: the paths of the records of live recoveries, readable or not.
+    tags: those that could be read.
     """
 
     readable: bool
@@ -105,6 +107,7 @@ class StoreEvidence(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...]
     fences: tuple[str, ...] = ()
     recoveries: tuple[str, ...] = ()
+    tags: tuple[TagFacts, ...] = ()
 
 
 class _Notes:
@@ -164,6 +167,9 @@ def store_evidence(
     recoveries = tuple(name for name in files if name.startswith(f"{layout.RECOVERIES}/"))
     for name in recoveries:
         notes.read(functools.partial(store.recovery, name), name)
+    tags = tuple(
+        tag for path in store.tag_paths() if (tag := notes.read(functools.partial(store.tag, path), path)) is not None
+    ) if attempt is None else ()  # fmt: skip
     graphs = {name for name in files if name.startswith("topologies/")}
     for name in sorted(graphs):
         sha256 = name.removeprefix("topologies/").removesuffix(".json")
@@ -176,7 +182,7 @@ def store_evidence(
     for number in fences:
         notes.read(functools.partial(store.fence, number), layout.outcome(number))
     paths = tuple(layout.outcome(number) for number in fences)
-    return StoreEvidence(not problems, tuple(attempts), files, tuple(notes.problems), paths, recoveries)
+    return StoreEvidence(not problems, tuple(attempts), files, tuple(notes.problems), paths, recoveries, tags)
 
 
 def lasting_files(store: NativeStore, evidence: StoreEvidence) -> Iterator[str]:

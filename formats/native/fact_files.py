@@ -23,6 +23,7 @@ from formats.native.facts import (
     PartFacts,
     RecoveryFacts,
     StoreFacts,
+    TagFacts,
     TasksFacts,
     TriggerFacts,
     decode_facts,
@@ -250,6 +251,22 @@ class FactFiles:
         if path != layout.recovery(facts.attempt, facts.number):
             message = f"is the file of recovery {facts.number} of attempt {facts.attempt}"
             raise Damaged(message, path=f"{self.storage.root}/{path}")
+        return facts
+
+    def tag_paths(self) -> list[str]:
+        """Where tags lie, by epoch, then by name."""
+        paths = (f"{layout.TAGS}/{entry.name}" for entry in self.storage.list(layout.TAGS) if entry.size is not None)
+        return [path for path in paths if layout.tag_of(path) is not None]
+
+    def tagged(self) -> frozenset[int]:
+        """Epochs that have a tag. By the names of files alone: one that is damaged holds its epoch, too."""
+        return frozenset(tag.epoch for path in self.tag_paths() if (tag := layout.tag_of(path)) is not None)
+
+    def tag(self, path: str) -> TagFacts:
+        """One tag; Damaged if the file is not what was written, or is another's."""
+        facts = self._unseal(path, TagFacts)
+        if path != layout.tag(facts.epoch, facts.name):
+            raise Damaged(f"is the tag {facts.name!r} of epoch {facts.epoch}", path=f"{self.storage.root}/{path}")
         return facts
 
     def topology_sha256(self, epoch: int) -> str:

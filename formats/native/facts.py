@@ -339,6 +339,20 @@ class FenceFacts(msgspec.Struct, frozen=True):
     fenced: str
 
 
+class TagFacts(msgspec.Struct, frozen=True):
+    """`tags/<epoch>-<name>.json`: a complete epoch has a name, and stays.
+
+    attempt_id: of the attempt whose epoch it was when it was tagged. tagged: when.
+    """
+
+    schema: str
+    version: str
+    name: str
+    epoch: EpochNumber
+    attempt_id: str
+    tagged: str
+
+
 OutcomeKind = type[ManifestFacts] | type[AbortFacts] | type[FenceFacts]
 """What became of an epoch number: one file, created once, so that two owners of a store cannot both decide it."""
 
@@ -353,6 +367,7 @@ SCHEMAS: dict[type[msgspec.Struct], str] = {
     ManifestFacts: "abs.manifest",
     AbortFacts: "abs.aborted",
     FenceFacts: "abs.fence",
+    TagFacts: "abs.tag",
 }
 
 F = TypeVar("F", bound=msgspec.Struct)

@@ -11,6 +11,7 @@ import re
 from typing import NamedTuple
 
 from formats.ids import TaskId
+from formats.reference import is_tag_name
 
 STORE = "abs-store.json"
 LOCK = "lock"
@@ -18,6 +19,7 @@ LOCK = "lock"
 EPOCHS = "epochs"
 ATTEMPTS = "attempts"
 RECOVERIES = "recoveries"
+TAGS = "tags"
 ASIDE = "aside"
 """What was damaged, kept as it was: no command looks into it, and nothing removes it."""
 
@@ -87,6 +89,32 @@ def recovery(attempt: int, number: int) -> str:
 
 def topology(sha256: str) -> str:
     return f"topologies/{sha256}.json"
+
+
+def tag(epoch: int, name: str) -> str:
+    """The number stands in the name, so that a list of names says which epochs have to stay."""
+    return f"{TAGS}/{epoch:010d}-{name}.json"
+
+
+def leaving(epoch: int) -> str:
+    """Says that a complete epoch is about to be removed: see `formats.native.remove`."""
+    return f"{epoch_dir(epoch)}/leaving"
+
+
+class TagPath(NamedTuple):
+    """What the path of a tag says."""
+
+    epoch: int
+    name: str
+
+
+_TAG = re.compile(rf"{TAGS}/([0-9]{{10}})-(.+)\.json", re.DOTALL)
+
+
+def tag_of(path: str) -> TagPath | None:
+    """The tag that lies at a path; None where that is no path of a tag."""
+    match = _TAG.fullmatch(path)
+    return TagPath(int(match[1]), match[2]) if match is not None and is_tag_name(match[2]) else None
 
 
 class PartPath(NamedTuple):

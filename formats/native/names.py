@@ -21,8 +21,10 @@ from formats.native.facts import (
     RecoveryFacts,
     SinkFile,
     StateFileFacts,
+    TagFacts,
     TasksFacts,
 )
+from formats.reference import is_tag_name
 from formats.storage import check_path
 from formats.view import FileFacts
 
@@ -54,6 +56,9 @@ def check_facts(facts: msgspec.Struct, where: str) -> None:
             _file(facts.tasks_file, where)
             for operator in (*facts.moved, *facts.moved.values(), *facts.removed):
                 _name(operator, _OPERATOR, "operator", where)
+        case TagFacts():
+            if not is_tag_name(facts.name):
+                raise _no_name(facts.name, "name of a tag", where)
         case RecoveryFacts():
             for operator, subtasks in facts.restart.items():
                 _name(operator, _OPERATOR, "operator", where)
@@ -159,10 +164,14 @@ def _not_negative(number: int | None, noun: str, where: str) -> None:
 
 def _name(value: str, pattern: re.Pattern[str], noun: str, where: str) -> None:
     if not pattern.fullmatch(value):
-        shown = repr(value if len(value) <= 60 else value[:57] + "...")
-        raise UnsafePath(
-            f"{shown} is no {noun}", path=where, hint="this file was not written by abs; do not trust this store"
-        )
+        raise _no_name(value, noun, where)
+
+
+def _no_name(value: str, noun: str, where: str) -> UnsafePath:
+    shown = repr(value if len(value) <= 60 else value[:57] + "...")
+    return UnsafePath(
+        f"{shown} is no {noun}", path=where, hint="this file was not written by abs; do not trust this store"
+    )
 
 
 def check_graph(topology: Topology, where: str) -> None:

@@ -1,12 +1,55 @@
-"""Taking an epoch out of a native store."""
+"""Taking epochs out of a native store."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 from formats.native import layout
 from formats.native.facts import FenceFacts, is_id, outcome_kind
+from formats.native.store import NativeStore, files_of
 from formats.storage import UNFINISHED, Storage, WritableStorage, Written, delete_all, walk
+
+
+class Removed(NamedTuple):
+    """What has become of epochs that were to go.
+
+    stayed: those that had got a tag meanwhile; and all that were left when another attempt had begun.
+    spared: files in directories of those that are gone, which other epochs need.
+    needed: all files that have to stay.
+    overtaken: whether another attempt had begun.
+    """
+
+    stayed: frozenset[int]
+    spared: set[str]
+    needed: set[str]
+    overtaken: bool = False
+
+
+def remove_epochs(store: NativeStore, epochs: Iterable[int], keep: Collection[str], newest: int) -> Removed:
+    """Make epochs disappear, the newest first: an epoch refers to files of older ones, and may stay longer than they
+    if this is cut off. keep: files that other epochs need. newest: the attempt that was the newest when it was decided
+    what goes; where another has begun since, nothing more goes.
+
+    An epoch that has got a tag meanwhile stays, and what it refers to. Who tags an epoch writes the tag, and then looks
+    whether the epoch is about to leave; here it is said first that it is, and then looked for tags: one of the two sees
+    the other.
+    """
+    storage, needed = store.storage, set(keep)
+    stayed, spared = set[int](), set[str]()
+    newest_first = sorted(epochs, reverse=True)
+    for place, epoch in enumerate(newest_first):
+        if is_overtaken(storage, newest):
+            return Removed(frozenset(stayed.union(newest_first[place:])), spared, needed, True)
+        if store.has_manifest(epoch):
+            storage.put(layout.leaving(epoch), b"", replace=True)
+            if epoch in store.tagged():
+                storage.delete(layout.leaving(epoch))
+                stayed.add(epoch)
+                needed |= {file.path for part in store.parts(epoch) for file in files_of(part)}
+                continue
+        spared |= remove_epoch(storage, epoch, needed)
+    return Removed(frozenset(stayed), spared, needed)
 
 
 def remove_epoch(storage: Storage, epoch: int, keep: Collection[str]) -> set[str]:

@@ -263,13 +263,15 @@ class NativeStore(FactFiles, CheckpointStore):
         return {log.channel: log.file.sha256 for part in self.parts(epoch) for log in part.logs if log.file}
 
     def overview(self) -> dict[str, Any] | None:
-        """`recoveries`: what restarted while its attempt ran, by attempt; None if nothing did."""
+        """`recoveries`: what restarted while its attempt ran; `tags`: names of epochs; None if there is neither."""
         recoveries = []
         for entry in self.storage.list(layout.RECOVERIES):
             with contextlib.suppress(FormatError):  # `validate` names what is damaged
                 facts = msgspec.to_builtins(self.recovery(f"{layout.RECOVERIES}/{entry.name}"))
                 recoveries.append({name: facts[name] for name in facts if name not in ("schema", "version")})
-        return {"recoveries": recoveries} if recoveries else None
+        tags = [tag._asdict() for path in self.tag_paths() if (tag := layout.tag_of(path)) is not None]
+        facts = {"recoveries": recoveries, "tags": tags}
+        return {name: rows for name, rows in facts.items() if rows} or None
 
 
 def _operator(id: str, parts: Sequence[PartFacts | None], own: str) -> OperatorFacts:

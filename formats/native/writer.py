@@ -17,6 +17,7 @@ from formats.native.facts import (
     PartFacts,
     RecoveryFacts,
     StoreFacts,
+    TagFacts,
     TasksFacts,
     TriggerFacts,
     digest,
@@ -91,6 +92,11 @@ def put_attempt(storage: Storage, attempt: AttemptFacts) -> None:
 def put_recovery(storage: Storage, recovery: RecoveryFacts) -> None:
     """Record that tasks of a running attempt restarted."""
     storage.put(layout.recovery(recovery.attempt, recovery.number), seal(recovery))
+
+
+def put_tag(storage: Storage, tag: TagFacts) -> None:
+    """Give an epoch a name; FileExistsError if it has that already."""
+    storage.put(layout.tag(tag.epoch, tag.name), seal(tag))
 
 
 def put_fence(storage: Storage, epoch: int, attempt: AttemptFacts) -> None:

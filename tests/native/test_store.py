@@ -306,13 +306,13 @@ def test_the_highest_number_counts_epochs_that_were_only_fenced(store: NativeSto
 
 @pytest.mark.parametrize(("text", "path", "epoch"), [
     ("s", "s", None), ("s@7", "s", 7), ("s@latest", "s", "latest"), ("a@b/s", "a@b/s", None), ("a@1/s@2", "a@1/s", 2),
-    ("s3://me@host/b", "s3://me@host/b", None),
+    ("s3://me@host/b", "s3://me@host/b", None), ("s@good", "s", "good"), ("s@x-1.2_b", "s", "x-1.2_b"),
 ])
 def test_a_reference_is_a_path_and_perhaps_an_epoch(text: str, path: str, epoch: int | str | None) -> None:
     assert parse_reference(text) == Reference(path, epoch)
 
 
-@pytest.mark.parametrize("text", ["s@", "s@x", "s@-1", "s@1.0", "@7", "s@٣"])
+@pytest.mark.parametrize("text", ["s@", "s@_x", "s@x y", "s@-1", "s@1.0", "@7", "s@٣"])
 def test_a_bad_reference_says_what_may_follow(text: str) -> None:
     with pytest.raises(BadReference):
         parse_reference(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -88,6 +88,7 @@ def check_store(
                 message = f"says attempt {head.attempt_id[:12]}…, {record} says {attempts[head.attempt][:12]}…"
                 stranger = Finding(Code.MANIFEST_UNREADABLE, None, None, evidence.outcome, message)
                 reports[evidence.epoch] = _with(report, stranger)
+    findings += _tags(store, reports)
     unchecked: tuple[Code, ...] = ()
     if files is not None and referenced.sure:
         referenced.paths.update(layout.attempt(number) for number in attempts)
@@ -95,12 +96,22 @@ def check_store(
         referenced.paths.update(unread)
         referenced.paths.update(store.fences)
         referenced.paths.update(store.recoveries)
+        referenced.paths.update(layout.tag(tag.epoch, tag.name) for tag in store.tags)
         _orphans([name for name in files if not referenced.has(name)], reports, findings)
     else:
         unchecked = (Code.UNREFERENCED_FILE,)
     unbroken = _chains(reports, parents) if store.readable else set()
     restorable = tuple(n for n, report in reports.items() if report.whole and n in unbroken)
     return StoreReport(tuple(reports.values()), tuple(findings), unchecked, restorable)
+
+
+def _tags(store: StoreEvidence, reports: dict[int, EpochReport]) -> Iterator[Finding]:
+    """Tags whose epoch should have stayed, and is not there."""
+    for tag in store.tags:
+        report = reports.get(tag.epoch)
+        if report is None or report.verdict not in (Status.COMPLETE, Status.DAMAGED):
+            message = f"epoch {tag.epoch} is tagged {tag.name}, and is not complete here any more"
+            yield Finding(Code.MISSING_FILE, None, None, layout.outcome(tag.epoch), message)
 
 
 def _with(report: EpochReport, finding: Finding) -> EpochReport:

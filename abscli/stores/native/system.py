@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from abscli.report.findings import StoreReport
     from abscli.stores.base import Owners
     from abscli.stores.native.recovery import NativeRecovery
+    from abscli.stores.native.tagging import NativeTags
     from abscli.stores.removal import Collected, RemovalRequest
     from abscli.text.inspect_page import EpochPage, StorePage
     from abscli.text.validate import Advice, Leftovers
@@ -65,6 +66,13 @@ class Native(System):
 
         return text(collected.removal, store=store, job=collected.job, removed=removed, command=command, width=width,
                     ascii=ascii)  # fmt: skip
+
+    def tags(self, store: CheckpointStore) -> NativeTags:
+        from abscli.stores.native.tagging import NativeTags
+        from formats.native.store import NativeStore
+
+        assert isinstance(store, NativeStore)
+        return NativeTags(store)
 
     def compare_rows(self, left: Side, right: Side, pair: Pair, *, rows: bool) -> Iterator[Compared] | None:
         from abscli.stores.native.diff import compare_rows

@@ -17,8 +17,15 @@ SHOWN = 5
 
 def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
     """The list of epochs."""
-    remarks = [*_recoveries(page, width), *_unseen(page, width)]
+    remarks = [*_tags(page, width), *_recoveries(page, width), *_unseen(page, width)]
     return inspect.store_text(page, heading="Store", width=width, ascii=ascii, remarks=remarks)
+
+
+def _tags(page: StorePage, width: int) -> list[str]:
+    """Names of epochs."""
+    tags = (page.raw or {}).get("tags", [])
+    names = [f"{tag['name']} (epoch {tag['epoch']})" for tag in tags]
+    return ["", *wrapped(", ".join(names), width, "  ", "Tags: ")] if names else []
 
 
 def _recoveries(page: StorePage, width: int) -> list[str]:

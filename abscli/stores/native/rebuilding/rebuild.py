@@ -20,6 +20,7 @@ from formats.native.facts import (
     FenceFacts,
     ManifestFacts,
     StoreFacts,
+    TagFacts,
     TriggerFacts,
     digest,
     header,
@@ -128,6 +129,10 @@ def decide(books: Books, offer: Offer | None, is_free: Callable[[str], bool], ti
         f"{path} told of a live recovery: nothing else needs it" for path in sorted(books.damaged)
         if path.startswith(f"{layout.RECOVERIES}/")
     ]  # fmt: skip
+    for path in sorted(books.damaged):
+        if (tag := layout.tag_of(path)) is not None:
+            tagged = TagFacts(name=tag.name, epoch=tag.epoch, attempt_id="", tagged=time, **header(TagFacts))
+            new_files.append(NewFile(path, "its name", seal(tagged)))
     aside = tuple(SetAside(path, aside_name(path, is_free), why) for path, why in sorted(books.damaged.items()))
     for path in sorted(books.damaged):
         epoch = layout.epoch_of(path)

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
-from abscli.planner.retention import KEEP, MIN_AGE, Kept, expired
+from abscli.planner.retention import MIN_AGE, Kept, Retention, expired, kept_by
 from abscli.report.findings import Code
 from abscli.stores.native.alone import alone, writable
 from abscli.stores.native.check import check_all
 from abscli.stores.recovery import BadOption
 from abscli.stores.removal import Collected, EpochRemoval, OrphanFile, Removal, RemovalRequest
+from abscli.text.columns import some
 from formats.errors import FormatError, StoreInUse
 from formats.native import layout
 from formats.native.probe import Prober
-from formats.native.remove import is_overtaken, is_unfinished, newest_attempt, remove_epoch, stored_files
+from formats.native.remove import is_overtaken, is_unfinished, newest_attempt, remove_epochs, stored_files
 from formats.native.store import NativeStore, files_of
 from formats.storage import Storage, Written, delete_all
 from formats.view import EpochFacts, Status
@@ -33,12 +34,13 @@ def collect(stores: Sequence[Storage], path: str, request: RemovalRequest) -> Co
     if len(stores) != 1:
         raise BadOption("PATH", f"{len(stores)} stores lie there: name one")
     place = writable(stores[0])
-    keep = KEEP if request.keep is None else request.keep
+    keep = request.keep or Retention()
     min_age = MIN_AGE if request.min_age is None else request.min_age
     opened = NativeStore(place)
     with alone(place, path, request.remove, "and removes epochs itself: as many as its --keep says stay"):
         opened.held_by_us = request.remove
         request.show("looking for what nothing needs")
+        _check_tags(opened, keep)
         newest = newest_attempt(place)
         removal = plan_removal(opened, keep, min_age=min_age, older_than=request.older_than)
         if request.remove:
@@ -47,17 +49,31 @@ def collect(stores: Sequence[Storage], path: str, request: RemovalRequest) -> Co
     return Collected(opened.job, removal, keep, min_age)
 
 
+def _check_tags(store: NativeStore, keep: Retention) -> None:
+    """BadOption for a pattern that fits no tag: a name that is typed wrongly must not cost the epoch that is meant."""
+    names = sorted({tag.name for tag in _tags(store)})
+    for pattern in keep.tags:
+        if not any(Retention(tags=(pattern,)).holds(name) for name in names):
+            raise BadOption("--keep-tag", f"no epoch is tagged {pattern}; tags here: {some(names, 8) or 'none'}")
+
+
+def _tags(store: NativeStore) -> list[layout.TagPath]:
+    return [tag for path in store.tag_paths() if (tag := layout.tag_of(path)) is not None]
+
+
 def plan_removal(
     store: NativeStore,
-    keep: int,
+    keep: int | Retention,
     *,
     min_age: float,
     older_than: float | None = None,
     now: float | None = None,
 ) -> Removal:
-    """What may go. keep: complete epochs that stay (those whose files are not all there do not count); min_age:
+    """What may go. keep: complete epochs that stay (those whose files are not all there do not count), a number for the
+    newest so many; min_age:
     seconds that an orphan must be old; older_than: seconds that an epoch must be old."""
     now = time.time() if now is None else now
+    rules = keep if isinstance(keep, Retention) else Retention(last=keep)
     rows = store.epochs()
     references, blocked = _references(store, rows)
     ceiling = max((epoch for epoch in blocked), default=0)
@@ -67,14 +83,17 @@ def plan_removal(
         if row.epoch < ceiling
     }
     spare = {row.epoch for row in rows if row.epoch <= ceiling or not _older(row, older_than, now)}
-    oldest = min([row.epoch for row in rows if row.status is Status.COMPLETE][-keep:], default=0)
-    spare |= {row.epoch for row in rows if row.status is Status.DAMAGED and row.epoch > oldest}
-    gone, needed = expired(references, keep, spare=spare)
+    stays = kept_by(rules, {row.epoch: _time(row) for row in rows if row.status is Status.COMPLETE})
+    spare |= {row.epoch for row in rows if row.status is Status.DAMAGED and row.epoch > min(stays, default=0)}
+    for tag in _tags(store):
+        if rules.holds(tag.name):
+            stays[tag.epoch] = (*stays.get(tag.epoch, ()), f"tagged {tag.name}")
+    gone, needed = expired(references, 1, spare=spare | stays.keys())
     by_epoch = {row.epoch: row for row in rows}
     everything = stored_files(writable(store.storage))
     going = set(gone)
     unreferenced = _unreferenced(store)
-    epochs = tuple(_epoch(by_epoch[epoch], everything, needed, keep) for epoch in sorted(going))
+    epochs = tuple(_epoch(by_epoch[epoch], everything, needed, rules) for epoch in sorted(going))
     orphans = tuple(
         OrphanFile(file.path, file.bytes, age := max(0.0, round(now - file.written, 3)), reason, age >= min_age)
         for file in everything
@@ -82,7 +101,11 @@ def plan_removal(
         and (reason := _why(file, references, going, needed, unreferenced, ceiling)) is not None
     )
     kept = tuple(row.epoch for row in rows if row.epoch not in going)
-    return Removal(epochs, orphans, kept, {e: why for e, why in blocked.items() if e not in going}, needed)
+    return Removal(
+        epochs, orphans, kept, {e: why for e, why in blocked.items() if e not in going}, needed,
+        reasons={epoch: stays[epoch] for epoch in kept if epoch in stays},
+        tags=tuple(layout.tag(*tag) for tag in _tags(store) if tag.epoch in going),
+    )  # fmt: skip
 
 
 def carry_out(storage: Storage, removal: Removal, newest: int) -> None:
@@ -90,12 +113,13 @@ def carry_out(storage: Storage, removal: Removal, newest: int) -> None:
 
     newest: attempt when the plan was made. StoreInUse, and nothing more is removed, where another has begun since.
     """
-    # The newest first: an epoch refers to files of older ones, and may stay longer than they if this is cut off.
-    for epoch in reversed(removal.epochs):
-        _check_newest(storage, newest)
-        remove_epoch(storage, epoch.epoch, keep=removal.needed)
     _check_newest(storage, newest)
-    delete_all(storage, [orphan.path for orphan in removal.orphans if orphan.goes])
+    delete_all(storage, list(removal.tags))
+    going = [epoch.epoch for epoch in removal.epochs]
+    removed = remove_epochs(NativeStore(storage), going, removal.needed, newest)
+    _check_newest(storage, newest)
+    orphans = (orphan.path for orphan in removal.orphans if orphan.goes)
+    delete_all(storage, [path for path in orphans if path not in removed.needed])
 
 
 def _check_newest(storage: Storage, newest: int) -> None:
@@ -131,11 +155,23 @@ def _older(row: EpochFacts, seconds: float | None, now: float) -> bool:
         return False
 
 
-def _epoch(row: EpochFacts, everything: Iterable[Written], needed: frozenset[str], keep: int) -> EpochRemoval:
+def _time(row: EpochFacts) -> datetime:
+    """When it was triggered; the beginning of time where that cannot be read."""
+    try:
+        return datetime.fromisoformat(row.triggered or "").astimezone(UTC)
+    except (ValueError, OverflowError):
+        return datetime.min.replace(tzinfo=UTC)
+
+
+def _epoch(
+    row: EpochFacts, everything: Iterable[Written], needed: frozenset[str], rules: Retention
+) -> EpochRemoval:
     mine = [f for f in everything if layout.epoch_of(f.path) == row.epoch and not is_unfinished(f.path)]
     goes = [file for file in mine if file.path not in needed]
     reason = {
-        Status.COMPLETE: f"complete, and older than the newest {keep}",
+        Status.COMPLETE: "complete, and " + (
+            f"older than the newest {rules.last}" if rules == Retention(rules.last) else "no rule keeps it"
+        ),
         Status.DAMAGED: "damaged, and older than all that are kept",
         Status.ABORTED: "was given up, and a newer one is complete",
     }.get(row.status, "never became complete, and a newer one is")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from abscli.planner.retention import KEEP, MIN_AGE
+from abscli.planner.retention import MIN_AGE, Retention
 from abscli.report.findings import StoreReport
 from abscli.stores.native.removing.garbage import plan_removal
 from abscli.text.validate import Leftovers, sizes_of, unreferenced
@@ -22,7 +22,7 @@ def leftovers(storage: Storage, path: str, report: StoreReport) -> Leftovers | N
     if isinstance(storage, ArrowStorage):
         return Leftovers(sizes, None, "stores there are read, not written; abs gc runs on a copy")
     try:
-        removal = plan_removal(NativeStore(storage), KEEP, min_age=MIN_AGE)
+        removal = plan_removal(NativeStore(storage), Retention(), min_age=MIN_AGE)
     except FormatError as error:
         return Leftovers(sizes, None, f"abs gc removes nothing while the store's own facts are damaged ({error})")
     ours = [orphan for orphan in removal.orphans if orphan.path in paths]

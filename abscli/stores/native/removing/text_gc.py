@@ -22,6 +22,7 @@ def text(
             for epoch, why in sorted(removal.blocked.items())
             for line in wrapped(f"epoch {epoch} stays: {why}", width, "  ")
         ],
+        _reasons(removal, width),
         _sum(removal, removed, command),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
@@ -61,6 +62,18 @@ def _orphans(removal: Removal, width: int) -> list[str]:
     if any(len(orphans) > NAMED for orphans in alike.values()):
         lines.append("  -o json names each")
     return lines
+
+
+def _reasons(removal: Removal, width: int) -> list[str]:
+    """Why epochs stay, where that is not for their age alone."""
+    reasons = [reason for why in removal.reasons.values() for reason in why]
+    if not any(reason.startswith(("tagged", "the last", "within")) for reason in reasons):
+        return []
+    return [
+        line
+        for epoch, why in sorted(removal.reasons.items(), reverse=True)
+        for line in wrapped(f"epoch {epoch} stays: {', '.join(why)}", width, "  ")
+    ]
 
 
 def _sum(removal: Removal, removed: bool, command: str) -> list[str]:
