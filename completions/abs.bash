@@ -34,6 +34,7 @@ _abs() {
                 rewrite) valued='--changes --layout --to --type --search --path-map --uid --format -o --output' ;;
                 rebuild) valued='--job -o --output' ;;
                 simulate) valued='--example --runs --seed --policy --crash --records --subtasks --recovery --workers --worlds --out --check -o --output' ;;
+                copy) valued='-o --output' ;;
                 tag) valued='-o --output' ;;
                 gc) valued='--keep --keep-last --keep-hourly --keep-daily --keep-within --keep-tag --older-than --min-age --stopped --search -o --output' ;;
                 completion) valued='' ;;
@@ -47,7 +48,7 @@ _abs() {
     case $command in
         '')
             options='-q --quiet -v --verbose --version -h --help'
-            choices='demo topology run inspect state validate diff plan-recovery restore rewrite rebuild simulate tag gc completion help'
+            choices='demo topology run inspect state validate diff plan-recovery restore rewrite rebuild simulate copy tag gc completion help'
             ;;
         demo)
             options='--master -o --output -q --quiet -v --verbose -h --help'
@@ -268,6 +269,16 @@ _abs() {
                     ;;
             esac
             ;;
+        copy)
+            options='-o --output -q --quiet -v --verbose -h --help'
+            case $prev in
+                -o|--output) kind=option-choice choices='table json ndjson' ;;
+                *)
+                    ((count == 0)) && kind=directory
+                    ((count == 1)) && kind=directory
+                    ;;
+            esac
+            ;;
         tag)
             options='--move --remove --quick -o --output -q --quiet -v --verbose -h --help'
             case $prev in
@@ -308,7 +319,7 @@ _abs() {
             options='-q --quiet -v --verbose -h --help'
             case $prev in
                 *)
-                    ((count == 0)) && choices='demo topology run inspect state validate diff plan-recovery restore rewrite rebuild simulate tag gc completion help'
+                    ((count == 0)) && choices='demo topology run inspect state validate diff plan-recovery restore rewrite rebuild simulate copy tag gc completion help'
                     ;;
             esac
             ;;

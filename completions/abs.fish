@@ -32,6 +32,7 @@ complete -c abs -n "__abs_is ''" -a restore -d 'Carry a recovery plan out'
 complete -c abs -n "__abs_is ''" -a rewrite -d 'Make a changed copy of a checkpoint'
 complete -c abs -n "__abs_is ''" -a rebuild -d 'Make a store\'s lost or damaged books anew'
 complete -c abs -n "__abs_is ''" -a simulate -d 'Run a job\'s protocol under a seeded scheduler with failures'
+complete -c abs -n "__abs_is ''" -a copy -d 'Copy a store, with only what is missing'
 complete -c abs -n "__abs_is ''" -a tag -d 'Give an epoch a name, so that it stays'
 complete -c abs -n "__abs_is ''" -a gc -d 'Remove old epochs, and files that nothing needs'
 complete -c abs -n "__abs_is ''" -a completion -d 'Print the completion script of a shell'
@@ -258,6 +259,14 @@ complete -c abs -n '__abs_is simulate' -s q -l quiet -d 'Print results and error
 complete -c abs -n '__abs_is simulate' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is simulate' -s h -l help -d 'Show this message and exit'
 
+# abs copy
+complete -c abs -n '__abs_is copy' -f -a '(__fish_complete_directories)'
+complete -c abs -n '__abs_is copy' -f -a '(__fish_complete_directories)'
+complete -c abs -n '__abs_is copy' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
+complete -c abs -n '__abs_is copy' -s q -l quiet -d 'Print results and errors only'
+complete -c abs -n '__abs_is copy' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
+complete -c abs -n '__abs_is copy' -s h -l help -d 'Show this message and exit'
+
 # abs tag
 complete -c abs -n '__abs_is tag' -f -a '(__fish_complete_directories)'
 complete -c abs -n '__abs_is tag' -l move -d 'Take the name from the epoch that has it now'
@@ -292,7 +301,7 @@ complete -c abs -n '__abs_is completion' -s v -l verbose -d 'Say more; -vv shows
 complete -c abs -n '__abs_is completion' -s h -l help -d 'Show this message and exit'
 
 # abs help
-complete -c abs -n '__abs_is help' -f -a 'demo topology run inspect state validate diff plan-recovery restore rewrite rebuild simulate tag gc completion help'
+complete -c abs -n '__abs_is help' -f -a 'demo topology run inspect state validate diff plan-recovery restore rewrite rebuild simulate copy tag gc completion help'
 complete -c abs -n '__abs_is help' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is help' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is help' -s h -l help -d 'Show this message and exit'

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from abscli.planner.retention import Retention
-    from abscli.stores.base import Owners, OwnReader, Progress, Rewritten, Upgrade
+    from abscli.stores.base import Owners, OwnReader, Progress, Rewritten, StoreCopy, Upgrade
     from abscli.stores.comparing import Comparison
     from abscli.stores.kafka import BrokerConfig
     from abscli.stores.recovery import Watcher
@@ -411,6 +411,31 @@ class Store(Contents):
         collected = self.system.collect([self.storage], self.path, request)
         self.refresh()
         return Garbage(self.path, self.system, collected, request)
+
+    def copy(
+        self, to: str | os.PathLike[str], epoch: int | str | None = None, *,
+        progress: Callable[[int], None] | None = None, watch: Watcher | None = None,
+    ) -> StoreCopy | Restored:  # fmt: skip
+        """A copy of an epoch, or of all complete ones where none is given nor named, at `to`: with only what is missing
+        where an older copy lies there. A job may run meanwhile. Of Flink and Spark a copy of one checkpoint in a new
+        directory, as `plan` and `restore` make it.
+
+        progress: told the bytes of every file that is written.
+        watch: sees how a copy for Flink or Spark goes on.
+
+        Raises NotFound, OtherJob for a directory that is no copy of this store, StoreInUse, Damaged, NoRecovery.
+
+        >>> store = open_store("snapshots")
+        >>> print(store.copy("backup").text(80).replace(os.getcwd() + "/", ""))
+        reach: epochs 1, 2, 4 copied to backup, ... in 27 files
+        <BLANKLINE>
+        >>> store.copy("backup").to_json()["bytes"], open_store("backup").latest
+        (0, 4)
+        """
+        chosen = self.named if epoch is None else epoch
+        number = None if chosen is None else self.resolve(chosen)
+        copied = self.system.copy(self.view, number, os.fspath(to), progress or unshown)
+        return self.restore(self.plan(number), to, watch=watch) if copied is None else copied
 
     def tags(self, epoch: int | None = None) -> list[Tag]:
         """Names of epochs of a store that abs wrote, which stay while they have one; of one epoch, or all.

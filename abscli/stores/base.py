@@ -131,6 +131,24 @@ class Rewritten(Protocol):
         """For scripts."""
 
 
+class StoreCopy(Protocol):
+    """A copy that was made of a store."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that was to be copied could be."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What should be known besides, and what to do next."""
+
+    def text(self, width: int) -> str:
+        """For people."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For scripts."""
+
+
 class Upgrade(Protocol):
     """Whether another release of a system restores an epoch."""
 
@@ -219,6 +237,15 @@ class System(Protocol):
     ) -> str:
         """What `abs gc` shows. command: what carries it out."""
         raise _not_collected(self, store)
+
+    def copy(
+        self, store: CheckpointStore, epoch: int | None, to: str, progress: Callable[[int], None]
+    ) -> StoreCopy | None:
+        """A copy of one epoch, or of all, at `to`, with what is missing there. None: what `restore` makes is one.
+
+        progress: told the bytes of every file that is written. Raises OtherJob, StoreInUse, NotFound, Damaged.
+        """
+        return None
 
     def tags(self, store: CheckpointStore) -> Tags:
         """Names of epochs, which stay while they have one; OtherFormat where there is no such thing."""

@@ -24,7 +24,9 @@ from formats.native.store import NativeStore
 from formats.native.writer import put_tag
 from formats.storage import LocalStorage
 from tests.support.commands import result_of, run_command
-from tests.support.imports import ROOT
+from tests.support.flink.cases import OPEN
+from tests.support.schemas import checked
+from tests.support.spark.data import copy_of
 from tests.support.stores.small import FIRST, Build, loop_job, make_store
 
 Capture = pytest.CaptureFixture[str]
@@ -61,6 +63,7 @@ def test_a_tag_is_given_listed_moved_and_taken_away(store: Path, capsys: Capture
     assert tag(capsys, f"{store}@4", "good")[::2] == (0, "epoch 4 is tagged good already\n")
     assert tag(capsys, f"{store}@2", "old")[0] == 0
     assert listed(capsys, store) == [("old", 2), ("good", 4)]
+    assert checked((store / layout.tag(2, "old")).read_bytes())["schema"] == "abs.tag"
     assert listed(capsys, f"{store}@4") == [("good", 4)]
     code, _, err = tag(capsys, f"{store}@1", "good")
     assert code == 2
@@ -115,15 +118,13 @@ def test_an_epoch_that_is_not_whole_gets_no_tag(store: Path, capsys: Capture) ->
     assert tag(capsys, f"{store}@9", "good")[0] == 10
 
 
-def test_other_systems_have_no_tags_and_say_what_keeps_a_checkpoint(capsys: Capture) -> None:
-    for path in (ROOT / "tests" / "data" / "spark").iterdir():
-        if path.is_dir() and (path / "offsets").exists():
-            code, _, err = tag(capsys, path, "good")
-            assert code == 2
-            assert "checkpoints of Spark have no tags" in err
-            assert "abs copy" in err
-            break
-    assert tag(capsys, "nowhere", "good")[0] == 10
+def test_other_systems_have_no_tags_and_say_what_keeps_a_checkpoint(tmp_path: Path, capsys: Capture) -> None:
+    code, _, err = tag(capsys, copy_of("words", tmp_path), "good")
+    assert code == 2
+    assert "checkpoints of Spark have no tags" in err
+    assert "abs copy" in err
+    assert run_command("state", capsys, f"{OPEN}@good")[0] == 2
+    assert tag(capsys, tmp_path / "nowhere", "good")[0] == 10
 
 
 def test_gc_keeps_what_has_a_tag_and_all_that_it_needs(store: Path, capsys: Capture) -> None:

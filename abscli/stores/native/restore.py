@@ -19,6 +19,7 @@ from abscli.engine.job import JobOptions, Outcome, rehearse, run_job
 from abscli.engine.telemetry.news import News, Rescaled
 from abscli.planner.rescale import with_parallelism
 from abscli.stores.copying import check_target, local_roots, new_folder
+from abscli.stores.native.copying import files_to_copy
 from abscli.stores.native.plan import carried_to, plan_digest, relied_on, what_changed
 from abscli.stores.native.rescale import as_taken, in_words, overridden, rescaled, rescaled_by
 from abscli.stores.pinned import stale
@@ -210,7 +211,7 @@ def _is_copy_of(plan: Plan[NativePlan], to: str) -> bool:
 def copy_epoch(store: NativeStore, epoch: int, to: str) -> None:
     """Make a new store at `to` that holds one epoch and all files that it refers to, in one step; OtherJob if something
     is there."""
-    paths = _epoch_files(store, epoch)
+    paths = list(files_to_copy(store, epoch))
     if "://" in to:
         _copy_to_bucket(store, paths, to)
         return
@@ -246,21 +247,3 @@ def _copy_to_bucket(store: NativeStore, paths: Sequence[str], to: str) -> None:
         if isinstance(error, FileExistsError):
             raise OtherJob("somebody else makes a store there", path=to, hint="give --to another place") from None
         raise
-
-
-def _epoch_files(store: NativeStore, epoch: int) -> list[str]:
-    """All that an epoch needs, its outcome last."""
-    manifest = store.manifest(epoch)
-    paths = {f.path for part in store.parts(epoch) for f in part.state}
-    paths |= {log.file.path for part in store.parts(epoch) for log in part.logs if log.file}
-    graphs = {layout.topology(manifest.topology_sha256)}
-    for entry in store.storage.list(layout.ATTEMPTS):
-        path = f"{layout.ATTEMPTS}/{entry.name}"
-        attempt = store.attempt(path)
-        if attempt.is_of(epoch):
-            paths.add(path)
-            # Earlier ones may have run another job graph: with other numbers of tasks, or before the job was changed.
-            graph = layout.topology(attempt.topology_sha256)
-            graphs |= {graph} if store.storage.size(graph) is not None else set()
-    paths |= {manifest.tasks_file.path, *graphs}
-    return [*sorted(paths), store.outcome_path(epoch) or layout.outcome(epoch)]

@@ -8,7 +8,7 @@ from abscli.stores.base import Checked, Progress, System, Words
 from formats.reference import NOTHING, ReadOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from abscli.diff.rows import Compared
     from abscli.diff.state import Pair, Side
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from abscli.stores.base import Owners
     from abscli.stores.native.recovery import NativeRecovery
     from abscli.stores.native.tagging import NativeTags
+    from abscli.stores.native.text_copy import CopyPage
     from abscli.stores.removal import Collected, RemovalRequest
     from abscli.text.inspect_page import EpochPage, StorePage
     from abscli.text.validate import Advice, Leftovers
@@ -66,6 +67,16 @@ class Native(System):
 
         return text(collected.removal, store=store, job=collected.job, removed=removed, command=command, width=width,
                     ascii=ascii)  # fmt: skip
+
+    def copy(
+        self, store: CheckpointStore, epoch: int | None, to: str, progress: Callable[[int], None]
+    ) -> CopyPage:
+        from abscli.stores.native.copying import copy_store
+        from abscli.stores.native.text_copy import CopyPage
+        from formats.native.store import NativeStore
+
+        assert isinstance(store, NativeStore)
+        return CopyPage(copy_store(store, epoch, to, progress))
 
     def tags(self, store: CheckpointStore) -> NativeTags:
         from abscli.stores.native.tagging import NativeTags

@@ -7,6 +7,7 @@ the epoch is about to leave, and who removes says that it is and then looks for 
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Sequence
 
 from abscli.report.findings import HARMLESS, EpochReport
@@ -120,8 +121,9 @@ def _check_whole(store: NativeStore, epoch: int, *, quick: bool, progress: Progr
 
     (report,) = check_one(store, (), epoch, Prober(store.storage, quick=quick, progress=more)).epochs
     if not report.whole:
+        where = shlex.quote(store.path)
         raise Damaged(f"epoch {epoch} is not whole, so it gets no tag: {_why(report)}", path=store.path,
-                      hint="`abs validate` says what can be restored")  # fmt: skip
+                      hint=f"`abs validate {where}` says what can be restored")  # fmt: skip
 
 
 def _why(report: EpochReport) -> str:

@@ -47,13 +47,17 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class SinkLook:
-    """What is in a sink's folder: visible, staged and superseded parts with their sizes, and the line they show."""
+    """What is in a sink's folder: visible, staged and superseded parts with their sizes, and the line they show.
+
+    elsewhere: the store that took the sink last, where it is another one, of whose line this one is a copy.
+    """
 
     path: str
     visible: Mapping[str, int]
     staged: Mapping[PartId, int]
     superseded: Mapping[PartId, int]
     showing: tuple[Stretch, ...]
+    elsewhere: str | None = None
 
     def place(self, part: PartId) -> str | None:
         """Where a part lies, relative to the folder; None if it is nowhere."""
@@ -80,6 +84,7 @@ def with_output(
         reason = f"which attempts made the output is not known: {unknown}"
         return _unchecked(report, {part.epoch: [reason] for parts in by_path.values() for part in parts})
     unjudged: dict[int, list[str]] = {}
+    beyond: dict[int, list[str]] = {}
     for path, due in sorted(by_path.items()):
         look = _look(os.path.join(attempts[-1].directory, path), store, attempts)
         if isinstance(look, str):
@@ -94,9 +99,16 @@ def with_output(
             # The folder may have had another name when an older epoch named a part: it is the operator that counts.
             operators = {part.task.operator for part in due}
             named = {part.id for parts in by_path.values() for part in parts if part.task.operator in operators}
-            strangers = tuple(check_strangers(look, named, _sure_above(store, look.showing, report)))
+            below = None if look.elsewhere is None else store.highest_number() + 1
+            if below is not None and (later := [n for n in look.visible if epoch_of_part(n) >= below]):
+                beyond.setdefault(report.epochs[-1].epoch, []).append(
+                    f"{path} shows {len(later)} parts of later epochs of {look.elsewhere}, of which this is a copy"
+                )
+            strangers = tuple(check_strangers(look, named, _sure_above(store, look.showing, report), below))
             report = msgspec.structs.replace(report, findings=(*report.findings, *strangers))
-    return _unchecked(report, unjudged)
+    report, why = _unchecked(report, unjudged)
+    report, why_more = _unchecked(report, beyond, Code.SINK_PART_UNNAMED)
+    return report, {epoch: why.get(epoch, {}) | why_more.get(epoch, {}) for epoch in (why | why_more)}
 
 
 def check_parts_shown(
@@ -121,10 +133,15 @@ def check_parts_shown(
         yield part.epoch, Finding(Code.SINK_PART_MISSING, part.task, None, where, message)
 
 
-def check_strangers(look: SinkLook, named: Collection[PartId], sure_above: int) -> Iterable[Finding]:
-    """Every visible part is one that an epoch names, as far as all epochs that could are there."""
+def check_strangers(
+    look: SinkLook, named: Collection[PartId], sure_above: int, below: int | None = None
+) -> Iterable[Finding]:
+    """Every visible part is one that an epoch names, as far as all epochs that could are there. below: of a copy, the
+    number above all of its own; what the store that it is a copy of has taken since is not judged."""
     for name in sorted(look.visible):
         epoch = epoch_of_part(name)
+        if below is not None and epoch >= below:
+            continue
         id = maker(look.showing, epoch)
         if id is None or (epoch > sure_above and PartId(id, name) not in named):
             message = "is visible, and no epoch of the line that the sink shows names it: its rows may be there twice"
@@ -170,7 +187,9 @@ def _look(path: str, store: NativeStore, attempts: list[AttemptFacts]) -> SinkLo
     if claim is not None and claim.attempt_id not in {attempt.id for attempt in attempts}:
         return f"{path} shows the output of another store now, {claim.store}"
     lives = lives_of(attempts, store.is_fenced)
-    return SinkLook(path, visible, staged, superseded, _showing(claim, lives))
+    own = os.path.realpath(store.path)
+    elsewhere = claim.store if claim is not None and os.path.realpath(claim.store) != own else None
+    return SinkLook(path, visible, staged, superseded, _showing(claim, lives), elsewhere)
 
 
 def _showing(claim: SinkClaim | None, lives: list[Life]) -> tuple[Stretch, ...]:
@@ -219,13 +238,15 @@ def _accused(
     return msgspec.structs.replace(report, epochs=epochs, restorable=restorable)
 
 
-def _unchecked(report: StoreReport, unjudged: Mapping[int, Sequence[str]]) -> tuple[StoreReport, Reasons]:
+def _unchecked(
+    report: StoreReport, unjudged: Mapping[int, Sequence[str]], code: Code = Code.SINK_PART_MISSING
+) -> tuple[StoreReport, Reasons]:
     """The report without a word on output of these epochs, and the reasons, of which a sink has one each."""
     rows = tuple(
-        msgspec.structs.replace(row, unchecked=(*row.unchecked, Code.SINK_PART_MISSING))
+        msgspec.structs.replace(row, unchecked=(*row.unchecked, code))
         if row.epoch in unjudged
         else row
         for row in report.epochs
     )
-    reasons = {epoch: {str(Code.SINK_PART_MISSING): "; ".join(unjudged[epoch])} for epoch in sorted(unjudged)}
+    reasons = {epoch: {str(code): "; ".join(unjudged[epoch])} for epoch in sorted(unjudged)}
     return msgspec.structs.replace(report, epochs=rows), reasons

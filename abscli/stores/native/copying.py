@@ -1,0 +1,352 @@
+"""Copies of our own stores: complete epochs with all that they need, only what is missing, while a job may run.
+
+The copy is a store at every moment: an epoch's files come before its outcome, and `abs-store.json`, without which a
+directory is no store, comes last where the copy is new. Nothing is written twice, so a copy that was broken off is gone
+on with. Every file is compared with the digest that the epoch names it by before it gets its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+
+from abscli.stores.copying import check_target, local_roots
+from formats.disk import make_folder
+from formats.errors import Damaged, FormatError, NotFound, OtherJob
+from formats.native import layout, lock
+from formats.native.facts import (
+    AttemptFacts,
+    ManifestFacts,
+    StoreFacts,
+    TasksFacts,
+    decode_facts,
+    header,
+    seal,
+    unseal,
+)
+from formats.native.names import check_facts
+from formats.native.remove import is_unfinished, stored_files
+from formats.native.store import NativeStore, files_of, is_native
+from formats.native.writer import bring_up
+from formats.parallel import in_order
+from formats.storage import LocalStorage, Storage, local_name
+from formats.timestamps import now
+from formats.view import FileFacts
+
+WORKERS = 4
+"""Files that are copied at a time: each waits for its disk."""
+
+
+class Became(StrEnum):
+    """What became of an epoch."""
+
+    COPIED = "copied"
+    THERE = "there"
+    GONE = "gone"
+    DAMAGED = "damaged"
+
+
+class CopiedEpoch(msgspec.Struct, frozen=True):
+    """An epoch of the source.
+
+    files, bytes: written for it.
+    reason: why it is not in the copy.
+    """
+
+    epoch: int
+    became: Became
+    files: int
+    bytes: int
+    reason: str | None = None
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """What a copy has done.
+
+    new: whether the copy was begun with it.
+    epochs: those of the source, ascending.
+    tags: that the copy has got, as `name` of which epoch.
+    files, bytes: written in all, bookkeeping included.
+    """
+
+    store: str
+    to: str
+    job: str
+    new: bool
+    epochs: tuple[CopiedEpoch, ...]
+    tags: dict[str, int]
+    files: int
+    bytes: int
+
+    @property
+    def damaged(self) -> tuple[CopiedEpoch, ...]:
+        """Those that could not be copied."""
+        return tuple(epoch for epoch in self.epochs if epoch.became is Became.DAMAGED)
+
+
+class Belongings(NamedTuple):
+    """What a complete epoch consists of, by one reading of its outcome.
+
+    outcome: the path of that.
+    data: its bytes.
+    files: all others, as they are named, what names them last.
+    graph: the path of the job graph.
+    """
+
+    outcome: str
+    data: bytes
+    files: tuple[FileFacts, ...]
+    graph: str
+
+
+def belongings(store: NativeStore, epoch: int) -> Belongings:
+    """All that an epoch refers to; NotFound, Damaged."""
+    path = store.outcome_path(epoch) or layout.outcome(epoch)
+    data = store.storage.read(path)
+    manifest = unseal(data, ManifestFacts, f"{store.path}/{path}")
+    check_facts(manifest, f"{store.path}/{path}")
+    tasks_file = manifest.tasks_file
+    tasks = checked(store.storage, tasks_file)
+    parts = decode_facts(tasks, TasksFacts, f"{store.path}/{tasks_file.path}")
+    check_facts(parts, f"{store.path}/{tasks_file.path}")
+    files = {file.path: file for part in parts.parts for file in files_of(part)}
+    return Belongings(path, data, (*files.values(), tasks_file), layout.topology(manifest.topology_sha256))
+
+
+def checked(storage: Storage, file: FileFacts) -> bytes:
+    """The bytes of a file; Damaged if they are not those that are named."""
+    data = storage.read(file.path)
+    if len(data) != file.bytes:
+        raise Damaged(f"has {len(data)} bytes, {file.bytes} were written", path=f"{storage.root}/{file.path}")
+    if (sha256 := hashlib.sha256(data).hexdigest()) != file.sha256:
+        message = f"has SHA-256 {sha256[:12]}…, {(file.sha256 or '')[:12]}… was written"
+        raise Damaged(message, path=f"{storage.root}/{file.path}")
+    return data
+
+
+def copy_store(
+    store: NativeStore, epoch: int | None, to: str, progress: Callable[[int], None] = lambda count: None
+) -> Copied:
+    """Copy one epoch, or all that are complete, into a new store at `to` or one that is a copy already.
+
+    progress: told the bytes of every file that is written.
+
+    Raises OtherJob where something else lies there, or a copy that has gone on by itself; StoreInUse if a job runs on
+    it; NotFound where there is nothing to copy.
+    """
+    if epoch is not None and not store.has_manifest(epoch):
+        raise NotFound(f"epoch {epoch} is not complete: there is nothing to copy", path=store.path)
+    if epoch is None and store.latest() is None:
+        raise NotFound("no complete epoch: there is nothing to copy", path=store.path)
+    to = _place(store, to)
+    make_folder(to)
+    target = LocalStorage(to)
+    with lock.exclusive(target):
+        copy = _Copy(store, target, progress)
+        for left in [file.path for file in stored_files(target) if is_unfinished(file.path)]:
+            target.delete(left)
+        return copy.run(epoch)
+
+
+def _place(store: NativeStore, to: str) -> str:
+    """The folder of the copy: a new one, or what a copy may lie in."""
+    to = local_name(to)
+    roots = local_roots(store.storage)
+    if "://" in to or not os.path.isdir(to) or not os.listdir(to):
+        return check_target(to, roots)
+    to = os.path.realpath(to)
+    if any(os.path.commonpath([to, root]) in (to, root) for root in map(os.path.realpath, roots)):
+        raise OtherJob(f"and {store.path} lie in one another", path=to, hint="name another directory")
+    strangers = set(os.listdir(to)) - _NAMES
+    if strangers:
+        raise OtherJob(f"is no copy of a store: it holds {min(strangers)!r}", path=to, hint="name a new directory")
+    return to
+
+
+_NAMES = {layout.STORE, layout.LOCK, layout.EPOCHS, layout.ATTEMPTS, layout.RECOVERIES, layout.TAGS, layout.ASIDE,
+          "topologies"}  # fmt: skip
+
+
+class _Copy:
+    def __init__(self, store: NativeStore, target: LocalStorage, progress: Callable[[int], None]) -> None:
+        self._store = store
+        self._source = store.storage
+        self._target = target
+        self._progress = progress
+        self._files = self._bytes = 0
+        self._new = target.size(layout.STORE) is None
+        nameless = StoreFacts(job=store.job, created=now(), **header(StoreFacts))
+        self._copy = NativeStore(target, facts=nameless if self._new else None)
+        self._lives = _lives(store)
+        self._check_copy()
+
+    def _check_copy(self) -> None:
+        """OtherJob unless every attempt there is one of the source's: then nothing but copies has been made there."""
+        if self._copy.job != self._store.job:
+            message = f"is a store of job {self._copy.job!r}, not of {self._store.job!r}"
+            raise OtherJob(message, path=self._target.root, hint="name a new directory")
+        ours = {life.attempt: life.id for life, _ in self._lives}
+        there = self._copy.attempts()
+        for life in there:
+            if ours.get(life.attempt) != life.id:
+                raise OtherJob(
+                    f"has gone on by itself: {self._store.path} has no attempt {life.attempt} with id {life.id[:12]}…",
+                    path=self._target.root, hint="name a new directory",
+                )  # fmt: skip
+        if not there and is_native(self._target):
+            raise OtherJob("is no copy: it has no attempts", path=self._target.root, hint="name a new directory")
+
+    def run(self, only: int | None) -> Copied:
+        rows: dict[int, CopiedEpoch] = {}
+        for _ in range(3):
+            numbers = self._store.epoch_numbers() if only is None else [only]
+            # The newest first: a job that runs removes the oldest.
+            for number in sorted({n for n in numbers if self._store.has_manifest(n)} - rows.keys(), reverse=True):
+                rows[number] = self._epoch(number)
+            if any(row.became in (Became.COPIED, Became.THERE) for row in rows.values()) or only is not None:
+                break
+        kept = [number for number, row in rows.items() if row.became in (Became.COPIED, Became.THERE)]
+        if not kept:
+            raise self._nothing(rows)
+        if only is None:
+            self._rest()
+        tags = self._tags(set(kept))
+        if self._new:
+            facts = msgspec.structs.replace(self._copy.facts, version=self._store.facts.version)
+            self._put(layout.STORE, seal(facts))
+        else:
+            bring_up(self._target, self._copy.facts, self._store.facts.version)
+        return Copied(
+            self._store.path, self._target.root, self._store.job, self._new,
+            tuple(rows[number] for number in sorted(rows)), tags, self._files, self._bytes,
+        )  # fmt: skip
+
+    def _nothing(self, rows: dict[int, CopiedEpoch]) -> FormatError:
+        newest = rows[max(rows)]
+        if newest.became is Became.DAMAGED:
+            return Damaged(f"no epoch could be copied; of {newest.epoch}: {newest.reason}", path=self._store.path)
+        return NotFound("every epoch was removed while it was copied: give one a tag, and copy that",
+                        path=self._store.path)  # fmt: skip
+
+    def _epoch(self, epoch: int) -> CopiedEpoch:
+        files, size = self._files, self._bytes
+        missing: list[FileFacts] = []
+        try:
+            mine = belongings(self._store, epoch)
+            self._books(life for life in self._lives if life[0].is_of(epoch))
+            self._graphs([mine.graph])
+            missing = [file for file in mine.files if self._target.size(file.path) != file.bytes]
+            for count in in_order((partial(self._file, file) for file in missing), WORKERS):
+                self._count(count)
+            if self._read(mine.outcome) != mine.data:
+                self._put(mine.outcome, mine.data, replace=True)
+                self._clear(epoch, mine.outcome)
+        except FormatError as error:
+            self._let_go(missing)
+            gone = isinstance(error, NotFound) and not NativeStore(self._source).has_manifest(epoch)
+            reason = "was removed while it was copied" if gone else str(error)
+            return CopiedEpoch(epoch, Became.GONE if gone else Became.DAMAGED, 0, 0, reason)
+        became = Became.THERE if files == self._files else Became.COPIED
+        return CopiedEpoch(epoch, became, self._files - files, self._bytes - size)
+
+    def _clear(self, epoch: int, outcome: str) -> None:
+        """A store of version 1 that has been mended has the outcome under another name."""
+        for path in (layout.manifest_1(epoch), layout.aborted_1(epoch)):
+            if path != outcome:
+                self._target.delete(path)
+
+    def _file(self, file: FileFacts) -> int:
+        data = checked(self._source, file)
+        self._target.put(file.path, data, replace=True)
+        return len(data)
+
+    def _let_go(self, files: Iterable[FileFacts]) -> None:
+        """Remove what has been copied of an epoch that is not in the copy, but for what its other epochs need."""
+        copy = NativeStore(self._target, facts=self._copy.facts)
+        needed: set[str] = set()
+        with contextlib.suppress(FormatError):  # then it is not known, and all of it stays
+            for epoch in copy.epoch_numbers():
+                needed |= {file.path for file in belongings(copy, epoch).files}
+            for file in files:
+                if file.path not in needed:
+                    self._target.delete(file.path)
+
+    def _rest(self) -> None:
+        """What is of no single epoch: lives that took none, what restarted, numbers that are taken."""
+        for entry in self._source.list(layout.RECOVERIES):
+            path = f"{layout.RECOVERIES}/{entry.name}"
+            self._store.recovery(path)
+            self._once(path)
+        for number in self._store.fences():
+            if self._copy.outcome_path(number) is None:
+                self._store.fence(number)
+                self._once(layout.outcome(number))
+        self._books(self._lives)
+
+    def _books(self, lives: Iterable[tuple[AttemptFacts, str]]) -> None:
+        chosen = list(lives)
+        self._graphs(layout.topology(life.topology_sha256) for life, _ in chosen)
+        for _, path in chosen:
+            self._once(path)
+
+    def _graphs(self, paths: Iterable[str]) -> None:
+        for path in dict.fromkeys(paths):
+            sha256 = path.removeprefix("topologies/").removesuffix(".json")
+            if self._target.size(path) is None and self._source.size(path) is not None:
+                self._store.topology_by_digest(sha256)
+                self._once(path)
+
+    def _tags(self, epochs: set[int]) -> dict[str, int]:
+        """A name is of one epoch: where the source has moved it, the copy follows."""
+        tags = {}
+        for path in self._store.tag_paths():
+            tag = self._store.tag(path)
+            if tag.epoch in epochs:
+                tags[tag.name] = tag.epoch
+                self._once(path)
+        for path in self._copy.tag_paths():
+            named = layout.tag_of(path)
+            if named is not None and tags.get(named.name, named.epoch) != named.epoch:
+                self._target.delete(path)
+        return tags
+
+    def _once(self, path: str) -> None:
+        if self._target.size(path) is None:
+            self._put(path, self._source.read(path))
+
+    def _read(self, path: str) -> bytes | None:
+        return None if self._target.size(path) is None else self._target.read(path)
+
+    def _put(self, path: str, data: bytes, *, replace: bool = False) -> None:
+        self._target.put(path, data, replace=replace)
+        self._count(len(data))
+
+    def _count(self, size: int) -> None:
+        self._files += 1
+        self._bytes += size
+        self._progress(size)
+
+
+def _lives(store: NativeStore) -> list[tuple[AttemptFacts, str]]:
+    """The attempts, each with its path; Damaged for a record that cannot be read."""
+    paths = [f"{layout.ATTEMPTS}/{entry.name}" for entry in store.storage.list(layout.ATTEMPTS)]
+    return [(store.attempt(path), path) for path in paths]
+
+
+def files_to_copy(store: NativeStore, epoch: int) -> Iterator[str]:
+    """All files that a store of this one epoch has, its outcome last; its own file is another one's."""
+    mine = belongings(store, epoch)
+    lives = [(life, path) for life, path in _lives(store) if life.is_of(epoch)]
+    graphs = {mine.graph, *(layout.topology(life.topology_sha256) for life, _ in lives)}
+    # Earlier lives may have run another job graph, which is no part of this epoch: it may be gone.
+    yield from sorted(graph for graph in graphs if graph == mine.graph or store.storage.size(graph) is not None)
+    yield from (path for _, path in lives)
+    yield from (file.path for file in mine.files)
+    yield mine.outcome
