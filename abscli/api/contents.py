@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from abscli.stores.base import OwnReader, System
+    from formats.errors import FormatError
     from formats.query.exported import Exported
     from formats.reference import ReadOptions
     from formats.statistics import StateStatistics
@@ -180,6 +181,54 @@ class Contents:
         formats.query.predicate.BadPredicate: no column 'n'
         """
         return self.rows(operator, name, key=key, where=where, columns=columns, epoch=epoch).table()
+
+    def history(
+        self,
+        operator: str | StateFacts | None = None,
+        name: str | None = None,
+        *,
+        key: Texts,
+        columns: Sequence[str] | None = None,
+        last: int | None = None,
+        sort: Texts = (),
+        limit: int | None = None,
+        trouble: list[FormatError] | None = None,
+    ) -> pa.Table:
+        """What each complete epoch has of a key, the newest first, of which only that is read: `__epoch`, `__triggered`
+        and `__present`, then the columns of the state, which are null where the epoch has no such key.
+
+        last: no epoch after this one.
+        sort: by columns, the largest first with a `-` before it.
+        limit: at most so many rows.
+        trouble: gets what could not be read of an epoch, in place of its being raised.
+
+        Raises NotFound, UnknownTask, BadPredicate, Damaged.
+
+        >>> store = open_store("snapshots")
+        >>> line = store.state("seen", epoch=2)["line"][0].as_py()
+        >>> store.history("seen", key=line)["__epoch"].to_pylist()
+        [4, 2, 1]
+        """
+        from formats.history import history, joined
+        from formats.query.sorting import in_order, order_of
+
+        state = self.rows(operator, name).state
+        faults: list[FormatError] = []
+        tables = []
+        for table in history(self.view, state, texts(key), columns, last=last, trouble=faults):
+            tables.append(table)
+            if not sort and limit is not None and sum(one.num_rows for one in tables) >= limit:
+                break
+        if faults and trouble is None:
+            raise faults[0]
+        if trouble is not None:
+            trouble += faults
+        if not tables and faults:
+            raise faults[0]
+        whole = joined(tables, self.path)
+        if sort:
+            return in_order(whole.to_batches(), whole.schema, [order_of(text) for text in texts(sort)], limit)
+        return whole if limit is None else whole.slice(0, limit)
 
     def statistics(
         self, epoch: int | str | None = None, *, operator: str | None = None, ttl: float | None = None

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
+import msgspec.structs
+
+from abscli.api.shared import Texts, texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,6 +56,22 @@ class Rows(msgspec.Struct, frozen=True):
 
         batches = list(self)
         return pa.Table.from_batches(batches) if batches else self.schema.empty_table()
+
+    def sorted(self, by: Texts, limit: int | None = None) -> pa.Table:
+        """The rows by a column, the largest first with a `-` before it, and by more. limit: the first so many, in
+        little memory. BadPredicate for a column that has no order."""
+        from formats.query.sorting import in_order, order_of
+        from formats.select import schema_of
+
+        orders = [order_of(text) for text in texts(by)]
+        chosen = self.selection.columns
+        if chosen is None:
+            return in_order(self, self.schema, orders, limit)
+        wider = tuple(dict.fromkeys([*chosen, *(order.column for order in orders)]))
+        selection = self.selection._replace(columns=wider)
+        schema = schema_of(self.view, self.epoch, self.state, selection)
+        rows = msgspec.structs.replace(self, selection=selection)
+        return in_order(rows, schema, orders, limit).select(list(chosen))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.reader().__arrow_c_stream__(requested_schema)

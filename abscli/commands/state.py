@@ -17,7 +17,7 @@ from abscli.cli.reading import FormatChoice
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from abscli.api import Rows, Store
+    from abscli.api import Store
     from formats.errors import FormatError
     from formats.view import StateFacts
 
@@ -29,6 +29,8 @@ EXAMPLES = (
     ("abs state snapshots@7 counts --key spark", "One key: only the row groups that can hold it are read."),
     ("abs state snapshots counts --where \"n >= 100 and word != spark\" -o ndjson", "Rows by their values."),
     ("abs state snapshots pairs --key module=os,reached=abc", "A key of two columns."),
+    ("abs state snapshots counts --key spark --history", "What every epoch has of it, the newest first."),
+    ("abs state snapshots counts --sort -n --limit 10", "The ten keys with the largest n."),
     ("abs state snapshots counts --out counts.parquet", "All rows to a file, for other tools:"),
     ("abs state savepoint-10d2f4-6792269b97e8 totals --state count", "Of several states of a Flink operator, one."),
     ("abs state savepoint-1 --all --out tables", "Every state to a Parquet file, in parallel."),
@@ -67,6 +69,16 @@ def state(
         typer.Option("--limit", metavar="N", parser=at_least(0),
                      help="At most this many rows; a table has 40 unless told."),
     ] = None,
+    sort: Annotated[
+        list[str] | None,
+        typer.Option("--sort", metavar="COLUMN",
+                     help="Rows by this column, the largest first with a - before it; repeatable: those alike by the "
+                          "next."),
+    ] = None,
+    history: Annotated[
+        bool,
+        typer.Option("--history", help="What each complete epoch has of --key, the newest first; of PATH@7 up to 7."),
+    ] = False,
     columns: Annotated[
         str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns, by name, with commas.")
     ] = None,
@@ -114,6 +126,10 @@ def state(
     shop.Order)', where FILE is what 'protoc --include_imports --descriptor_set_out=FILE' writes. What a message does
     not hold is null where its absence means something, else the default; fields that FILE does not name are left out.
 
+    --history shows --key in all complete epochs, the newest first; of each only what can hold the key is read. __epoch,
+    __triggered and __present stand before the columns of the state; an epoch that has no such key has a row without
+    values. --sort orders all rows that fit before --limit takes the first; without --limit it needs memory for them.
+
     --all --out DIR writes every state, or those of OPERATOR, to a Parquet file of its own in a new folder, with the
     places of --place, key, namespace and value, in as many processes as there are processors. A state that cannot be
     read is named with the reason (exit 3), and the others are written.
@@ -123,12 +139,18 @@ def state(
     from formats.select import find_state, with_places
 
     if every:
-        others = {"--key": key, "--where": where, "--columns": columns, "--limit": limit is not None, "--state": name}
+        others = {"--key": key, "--where": where, "--columns": columns, "--limit": limit is not None, "--state": name,
+                  "--sort": sort, "--history": history}
         _check_all(out, [*(word for word, given in others.items() if given), *(["--engine"] * (engine != "inline"))])
     elif out is not None:
         from formats.query.export import check_ending
 
         check_ending(out)
+    if history and (place or where or engine is not Engine.INLINE):
+        other = "--place" if place else "--where" if where else "--engine"
+        raise typer.BadParameter(f"means nothing with {other}", param_hint="'--history'")
+    if history and not key:
+        raise typer.BadParameter("goes with --key: name the key", param_hint="'--history'")
     store = open_store(
         ref, format=format, search=search or (), path_map=path_map or (), uid=uid or (), type=types or ()
     )
@@ -159,6 +181,17 @@ def state(
     if limit is None and output is Output.TABLE and out is None:
         limit = SHOWN
     names = None if columns is None else [column.strip() for column in columns.split(",")]
+    if history:
+        last = None if store.named in (None, "latest") else epoch
+        trouble: list[FormatError] = []
+        with progress() as show:
+            show("reading epochs")
+            table = store.history(wanted, key=key or (), columns=names, last=last, sort=sort or (),
+                                  limit=None if limit is None else limit + 1, trouble=trouble)  # fmt: skip
+        _show_rows(wanted, table.schema, iter(table.to_batches()), limit, out, output, head)
+        if trouble:
+            raise trouble[0]
+        return
     with contextlib.ExitStack() as running:
         reader = None
         if engine is not Engine.INLINE:
@@ -167,7 +200,11 @@ def state(
         if place:
             names = with_places(store.view, epoch, wanted, names)
         rows = store.rows(wanted, key=key or (), where=where or (), columns=names, epoch=epoch, reader=reader)
-        _show_rows(rows, limit, out, output, head)
+        if sort:
+            table = rows.sorted(sort, None if limit is None else limit + 1)
+            _show_rows(rows.state, table.schema, iter(table.to_batches()), limit, out, output, head)
+        else:
+            _show_rows(rows.state, rows.schema, iter(rows), limit, out, output, head)
 
 
 def _check_all(out: str | None, others: list[str]) -> None:
@@ -199,11 +236,11 @@ def _export(
 
 
 def _show_rows(
-    rows: Rows, limit: int | None, out: str | None, output: Output, head: dict[str, object]
-) -> None:
+    wanted: StateFacts, schema: pa.Schema, batches: Iterator[pa.RecordBatch], limit: int | None, out: str | None,
+    output: Output, head: dict[str, object],
+) -> None:  # fmt: skip
     from abscli.text import state as render
 
-    wanted, schema, batches = rows.state, rows.schema, iter(rows)
     head["columns"] = render.described(schema)
     if out is not None:
         from formats.query.export import write_rows

@@ -29,6 +29,7 @@ from formats.native.state.tables import KEY_GROUP, encode_state
 from formats.native.store import NativeStore
 from formats.query.keys import is_any_of, last_of_each, matches
 from formats.query.predicate import parse_predicate
+from formats.query.sorting import Order, in_order
 from formats.storage import LocalStorage, MemoryStorage, Storage
 from formats.values import plain
 from tests.support.commands import result_of, run_command
@@ -325,3 +326,103 @@ def test_values_are_such_that_json_can_hold_them() -> None:
 
     odd = {"a": b"\x01", "b": [float("inf"), 1.5], "c": dt.date(2026, 1, 2), "d": Decimal("1.10"), "e": None}
     assert plain(odd) == {"a": "0x01", "b": ["Infinity", 1.5], "c": "2026-01-02", "d": "1.10", "e": None}
+
+
+# -- through all epochs, and in order ---------------------------------------------------------------------------
+
+
+def test_a_key_through_all_epochs(store: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    told = result_of("state", capsys, store, "--key", "w2900", "--history")
+    assert [(r["__epoch"], r["__present"], r["n"]) for r in told["rows"]] == [(2, True, 1_002_900), (1, True, 2900)]
+    assert [column["name"] for column in told["columns"]][:3] == ["__epoch", "__triggered", "__present"]
+    new = result_of("state", capsys, store, "counts", "--key", f"w{WORDS}", "--history")["rows"]
+    assert [(r["__epoch"], r["__present"], r["word"]) for r in new] == [(2, True, f"w{WORDS}"), (1, False, None)]
+    assert len(result_of("state", capsys, f"{store}@1", "--key", "w1", "--history")["rows"]) == 1
+    first = result_of("state", capsys, store, "--key", "w2900", "--history", "--limit", "1")
+    assert ([r["__epoch"] for r in first["rows"]], first["more"]) == ([2], True)
+    ordered = result_of("state", capsys, store, "--key", "w2900", "--history", "--sort", "n")
+    assert [r["n"] for r in ordered["rows"]] == [2900, 1_002_900]
+    out = tmp_path / "history.parquet"
+    result_of("state", capsys, store, "--key", "w1", "--key", "w2", "--history", "--columns", "n", "--out", out)
+    written = pq.read_table(out).select(["__epoch", "n"]).to_pylist()
+    assert sorted((-row["__epoch"], row["n"]) for row in written) == [(-2, 1), (-2, 2), (-1, 1), (-1, 2)]
+    table = run_command("state", capsys, store, "--key", "w2900", "--history")[1]
+    assert table.splitlines()[0].split() == ["__epoch", "__triggered", "__present", "word", "n"]
+
+
+def test_of_each_epoch_only_what_can_hold_the_key_is_read(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    original = StateFile.__init__
+
+    def noted(self: StateFile, storage: Storage, file: StateFileFacts) -> None:
+        opened.append(file.path)
+        original(self, storage, file)
+
+    monkeypatch.setattr(StateFile, "__init__", noted)
+    result_of("state", capsys, store, "--key", "w2900", "--history")
+    tasks = {path.split("/parts/")[1] for path in opened}
+    # The first task's file says which key columns there are; besides only the key's own task is looked at.
+    assert len(tasks) <= 2, tasks
+
+
+def test_an_epoch_that_cannot_be_read_does_not_hide_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_store(tmp_path)
+    line = result_of("state", capsys, f"{tmp_path}@1", "seen", "--limit", "1")["rows"][0]["line"]
+    damaged = tmp_path / layout.tasks_file(2, FIRST)
+    damaged.write_bytes(b"x" * damaged.stat().st_size)
+    code, out, err = run_command("state", capsys, tmp_path, "seen", "--key", line, "--history", "-o", "json")
+    assert code == 3
+    assert "tasks.json" in err
+    assert {row["__epoch"] for row in json.loads(out)["rows"]} <= {1, 4}
+    assert json.loads(out)["rows"]
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (("--history",), "goes with --key"), (("--history", "--key", "w1", "--where", "n > 1"), "nothing with --where"),
+    (("--history", "--key", "w1", "--place"), "nothing with --place"), (("--sort", "no"), "no column 'no'"),
+    (("--all", "--out", "x", "--sort", "n"), "--sort means nothing"),
+    (("--key", "w1", "--history", "--columns", "no"), "no column 'no'"),
+])  # fmt: skip
+def test_what_goes_with_neither_is_refused(
+    store: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
+) -> None:
+    code, _, err = run_command("state", capsys, store, *words)
+    assert code == 2
+    assert message in " ".join(err.split())
+
+
+def test_rows_come_in_the_order_of_a_column(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = [*range(WORDS - 200), *(1_000_000 + n for n in range(WORDS - 200, WORDS + 10))]
+    most = result_of("state", capsys, store, "--sort", "-n", "--limit", "3")
+    assert [row["n"] for row in most["rows"]] == sorted(numbers, reverse=True)[:3]
+    assert most["more"] is True
+    every = result_of("state", capsys, store, "--sort", "n")
+    assert [row["n"] for row in every["rows"]] == sorted(numbers)
+    words = result_of("state", capsys, store, "--sort", "n", "--columns", "word", "--limit", "2")
+    assert words["rows"] == [{"word": "w0"}, {"word": "w1"}]
+    last = result_of("state", capsys, store, "--where", "n < 5", "--sort", "-word")
+    assert [row["word"] for row in last["rows"]] == ["w4", "w3", "w2", "w1", "w0"]
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.none() | st.integers(-3, 3), st.sampled_from("abc")), max_size=30), max_size=5),
+    st.booleans(), st.none() | st.integers(0, 12),
+)  # fmt: skip
+def test_the_first_rows_in_order_are_those_of_all(
+    pieces: list[list[tuple[int | None, str]]], descending: bool, limit: int | None
+) -> None:
+    schema = pa.schema([("n", pa.int64()), ("w", pa.string())])
+    batches = [
+        pa.record_batch([pa.array([n for n, _ in rows], pa.int64()), pa.array([w for _, w in rows], pa.string())],
+                        schema=schema)
+        for rows in pieces
+    ]  # fmt: skip
+    rows = [row for piece in pieces for row in piece]
+    known = sorted([row for row in rows if row[0] is not None], key=lambda row: row[0] or 0, reverse=descending)
+    expected = [*known, *(row for row in rows if row[0] is None)][:limit]
+    got = in_order(batches, schema, [Order("n", descending)], limit)
+    assert [(row["n"], row["w"]) for row in got.to_pylist()] == expected
