@@ -26,7 +26,7 @@ _abs() {
                 topology) valued='-o --output' ;;
                 run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --state-memory --restarts --worker-timeout --advertise --bind --from-epoch --parallelism --trace --metrics --log-format -o --output' ;;
                 inspect) valued='--operator --task --ttl --broker --broker-config --uid --search --path-map --format -o --output' ;;
-                state) valued='--key --where --limit --columns --out --state --engine --master --type --uid --search --path-map --format -o --output' ;;
+                state) valued='--key --where --limit --sort --columns --out --state --engine --master --type --uid --search --path-map --format -o --output' ;;
                 validate) valued='--max-age --min-epochs --for --schema --broker --broker-config --master --search --path-map --uid --topology --format -o --output' ;;
                 diff) valued='--operator --out --uids --uid --search --path-map --format -o --output' ;;
                 plan-recovery) valued='--topology --failed --failed-worker --recovery --strategy --distrust --epoch --parallelism --query-id --set-offset --name-source --sink --out --search --path-map --format -o --output' ;;
@@ -34,6 +34,7 @@ _abs() {
                 rewrite) valued='--changes --layout --to --type --search --path-map --uid --format -o --output' ;;
                 rebuild) valued='--job -o --output' ;;
                 simulate) valued='--example --runs --seed --policy --crash --records --subtasks --recovery --workers --worlds --out --check -o --output' ;;
+                drill) valued='--job --engine --master --log-format -o --output' ;;
                 copy) valued='-o --output' ;;
                 tag) valued='-o --output' ;;
                 gc) valued='--keep --keep-last --keep-hourly --keep-daily --keep-within --keep-tag --older-than --min-age --stopped --search -o --output' ;;
@@ -48,7 +49,7 @@ _abs() {
     case $command in
         '')
             options='-q --quiet -v --verbose --version -h --help'
-            choices='demo topology run inspect state validate diff plan-recovery restore rewrite rebuild simulate copy tag gc completion help'
+            choices='demo topology run inspect state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc completion help'
             ;;
         demo)
             options='--master -o --output -q --quiet -v --verbose -h --help'
@@ -118,11 +119,12 @@ _abs() {
             esac
             ;;
         state)
-            options='--key --where --limit --columns --place --all --out --state --engine --master --type --uid --search --path-map --format -o --output -q --quiet -v --verbose -h --help'
+            options='--key --where --limit --sort --history --columns --place --all --out --state --engine --master --type --uid --search --path-map --format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --key) kind=value ;;
                 --where) kind=value ;;
                 --limit) kind=value ;;
+                --sort) kind=value ;;
                 --columns) kind=value ;;
                 --out) kind=option-file ;;
                 --state) kind=value ;;
@@ -269,6 +271,19 @@ _abs() {
                     ;;
             esac
             ;;
+        drill)
+            options='--job --engine --master --deep --log-format -o --output -q --quiet -v --verbose -h --help'
+            case $prev in
+                --job) kind=option-file ;;
+                --engine) kind=option-choice choices='spark inline' ;;
+                --master) kind=value ;;
+                --log-format) kind=option-choice choices='text json' ;;
+                -o|--output) kind=option-choice choices='table json ndjson' ;;
+                *)
+                    ((count == 0)) && kind=directory
+                    ;;
+            esac
+            ;;
         copy)
             options='-o --output -q --quiet -v --verbose -h --help'
             case $prev in
@@ -319,7 +334,7 @@ _abs() {
             options='-q --quiet -v --verbose -h --help'
             case $prev in
                 *)
-                    ((count == 0)) && choices='demo topology run inspect state validate diff plan-recovery restore rewrite rebuild simulate copy tag gc completion help'
+                    ((count == 0)) && choices='demo topology run inspect state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc completion help'
                     ;;
             esac
             ;;

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from abscli.planner.retention import Retention
     from abscli.stores.base import Owners, OwnReader, Progress, Rewritten, StoreCopy, Upgrade
     from abscli.stores.comparing import Comparison
+    from abscli.stores.drills import Drilled
     from abscli.stores.kafka import BrokerConfig
     from abscli.stores.recovery import Watcher
     from abscli.stores.tags import Tag
@@ -426,9 +427,8 @@ class Store(Contents):
         Raises NotFound, OtherJob for a directory that is no copy of this store, StoreInUse, Damaged, NoRecovery.
 
         >>> store = open_store("snapshots")
-        >>> print(store.copy("backup").text(80).replace(os.getcwd() + "/", ""))
-        reach: epochs 1, 2, 4 copied to backup, ... in 27 files
-        <BLANKLINE>
+        >>> [(row["epoch"], row["became"]) for row in store.copy("backup").to_json()["epochs"]]
+        [(1, 'copied'), (2, 'copied'), (4, 'copied')]
         >>> store.copy("backup").to_json()["bytes"], open_store("backup").latest
         (0, 4)
         """
@@ -436,6 +436,34 @@ class Store(Contents):
         number = None if chosen is None else self.resolve(chosen)
         copied = self.system.copy(self.view, number, os.fspath(to), progress or unshown)
         return self.restore(self.plan(number), to, watch=watch) if copied is None else copied
+
+    def drill(
+        self, epoch: int | str | None = None, *, job: str | os.PathLike[str] | None = None, engine: str = "spark",
+        master: str = "local[*]", reader: OwnReader | None = None, watch: Watcher | None = None,
+    ) -> Drilled:  # fmt: skip
+        """Proves that an epoch, or the newest that is whole, can be restored, in a scratch folder that is gone at the
+        end. Of a store of abs it is run to a fresh epoch, with sinks that write into that folder; of others the copy
+        that `restore` makes is checked and compared.
+
+        job, engine, master: of a store of abs: its topology file, and how it is run.
+        reader: as of `rows`: the system's own reads the copy, too.
+        watch: sees how it goes on.
+
+        Raises NoRecovery where none can be restored, Damaged, BadOption, OtherJob, EngineStopped, JobFailed.
+        """
+        from abscli.api.drills import drill_of_copy
+        from abscli.stores.recovery import BadOption, JobFile
+        from formats.job.file import parse_job
+
+        chosen = self.named if epoch is None else epoch
+        number = None if chosen in (None, "latest") else self.resolve(chosen)
+        if job is not None and not self.system.recovery().runs_job:
+            raise BadOption("--job", f"no job is run for a checkpoint of {self.system.words.title}: leave it out")
+        file = None if job is None else os.fspath(job)
+        topology = None if file is None else JobFile(file, os.path.dirname(os.path.abspath(file)), *parse_job(file))
+        watch = watch or Unwatched()
+        drilled = self.system.drill(self.view, number, topology, engine=engine, master=master, watch=watch)
+        return drill_of_copy(self, number, reader, watch) if drilled is None else drilled
 
     def tags(self, epoch: int | None = None) -> list[Tag]:
         """Names of epochs of a store that abs wrote, which stay while they have one; of one epoch, or all.

@@ -15,7 +15,7 @@ from abscli.cli.options import WORDS, Quiet, Verbose
 from abscli.cli.overview import COMMANDS, overview, width
 from abscli.cli.stdout import keep_stdout
 
-RUN_OTHERS_CODE = frozenset({"run", "restore", "demo", "topology", "state", "validate"})
+RUN_OTHERS_CODE = frozenset({"run", "restore", "demo", "drill", "topology", "state", "validate"})
 """Commands in which functions of a job, Spark or Java may run, and print."""
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}

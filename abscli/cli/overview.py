@@ -21,6 +21,7 @@ COMMANDS: dict[str, str] = {
     "rewrite": "Make a changed copy of a checkpoint.",
     "rebuild": "Make a store's lost or damaged books anew.",
     "simulate": "Run a job's protocol under a seeded scheduler with failures.",
+    "drill": "Prove that an epoch can be restored.",
     "copy": "Copy a store, with only what is missing.",
     "tag": "Give an epoch a name, so that it stays.",
     "gc": "Remove old epochs, and files that nothing needs.",

@@ -73,6 +73,8 @@ class JobOptions:
     insecure: nothing that goes between hosts is encrypted.
     changes: what the job file says of operators since the last run.
     trace: a file for all that the machines see and do, appended to.
+    outputs: a folder that sinks write to, each in one of its own, in place of where the job file says.
+    whole: every epoch has files of its own for all of the state, and refers to no older ones.
     """
 
     directory: str
@@ -102,6 +104,8 @@ class JobOptions:
     insecure: bool = False
     changes: Changes = NO_CHANGES
     trace: str | None = None
+    outputs: str | None = None
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +162,7 @@ def run_job(
         check_trace(options.trace, storage.root)
     if isinstance(storage, LocalStorage):
         Path(storage.root).mkdir(parents=True, exist_ok=True)
-    outputs = Outputs(
-        topology, options.directory, take_over=options.take_over, accept_missing=options.accept_missing
-    )
+    outputs = _outputs(topology, options)
     with _signals(on_news) as signals, lock.exclusive(storage), contextlib.ExitStack() as stack:
         verify()
         request = _request(topology, options)
@@ -216,7 +218,7 @@ def rehearse(topology: Topology, store_path: str, options: JobOptions) -> Rehear
     parent = look(storage, request)
     new = check_store_of(storage, topology.job)
     store = None if new else NativeStore(storage)
-    outputs = Outputs(topology, options.directory, take_over=options.take_over, accept_missing=options.accept_missing)
+    outputs = _outputs(topology, options)
     outputs.examine(store, parent.epoch, parent.origins)
     attempts = store.attempts() if store else []
     number = max((attempt.attempt for attempt in attempts), default=0) + 1
@@ -241,6 +243,13 @@ def _storage(store_path: str) -> LocalStorage | ObjectStorage:
     if not store_path:
         raise UsageError("no place is named for the store", hint="give --store a directory, or a place in a bucket")
     return open_writable(absolute(store_path))
+
+
+def _outputs(topology: Topology, options: JobOptions) -> Outputs:
+    return Outputs(
+        topology, options.directory, take_over=options.take_over, accept_missing=options.accept_missing,
+        outputs=options.outputs,
+    )  # fmt: skip
 
 
 def _attempt(
@@ -324,6 +333,8 @@ def _attempt(
         hadoop=hadoop_configuration(os.environ),
         keep_frames=_keep_frames(options, workers) if options.recovery is Scope.LOCAL else None,
         state_memory=options.state_memory,
+        outputs=options.outputs,
+        whole=options.whole,
     )
     signals.attach(service)
     on_service(service)

@@ -76,7 +76,8 @@ class RunningTask:
     send(channel, item) delivers to a receiver.
     acked(part, counters, base epoch, place), ended(task) and caught_up(channel) report.
     later(function) runs it on the processing thread.
-    base: the state files of the epoch that the task was restored from.
+    base: the state files of the epoch that the task was restored from. whole: every epoch has files of its own for all
+    of the state.
     steps: where it notes its steps, and those that it takes again before any other.
     """
 
@@ -100,6 +101,7 @@ class RunningTask:
         operator: Runnable | None = None,
         base: tuple[StateFileFacts, ...] = (),
         base_epoch: int = 0,
+        whole: bool = False,
         steps: Steps | None = None,
     ) -> None:
         self.machine = machine
@@ -124,6 +126,7 @@ class RunningTask:
         self._files: dict[int, tuple[StateFileFacts, ...]] = {}
         self._base = base
         self._base_epoch = base_epoch
+        self._whole = whole
         self._turns = Turns()
         self._schema: pa.Schema | None = None
         self._input: pa.Schema | None = None
@@ -422,7 +425,7 @@ class RunningTask:
         if state is not None:
             # Files of a rescale stand side by side, each with other key groups: those count that lie on each other.
             files = depth(base, range(2**31))
-            whole = files >= FULL_AFTER or (files > 3 and sum(map(rows_in_reach, base)) > 2 * state.rows)
+            whole = self._whole or files >= FULL_AFTER or (files > 3 and sum(map(rows_in_reach, base)) > 2 * state.rows)
             copy = state.copy(epoch, None if whole else self._base_epoch)
             base = () if whole else base
         staged, stage = self.sink.cut(epoch) if self.sink is not None else ((), None)

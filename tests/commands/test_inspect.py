@@ -108,7 +108,7 @@ def test_an_unknown_operator_or_task_is_told_with_what_there_is(
     assert says in err
 
 
-@pytest.mark.parametrize(("ref", "code"), [("@9", 10), ("@x", 2), ("/none", 10)])
+@pytest.mark.parametrize(("ref", "code"), [("@9", 10), ("@x", 10), ("@_x", 2), ("/none", 10)])
 def test_what_is_not_there_has_an_exit_code_and_an_error_object(
     store: Path, capsys: pytest.CaptureFixture[str], ref: str, code: int
 ) -> None:

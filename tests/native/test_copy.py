@@ -284,7 +284,7 @@ def test_a_live_store_is_copied_and_the_job_goes_on_from_the_copy_exactly(
     open_gate(tmp_path)
     gone_on = abs_("run", job, "--store", to, "--engine", "inline", "--resume")
     assert gone_on.returncode == 0, gone_on.stderr
-    assert Counter(last_counts(tmp_path / "out", "id")) == counts
+    assert Counter(last_counts(tmp_path, "id")) == counts
     refused = abs_("run", job, "--store", store, "--engine", "inline", "--resume")
     assert refused.returncode == 2
     assert "--take-over" in refused.stderr

@@ -15,6 +15,7 @@ from functools import partial
 
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.io.moves import Moves
+from abscli.engine.io.sinks import folder_of
 from abscli.planner.lineage import Life, by_number, is_on, lives_of, maker, stretches
 from abscli.planner.settlement import Missing, Settlement, SinkFacts, Wanted, settle
 from formats.disk import sync_folder
@@ -69,20 +70,22 @@ class Outputs:
 
     take_over: also from another store that has shown something since.
     accept_missing: also where parts that belong to the line are gone.
+    outputs: as of `abscli.engine.job.JobOptions`.
     """
 
     def __init__(
-        self, topology: Topology, directory: str, *, take_over: bool = False, accept_missing: bool = False
-    ) -> None:
+        self, topology: Topology, directory: str, *, take_over: bool = False, accept_missing: bool = False,
+        outputs: str | None = None,
+    ) -> None:  # fmt: skip
         self._sinks = [op for op in topology.operators if op.kind is Kind.SINK and op.connector is not None]
         self._directory = directory
+        self._outputs = outputs
         self._take_over = take_over
         self._accept_missing = accept_missing
         self._claims: dict[str, tuple[SinkFolder, SinkClaim]] = {}
 
     def _folder(self, op: Operator) -> str:
-        assert op.connector is not None
-        return os.path.join(self._directory, op.connector["path"])
+        return folder_of(op, self._directory, self._outputs)
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:

@@ -52,6 +52,12 @@ class Pending(NamedTuple):
     staged: Future[None]
 
 
+def folder_of(operator: Operator, directory: str, outputs: str | None = None) -> str:
+    """Where a sink writes. directory: of the job file; outputs: a folder that has one for each sink, in place of it."""
+    assert operator.connector is not None
+    return os.path.join(*((directory, operator.connector["path"]) if outputs is None else (outputs, operator.id)))
+
+
 class JsonLinesSink:
     """One sink task. Rows go to a temporary file; `cut` names it after the epoch. Whoever writes the manifest makes
     it visible: a worker that lives on after its job has lost the store can show nothing.
@@ -63,11 +69,11 @@ class JsonLinesSink:
 
     def __init__(
         self, operator: Operator, index: int, directory: str, attempt: str,
-        may_show: Callable[[], None] = lambda: None,
+        may_show: Callable[[], None] = lambda: None, *, outputs: str | None = None,
     ) -> None:  # fmt: skip
         assert operator.connector is not None
         self.path: str = operator.connector["path"]
-        self._folder = os.path.join(directory, self.path)
+        self._folder = folder_of(operator, directory, outputs)
         self._staged = os.path.join(self._folder, STAGED, attempt)
         self._attempt = attempt
         self._may_show = may_show

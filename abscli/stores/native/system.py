@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from abscli.diff.state import Pair, Side
     from abscli.report.findings import StoreReport
     from abscli.stores.base import Owners
+    from abscli.stores.drills import Drilled
     from abscli.stores.native.recovery import NativeRecovery
     from abscli.stores.native.tagging import NativeTags
     from abscli.stores.native.text_copy import CopyPage
+    from abscli.stores.recovery import JobFile, Watcher
     from abscli.stores.removal import Collected, RemovalRequest
     from abscli.text.inspect_page import EpochPage, StorePage
     from abscli.text.validate import Advice, Leftovers
@@ -77,6 +79,19 @@ class Native(System):
 
         assert isinstance(store, NativeStore)
         return CopyPage(copy_store(store, epoch, to, progress))
+
+    def drill(
+        self, store: CheckpointStore, epoch: int | None, job: JobFile | None, *, engine: str, master: str,
+        watch: Watcher,
+    ) -> Drilled:  # fmt: skip
+        from abscli.stores.native.drill import drill
+        from abscli.stores.recovery import BadOption
+        from formats.native.store import NativeStore
+
+        assert isinstance(store, NativeStore)
+        if job is None:
+            raise BadOption("--job", f"name the topology file of {store.job!r}: its code is what restores")
+        return drill(store, epoch, job, engine=engine, master=master, watch=watch)
 
     def tags(self, store: CheckpointStore) -> NativeTags:
         from abscli.stores.native.tagging import NativeTags
