@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from abscli.stores.drills import Compared, Drilled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from abscli.api.reports import Report
     from abscli.api.store import Store
@@ -21,21 +21,25 @@ if TYPE_CHECKING:
     from abscli.text.diff import DiffPage
 
 
-def drill_of_copy(store: Store, epoch: int | None, reader: OwnReader | None, watch: Watcher) -> Drilled:
-    """Plans, makes the copy in a scratch folder, checks all of it and compares it with the epoch. reader: the system's
-    own, which is asked, too. Raises NoRecovery, Damaged."""
+def drill_of_copy(
+    store: Store, epoch: int | None, opened: Callable[[str], Store], reader: OwnReader | None, watch: Watcher
+) -> Drilled:
+    """Plans, makes the copy in a scratch folder, checks all of it and compares it with the epoch.
+
+    opened: opens a copy. reader: the system's own, which is asked, too. Raises NoRecovery, Damaged.
+    """
     from formats.scratch import scratch
 
     folder = tempfile.mkdtemp(prefix="drill-", dir=scratch())
     try:
-        return _drill(store, epoch, os.path.join(folder, "copy"), reader, watch)
+        return _drill(store, epoch, os.path.join(folder, "copy"), opened, reader, watch)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _drill(store: Store, epoch: int | None, to: str, reader: OwnReader | None, watch: Watcher) -> Drilled:
-    from abscli.api.store import open_store
-
+def _drill(
+    store: Store, epoch: int | None, to: str, opened: Callable[[str], Store], reader: OwnReader | None, watch: Watcher
+) -> Drilled:
     clock = [time.monotonic()]
     plan = store.plan(epoch, watch=watch)
     assert plan.epoch is not None
@@ -43,7 +47,7 @@ def _drill(store: Store, epoch: int | None, to: str, reader: OwnReader | None, w
     store.restore(plan, to, watch=watch)
     clock.append(time.monotonic())
     watch("checking the copy")
-    copy = open_store(to, format=store.system.name)
+    copy = opened(to)
     number = copy.resolve()
     report = copy.validate(number)
     if reader is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from abscli.api.contents import Contents
@@ -463,7 +463,9 @@ class Store(Contents):
         topology = None if file is None else JobFile(file, os.path.dirname(os.path.abspath(file)), *parse_job(file))
         watch = watch or Unwatched()
         drilled = self.system.drill(self.view, number, topology, engine=engine, master=master, watch=watch)
-        return drill_of_copy(self, number, reader, watch) if drilled is None else drilled
+        if drilled is not None:
+            return drilled
+        return drill_of_copy(self, number, partial(open_store, format=self.system.name), reader, watch)
 
     def tags(self, epoch: int | None = None) -> list[Tag]:
         """Names of epochs of a store that abs wrote, which stay while they have one; of one epoch, or all.

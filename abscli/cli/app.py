@@ -39,9 +39,24 @@ class AbsCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As Typer does; the words stay with the context, for commands that say how they are to be given again."""
         ctx.meta[WORDS] = tuple(args)
+        ctx.default_map = self._defaults()
         with _plain_words(ctx):
             rest: list[str] = super().parse_args(ctx, args)
         return rest
+
+    def _defaults(self) -> dict[str, Any] | None:
+        """What the file of defaults says of this command's options, if there is one."""
+        from abscli.cli.defaults import defaults_for, file_of_defaults, read_defaults
+
+        path = file_of_defaults()
+        if path is None or self.name is None:
+            return None
+        params: list[Any] = [param for param in self.params if param.param_type_name == "option"]
+        options = {
+            name.removeprefix("--"): (param.name, param.multiple)
+            for param in params for name in param.opts if name.startswith("--")
+        }  # fmt: skip
+        return defaults_for(path, self.name, read_defaults(path, COMMANDS), options)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs it; stdout is for its results alone."""
@@ -69,7 +84,10 @@ class AbsCommand(TyperCommand):
         prefix = ctx.auto_envvar_prefix
         if prefix:
             formatter.write_paragraph()
-            formatter.write_text(f"Every option can also be given in the environment, as {prefix}_OPTION.")
+            formatter.write_text(
+                f"Every option can also be given in the environment, as {prefix}_OPTION, and in abs.toml, under "
+                f"[{self.name}]: the command line goes first, then the environment, then the file."
+            )
         with formatter.section("EXAMPLES"):
             for line, meaning in self.examples:
                 formatter.write(f"  {line}\n")
@@ -132,6 +150,10 @@ def _plain_words(ctx: Any) -> Iterator[None]:
         source = ctx.get_parameter_source(param.name) if param else None
         if source is not None and source.name == "ENVIRONMENT":
             error.message += f" (from {_variable(ctx, param)})"
+        if source is not None and source.name == "DEFAULT_MAP":
+            from abscli.cli.defaults import file_of_defaults
+
+            error.message += f" (from {file_of_defaults()})"
         raise
 
 

@@ -12,10 +12,10 @@ from typing import Any
 from abscli.cli.overview import COMMANDS, overview, width
 from abscli.cli.stdout import give_back_stdout, open_standard_streams
 
-WITH_FUNCTIONS = frozenset({"run", "restore", "demo"})
+WITH_FUNCTIONS = frozenset({"run", "restore", "demo", "drill"})
 """Commands that run functions of a job, which may multiply matrices."""
 
-WITH_LOGS = frozenset({"run", "restore"})
+WITH_LOGS = frozenset({"run", "restore", "drill"})
 """Commands that have --log-format."""
 
 UNBOUNDED = WITH_FUNCTIONS | {"simulate"}

@@ -12,6 +12,7 @@ _ENVIRONMENT = (
     ("ABS_MEMORY", "Memory that a command which only reads may take, such as 4G; 832M if not given, 0 for no bound."),
     ("ABS_LOG_FORMAT", "Form of what is said on stderr, for commands that run jobs."),
     ("ABS_MASTER", "Spark master, for all commands that start Spark."),
+    ("ABS_CONFIG", "File of defaults in place of abs.toml in the current folder; empty: none is read."),
     ("NO_COLOR", "When it is not empty, nothing is coloured."),
     ("FORCE_COLOR", "When it is not empty, colours are used though the output is no terminal."),
     ("COLUMNS", "Width of the output; otherwise that of the terminal, or 80."),
@@ -108,7 +109,10 @@ def _value(option: Option) -> str:
 def _environment(page: Page) -> Iterator[str]:
     named = [(option.names[-1], option.environment[0]) for option in page.options if option.environment]
     if page.name:
-        yield "Every option can be given as a variable; the command line goes before it."
+        yield "Every option can be given as a variable; the command line goes before it. In"
+        yield r"\fBabs.toml\fR in the current folder, or the file that"
+        yield rf"\fBABS_CONFIG\fR names, options stand under \fB[{page.name}]\fR by their names"
+        yield "without dashes: variables go before them."
         for option, variable in named:
             yield from (".TP", f".B {_plain(variable)}", rf"As \fB{_plain(option)}\fR.")
     else:

@@ -13,7 +13,7 @@ from abscli.cli.output import Output, note, width
 EXAMPLES = (
     ("abs copy snapshots /backup/snapshots", "All complete epochs; the next time what is missing there."),
     ("abs copy snapshots@before-upgrade before-upgrade", "One epoch, with all files that it needs."),
-    ("abs copy s3://bucket/snapshots snapshots", "A store of a bucket, to be looked at here."),
+    ("abs copy snapshots s3://bucket/snapshots", "To a bucket; with the two the other way round, from there."),
     ("abs copy checkpoint copied", "A Spark checkpoint up to its newest whole batch, as restore makes it."),
     ("abs copy snapshots /backup/snapshots -o json | jq .bytes", "The bytes that were new."),
 )
@@ -31,7 +31,8 @@ EXIT_STATUS = exits.status(
 def copy(
     ref: Ref,
     path: Annotated[
-        str, typer.Argument(metavar="PATH", help="Directory of the copy: a new one, or an older copy of the store.")
+        str,
+        typer.Argument(metavar="PATH", help="Directory of the copy, or a place in a bucket: new, or an older copy."),
     ],
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,

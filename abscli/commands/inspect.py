@@ -68,7 +68,8 @@ def inspect(
         str | None, typer.Option("--task", metavar="TASK", help="Only this task, such as counts/1.")
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Show it again whenever it changes, until interrupted.")
+        bool,
+        typer.Option("--watch", help="Show it again whenever it changes, until interrupted; if it is not there, wait."),
     ] = False,
     stats: Annotated[
         bool,
@@ -129,13 +130,23 @@ def inspect(
     from abscli.text.inspect_page import EpochPage, epoch_json, items, store_json
     from formats.errors import NotFound
 
-    shown, before = "", _stdout()
+    shown, before, waiting = "", _stdout(), False
     if not watch:
         gc.disable()  # facts are made once and shown: looking through them for cycles takes longer than making them
     while True:
         try:
             store = open_store(ref, format=format, search=search or (), path_map=path_map or (), uid=uid or ())
-        except NotFound:
+            if watch and store.named == "latest":
+                store.resolve()
+        except NotFound as missing:
+            if watch and not _has_stores(ref):
+                if not waiting:
+                    note(f"{missing}: waiting for it")
+                waiting = True
+                if _reader_left(before):
+                    return
+                time.sleep(REFRESH)
+                continue
             with contextlib.suppress(NotFound):
                 _refuse_of_many(operator, task, watch, stats, trend, broker, format, search, path_map, uid)
                 _show_jobs(open_directory(ref), output, latest_restorable)
@@ -248,6 +259,16 @@ def _print_start(start: Start, output: Output) -> None:
         note(start.remark())
     else:
         emit_json(start.to_json()) if output is Output.JSON else emit_ndjson(start.to_json())
+
+
+def _has_stores(path: str) -> bool:
+    """Whether stores lie right below a path, so that it will not become one itself."""
+    from abscli.api import open_directory
+    from formats.errors import NotFound
+
+    with contextlib.suppress(NotFound):
+        return bool(open_directory(path).stores)
+    return False
 
 
 def _refuse_of_many(*choices: object) -> None:

@@ -161,7 +161,7 @@ def _role(
         positions, connector = (part.positions, part.connector) if part else (None, None)
         return make_source(op, index, spec.directory, positions, connector), None, None
     if op.kind is Kind.SINK:
-        return None, JsonLinesSink(op, index, spec.directory, spec.attempt_id, may_show, outputs=spec.outputs), None
+        return None, JsonLinesSink(op, index, spec.directory, spec.attempt_id, may_show, sinks_in=spec.sinks_in), None
     return None, None, make_operator(op, TaskId(op.id, index), spec.root, make_state)
 
 

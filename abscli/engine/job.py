@@ -73,7 +73,7 @@ class JobOptions:
     insecure: nothing that goes between hosts is encrypted.
     changes: what the job file says of operators since the last run.
     trace: a file for all that the machines see and do, appended to.
-    outputs: a folder that sinks write to, each in one of its own, in place of where the job file says.
+    sinks_in: a folder that sinks write to, each in one of its own, in place of where the job file says.
     whole: every epoch has files of its own for all of the state, and refers to no older ones.
     """
 
@@ -104,7 +104,7 @@ class JobOptions:
     insecure: bool = False
     changes: Changes = NO_CHANGES
     trace: str | None = None
-    outputs: str | None = None
+    sinks_in: str | None = None
     whole: bool = False
 
 
@@ -248,7 +248,7 @@ def _storage(store_path: str) -> LocalStorage | ObjectStorage:
 def _outputs(topology: Topology, options: JobOptions) -> Outputs:
     return Outputs(
         topology, options.directory, take_over=options.take_over, accept_missing=options.accept_missing,
-        outputs=options.outputs,
+        sinks_in=options.sinks_in,
     )  # fmt: skip
 
 
@@ -333,7 +333,7 @@ def _attempt(
         hadoop=hadoop_configuration(os.environ),
         keep_frames=_keep_frames(options, workers) if options.recovery is Scope.LOCAL else None,
         state_memory=options.state_memory,
-        outputs=options.outputs,
+        sinks_in=options.sinks_in,
         whole=options.whole,
     )
     signals.attach(service)

@@ -135,8 +135,9 @@ def test_a_copy_that_is_killed_is_whole_or_says_that_it_is_not_and_is_gone_on_wi
         shutil.rmtree(to, ignore_errors=True)
         if older:
             shutil.copytree(was, to)
+        to.mkdir(exist_ok=True)
         with monkeypatch.context() as patch:
-            patch.setattr("abscli.stores.native.copying.LocalStorage", Dies)
+            patch.setattr("abscli.stores.native.copying._place", lambda store, place: Dies(place))
             patch.setattr(Dies, "left", written)
             patch.setattr("abscli.stores.native.copying.WORKERS", 1)
             try:

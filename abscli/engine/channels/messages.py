@@ -42,7 +42,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     hadoop: what a client of S3 goes by, of Spark's configuration.
     keep_frames: bytes of frames that it keeps so that any other worker can be replaced alone; None: it keeps none.
     state_memory: bytes of keyed state that it has in memory, more is on local disk; None: all of it.
-    outputs: where sinks write, where that is not what the topology says. whole: whether every epoch has files of its
+    sinks_in: where sinks write, where that is not what the topology says. whole: whether every epoch has files of its
     own for all of the state.
     """
 
@@ -64,7 +64,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     driver: str = ""
     keys: KeyPair | None = None
     hadoop: dict[str, str] = {}
-    outputs: str | None = None
+    sinks_in: str | None = None
     whole: bool = False
 
 

@@ -70,22 +70,22 @@ class Outputs:
 
     take_over: also from another store that has shown something since.
     accept_missing: also where parts that belong to the line are gone.
-    outputs: as of `abscli.engine.job.JobOptions`.
+    sinks_in: as of `abscli.engine.job.JobOptions`.
     """
 
     def __init__(
         self, topology: Topology, directory: str, *, take_over: bool = False, accept_missing: bool = False,
-        outputs: str | None = None,
+        sinks_in: str | None = None,
     ) -> None:  # fmt: skip
         self._sinks = [op for op in topology.operators if op.kind is Kind.SINK and op.connector is not None]
         self._directory = directory
-        self._outputs = outputs
+        self._sinks_in = sinks_in
         self._take_over = take_over
         self._accept_missing = accept_missing
         self._claims: dict[str, tuple[SinkFolder, SinkClaim]] = {}
 
     def _folder(self, op: Operator) -> str:
-        return folder_of(op, self._directory, self._outputs)
+        return folder_of(op, self._directory, self._sinks_in)
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:

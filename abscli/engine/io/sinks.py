@@ -52,10 +52,10 @@ class Pending(NamedTuple):
     staged: Future[None]
 
 
-def folder_of(operator: Operator, directory: str, outputs: str | None = None) -> str:
-    """Where a sink writes. directory: of the job file; outputs: a folder that has one for each sink, in place of it."""
+def folder_of(operator: Operator, directory: str, sinks_in: str | None = None) -> str:
+    """Where a sink writes. directory: of the job file; sinks_in: a folder with one for each sink, in place of it."""
     assert operator.connector is not None
-    return os.path.join(*((directory, operator.connector["path"]) if outputs is None else (outputs, operator.id)))
+    return os.path.join(*((directory, operator.connector["path"]) if sinks_in is None else (sinks_in, operator.id)))
 
 
 class JsonLinesSink:
@@ -69,11 +69,11 @@ class JsonLinesSink:
 
     def __init__(
         self, operator: Operator, index: int, directory: str, attempt: str,
-        may_show: Callable[[], None] = lambda: None, *, outputs: str | None = None,
+        may_show: Callable[[], None] = lambda: None, *, sinks_in: str | None = None,
     ) -> None:  # fmt: skip
         assert operator.connector is not None
         self.path: str = operator.connector["path"]
-        self._folder = folder_of(operator, directory, outputs)
+        self._folder = folder_of(operator, directory, sinks_in)
         self._staged = os.path.join(self._folder, STAGED, attempt)
         self._attempt = attempt
         self._may_show = may_show

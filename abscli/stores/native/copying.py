@@ -36,7 +36,15 @@ from formats.native.remove import is_unfinished, stored_files
 from formats.native.store import NativeStore, files_of, is_native
 from formats.native.writer import bring_up
 from formats.parallel import in_order
-from formats.storage import LocalStorage, Storage, local_name
+from formats.storage import (
+    LocalStorage,
+    ObjectStorage,
+    Storage,
+    WritableStorage,
+    common_name,
+    local_name,
+    open_writable,
+)
 from formats.timestamps import now
 from formats.view import FileFacts
 
@@ -145,9 +153,7 @@ def copy_store(
         raise NotFound(f"epoch {epoch} is not complete: there is nothing to copy", path=store.path)
     if epoch is None and store.latest() is None:
         raise NotFound("no complete epoch: there is nothing to copy", path=store.path)
-    to = _place(store, to)
-    make_folder(to)
-    target = LocalStorage(to)
+    target = _place(store, to)
     with lock.exclusive(target):
         copy = _Copy(store, target, progress)
         for left in [file.path for file in stored_files(target) if is_unfinished(file.path)]:
@@ -155,19 +161,30 @@ def copy_store(
         return copy.run(epoch)
 
 
-def _place(store: NativeStore, to: str) -> str:
-    """The folder of the copy: a new one, or what a copy may lie in."""
+def _place(store: NativeStore, to: str) -> WritableStorage:
+    """Where the copy goes: a new directory or place in a bucket, or what a copy may lie in."""
     to = local_name(to)
-    roots = local_roots(store.storage)
-    if "://" in to or not os.path.isdir(to) or not os.listdir(to):
-        return check_target(to, roots)
-    to = os.path.realpath(to)
-    if any(os.path.commonpath([to, root]) in (to, root) for root in map(os.path.realpath, roots)):
+    if "://" in to:
+        target: WritableStorage = open_writable(to)
+        here, there = (common_name(f"{storage.root}/") for storage in (store.storage, target))
+        nested = here.startswith(there) or there.startswith(here)
+    elif not os.path.isdir(to) or not os.listdir(to):
+        to = check_target(to, local_roots(store.storage))
+        make_folder(to)
+        return LocalStorage(to)
+    else:
+        to = os.path.realpath(to)
+        target = LocalStorage(to)
+        roots = map(os.path.realpath, local_roots(store.storage))
+        nested = any(os.path.commonpath([to, root]) in (to, root) for root in roots)
+    if nested:
         raise OtherJob(f"and {store.path} lie in one another", path=to, hint="name another directory")
-    strangers = set(os.listdir(to)) - _NAMES
+    strangers = {entry.name for entry in target.list("")} - _NAMES
     if strangers:
         raise OtherJob(f"is no copy of a store: it holds {min(strangers)!r}", path=to, hint="name a new directory")
-    return to
+    if isinstance(target, ObjectStorage):
+        target.check_exclusive()
+    return target
 
 
 _NAMES = {layout.STORE, layout.LOCK, layout.EPOCHS, layout.ATTEMPTS, layout.RECOVERIES, layout.TAGS, layout.ASIDE,
@@ -175,7 +192,7 @@ _NAMES = {layout.STORE, layout.LOCK, layout.EPOCHS, layout.ATTEMPTS, layout.RECO
 
 
 class _Copy:
-    def __init__(self, store: NativeStore, target: LocalStorage, progress: Callable[[int], None]) -> None:
+    def __init__(self, store: NativeStore, target: WritableStorage, progress: Callable[[int], None]) -> None:
         self._store = store
         self._source = store.storage
         self._target = target

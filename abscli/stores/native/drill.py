@@ -68,7 +68,7 @@ def _drill(
     clock.append(time.monotonic())
     options = JobOptions(
         directory=job.directory, job_hint=shlex.quote(job.path), engine=engine, master=master, keep=None,
-        until="drained", changes=job.changes, outputs=os.path.join(folder, "sinks"),
+        until="drained", changes=job.changes, sinks_in=os.path.join(folder, "sinks"),
         whole=True,  # else the fresh epoch would refer to the files of the other one, and be compared with itself
     )  # fmt: skip
     running = watch.job(copy.plan.body.job)

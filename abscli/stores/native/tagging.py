@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from abscli.report.findings import HARMLESS, EpochReport
 from abscli.stores.base import Progress
-from abscli.stores.native.alone import on_this_machine
+from abscli.stores.native.alone import writable
 from abscli.stores.native.check import check_one
 from abscli.stores.recovery import BadOption
 from abscli.stores.tags import Tag, Tags
@@ -48,7 +48,7 @@ class NativeTags(Tags):
         return epochs[0]
 
     def add(self, epoch: int, name: str, *, quick: bool, move: bool, progress: Progress) -> bool:
-        store, storage = self._store, on_this_machine(self._store.storage)
+        store, storage = self._store, writable(self._store.storage)
         if not is_tag_name(name):
             raise BadOption("NAME", f"{name!r} is no name of a tag: a letter, then letters, digits, '_', '.' or '-', "
                             "at most 100, and not 'latest'")  # fmt: skip
@@ -78,7 +78,7 @@ class NativeTags(Tags):
         return new
 
     def remove(self, name: str, epoch: int | None = None) -> list[int]:
-        store, storage = self._store, on_this_machine(self._store.storage)
+        store, storage = self._store, writable(self._store.storage)
         paths = {tag.epoch: path for path, tag in _tag_paths(store) if tag.name == name and epoch in (None, tag.epoch)}
         if not paths:
             if epoch is not None and (others := _others(store, name, epoch)):
