@@ -67,11 +67,12 @@ def text(drilled: Drilled, word: str, *, width: int) -> str:
     lines = wrapped(f"{drilled.store}: {word} {drilled.epoch} is {verdict}", width)
     phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in drilled.seconds.items())
     lines += wrapped(phases, width, "  ")
-    same = [one for one in drilled.compared if one.same]
+    same = sum(one.same is True for one in drilled.compared)
     counts = [f"{number(drilled.tasks)} tasks"] * (drilled.tasks is not None)
     counts += [f"{number(drilled.rows)} rows of state"] * (drilled.rows is not None)
     counts += [f"{number(drilled.replayed)} records replayed"] * bool(drilled.replayed)
-    lines += wrapped(f"{', '.join([*counts, f'state of {len(same)} operators the same'])}", width, "  ")
+    counts.append(f"{same} state{'s'[: same != 1]} the same")
+    lines += wrapped(", ".join(counts), width, "  ")
     for one in drilled.compared:
         if not one.same:
             verb = "differs" if one.same is False else "not compared"

@@ -38,7 +38,6 @@ from formats.native.writer import bring_up
 from formats.parallel import in_order
 from formats.storage import (
     LocalStorage,
-    ObjectStorage,
     Storage,
     WritableStorage,
     common_name,
@@ -182,8 +181,6 @@ def _place(store: NativeStore, to: str) -> WritableStorage:
     strangers = {entry.name for entry in target.list("")} - _NAMES
     if strangers:
         raise OtherJob(f"is no copy of a store: it holds {min(strangers)!r}", path=to, hint="name a new directory")
-    if isinstance(target, ObjectStorage):
-        target.check_exclusive()
     return target
 
 
