@@ -17,11 +17,12 @@ from formats.storage.reading import (
     open_input,
     top_folder,
     walk,
+    written_at,
 )
 
 __all__ = (
     "AT_ONCE", "UNFINISHED", "ArrowStorage", "Entry", "LocalStorage", "MemoryStorage", "ObjectStorage", "Slices",
     "Storage", "StoredFile", "WritableStorage", "Written", "absolute", "always", "check_path", "common_name",
     "concurrently", "delete_all", "file_name", "is_object_store", "local_name", "no_directory", "open_input",
-    "open_storage", "open_writable", "top_folder", "walk",
+    "open_storage", "open_writable", "top_folder", "walk", "written_at",
 )  # fmt: skip

@@ -25,6 +25,9 @@ from formats.storage.places import common_name
 
 IDENTITY = "absput"
 """Under this name each object says by which call it was put: a word that all object stores allow."""
+PART, PARTS_AT_ONCE = 8 << 20, 4
+MOST_PARTS = 9_000
+"""Of one object; S3 allows 10,000."""
 CONFLICTS, CONFLICT_SECONDS = 10, 0.1
 RETRIES = 6
 RETRY: Any = {
@@ -146,6 +149,22 @@ class ObjectStorage:
                 # Refused for the sake of another request that came to nothing: S3 answers so while two are under way.
                 time.sleep(CONFLICT_SECONDS)
 
+    def put_parts(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
+        """Make a file of these pieces appear in one step, sent in parts, so that it may be larger than memory; whatever
+        had the name is gone. If the pieces raise, nothing has changed.
+
+        size: of all, where it is known.
+        """
+        import obstore
+
+        key = self._lead + check_path(path)
+        self._may_show()
+        with self._asking(path):
+            obstore.put(
+                self._client, key, iter(pieces), mode="overwrite", use_multipart=True,
+                chunk_size=max(PART, -(-(size or 0) // MOST_PARTS)), max_concurrency=PARTS_AT_ONCE,
+            )  # fmt: skip
+
     def _identity(self, path: str) -> str | None:
         """By which call a file was put, empty where it does not say; None if there is no such file."""
         import obstore
@@ -175,6 +194,17 @@ class ObjectStorage:
         try:
             with self._asking(path):
                 return int(obstore.head(self._client, self._lead + check_path(path))["size"])
+        except NotFound:
+            return None
+
+    def written(self, path: str) -> float | None:
+        """When a file was last written, as seconds since 1970 by the server's clock; None if there is no such file."""
+        import obstore
+
+        try:
+            with self._asking(path):
+                there = obstore.head(self._client, self._lead + check_path(path))
+                return float(there["last_modified"].timestamp())
         except NotFound:
             return None
 

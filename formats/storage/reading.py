@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from formats.errors import NotFound
+from formats.errors import NotFound, UnsafePath
 from formats.storage.contract import UNFINISHED, Entry, Storage
 from formats.storage.local import LocalStorage
 from formats.storage.objects import ObjectStorage
@@ -29,6 +30,18 @@ def top_folder(path: str) -> str:
 def file_name(path: str) -> str:
     """The last part of a path or URI, a trailing slash aside."""
     return path.rstrip("/").rpartition("/")[2]
+
+
+def written_at(storage: Storage, path: str) -> float | None:
+    """When a file was last written (or copied), as seconds since 1970; None if that is not known."""
+    if isinstance(storage, ObjectStorage):
+        return storage.written(path)
+    if not isinstance(storage, LocalStorage):
+        return None
+    try:
+        return os.stat(storage.local_path(path)).st_mtime
+    except (OSError, UnsafePath):
+        return None
 
 
 def walk(storage: Storage, path: str = "") -> list[Entry]:
