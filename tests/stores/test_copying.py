@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from abscli.cli.main import main
-from abscli.stores.copying import check_target, new_folder
+from abscli.stores.copying import check_folder, check_target, new_folder
 from abscli.stores.pinned import pin
 from formats.errors import Damaged, FormatError, NotFound, StalePlan, UnsafePath
 from formats.native.plan import NativePlan
@@ -136,8 +136,11 @@ def test_what_is_in_the_way_is_told_with_what_to_do(source: LocalStorage, tmp_pa
         with pytest.raises(FormatError, match=message) as error:
             check_target(str(tmp_path / name), [source.root])
         assert (error.value.path, bool(error.value.hint)) == (str(tmp_path / name), True)
+    for to in ("hdfs://host/copy", "http://host/copy"):
+        with pytest.raises(FormatError, match="are read, not written"):
+            check_target(to, [])
     with pytest.raises(FormatError, match="local directories"):
-        check_target("s3://bucket/copy", [])
+        check_folder("s3://bucket/copy", [])
     with pytest.raises(FormatError, match="mount point"):
         check_target("/sys/fs/cgroup" if not os.listdir("/sys/fs/cgroup") else _mounted(), [])
     assert check_target(f"file:{tmp_path}/source2", [source.root]) == f"{tmp_path}/source2"

@@ -18,7 +18,7 @@ from abscli.engine.generations.rescaling import check as check_logs
 from abscli.engine.job import JobOptions, Outcome, rehearse, run_job
 from abscli.engine.telemetry.news import News, Rescaled
 from abscli.planner.rescale import with_parallelism
-from abscli.stores.copying import check_target, local_roots, new_folder
+from abscli.stores.copying import check_folder, new_folder, roots
 from abscli.stores.native.copying import files_to_copy
 from abscli.stores.native.plan import carried_to, plan_digest, relied_on, what_changed
 from abscli.stores.native.rescale import as_taken, in_words, overridden, rescaled, rescaled_by
@@ -218,7 +218,7 @@ def copy_epoch(store: NativeStore, epoch: int, to: str) -> None:
     to = os.path.realpath(to)  # a link stays one: the copy is where it leads
     if os.path.isdir(to) and os.listdir(to):
         raise OtherJob("is not empty", path=to, hint="give --to a new directory")
-    to = check_target(to, local_roots(store.storage))
+    to = check_folder(to, roots(store.storage))
     with new_folder(to) as copy:
         for path in paths:
             copy.copy(store.storage, path)

@@ -28,7 +28,7 @@ from abscli.diff.state import Side
 from abscli.report.findings import Code, EpochReport, Finding, StoreReport
 from abscli.stores import registry
 from abscli.stores.base import Checked, Progress, System, Words
-from abscli.stores.copying import check_target, local_roots, new_folder
+from abscli.stores.copying import check_folder, new_folder, roots
 from abscli.stores.pinned import check_files, pin
 from abscli.stores.reasons import NoPlan
 from abscli.stores.recovery import PlanRequest, Recovery, RestoreRequest, Watcher
@@ -230,13 +230,13 @@ class JsonRecovery(Recovery[JsonStore, LedgerPlan, LedgerRestored]):
         check_files(plan, store.storage)
 
     def sources(self, store: JsonStore) -> list[str]:
-        return local_roots(store.storage)
+        return roots(store.storage)
 
     def restore(
         self, plan: Plan[LedgerPlan], store: JsonStore, request: RestoreRequest, watch: Watcher
     ) -> LedgerRestored:
         assert request.to is not None
-        to = check_target(request.to, local_roots(store.storage))
+        to = check_folder(request.to, roots(store.storage))
         with new_folder(to) as folder:
             for pinned in plan.relies_on:
                 folder.copy(store.storage, pinned.path, pinned=(plan, pinned))

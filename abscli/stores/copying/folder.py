@@ -1,4 +1,4 @@
-"""Copies of checkpoints: a new folder that is there whole, or not at all.
+"""Copies on this machine: a new folder that is there whole, or not at all.
 
 It is written beside its place as `.NAME.tmp-...`, synced, and renamed in one step. While it is written its owner holds
 a lock on it, which ends with the owner however that ends: so the next copy to the same name can tell what a process
@@ -10,111 +10,47 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import os
 import re
 import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
-from abscli.stores.pinned import difference, pieces, stale
+from abscli.stores.copying.writer import NewCopy, in_the_way
 from formats.disk import make_folder, sync_folder, writing
-from formats.errors import Damaged, FormatError, NotFound
-from formats.plan import PinnedFile, Plan
-from formats.storage import UNFINISHED, LocalStorage, Storage, check_path, local_name
-
-_ANOTHER = "name a new directory"
+from formats.errors import FormatError
+from formats.storage import UNFINISHED, LocalStorage, check_path
 
 _DEEPEST = 100
 """Directories that a file of a copy may lie in: far more than any system's do, and what can be removed again."""
 
 
-def check_target(to: str, sources: Iterable[str]) -> str:
-    """The absolute path of the folder that a copy may be made at; FormatError if something is in the way there.
+class _Placed(LocalStorage):
+    """A folder under the name that it is going to have."""
 
-    sources: local folders that are read from.
-    """
-    to = local_name(to)
-    if "://" in to:
-        raise FormatError("copies are made in local directories", path=to, hint="move it to its place from there")
-    to = os.path.abspath(to)
-    if os.path.islink(to):
-        leads = os.path.realpath(to)
-        raise FormatError(f"is a symbolic link to {leads}", path=to, hint=f"name {leads} itself, or a new directory")
-    real = os.path.realpath(to)
-    for source in map(os.path.realpath, sources):
-        if (real + os.sep).startswith(source.rstrip(os.sep) + os.sep):
-            raise FormatError(f"lies in {source}, which is read from", path=to, hint=_ANOTHER)
-    if os.path.lexists(to) and not (os.path.isdir(to) and not os.listdir(to)):
-        raise _in_the_way(to)
-    if os.path.ismount(to):
-        # Nothing can be renamed to a mount point.
-        raise FormatError("is a mount point", path=to, hint="name a new directory in it")
-    return to
+    def __init__(self, folder: str, to: str) -> None:
+        super().__init__(folder)
+        self._to = to
+
+    @property
+    def root(self) -> str:
+        return self._to
 
 
-def _in_the_way(to: str) -> FormatError:
-    return FormatError("is there already and is not an empty directory", path=to, hint=_ANOTHER)
-
-
-class NewFolder:
+class NewFolder(NewCopy):
     """A copy that is being written. path: where it is until it is whole; files, bytes: written so far."""
 
     def __init__(self, path: str, to: str, progress: Callable[[int], None]) -> None:
+        super().__init__(progress)
         self.path = path
-        self.files = 0
-        self.bytes = 0
         self._to = to
-        self._progress = progress
         self._folders = {path}
 
-    def copy(
-        self,
-        storage: Storage,
-        path: str,
-        name: str | None = None,
-        *,
-        start: int = 0,
-        length: int | None = None,
-        pinned: tuple[Plan[Any], PinnedFile] | None = None,
-    ) -> None:
-        """Copy a file, or a slice of it, to `name` (default: its own path).
-
-        pinned: a plan and what it says of the file. StalePlan if that is not what was copied, or the file is gone;
-        Damaged if there is less than `length`.
-        """
-        size = storage.size(path) if length is None else length
-        digest = hashlib.sha256() if pinned is not None else None
-
-        def read() -> Iterator[bytes]:
-            for piece in pieces(storage, path, start, length):
-                if digest is not None:
-                    digest.update(piece)
-                yield piece
-
-        try:
-            copied = self._write(name or path, read(), size)
-        except NotFound:
-            if pinned is None:
-                raise
-            raise stale(pinned[0], f"{path} is missing") from None
-        if length is not None and copied < length:
-            where = f"{storage.root}/{path}"
-            raise Damaged(f"gave {copied} of {length} bytes", path=where, hint="is it being changed?")
-        if pinned is not None and digest is not None:
-            problem = difference(pinned[1], digest.hexdigest())
-            if problem is not None:
-                raise stale(pinned[0], problem)
-
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file with these bytes."""
-        self._write(name, [data], len(data))
-
-    def write_pieces(self, name: str, pieces: Iterable[bytes]) -> int:
-        """Write a file of these pieces, made as they are written; its bytes."""
-        return self._write(name, pieces, None)
+    @property
+    def reading(self) -> LocalStorage:
+        """What is written so far, under the name that the copy is going to have."""
+        return _Placed(self.path, self._to)
 
     def _write(self, name: str, data: Iterable[bytes], size: int | None) -> int:
         full = os.path.join(self.path, check_path(name))
@@ -219,11 +155,6 @@ def _appear(path: str, to: str) -> None:
         os.rename(path, to)  # of an empty directory it takes the place; anything else there refuses it
     except OSError as error:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-            raise _in_the_way(to) from None
+            raise in_the_way(to) from None
         raise
     sync_folder(os.path.dirname(to))
-
-
-def local_roots(*storages: Storage) -> list[str]:
-    """Where they lie on this machine, if they do."""
-    return [storage.root for storage in storages if isinstance(storage, LocalStorage)]
