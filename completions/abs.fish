@@ -198,7 +198,7 @@ complete -c abs -n '__abs_is plan-recovery' -s h -l help -d 'Show this message a
 # abs restore
 complete -c abs -n '__abs_is restore' -F
 complete -c abs -n '__abs_is restore' -l job -r -F -d 'Topology file of the job: its code, and where its sources and sinks are. A plan of a store of abs needs it'
-complete -c abs -n '__abs_is restore' -l to -r -f -a '(__fish_complete_directories)' -d 'Store that the restored epoch goes to, a directory or s3://BUCKET/PATH; default: the plan\'s own. Of Flink and Spark: a new directory'
+complete -c abs -n '__abs_is restore' -l to -r -f -a '(__fish_complete_directories)' -d 'Store that the restored epoch goes to, a directory or s3://BUCKET/PATH; default: the plan\'s own. Of Flink and Spark: a new directory, or an empty place in a bucket'
 complete -c abs -n '__abs_is restore' -l sink-to -r -f -a '(__fish_complete_directories)' -d 'Of a plan made with --sink: new directory for the log of the file sink'
 complete -c abs -n '__abs_is restore' -l engine -r -f -a 'spark inline' -d 'spark: worker processes; inline: this process alone, no JVM'
 complete -c abs -n '__abs_is restore' -l master -r -f -d 'Spark master: local[*], local[N], spark://HOST:PORT, yarn or k8s://'
@@ -219,7 +219,7 @@ complete -c abs -n '__abs_is restore' -s h -l help -d 'Show this message and exi
 complete -c abs -n '__abs_is rewrite' -f -a '(__fish_complete_directories)'
 complete -c abs -n '__abs_is rewrite' -l changes -r -F -d 'What changes, in YAML or JSON'
 complete -c abs -n '__abs_is rewrite' -l layout -r -f -a 'canonical' -d 'Write all keyed state so, for any state backend'
-complete -c abs -n '__abs_is rewrite' -l to -r -f -a '(__fish_complete_directories)' -d 'New directory for the copy; without, nothing is written'
+complete -c abs -n '__abs_is rewrite' -l to -r -f -a '(__fish_complete_directories)' -d 'New directory, or empty place in a bucket, for the copy; without, nothing is written'
 complete -c abs -n '__abs_is rewrite' -l dry-run -d 'Say what would become of the checkpoint, and write nothing'
 complete -c abs -n '__abs_is rewrite' -l type -r -f -d 'Type of a state that Flink keeps as bytes, such as count=long, seen=row(long, string) or last=protobuf(FILE, shop.Order)'
 complete -c abs -n '__abs_is rewrite' -l search -r -f -a '(__fish_complete_directories)' -d 'Look here too for files of Flink\'s that lie elsewhere now; repeatable'

@@ -58,7 +58,7 @@ def restore(
         str | None,
         typer.Option("--to", metavar="PATH", show_default=False,
                      help="Store that the restored epoch goes to, a directory or s3://BUCKET/PATH; default: the plan's "
-                     "own. Of Flink and Spark: a new directory."),
+                     "own. Of Flink and Spark: a new directory, or an empty place in a bucket."),
     ] = None,
     sink_to: Annotated[
         str | None,
@@ -108,6 +108,15 @@ def restore(
 
     Of a plan for Flink a self-contained copy of the checkpoint is written to --to, with a new _metadata that refers to
     the copied files, and the 'flink run -s' line that starts a job from it is printed. The checkpoint is only read.
+
+    Copies of Flink's and Spark's checkpoints may go into a bucket (s3://, s3a://, s3p://, gs://, abfs://), from there
+    or from a directory; files in the copy that name others say the place as --to does, and Spark's
+    by s3a:// where they did. A bucket renames nothing: the
+    copy is written in its place, which has to be empty, and counts with its last file (_metadata of Flink, metadata of
+    Spark), which is put when all else was checked. One that was broken off is no store for any command, and the same
+    command with the same plan and --to finishes it: what is there is compared, and kept. Of several that go to one
+    place at once one wins. Parts of large files that were under way when a process was killed stay in the bucket
+    until its rules (AbortIncompleteMultipartUpload) remove them.
     """
     from abscli.api import read_plan
     from abscli.cli.plans import option_errors, show_plan

@@ -21,7 +21,7 @@ EXAMPLES = (
      "A savepoint that any state backend starts from, of a job that runs no more."),
 )  # fmt: skip
 EXIT_STATUS = exits.status(
-    3, 4, 10, 12,
+    3, 4, 6, 10, 11, 12,
     _0="It was worked out, or the copy written.",
     _2="A bad option, a file of changes that does not hold or does not fit the checkpoint, or a change or layout that "
     "state as this cannot have.",
@@ -49,7 +49,7 @@ def rewrite(
     to: Annotated[
         str | None,
         typer.Option("--to", metavar="PATH", show_default=False,
-                     help="New directory for the copy; without, nothing is written."),
+                     help="New directory, or empty place in a bucket, for the copy; without, nothing is written."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would become of the checkpoint, and write nothing.")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from abscli.report.findings import StoreReport
 from abscli.stores.base import Orphans, System
+from abscli.stores.copying.claims import refuse_unfinished
 from abscli.stores.reasons import NoPlan, reasons
 from abscli.stores.registry import SYSTEMS
 from formats.errors import FormatError
@@ -97,6 +98,7 @@ def jobs(stores: Sequence[tuple[str, System, Storage]]) -> list[Job]:
             if own is not system:
                 continue
             try:
+                refuse_unfinished(storage)
                 view = system.open(storage, NOTHING)
                 report = system.check(storage, None, quick=True, progress=_unseen).report
                 row = _job(name, system, storage, view, report)

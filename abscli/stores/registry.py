@@ -72,6 +72,10 @@ def locate(path: str, format: str | None = None) -> tuple[System, Storage]:
     """Whose store lies at a path, of the format that is recognised or named; NotFound if there is none, with those
     nearby."""
     storage = storage_at(path)
+    if "://" in storage.root:
+        from abscli.stores.copying.claims import refuse_unfinished
+
+        refuse_unfinished(storage)
     try:
         return recognise(storage, format), storage
     except NotFound as error:

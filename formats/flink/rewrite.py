@@ -105,7 +105,7 @@ def rewritten(
 ) -> Metadata:
     """The metadata of the copy.
 
-    target: absolute path of the copy's directory; directory: the snapshot's own name, to tell its kind where its
+    target: absolute path or URI of the copy's directory; directory: the snapshot's own name, to tell its kind where its
     properties are lost. own: files that are of the copy alone, and lie in it already.
     """
 
@@ -113,7 +113,8 @@ def rewritten(
         return handle if handle in own else RelativeHandle(copied[handle].target, handle.size, of_changes(handle))
 
     def absolute(handle: FileLike) -> StreamHandle:
-        return FileHandle(f"file:{target.rstrip('/')}/{copied[handle].target}", handle.size, of_changes(handle))
+        place = target.rstrip("/") if "://" in target else f"file:{target.rstrip('/')}"
+        return FileHandle(f"{place}/{copied[handle].target}", handle.size, of_changes(handle))
 
     names = _Names(relative, absolute)
     operators = tuple(

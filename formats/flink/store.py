@@ -7,7 +7,6 @@ hash that Flink prints; either is understood wherever an operator is asked for.
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -26,7 +25,7 @@ from formats.flink.metadata.file import FILE, kryo_of, parse
 from formats.flink.metadata.handles import Metadata, OperatorState
 from formats.flink.state.places import PLACES
 from formats.ids import AnyChannelId, may_be_operator
-from formats.storage import LocalStorage, Storage, open_storage
+from formats.storage import Storage, open_storage, written_at
 from formats.timestamps import rfc3339
 from formats.view import ChannelTable, CheckpointStore, EpochDetail, EpochFacts, StateFacts, Status
 
@@ -71,8 +70,10 @@ class FlinkStore(CheckpointStore):
         uids: Sequence[str] = (),
         types: Types | None = None,
         plan: JobPlan | None = None,
+        site: layout.Site | None = None,
     ) -> None:
-        site = find(path)
+        """site: what lies at the path, where that is known already."""
+        site = site or find(path)
         self._path = path
         self.kind = site.kind
         self.epoch = site.epoch
@@ -192,13 +193,8 @@ class FlinkStore(CheckpointStore):
     def modified(self, epoch: int) -> str | None:
         """When `_metadata` was written (or copied), RFC 3339 in UTC; None if that is not known."""
         home = self.home(epoch)
-        if not isinstance(self.storage, LocalStorage):
-            return None
-        try:
-            seconds = os.stat(self.storage.local_path(f"{home}/{FILE}" if home else FILE)).st_mtime
-        except (OSError, FormatError):
-            return None
-        return rfc3339(seconds)
+        seconds = written_at(self.storage, f"{home}/{FILE}" if home else FILE)
+        return None if seconds is None else rfc3339(seconds)
 
     # -- names --------------------------------------------------------------------------------------------
 

@@ -55,6 +55,22 @@ def state(root: Path, batch: int) -> Counter[str]:
     return Counter(str(row) for batches in store.state(batch, "0") for row in batches.to_pylist())
 
 
+@pytest.mark.parametrize(
+    ("written", "to", "name"),
+    [
+        ("s3a://b/q", "s3://c/copy", "s3a://c/copy"), ("s3://b/q", "s3a://c/copy", "s3a://c/copy"),
+        ("file:/q", "s3://c/copy", "s3://c/copy"), ("s3a://b/q", "gs://c/copy", "gs://c/copy"),
+        ("s3a://b/q", "/copy", "file:/copy"), ("gs://b/q", "s3://c/copy", "s3://c/copy"),
+    ],
+)  # fmt: skip
+def test_schemas_in_a_bucket_are_named_as_sparks_client_calls_it(written: str, to: str, name: str) -> None:
+    """`s3://` is our word for a bucket, and Spark may know it as `s3a://` alone."""
+    schema = "state/0/_stateSchema/default/0_5e1f3a54-6f9b-4e0c-9df0-6a6d4fbb6f6c"
+    info = {"stateStoreInfo": [{"stateSchemaFilePaths": [f"{written}/{schema}"]}]}
+    moved = renewed("state/0/_metadata/v2/0", f"v2\n{json.dumps(info)}".encode(), to=to, moves=())
+    assert json.loads(moved.split(b"\n")[1])["stateStoreInfo"][0]["stateSchemaFilePaths"] == [f"{name}/{schema}"]
+
+
 COPIED = ["wc_hdfs", "wc_rocks", "wc_rocks_v2", "ids_changelog_zstd", "ss_join", "file_compact"]
 
 

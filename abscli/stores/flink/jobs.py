@@ -11,7 +11,7 @@ from formats.flink.files.layout import SiteKind
 from formats.flink.files.resolve import How, directory_of
 from formats.flink.references import references, unreferenced
 from formats.flink.store import FlinkStore
-from formats.storage import LocalStorage
+from formats.storage import LocalStorage, ObjectStorage
 
 NAMED = 3
 """Directories that a reason names."""
@@ -34,9 +34,7 @@ def cannot_start(store: FlinkStore, epoch: int) -> str | None:
 
 
 def lives(store: FlinkStore, epoch: int) -> Lives | None:
-    """The ids of its operators, and when it wrote; None behind a URI, where directories have no times."""
-    if not isinstance(store.storage, LocalStorage):
-        return None
+    """The ids of its operators, and when it wrote; None where that is not known."""
     times = list(written(store))
     operators = frozenset(operator.id for operator in store.metadata(epoch).operators)
     return Lives(operators, min(times), max(times)) if times else None
@@ -45,8 +43,14 @@ def lives(store: FlinkStore, epoch: int) -> Lives | None:
 def written(store: FlinkStore) -> Iterator[float]:
     """When each file and directory of a job, its own included, was last changed, as seconds since 1970.
 
-    Whatever a job does to its checkpoints shows there: a directory changes when a checkpoint begins, fails or goes.
+    Whatever a job does to its checkpoints shows there: a directory changes when a checkpoint begins, fails or goes. In
+    a bucket files alone have times, and a checkpoint that fails may leave no trace.
     """
+    if isinstance(store.storage, ObjectStorage):
+        yield from (file.written for file in store.storage.inventory())
+        return
+    if not isinstance(store.storage, LocalStorage):
+        return
     root = store.folder.roots[0]
     yield from _changed(root)
     names = store.folder.names("")

@@ -1,7 +1,7 @@
 """Carries a plan for a checkpoint of Flink out: a self-contained copy that Flink can start from.
 
-The source is only read. The copy appears whole and in one step (`stores.copying`); its `_metadata` refers to the files
-beside it alone (`formats.flink.rewrite`).
+The source is only read. The copy appears whole and in one step, in a bucket with its `_metadata` (`stores.copying`),
+which refers to the files beside it alone (`formats.flink.rewrite`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
-from abscli.stores.copying import NewFolder, check_target, new_folder
+from abscli.stores.copying import NewCopy, check_target, new_copy, work_of
 from abscli.stores.flink.plan import directory_of_epoch, metadata_path, must_claim, of_changelog, places, to_copy
 from abscli.stores.pinned import check_files, stale
 from formats.flink.facts import file_handles
@@ -28,7 +28,8 @@ from formats.flink.plan import FlinkPlan, run_line
 from formats.flink.rewrite import copies, rewritten
 from formats.flink.store import FlinkStore
 from formats.plan import Plan
-from formats.storage import LocalStorage, local_name, open_storage
+from formats.plan import encode as encode_plan
+from formats.storage import local_name, open_storage
 
 CLAIMED = (
     "the changelog backend goes on in claim mode alone: Flink then owns the files and deletes what it no longer needs"
@@ -76,8 +77,8 @@ def _check_epoch(plan: Plan[FlinkPlan], store: FlinkStore) -> None:
 
 
 def sources(store: FlinkStore) -> list[str]:
-    """Local folders that the store's files are read from."""
-    return [root for folder in store.folders if isinstance(folder.storage, LocalStorage) for root in folder.roots]
+    """The places that the store's files are read from."""
+    return [root for folder in store.folders for root in folder.roots]
 
 
 def restore(
@@ -93,16 +94,17 @@ def restore(
     check_plan(plan, store)
     epoch = plan.body.epoch
     target = check_target(to, sources(store))
-    with new_folder(target, progress) as folder:
-        metadata = fill(folder, store, epoch, store.metadata(epoch), target)
-        files, size = folder.files - 1, folder.bytes - len(encode(metadata))
+    with new_copy(target, work=work_of(encode_plan(plan), target), counts=FILE, progress=progress) as copy:
+        metadata = fill(copy, store, epoch, store.metadata(epoch), target)
+        copy.settle()
+        files, size = copy.files - 1, copy.bytes - len(encode(metadata))
     repairs = (*plan.body.repairs, *_converted(store.metadata(epoch)), *bound(metadata))
     command = run_line(target, claim=must_claim(metadata))
     return FlinkRestored(epoch, local_name(to), files, size, repairs, command)
 
 
 def fill(
-    folder: NewFolder,
+    folder: NewCopy,
     store: FlinkStore,
     epoch: int,
     metadata: Metadata,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from abscli.stores.copying import check_target, local_roots
+from abscli.stores.copying import check_target, roots
 from abscli.stores.reasons import NoPlan
 from abscli.stores.recovery import BadOption, PlanRequest, Recovery, RestoreRequest, Watcher
 from abscli.stores.spark import restore, text_plan
@@ -53,7 +53,7 @@ class SparkRecovery(Recovery[SparkStore, SparkPlan, SparkRestored]):
         restore.check_plan(plan, store)
 
     def sources(self, store: SparkStore) -> list[str]:
-        return local_roots(store.storage)
+        return roots(store.storage)
 
     def check_request(
         self, plan: Plan[SparkPlan], store: SparkStore, request: RestoreRequest, *, dry_run: bool

@@ -14,6 +14,7 @@ from formats.spark.logs import log as logs
 from formats.spark.logs import sources
 from formats.spark.logs.operators import schema_here
 from formats.spark.plan import Moved
+from formats.storage import common_name
 
 METADATA = re.compile(rf"{layout.STATE}/\d+/_metadata/(metadata|v2/\d+)")
 """Where an operator's metadata lies."""
@@ -56,10 +57,19 @@ def move_metadata(data: bytes, path: str, to: str) -> bytes | None:
         for i, absolute in enumerate(store.get("stateSchemaFilePaths") or ()):
             here = schema_here(absolute)
             if here is not None:
-                store["stateSchemaFilePaths"][i] = f"{uri(to)}/{here}"
+                store["stateSchemaFilePaths"][i] = f"{_by_client(uri(to), absolute)}/{here}"
                 changed = True
     head = data.split(b"\n", 1)[0]
     return head + b"\n" + json.dumps(metadata, separators=(",", ":"), ensure_ascii=False).encode() if changed else None
+
+
+def _by_client(place: str, written: str) -> str:
+    """A place in a bucket as the client calls it that wrote a path there: `s3://` is our word, and Spark's client may
+    know it as `s3a://` alone."""
+    _, slashes, rest = place.partition("://")
+    name = written.partition("://")[0]
+    known = slashes and "://" in written and common_name(f"{name}://{rest}") == place
+    return f"{name}://{rest}" if known else place
 
 
 def move_source_log(data: bytes, path: str, old: str, new: str) -> tuple[bytes, int]:

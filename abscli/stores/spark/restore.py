@@ -1,7 +1,7 @@
 """Carries a plan for a Spark checkpoint out: a checked copy in a new folder, from which the query goes on.
 
-The copy appears whole and in one step (`stores.copying`), once it has been checked as `abs validate` does. Nothing of
-the old checkpoint is touched.
+The copy appears whole and in one step, in a bucket with its last file (`stores.copying`), once it has been checked as
+`abs validate` does. Nothing of the old checkpoint is touched.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from abscli.report.findings import StoreReport
-from abscli.stores.copying import NewFolder, check_target, local_roots, new_folder
+from abscli.stores.copying import NewCopy, check_target, new_copy, roots, work_of
 from abscli.stores.pinned import check_files, difference, stale
 from abscli.stores.spark.check import workers
 from abscli.stores.spark.plan import why_not
 from abscli.stores.spark.relocate import renewed
-from abscli.stores.spark.sink_copy import check_sink, log_folders, write_sink
+from abscli.stores.spark.sink_copy import check_sink, counts_of, log_folders, write_sink
 from abscli.stores.spark.verdict import check_spark
 from formats.errors import NoRecovery, NotFound
-from formats.plan import BadPlan, PinnedFile, Plan
+from formats.plan import BadPlan, PinnedFile, Plan, encode
+from formats.spark import layout
 from formats.spark.evidence.gathering import gather
 from formats.spark.plan import SparkPlan
 from formats.spark.store import SparkStore
-from formats.storage import LocalStorage
+from formats.storage import Storage, file_name, top_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +73,23 @@ def restore(
     exact results.
     """
     begun = time.monotonic()
-    read_from = [*local_roots(store.storage), *log_folders(plan.body.sink)]
+    read_from = [*roots(store.storage), *log_folders(plan.body.sink)]
     to = check_target(to, read_from)
     _check_batches(plan, store)
-    with contextlib.ExitStack() as folders:
+    encoded = encode(plan)
+    with contextlib.ExitStack() as copies:
         if plan.body.sink is not None and sink_to is not None:
             sink_to = check_target(sink_to, read_from)
             # Entered first, it appears last: what is there then goes with a checkpoint that is there.
-            write_sink(plan, plan.body.sink, folders.enter_context(new_folder(sink_to, progress)))
-        folder = folders.enter_context(new_folder(to, progress))
-        _copy(plan, store, folder, to)
-        report = _checked(plan, folder.path, to)
-    return SparkRestored(to, sink_to, plan.body.batch, folder.files, folder.bytes, report, time.monotonic() - begun)
+            log = new_copy(
+                sink_to, work=work_of(encoded, sink_to), counts=counts_of(plan.body.sink), progress=progress
+            )
+            write_sink(plan, plan.body.sink, copies.enter_context(log))
+        checkpoint = new_copy(to, work=work_of(encoded, to), counts=layout.METADATA, progress=progress)
+        copy = copies.enter_context(checkpoint)
+        _copy(plan, store, copy, to)
+        report = _checked(plan, copy.reading)
+    return SparkRestored(to, sink_to, plan.body.batch, copy.files, copy.bytes, report, time.monotonic() - begun)
 
 
 def _check_batches(plan: Plan[SparkPlan], store: SparkStore) -> None:
@@ -111,46 +117,63 @@ def _own_files(plan: Plan[SparkPlan]) -> dict[str, PinnedFile]:
     return {path: pinned[path] for path in own}
 
 
-def _copy(plan: Plan[SparkPlan], store: SparkStore, folder: NewFolder, to: str) -> None:
+def _copy(plan: Plan[SparkPlan], store: SparkStore, copy: NewCopy, to: str) -> None:
     """Every file, hashed as it is copied, so that what was checked is what is there."""
     own = _own_files(plan)
-    written = {file.path for file in plan.body.write}
     places: dict[str, list[str]] = {}
     for moved in plan.body.put_back:
         places.setdefault(moved.source, []).append(moved.path)
-    for pinned in plan.relies_on:
-        for place in places.get(pinned.path, [pinned.path]):
-            if place not in written:
-                folder.copy(store.storage, pinned.path, place, pinned=(plan, pinned))
-    for file in plan.body.write:
-        if file.text is not None:
-            folder.write(file.path, file.text.encode())
-            continue
-        try:
-            data = store.storage.read(file.path)
-        except NotFound:
-            raise stale(plan, f"{file.path} is missing") from None
-        problem = difference(own[file.path], hashlib.sha256(data).hexdigest())
-        if problem is not None:
-            raise stale(plan, problem)
-        folder.write(file.path, renewed(file.path, data, to=to, moves=plan.body.moved))
+    written = {file.path: file for file in plan.body.write}
+    sources = {
+        place: pinned for pinned in plan.relies_on for place in places.get(pinned.path, [pinned.path])
+    }  # fmt: skip
+    logs = True
+    for path in sorted({*written, *sources}, key=_order):
+        if logs and not _is_log(path):
+            copy.settle()
+            logs = False
+        file = written.get(path)
+        if file is None:
+            copy.copy(store.storage, sources[path].path, path, pinned=(plan, sources[path]))
+        elif file.text is not None:
+            copy.write(path, file.text.encode())
+        else:
+            copy.write(path, _renewed(plan, store, own[path], to))
 
 
-class _Placed(LocalStorage):
-    """A folder under the name that it is going to have."""
+def _order(path: str) -> tuple[int, int, str]:
+    """The order in which a copy is written where it does not appear in one step.
 
-    def __init__(self, folder: str, to: str) -> None:
-        super().__init__(folder)
-        self._to = to
+    The offsets of the newest batches come first: where offsets are without the query's id, which comes last, Spark
+    (4.2 on) does not start, and an older one looks for the state of just that batch. A place with state and without
+    offsets it takes for a new checkpoint, and begins from nothing.
+    """
+    entry = layout.log_entry(file_name(path))
+    return _FIRST.get(top_folder(path), len(_FIRST)), -entry[0] if entry else 0, path
 
-    @property
-    def root(self) -> str:
-        return self._to
+
+_FIRST = {layout.OFFSETS: 0, layout.COMMITS: 1}
 
 
-def _checked(plan: Plan[SparkPlan], folder: str, to: str) -> StoreReport:
+def _is_log(path: str) -> bool:
+    return top_folder(path) in _FIRST
+
+
+def _renewed(plan: Plan[SparkPlan], store: SparkStore, pinned: PinnedFile, to: str) -> bytes:
+    """A file of its own bytes, with the places in it that hold in the copy."""
+    try:
+        data = store.storage.read(pinned.path)
+    except NotFound:
+        raise stale(plan, f"{pinned.path} is missing") from None
+    problem = difference(pinned, hashlib.sha256(data).hexdigest())
+    if problem is not None:
+        raise stale(plan, problem)
+    return renewed(pinned.path, data, to=to, moves=plan.body.moved)
+
+
+def _checked(plan: Plan[SparkPlan], storage: Storage) -> StoreReport:
     """What the checks say of the copy; NoRecovery unless the query goes on from the batch to exact results."""
-    store = SparkStore(_Placed(folder, to))
+    store = SparkStore(storage)
     report = check_spark(gather(store.checkpoint, workers=workers(store, quick=False)))
     if report.latest_restorable != plan.body.batch:
         own = next((one for one in report.epochs if one.epoch == plan.body.batch), None)

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Set
 from typing import Any
 from urllib.parse import unquote
 
-from abscli.stores.copying import NewFolder
+from abscli.stores.copying import NewCopy
 from abscli.stores.pinned import check_files, pin, stale
 from abscli.stores.spark.sink import back_to
 from formats.errors import NoRecovery, NotFound
-from formats.plan import Plan
+from formats.plan import PinnedFile, Plan
 from formats.spark.logs.sink_log import FOLDER, WHICH_OUTPUT, output_files, read_sink
 from formats.spark.logs.sources import SinkFile
 from formats.spark.plan import SinkPlan, SparkPlan, Written
@@ -31,10 +31,9 @@ def _number(name: str) -> int:
 
 
 def log_folders(sink: SinkPlan | None) -> list[str]:
-    """Where the log of a plan's sink lies, if that is on this machine: a copy that was made in it would be taken for an
-    entry by the query that writes it."""
-    output = None if sink is None else local_name(sink.output)
-    return [] if output is None or "://" in output else [posixpath.join(output, FOLDER)]
+    """Where the log of a plan's sink lies: a copy that was made in it would be taken for an entry by the query that
+    writes it."""
+    return [] if sink is None else [posixpath.join(local_name(sink.output), FOLDER)]
 
 
 def plan_sink(output: str, batch: int, newest_begun: int, silent: Set[int]) -> SinkPlan:
@@ -106,15 +105,28 @@ def check_sink(plan: Plan[SparkPlan], sink: SinkPlan) -> None:
     check_files(_about(plan, sink), storage)
 
 
-def write_sink(plan: Plan[SparkPlan], sink: SinkPlan, folder: NewFolder) -> None:
-    """Write the log into a new folder, and read it again; StalePlan, NoRecovery."""
+def counts_of(sink: SinkPlan) -> str:
+    """The entry that a reader of the log begins with: it reads none of the others without."""
+    return min(_entries(sink), key=_number, default="0")
+
+
+def _entries(sink: SinkPlan) -> dict[str, PinnedFile | Written]:
+    """The entries of the copy, by name."""
+    return {**{pinned.path.removeprefix(f"{FOLDER}/"): pinned for pinned in sink.relies_on},
+            **{file.path: file for file in sink.write}}  # fmt: skip
+
+
+def write_sink(plan: Plan[SparkPlan], sink: SinkPlan, copy: NewCopy) -> None:
+    """Write the log into a copy, the newest entry first, and read it again; StalePlan, NoRecovery."""
     storage = open_storage(sink.output)
     about = _about(plan, sink)
-    for pinned in sink.relies_on:
-        folder.copy(storage, pinned.path, pinned.path.removeprefix(f"{FOLDER}/"), pinned=(about, pinned))
-    for file in sink.write:
-        folder.write(file.path, (file.text or "").encode())
-    back = back_to(read_sink(LocalStorage(folder.path), ""), plan.body.batch)
+    for name, entry in sorted(_entries(sink).items(), key=lambda item: -_number(item[0])):
+        if isinstance(entry, Written):
+            copy.write(name, (entry.text or "").encode())
+        else:
+            copy.copy(storage, entry.path, name, pinned=(about, entry))
+    copy.settle()
+    back = back_to(read_sink(copy.reading, ""), plan.body.batch)
     if back.write or back.later or len(output_files(back.lines)) != sink.files:
         raise NoRecovery("the copy of the sink's log does not read as it was planned", path=sink.output)
 

@@ -20,6 +20,7 @@ from typing import Final, Protocol
 import msgspec
 
 from formats.flink.metadata.handles import FileHandle, RelativeHandle, SegmentHandle, StreamHandle
+from formats.storage import common_name
 
 
 class Listing(Protocol):
@@ -85,7 +86,7 @@ def plain(path: str) -> str:
         return _trim(path)
     if scheme == "file":
         return _trim("/" + re.sub(r"^//[^/]*", "", rest).lstrip("/"))
-    return _trim({"s3a": "s3", "s3p": "s3", "s3n": "s3", "abfss": "abfs"}.get(scheme, scheme) + ":" + rest)
+    return _trim(re.sub("^abfss:", "abfs:", common_name(path)))
 
 
 def _trim(path: str) -> str:

@@ -35,11 +35,12 @@ def rewritten(source: Path, search: Path, target: Path, how: str) -> str:
     return "execution.state-recovery.claim-mode=CLAIM" if claim else "execution.state-recovery.claim-mode=NO_CLAIM"
 
 
-def starts(class_path: str, folder: Path, copy: Path, backend: str, *options: str) -> tuple[Path | None, str]:
+def starts(class_path: str, folder: Path, copy: Path | str, backend: str, *options: str) -> tuple[Path | None, str]:
     """The savepoint that a job took which started from the copy, and its log; None: it did not come to that."""
     folder.mkdir()
+    place = copy if isinstance(copy, str) else f"file://{copy}"
     words = [
-        f"execution.state-recovery.path=file://{copy}", "restart-strategy.type=none", f"state.backend.type={backend}",
+        f"execution.state-recovery.path={place}", "restart-strategy.type=none", f"state.backend.type={backend}",
         *options,
     ]  # fmt: skip
     log = folder / "log"

@@ -53,7 +53,7 @@ def stream(session: Any, source: Path) -> Any:
     return lines.select(explode(split(col("value"), r"\s+")).alias("word")).groupBy("word").count()
 
 
-def go_on(session: Any, source: Path, checkpoint: Path) -> dict[str, int]:
+def go_on(session: Any, source: Path, checkpoint: Path | str) -> dict[str, int]:
     """Run the query until its input is read, from where its checkpoint stands; the last count of each word that its
     sink was given."""
     seen: dict[str, int] = {}

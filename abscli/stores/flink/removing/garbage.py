@@ -74,7 +74,8 @@ def collect(stores: Sequence[Storage], path: str, request: RemovalRequest) -> Co
         if value is not None:
             raise BadOption(option, "checkpoints of Flink all stay: Flink removes them itself, and only orphans go")
     if not all(isinstance(storage, LocalStorage) for storage in stores):
-        raise BadOption("PATH", "stores behind a URI are read-only")
+        why = "folders of a bucket have no times, and nothing else tells whether their job is alive"
+        raise BadOption("PATH", f"{why}: `abs inspect` lists the orphans there, and none is removed")
     min_age = MIN_AGE if request.min_age is None else request.min_age
     now = time.time()
     request.show("looking for what no checkpoint needs")

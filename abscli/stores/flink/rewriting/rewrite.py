@@ -1,16 +1,16 @@
 """A changed copy of a snapshot of Flink, or one of another layout: `formats.flink.rewriting` decides and makes, this
 writes and proves.
 
-The snapshot is only read. The copy appears whole and in one step (`stores.copying`), after all of it was read again and
-checked as `abs validate` does.
+The snapshot is only read. The copy appears whole and in one step, in a bucket with its `_metadata` (`stores.copying`),
+after all of it was read again and checked as `abs validate` does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from abscli.stores.copying import check_target, new_folder
-from abscli.stores.flink.plan import must_claim
+from abscli.stores.copying import check_target, new_copy, work_of
+from abscli.stores.flink.plan import directory_of_epoch, must_claim
 from abscli.stores.flink.restore import bound, fill, sources
 from abscli.stores.flink.rewriting.text_rewrite import FlinkRewritten, Size
 from abscli.stores.flink.verdict import check_epoch
@@ -19,8 +19,8 @@ from formats.flink import facts
 from formats.flink.channels import has_channels
 from formats.flink.checks import stream_checks
 from formats.flink.evidence import gather
-from formats.flink.files.resolve import PathMap
-from formats.flink.metadata.file import encode
+from formats.flink.files.layout import Site, SiteKind
+from formats.flink.metadata.file import FILE, encode
 from formats.flink.metadata.handles import Metadata, OperatorState
 from formats.flink.plan import run_line
 from formats.flink.rewriting.apply import Applied, apply
@@ -28,6 +28,7 @@ from formats.flink.rewriting.changes import Changes, RemoveKey, RemoveSplit, Set
 from formats.flink.rewriting.resolve import Find
 from formats.flink.rewriting.sink import Measured, Sink
 from formats.flink.store import FlinkStore
+from formats.storage import Storage
 from formats.view import Status
 
 
@@ -60,12 +61,14 @@ def rewrite(
         applied = _apply(store, epoch, changes, layout, Measured())
         notes = tuple(_notes(changes, layout, metadata, applied.metadata))
         return _rewritten(store, epoch, file, layout, applied, None, None, None, notes)
-    with new_folder(target, progress) as folder:
-        applied = _apply(store, epoch, changes, layout, folder)
-        copy = fill(folder, store, epoch, applied.metadata, target, applied.own)
-        files, size = folder.files - 1, folder.bytes - len(encode(copy))
-        _prove(folder.path, target, progress)
-    notes = (*_notes(changes, layout, metadata, applied.metadata), *bound(copy))
+    work = work_of(encode(metadata), directory_of_epoch(store, store.home(epoch)), repr(changes.lines), layout, target)
+    with new_copy(target, work=work, counts=FILE, progress=progress) as copy:
+        applied = _apply(store, epoch, changes, layout, copy)
+        copied = fill(copy, store, epoch, applied.metadata, target, applied.own)
+        copy.settle()
+        files, size = copy.files - 1, copy.bytes - len(encode(copied))
+        _prove(copy.reading, progress)
+    notes = (*_notes(changes, layout, metadata, applied.metadata), *bound(copied))
     return _rewritten(store, epoch, file, layout, applied, target, files, size, notes)
 
 
@@ -153,9 +156,9 @@ def _notes(changes: Changes, layout: str | None, before: Metadata, after: Metada
     return notes
 
 
-def _prove(folder: str, target: str, progress: Callable[[int], None]) -> None:
-    """Damaged unless the copy in a folder, which is to be at `target`, is whole: all of its streams are read."""
-    copy = FlinkStore(folder, maps=[PathMap(target, folder)])
+def _prove(storage: Storage, progress: Callable[[int], None]) -> None:
+    """Damaged unless the copy in a storage is whole: all of its streams are read."""
+    copy = FlinkStore(storage.root, site=Site(SiteKind.SNAPSHOT, storage, None))
     (number,) = copy.epoch_numbers()
     copy.streams(number).on_read = progress
     report, _, _ = check_epoch(gather(copy, number, checks=stream_checks()))
@@ -164,6 +167,6 @@ def _prove(folder: str, target: str, progress: Callable[[int], None]) -> None:
         whose = f" of {first.task}" if first.task is not None else ""
         raise Damaged(
             f"the copy would not be whole, and was not kept: {first.path}{whose} {first.message}",
-            path=target,
+            path=storage.root,
             hint="abs validate says whether the snapshot itself is; an operator that is damaged can be removed",
         )
