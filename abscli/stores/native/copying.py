@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from abscli.stores.copying import check_target, local_roots
+from abscli.stores.copying import check_folder, roots
 from formats.disk import make_folder
 from formats.errors import Damaged, FormatError, NotFound, OtherJob
 from formats.native import layout, lock
@@ -168,14 +168,14 @@ def _place(store: NativeStore, to: str) -> WritableStorage:
         here, there = (common_name(f"{storage.root}/") for storage in (store.storage, target))
         nested = here.startswith(there) or there.startswith(here)
     elif not os.path.isdir(to) or not os.listdir(to):
-        to = check_target(to, local_roots(store.storage))
+        to = check_folder(to, roots(store.storage))
         make_folder(to)
         return LocalStorage(to)
     else:
         to = os.path.realpath(to)
         target = LocalStorage(to)
-        roots = map(os.path.realpath, local_roots(store.storage))
-        nested = any(os.path.commonpath([to, root]) in (to, root) for root in roots)
+        sources = [os.path.realpath(root) for root in roots(store.storage) if "://" not in root]
+        nested = any(os.path.commonpath([to, source]) in (to, source) for source in sources)
     if nested:
         raise OtherJob(f"and {store.path} lie in one another", path=to, hint="name another directory")
     strangers = {entry.name for entry in target.list("")} - _NAMES
