@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from abscli.stores.drills import Compared, Drilled
 
@@ -15,18 +15,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from abscli.api.reports import Report
-    from abscli.api.store import Store
     from abscli.stores.base import OwnReader
     from abscli.stores.recovery import Watcher
     from abscli.text.diff import DiffPage
 
 
 def drill_of_copy(
-    store: Store, epoch: int | None, opened: Callable[[str], Store], reader: OwnReader | None, watch: Watcher
+    store: Any, epoch: int | None, opened: Callable[[str], Any], reader: OwnReader | None, watch: Watcher
 ) -> Drilled:
     """Plans, makes the copy in a scratch folder, checks all of it and compares it with the epoch.
 
-    opened: opens a copy. reader: the system's own, which is asked, too. Raises NoRecovery, Damaged.
+    store: an `abscli.Store`, whose module imports this one. opened: opens a copy, as another. reader: the system's own, which is asked, too. Raises NoRecovery, Damaged.
     """
     from formats.scratch import scratch
 
@@ -38,7 +37,7 @@ def drill_of_copy(
 
 
 def _drill(
-    store: Store, epoch: int | None, to: str, opened: Callable[[str], Store], reader: OwnReader | None, watch: Watcher
+    store: Any, epoch: int | None, to: str, opened: Callable[[str], Any], reader: OwnReader | None, watch: Watcher
 ) -> Drilled:
     clock = [time.monotonic()]
     plan = store.plan(epoch, watch=watch)
@@ -80,7 +79,7 @@ def _drill(
     )
 
 
-def _passed_over(store: Store, epoch: int) -> dict[int, str]:
+def _passed_over(store: Any, epoch: int) -> dict[int, str]:
     """Newer epochs that were complete and cannot be restored, and why."""
     newer = [row for row in store.validate().epochs if row.epoch > epoch and row.verdict.value == "damaged"]
     return {row.epoch: row.findings[0].message if row.findings else "it is damaged" for row in newer}

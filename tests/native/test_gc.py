@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from abscli.planner.retention import Kept, expired
-from abscli.stores.native.removing import garbage
 from abscli.stores.native.removing.garbage import carry_out, plan_removal
 from formats.errors import StoreInUse
 from formats.native import layout, lock, remove
@@ -262,7 +261,7 @@ def test_who_has_lost_the_store_meanwhile_removes_nothing_more(store: Path, monk
         storage.put(layout.attempt(newest + 1), b"begun")
         return plain(*arguments, **options)
 
-    monkeypatch.setattr(garbage, "remove_epoch", overtaken)
+    monkeypatch.setattr(remove, "remove_epoch", overtaken)
     with pytest.raises(StoreInUse, match="has begun meanwhile"):
         carry_out(storage, removal, newest)
     storage.delete(layout.attempt(newest + 1))

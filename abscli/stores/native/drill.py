@@ -9,18 +9,19 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from abscli.diff.epochs import OperatorDiff, PositionDiff, diff_positions
+from abscli.diff.state import Side, diff_operators
 from abscli.engine.job import JobOptions
-from abscli.stores.comparing import comparison
 from abscli.stores.drills import Compared, Drilled
 from abscli.stores.native.copying import Became, copy_store
+from abscli.stores.native.diff import compare_rows
 from abscli.stores.native.plan import own_line, plan_recovery
 from abscli.stores.native.restore import check_job, restore
 from abscli.stores.reasons import NoPlan, reasons
 from abscli.stores.recovery import JobFile, Watcher
-from abscli.text.diff import DiffPage
 from formats.errors import Damaged, NoRecovery, NotFound
 from formats.job.model import Topology
 from formats.native.plan import NativePlan
@@ -76,9 +77,12 @@ def _drill(
     clock.append(time.monotonic())
     watch("comparing")
     after = NativeStore(LocalStorage(copy.store.path))
-    page = comparison(store.path, after, copy.epoch, store.path, after, restored.epoch).page()
-    compared = tuple(_compared(page, replayed_into(after, copy.epoch)))
-    problems = tuple(_problems(page))
+    left, right = Side(after, copy.epoch), Side(after, restored.epoch)
+    details = after.detail(copy.epoch), after.detail(restored.epoch)
+    ids = ([op.id for op in details[0].operators], [op.id for op in details[1].operators])
+    operators = diff_operators(left, right, ids, quicker=compare_rows)
+    compared = tuple(_compared(operators, replayed_into(after, copy.epoch)))
+    problems = tuple(_problems(diff_positions(*details)))
     clock.append(time.monotonic())
     manifest = after.manifest(copy.epoch)
     seconds = [later - earlier for earlier, later in itertools.pairwise(clock)]
@@ -151,8 +155,8 @@ def replayed_into(store: NativeStore, epoch: int) -> dict[str, int]:
     return reached
 
 
-def _compared(page: DiffPage, replayed: dict[str, int]) -> Iterator[Compared]:
-    for operator in page.operators:
+def _compared(operators: Iterable[OperatorDiff], replayed: dict[str, int]) -> Iterator[Compared]:
+    for operator in operators:
         if not operator.states:
             continue
         lost = operator.removed or 0
@@ -171,7 +175,7 @@ def _compared(page: DiffPage, replayed: dict[str, int]) -> Iterator[Compared]:
             yield Compared(operator.id, False, counts)
 
 
-def _problems(page: DiffPage) -> Iterator[str]:
+def _problems(positions: Iterable[PositionDiff]) -> Iterator[str]:
     """A restore that ends when the logs are replayed reads no input: so no source may stand elsewhere."""
-    for position in (one for one in page.positions if one.before != one.after):
+    for position in (one for one in positions if one.before != one.after):
         yield f"{position.task}: source position of {position.split} is another one after the restore"
