@@ -25,7 +25,8 @@ def drill_of_copy(
 ) -> Drilled:
     """Plans, makes the copy in a scratch folder, checks all of it and compares it with the epoch.
 
-    store: an `abscli.Store`, whose module imports this one. opened: opens a copy, as another. reader: the system's own, which is asked, too. Raises NoRecovery, Damaged.
+    store: an `abscli.Store`, whose module imports this one. opened: opens a copy. reader: the system's
+    own, which is asked, too. Raises NoRecovery, Damaged.
     """
     from formats.scratch import scratch
 
