@@ -64,6 +64,7 @@ def measure(folder: Path, engine: str, workers: int, interval: float, memory: in
         state_memory=memory and memory // workers,
     )  # fmt: skip
     outcome = run_job(word_count(workers), str(folder / "store"), options, on_news=on_news)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # what is read to check it comes on top
     counted = open_store(folder / "store").state("counts")["n"]
     assert pc.sum(counted).as_py() == outcome.records * WORDS_A_LINE
     seconds = [one.seconds for one in done[:-1]] or [done[-1].seconds]
@@ -76,7 +77,7 @@ def measure(folder: Path, engine: str, workers: int, interval: float, memory: in
         "p99": float(np.percentile(seconds, 99)),
         **phases,
         "cpu": time.process_time() - before + resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime,
-        "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "rss": most,
     }
 
 
