@@ -8,10 +8,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
+import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +67,24 @@ rgw enable usage log = false
 """
 
 
+GUARD = """
+import glob, os, shutil, signal, sys, time
+
+sys.stdin.read()
+for name in glob.glob(sys.argv[1] + "/*.pid"):
+    try:
+        process = int(open(name).read())
+        os.kill(process, signal.SIGKILL)
+        while os.path.exists(f"/proc/{process}"):
+            time.sleep(0.05)
+    except (ValueError, ProcessLookupError):
+        pass
+shutil.rmtree(sys.argv[1], ignore_errors=True)
+"""
+"""Ends the daemons, by the numbers that they have written down, when the process that wanted them ends, however that
+ends: its end of the pipe is closed then. They have left its group, and would stay."""
+
+
 @contextlib.contextmanager
 def rgw() -> Iterator[ObjectServer]:
     """The gateway; skips, with the reason, where it cannot run. ABS_RGW=0 says that none is wanted."""
@@ -80,13 +97,17 @@ def rgw() -> Iterator[ObjectServer]:
     port = free_port()
     # A short path: a socket of theirs lies in it, whose name may have 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="abs-rgw-", dir="/tmp"))
+    guard = subprocess.Popen(
+        [sys.executable, "-S", "-c", GUARD, str(folder)], stdin=subprocess.PIPE, start_new_session=True
+    )
+    assert guard.stdin is not None
     try:
         _start(folder, port)
         environment = s3_environment(port, KEY, SECRET)
         yield ObjectServer("S3 by Ceph RGW", "s3", port, environment, lambda name: make_s3_bucket(environment, name))
     finally:
-        _stop(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+        guard.stdin.close()
+        guard.wait()
 
 
 def _start(folder: Path, port: int) -> None:
@@ -120,14 +141,3 @@ def _start(folder: Path, port: int) -> None:
     await_port(port, lambda: True)
     admin = ("radosgw-admin", "-c", configuration, "-n", "client.rgw.a")
     run(*admin, "user", "create", "--uid=t", "--display-name=t", f"--access-key={KEY}", f"--secret-key={SECRET}")
-
-
-def _stop(folder: Path) -> None:
-    """End the daemons that were started here, by the numbers that they have written down."""
-    for file in folder.glob("*.pid"):
-        with contextlib.suppress(ValueError, ProcessLookupError):
-            process = int(file.read_text())
-            os.kill(process, signal.SIGKILL)
-            deadline = time.monotonic() + SECONDS
-            while Path(f"/proc/{process}").exists() and time.monotonic() < deadline:
-                time.sleep(0.05)

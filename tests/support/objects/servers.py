@@ -157,11 +157,26 @@ def _make_container(port: int, name: str) -> None:
         pass
 
 
+GUARD = """
+import os, subprocess, sys, threading
+
+server = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
+threading.Thread(target=lambda: (server.wait(), os._exit(1)), daemon=True).start()
+sys.stdin.read()
+server.kill()
+"""
+"""Ends a server when the process that wanted it ends, however that ends: its end of the pipe is closed then."""
+
+
 @contextlib.contextmanager
 def running(command: Sequence[str], port: int) -> Iterator[None]:
     """While a server runs that listens on a port of loopback."""
     with tempfile.TemporaryFile() as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+        guarded = [sys.executable, "-S", "-c", GUARD, *command]
+        process = subprocess.Popen(
+            guarded, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        assert process.stdin is not None
         try:
             await_port(port, lambda: process.poll() is None)
             yield
@@ -169,7 +184,7 @@ def running(command: Sequence[str], port: int) -> Iterator[None]:
             out.seek(0)
             raise AssertionError(out.read()[-2000:].decode(errors="replace")) from None
         finally:
-            process.kill()
+            process.stdin.close()
             process.wait()
 
 
