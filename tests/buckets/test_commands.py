@@ -113,6 +113,19 @@ def test_a_directory_of_jobs_in_a_bucket_moto(
     ask("inspect", newest, "--trend")
 
 
+def test_nothing_is_removed_of_flinks_jobs_in_a_bucket_moto(
+    moto_bucket: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing there tells whether a job is alive."""
+    root = upload(cases.HASHMAP, f"{moto_bucket}/{cases.HASHMAP.name}")
+    ObjectStorage(root).put("shared/orphan", b"1")
+    before = contents(root)
+    for options in ([], ["--yes"], ["--stopped", cases.HASHMAP.name, "--yes"]):
+        code, _, error = run_command("gc", capsys, root, *options)
+        assert (code, "whether their job is alive" in error) == (2, True), error
+    assert contents(root) == before
+
+
 def source_of(name: str, jobs: dict[str, Path], folder: Path) -> Path:
     return jobs[name] if name in jobs else copy_of(name, folder, sidecars=False)
 
