@@ -29,7 +29,7 @@ class Change:
     state: what the job keeps.
     before, after: fields by name, a schema of Avro, or types by position.
     renamed: the class of the next version, where it is another.
-    rules: of `--schema` that speak of it; starts: what they come to, and what Flink does.
+    rules: that speak of it; starts: what Flink does, and what they come to where nothing is unknown.
     """
 
     state: str
@@ -56,9 +56,9 @@ CHANGES = {
     "row-unchanged": Change("row", "long,string", "long,string", (), True),
     "row-longer": Change("row", "long,string", "long,string,string", ("row-changed",), False),
     "row-type": Change("row", "long,string", "long,long", ("row-changed",), False),
-    "sql-unchanged": Change("sql", "BIGINT,STRING", "BIGINT,STRING", (), True),
-    "sql-longer": Change("sql", "BIGINT,STRING", "BIGINT,STRING,STRING", ("row-changed",), False),
-    "sql-type": Change("sql", "BIGINT,STRING", "BIGINT,BIGINT", ("row-changed",), False),
+    "sql-unchanged": Change("sql", "BIGINT,STRING", "BIGINT,STRING", ("sql",), True),
+    "sql-longer": Change("sql", "BIGINT,STRING", "BIGINT,STRING,STRING", ("row-changed", "sql"), False),
+    "sql-type": Change("sql", "BIGINT,STRING", "BIGINT,BIGINT", ("row-changed", "sql"), False),
     "avro-evolved": Change("reflect", {"id": "long", "n": "long"}, {"id": "long"}, ("avro-evolved",), True),
     "avro-incompatible": Change(
         "reflect", {"id": "long", "n": "long"}, {"id": "long", "n": "int"}, ("avro-incompatible",), False
@@ -163,7 +163,8 @@ def test_flink_starts_with_a_changed_class_or_not_as_it_is_said(
     report = checked(capsys.readouterr().out)
     spoken = {why["rule"] for state in report["states"] for why in state["reasons"]}
     assert spoken == set(change.rules)
-    assert code == (0 if change.starts else 3)
+    # That another minor release may have written it is not known to be well.
+    assert code == (0 if change.starts and "sql" not in change.rules else 3)
 
     taken, log = version(tmp_path, change, change.after, change.renamed).run(snapshot)
     assert (taken is not None) is change.starts, log[-3000:]
