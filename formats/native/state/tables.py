@@ -64,9 +64,11 @@ def _shares(groups: npt.NDArray[np.int32], last: range) -> bool:
 
 
 def _ordered(table: pa.Table, key: Sequence[str], in_key_order: bool) -> pa.Table:
-    if not in_key_order and table.num_rows:  # without rows a column may be in no piece at all
+    if key and not in_key_order and table.num_rows:  # without rows a column may be in no piece at all
         table = one_piece(table)
         table = table.take(pa.array(key_order([table.column(name).chunk(0) for name in key])))
+    if table.column(KEY_GROUP).null_count:
+        return table  # whoever reads it says that rows have no key group
     groups = table.column(KEY_GROUP).to_numpy()
     return table if (groups[1:] >= groups[:-1]).all() else table.take(pa.array(by_key_group(groups)))
 
