@@ -719,6 +719,17 @@ def test_what_cannot_be_done_is_refused_with_the_reason(
     assert message in rewritten(capsys, tmp_path, store, lines, code=2)["message"]
 
 
+def test_a_reason_that_many_operators_share_is_given_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = "set:\n" + "".join(
+        f"- {{operator: {one.id}, max_parallelism: 99}}\n"
+        for one in FlinkStore(str(UNALIGNED)).metadata(FlinkStore(str(UNALIGNED)).resolve(None)).operators
+    )
+    message = rewritten(capsys, tmp_path, UNALIGNED, lines, code=2)["message"]
+    assert message.count("the checkpoint is unaligned") == 1
+    assert ", lines 3 to " in message
+    assert " more operators: max_parallelism" in message
+
+
 def test_an_unaligned_checkpoint_says_what_goes_with_an_operator(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

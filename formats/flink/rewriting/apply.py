@@ -33,8 +33,12 @@ from formats.flink.rewriting.prefix import CannotRewrite
 from formats.flink.rewriting.resolve import Find, Work, new_id, resolve
 from formats.flink.rewriting.sink import Sink
 from formats.flink.state.keyed_tables import Types
+from formats.ranges import ranges
 
 replace = msgspec.structs.replace
+
+_SHOWN = 3
+"""Operators that one message names."""
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -107,15 +111,15 @@ def apply(
     resolved = resolve(changes, metadata, find)
     rewriter = Rewriter(metadata, streams, sink, canonical=canonical, types=types)
     operators = []
-    refused: list[CannotRewrite] = []
+    refused: list[tuple[Work, CannotRewrite]] = []
     for operator in metadata.operators:
         work = resolved.by_id.get(operator.id) or Work(operator)
         if work.remove is None:
             try:
-                operators.append(_moved(_changed(rewriter, work, changes.file, names), work.move))
+                operators.append(_moved(rewriter.changed(work), work.move))
             except CannotRewrite as error:
-                refused.append(error)
-    _raise(refused)
+                refused.append((work, error))
+    _raise(refused, changes.file, names)
     effects = []
     for line in changes.lines:
         if line in resolved.spent:
@@ -135,22 +139,25 @@ def _written(rewriter: Rewriter, names: Names) -> Iterator[Written]:
         yield Written(names[operator], state, next(iter(met.kinds)), met.rows, met.bytes)
 
 
-def _raise(refused: list[CannotRewrite]) -> None:
-    """One error for all operators that cannot be written."""
-    if refused:
-        first = refused[0]
-        raise CannotRewrite("; ".join(error.message for error in refused), path=first.path, hint=first.hint)
-
-
-def _changed(rewriter: Rewriter, work: Work, file: str, names: Names) -> OperatorState:
-    """An operator as the lines make it; a change that cannot be made says of which operator, and in which lines."""
-    try:
-        return rewriter.changed(work)
-    except CannotRewrite as error:
-        lines = sorted({line.line for line in work.lines}) if error.line is None else [error.line]
-        where = f"{file}, line{'s'[: len(lines) != 1]} {', '.join(map(str, lines))}, " if lines else ""
-        message = f"{where}{names[work.operator.id]}: {error.message}"
-        raise CannotRewrite(message, path=error.path, hint=error.hint) from None
+def _raise(refused: list[tuple[Work, CannotRewrite]], file: str, names: Names) -> None:
+    """One error for all operators that cannot be written: each reason once, with its lines and operators."""
+    if not refused:
+        return
+    reasons: dict[str, list[tuple[Work, CannotRewrite]]] = {}
+    for work, error in refused:
+        reasons.setdefault(error.message, []).append((work, error))
+    messages = []
+    for reason, alike in reasons.items():
+        lines = {
+            line for work, error in alike
+            for line in ([each.line for each in work.lines] if error.line is None else [error.line])
+        }  # fmt: skip
+        where = f"{file}, line{'s'[: len(lines) != 1]} {ranges(lines)}, " if lines else ""
+        shown = [names[work.operator.id] for work, _ in alike]
+        more = f" and {len(shown) - _SHOWN} more operators" if len(shown) > _SHOWN else ""
+        messages.append(f"{where}{', '.join(shown[:_SHOWN])}{more}: {reason}")
+    first = refused[0][1]
+    raise CannotRewrite("; ".join(messages), path=first.path, hint=first.hint)
 
 
 def _moved(operator: OperatorState, move: MoveOperator | None) -> OperatorState:

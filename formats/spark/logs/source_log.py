@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from formats.ranges import ranges
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
 from formats.spark.evidence.facts import Problem, problem_of
@@ -162,7 +162,7 @@ class _Reading:
             seen.add(own)
             by_entry.setdefault(one.batch or 0, []).append(own)
         if by_entry.keys() != set(range(number + 1)):
-            message = f"holds files of entries {_ranges(by_entry)}, and stands for 0 to {number}"
+            message = f"holds files of entries {ranges(by_entry)}, and stands for 0 to {number}"
             spoiled[number] = Problem("log-mismatch", path, message, False)
             return None
         return {entry: frozenset(own) for entry, own in by_entry.items()}
@@ -176,14 +176,3 @@ class _Reading:
                 return
         self.evidence.bases.append(number)
         self.evidence.there.add(number)
-
-
-def _ranges(numbers: Iterable[int]) -> str:
-    """Numbers in words, such as `0 to 2, 5`."""
-    out: list[list[int]] = []
-    for number in sorted(numbers):
-        if out and out[-1][1] == number - 1:
-            out[-1][1] = number
-        else:
-            out.append([number, number])
-    return ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in out)

@@ -1,20 +1,19 @@
-"""A real Flink starts from a copy in which a file has changed all that it can, and has just the rows that it says."""
+"""A real Flink starts from a copy in which a file has changed all that it can, and has just the rows that it says.
+
+Of one layout; of the others: `python -m tests.bench.flink.bench_flink_changes`."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from formats.flink.ids import operator_id
 from formats.flink.store import FlinkStore
 from tests.support.commands import result_of
 from tests.support.flink.cases import content
-from tests.support.flink.java import SOURCES
-from tests.support.flink.releases import compiled_for, run, unpack
+from tests.support.flink.changes import changed_job, changes_for, options_to_start, wanted, without_own
+from tests.support.flink.releases import run, unpack
 from tests.support.flink.venv import VERSION
 
 pytestmark = [
@@ -22,88 +21,11 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler"),
 ]
 
-ONE, TWO, THREE, FIVE = ({"key.f0": "key", "key.f1": number} for number in (1, 2, 3, 5))
-NEW = {"key.f0": "key", "key.f1": -77}
-MOST = 200
-
-
-def words(key: dict[str, Any]) -> str:
-    return f"{{f0: {key['key.f0']}, f1: {key['key.f1']}}}"
-
-
-SET: dict[tuple[str, int], tuple[str, Any]] = {
-    ("v-int", 1): ("-7", -7),
-    ("v-string", 1): ("null", None),
-    ("v-tuple", 1): ("[x, -5, false]", {"f0": "x", "f1": -5, "f2": False}),
-    ("v-named", 1): ("{f0: null, f1: 3}", {"row_kind": "+I", "f0": None, "f1": 3}),
-    ("v-list", 1): ("[]", []),
-    ("v-bytes", 1): ('"0x00ff"', "b'\\x00\\xff'"),
-    ("v-double", 1): ("-0.5", -0.5),
-    ("list", 2): (
-        "[[null, 5], [q, null]]", [{"row_kind": "+I", "f0": None, "f1": 5}, {"row_kind": "+I", "f0": "q", "f1": None}]
-    ),
-    ("agg", 2): ("[100, -1]", {"f0": 100, "f1": -1}),
-    ("rounds", -77): ("2", 2),
-}  # fmt: skip
-"""By state and number of the key: what the file says, and the value that is there then."""
-FILE = f"""version: 1
-moved:
-- {{from: held, to: kept}}
-removed:
-- {{operator: keep, key: {words(THREE)}}}
-- {{operator: keep, state: v-row}}
-- {{operator: keep, state: ttl-map, key: {words(FIVE)}, map_key: 5}}
-- {{operator: count, key: 2}}
-- {{operator: held, state: union}}
-- {{operator: interval, state: LEFT_BUFFER, key: 0}}
-- {{operator: cep, key: 1}}
-- async
-set:
-- {{operator: keep, state: ttl, key: {words(ONE)}, value: again}}
-- {{operator: keep, state: ttl-map, key: {words(ONE)}, map_key: -9, value: {{last_access: 1795501609536, value: new}}}}
-""" + "".join(
-    f"- {{operator: keep, state: {state}, key: {{f0: key, f1: {number}}}, value: {text}}}\n"
-    for (state, number), (text, _) in SET.items()
-)
-
-
-def wanted(before: dict[tuple[str, str | None], list[str]]) -> dict[tuple[str, str | None], list[str]]:
-    """The rows that the file leaves, from those that were there, without any of the code that carries it out."""
-    ids = {uid: operator_id(uid) for uid in ("keep", "held", "count", "interval", "cep", "async")}
-    after: dict[tuple[str, str | None], list[str]] = {}
-    for (id, state), rows in before.items():
-        kept = [json.loads(row) for row in rows]
-        if id == ids["async"] or (id, state) in {(ids["keep"], "v-row"), (ids["held"], "union")}:
-            continue
-        if id == ids["keep"]:
-            kept = [row for row in kept if row["key.f1"] != 3]
-            for row in kept:
-                number = row["key.f1"]
-                if (state, number) in SET:
-                    row["value"] = SET[str(state), number][1]
-                if (state, number) == ("ttl", 1):
-                    row["value"] = "again"
-            if state == "ttl-map":
-                kept = [row for row in kept if row["key.f1"] != 5]
-                kept.append(ONE | {"map_key": -9, "value": "new", "ttl_last_access": 1795501609536})
-            kept += [NEW | {"value": 2}] if state == "rounds" else []
-        elif (id, state) == (ids["interval"], "LEFT_BUFFER"):
-            kept = [row for row in kept if row["key"] != 0]
-        elif id in (ids["count"], ids["cep"]):
-            gone = 2 if id == ids["count"] else 1
-            kept = [row for row in kept if row["key"] != gone]
-        place = operator_id("kept") if id == ids["held"] else id
-        after[place, state] = sorted(json.dumps(row, default=str) for row in kept)
-    return after
-
 
 def test_flink_has_just_the_rows_that_a_file_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = unpack(tmp_path / "savepoints")[VERSION]
     changes, copy = tmp_path / "changes.yaml", tmp_path / "copy"
-    store = FlinkStore(str(source))
-    others = [one.id for one in store.metadata(store.resolve(None)).operators if one.id != operator_id("async")]
-    # a job whose max parallelism is given starts only where all of its operators have that
-    changes.write_text(FILE + "".join(f"- {{operator: {id}, max_parallelism: {MOST}}}\n" for id in others))
+    changes.write_text(changes_for(source))
     done = result_of("rewrite", capsys, source, "--changes", changes, "--to", copy)
     assert [change["line"] for change in done["changes"] if change["spent"] is not None] == []
     after = wanted(content(FlinkStore(str(source))))
@@ -112,19 +34,9 @@ def test_flink_has_just_the_rows_that_a_file_says(tmp_path: Path, capsys: pytest
     assert content(FlinkStore(str(tmp_path / "again"))) == after, "the file does for its own copy"
     assert {change["spent"] is None for change in again["changes"] if change["action"] != "set"} == {False}
 
-    job = (SOURCES / "UpgradeJob.java").read_text().replace('.uid("held")', '.uid("kept")')
-    class_path = compiled_for(VERSION, tmp_path / "classes", UpgradeJob=job)
+    class_path = changed_job(tmp_path / "classes")
     for backend in ("rocksdb", "hashmap"):
         folder = tmp_path / backend
-        options = [
-            f"execution.state-recovery.path=file://{copy}", f"state.backend.type={backend}",
-            f"pipeline.max-parallelism={MOST}",
-        ]  # fmt: skip
-        taken, log = run(class_path, folder, "UpgradeJob", folder, "CANONICAL", *options)
+        taken, log = run(class_path, folder, "UpgradeJob", folder, "CANONICAL", *options_to_start(copy, backend))
         assert taken is not None, [line for line in log.splitlines() if "Caused by" in line or "Exception:" in line]
-        rows = content(FlinkStore(str(taken)))
-        # which it has filled again, or read on
-        own = {(operator_id("kept"), "union"), (operator_id("numbers"), "SourceReaderState")}
-        assert {place: rows.get(place, []) for place in after if place not in own} == {
-            place: kept for place, kept in after.items() if place not in own
-        }
+        assert without_own(content(FlinkStore(str(taken)))) == without_own(after)
