@@ -25,7 +25,7 @@ from tests.spark.test_state import fingerprint
 from tests.support.spark.data import CASES, Case, copy_of, unpack
 
 KINDS = ["kind_lzf", "kind_join_v4", "kind_uncounted", "killed_groups_v1", "kind_lists_checksummed", "kind_avro"]
-OF_OTHER_VERSIONS = ["spark35_sessions", "spark40_sessions"]
+OF_OTHER_VERSIONS = ["spark34_sessions", "spark35_sessions", "spark40_sessions"]
 """Made by the Sparks that they are named after."""
 UNREAD = {"kind_sst_6": "SST file of version 6"}
 BEYOND_HASHES = {Code.CONSERVATION, Code.TOPOLOGY_MISSING, Code.MISSING_ACK, Code.MISSING_FILE}

@@ -16,6 +16,7 @@ import msgspec
 
 from formats.bounds import decoding
 from formats.codec.sst import DELETION, SINGLE_DELETION, VALUE, Entry
+from formats.codec.wal import is_without_rows
 from formats.errors import Damaged
 from formats.spark.logs import log as logs
 
@@ -45,7 +46,7 @@ class RocksSnapshot(msgspec.Struct, frozen=True):
     internal: how many Spark's own families have; None where they are not counted.
     families: ids of column families by name.
     entries: its files.
-    wal: whether a write-ahead log in it has bytes.
+    wal: whether a write-ahead log in it may have rows.
     """
 
     ssts: tuple[Sst, ...]
@@ -80,7 +81,7 @@ def parse_zip(data: bytes, path: str) -> RocksSnapshot:
         _count(metadata, "numInternalKeys", version_path),
         families,
         tuple(files),
-        any(name.endswith(".log") and data for name, data in files.items()),
+        any(name.endswith(".log") and not is_without_rows(data) for name, data in files.items()),
     )
 
 
