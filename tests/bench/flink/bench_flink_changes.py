@@ -25,7 +25,8 @@ from tests.support.flink.venv import VERSION
 
 ROCKS, HEAP = "state.backend.type=rocksdb", "state.backend.type=hashmap"
 INCREMENTAL = "execution.checkpointing.incremental=true"
-CHANGELOG = "state.changelog.enabled=true"
+CHANGELOG = ("state.changelog.enabled=true", "state.changelog.periodic-materialize.interval=300ms")
+"""With what it materializes: of state that never was, types are not stored."""
 MERGED = "execution.checkpointing.file-merging.enabled=true"
 UNALIGNED = "execution.checkpointing.unaligned.enabled=true"
 COMPRESSED = "execution.checkpointing.snapshot-compression=true"
@@ -33,13 +34,13 @@ LAYOUTS: dict[str, tuple[str, ...]] = {
     "hashmap": ("hold", HEAP),
     "hashmap, compressed": ("hold", HEAP, COMPRESSED),
     "hashmap, savepoint": ("NATIVE", HEAP),
-    "hashmap, changelog": ("hold", HEAP, CHANGELOG),
+    "hashmap, changelog": ("hold", HEAP, *CHANGELOG),
     "hashmap, merged files": ("hold", HEAP, MERGED),
     "hashmap, unaligned": ("hold", HEAP, UNALIGNED),
     "rocksdb": ("hold", ROCKS),
     "rocksdb, incremental": ("hold", ROCKS, INCREMENTAL),
     "rocksdb, savepoint": ("NATIVE", ROCKS),
-    "rocksdb, changelog": ("hold", ROCKS, CHANGELOG),
+    "rocksdb, changelog": ("hold", ROCKS, *CHANGELOG),
     "rocksdb, merged files": ("hold", ROCKS, INCREMENTAL, MERGED),
     "rocksdb, unaligned": ("hold", ROCKS, INCREMENTAL, UNALIGNED),
     "rocksdb, canonical and compressed": ("CANONICAL", ROCKS, COMPRESSED),
@@ -53,12 +54,17 @@ def snapshot_of(class_path: str, folder: Path, how: str, *options: str) -> Path:
         folder.mkdir()
         log = folder / "log"
         with java_job(class_path, log, "UpgradeJob", folder, how, *options) as process:
-            while process.poll() is None and "HELD" not in log.read_text():
+            while process.poll() is None and not ("HELD" in log.read_text() and _checkpoints(folder) > 1):
                 time.sleep(0.2)
         return latest(next(path for path in (folder / "ck").iterdir() if len(path.name) == 32))
     taken, text = run(class_path, folder, "UpgradeJob", folder, how, *options)
     assert taken is not None, text[-3000:]
     return taken
+
+
+def _checkpoints(folder: Path) -> int:
+    """The number of the newest complete checkpoint of a job; 0: there is none."""
+    return max((int(path.parent.name[4:]) for path in folder.glob("ck/*/chk-*/_metadata")), default=0)
 
 
 def outcome(class_path: str, snapshot: Path, folder: Path, layout: str | None, backend: str, most: bool) -> str:
