@@ -42,7 +42,7 @@ from formats.native import lock
 from formats.native.facts import AttemptFacts
 from formats.native.store import NativeStore
 from formats.native.writer import check_store_of
-from formats.storage import LocalStorage, ObjectStorage, Storage, absolute, open_writable
+from formats.storage import LocalStorage, Storage, WritableStorage, absolute, open_writable
 from formats.storage.credentials import hadoop_configuration, use_hadoop
 from formats.view import Repeat
 
@@ -239,7 +239,7 @@ def _request(topology: Topology, options: JobOptions) -> Request:
     )
 
 
-def _storage(store_path: str) -> LocalStorage | ObjectStorage:
+def _storage(store_path: str) -> WritableStorage:
     if not store_path:
         raise UsageError("no place is named for the store", hint="give --store a directory, or a place in a bucket")
     return open_writable(absolute(store_path))

@@ -20,7 +20,7 @@ from formats.native.facts import AttemptFacts, PartFacts, RecoveryFacts, TakenAg
 from formats.native.remove import remove_epochs
 from formats.native.store import NativeStore, files_of
 from formats.native.writer import complete, put_aborted, put_recovery, put_trigger
-from formats.storage import ObjectStorage, Storage, concurrently, delete_all, walk
+from formats.storage import ServedStorage, Storage, concurrently, delete_all, walk
 from formats.timestamps import now, rfc3339
 
 
@@ -139,7 +139,7 @@ class Journal:
 
     def _present(self, files: Collection[str]) -> Collection[str]:
         """Those files that are there; where each question goes to a server, folders are listed in their place."""
-        if isinstance(self._storage, ObjectStorage):
+        if isinstance(self._storage, ServedStorage):
             folders = {layout.epoch_dir(layout.epoch_of(path) or 0) for path in files}
             listed = concurrently(self._storage, lambda folder: walk(self._storage, folder), sorted(folders))
             return {entry.name for entries in listed for entry in entries}

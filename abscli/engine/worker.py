@@ -69,7 +69,7 @@ from formats.ids import ChannelId, TaskId
 from formats.native.counters import Counters
 from formats.native.facts import PartFacts
 from formats.native.store import NativeStore
-from formats.storage import AT_ONCE, is_object_store, open_writable
+from formats.storage import AT_ONCE, is_served, open_writable
 from formats.storage.credentials import use_hadoop
 
 BUG = "this is a bug; run with -vv for the traceback"
@@ -94,7 +94,7 @@ class Worker:
         self._selector = selectors.DefaultSelector()
         self._wakeup = Wakeup(self._selector)
         self._later: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        threads = AT_ONCE if is_object_store(spec.store) else 2
+        threads = AT_ONCE if is_served(spec.store) else 2
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"abs-persist-{number}")
         self._tasks: list[RunningTask] = []
         self._attempt = 0

@@ -22,7 +22,7 @@ import msgspec
 
 from formats.errors import FormatError, NotFound, StoreInUse
 from formats.native import layout
-from formats.storage import ObjectStorage, Storage
+from formats.storage import ServedStorage, Storage
 
 SECONDS = 15.0
 """A holder that has said nothing for so long is taken for dead."""
@@ -63,7 +63,7 @@ def claimed(storage: Storage) -> Iterator[None]:
 
     FormatError for a server that lets a second writer create what is there: nobody could hold anything.
     """
-    if isinstance(storage, ObjectStorage):
+    if isinstance(storage, ServedStorage):
         storage.check_exclusive()
     number = _next_number(storage)
     own = Claim(secrets.token_hex(16), socket.gethostname(), _machine(), os.getpid(), _started(os.getpid()), SECONDS)

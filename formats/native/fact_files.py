@@ -34,7 +34,7 @@ from formats.native.facts import (
     unseal,
 )
 from formats.native.names import check_facts, check_graph
-from formats.storage import ObjectStorage, Storage, check_path
+from formats.storage import ServedStorage, Storage, check_path
 from formats.view import FileFacts
 
 MAX_FACTS = 256 << 20
@@ -66,7 +66,7 @@ class FactFiles:
         return facts
 
     def _read_facts(self, path: str) -> bytes:
-        if isinstance(self.storage, ObjectStorage):
+        if isinstance(self.storage, ServedStorage):
             # One question in place of two.
             data = self.storage.read(path, 0, MAX_FACTS + 1)
             size = len(data)

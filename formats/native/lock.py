@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from formats.errors import Damaged, StoreInUse
 from formats.native import claims, layout
-from formats.storage import LocalStorage, ObjectStorage, Storage
+from formats.storage import LocalStorage, ServedStorage, Storage
 
 LOOKS, LOOK_SECONDS = 25, 0.01
 
@@ -71,7 +71,7 @@ def _locked(fd: int) -> bool:
 
 def held(storage: Storage) -> bool:
     """Whether somebody holds the store now; False where that cannot be known."""
-    if isinstance(storage, ObjectStorage):
+    if isinstance(storage, ServedStorage):
         return claims.is_claimed(storage)
     if not isinstance(storage, LocalStorage):
         return False

@@ -16,7 +16,7 @@ import msgspec
 from formats.bounds import too_much
 from formats.errors import FormatError
 from formats.native.facts import StateFileFacts
-from formats.storage import ObjectStorage, Storage, StoredFile, concurrently
+from formats.storage import ServedStorage, Storage, StoredFile, concurrently
 from formats.view import FileFacts
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Prober:
             if key not in self._known or not (quick or slices <= self._sliced[key])
         ]
         look = functools.partial(self._probe, quick=quick, widths=widths)
-        if len(new) > 1 and not quick and not isinstance(self.storage, ObjectStorage):
+        if len(new) > 1 and not quick and not isinstance(self.storage, ServedStorage):
             with ThreadPoolExecutor(min(len(new), 2 * (os.cpu_count() or 1))) as pool:
                 probes = list(pool.map(look, *zip(*new, strict=True)))
         else:

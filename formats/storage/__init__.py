@@ -1,14 +1,23 @@
 """Where a store's bytes lie: the contract in `contract`, and a module for each kind of place that holds to it."""
 
-from formats.storage.arrow import ArrowStorage
-from formats.storage.contract import UNFINISHED, Entry, Storage, WritableStorage, Written, always, check_path
+from formats.storage.contract import (
+    AT_ONCE,
+    UNFINISHED,
+    Entry,
+    ServedStorage,
+    Storage,
+    WritableStorage,
+    Written,
+    always,
+    check_path,
+)
+from formats.storage.hdfs import HdfsStorage
 from formats.storage.local import LocalStorage
 from formats.storage.memory import MemoryStorage
-from formats.storage.objects import ObjectStorage, is_object_store
-from formats.storage.opening import open_storage, open_writable
+from formats.storage.objects import ObjectStorage
+from formats.storage.opening import is_served, open_storage, open_writable
 from formats.storage.places import absolute, common_name, local_name, no_directory
 from formats.storage.reading import (
-    AT_ONCE,
     Slices,
     StoredFile,
     concurrently,
@@ -21,8 +30,8 @@ from formats.storage.reading import (
 )
 
 __all__ = (
-    "AT_ONCE", "UNFINISHED", "ArrowStorage", "Entry", "LocalStorage", "MemoryStorage", "ObjectStorage", "Slices",
-    "Storage", "StoredFile", "WritableStorage", "Written", "absolute", "always", "check_path", "common_name",
-    "concurrently", "delete_all", "file_name", "is_object_store", "local_name", "no_directory", "open_input",
+    "AT_ONCE", "UNFINISHED", "Entry", "HdfsStorage", "LocalStorage", "MemoryStorage", "ObjectStorage", "ServedStorage",
+    "Slices", "Storage", "StoredFile", "WritableStorage", "Written", "absolute", "always", "check_path", "common_name",
+    "concurrently", "delete_all", "file_name", "is_served", "local_name", "no_directory", "open_input",
     "open_storage", "open_writable", "top_folder", "walk", "written_at",
 )  # fmt: skip

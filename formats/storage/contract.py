@@ -10,10 +10,11 @@ written, and no clock is compared: `tests/formats/storage/` holds every place to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import secrets
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from formats.errors import UnsafePath
+from formats.errors import FormatError, UnsafePath
 
 
 class Entry(NamedTuple):
@@ -69,6 +70,48 @@ class WritableStorage(Storage, Protocol):
         crash may leave it under both names."""
 
 
+@runtime_checkable
+class ServedStorage(WritableStorage, Protocol):
+    """What servers have, in a bucket or on HDFS: each question goes there and back."""
+
+    def below(self, path: str) -> Sequence[Written]:
+        """Every file in a folder and in those within it, unfinished writes among them."""
+
+    def written(self, path: str) -> float | None:
+        """When a file was last written, as seconds since 1970 by the server's clock; None if there is no such file."""
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        """As `delete`, of many at once."""
+
+    def put_parts(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
+        """Make a file of these pieces appear in one step, sent bit by bit, so that it may be larger than memory;
+        whatever had the name is gone. If the pieces raise, nothing has changed.
+
+        size: of all, where it is known.
+        """
+
+    def check_exclusive(self) -> None:
+        """FormatError for a server that lets the same name be created twice: a store there would have two owners."""
+
+
+def probe_exclusive(storage: WritableStorage) -> None:
+    """FormatError for a place that lets the same name be created twice."""
+    probe = f"{UNFINISHED}probe-{secrets.token_hex(8)}"
+    storage.put(probe, b"1")
+    try:
+        storage.put(probe, b"2")
+    except FileExistsError:
+        return
+    finally:
+        storage.delete(probe)
+    raise FormatError(
+        "the server there lets a second writer create what is there already (an object store that does not hold to "
+        "If-None-Match): two attempts could both complete an epoch",
+        path=storage.root,
+        hint="keep the store in a directory, on HDFS, or on an object store with conditional writes",
+    )
+
+
 def check_path(path: str) -> str:
     """`path` itself if it is relative and stays below the root; UnsafePath otherwise."""
     doubtful = not path or path[0] in "/." or path[-1] == "/" or "/." in path or "//" in path
@@ -82,6 +125,10 @@ def check_path(path: str) -> str:
 
 UNFINISHED = ".tmp-"
 """Names that begin so are no files of a store yet, or not any more."""
+
+
+AT_ONCE = 32
+"""Requests to servers that are under way at once."""
 
 
 REACH = "are the URI, the network and the credentials right?"

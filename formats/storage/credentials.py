@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 
 from formats.errors import FormatError
+from formats.storage.hadoop import is_used, site_settings
 
 BEFORE_PROFILES = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE")
 """Where one of these variables is set, profiles are not asked for keys: the order of AWS' own clients."""
@@ -36,14 +37,14 @@ _configured: dict[str, str] = {}
 
 
 def use_hadoop(configuration: Mapping[str, str]) -> None:
-    """Let this process be to S3 what Spark's or Hadoop's configuration says (`spark.hadoop.fs.s3a.*`), but for what
-    variables say."""
-    _configured.update({name: value for name, value in configuration.items() if "fs.s3a." in name})
+    """Let this process be to S3 and HDFS what Spark's or Hadoop's configuration says (`spark.hadoop.fs.s3a.*`), but for
+    what variables say."""
+    _configured.update({name: value for name, value in configuration.items() if is_used(name)})
 
 
 def hadoop_configuration(environment: Mapping[str, str]) -> dict[str, str]:
-    """What is used of it: what this process was told, and Spark's file of defaults."""
-    return {**_spark_defaults(environment), **_configured}
+    """What is used of it: what this process was told, else Spark's file of defaults, else Hadoop's site files."""
+    return {**site_settings(environment), **_spark_defaults(environment), **_configured}
 
 
 def s3_settings(environment: Mapping[str, str], bucket: str = "") -> dict[str, str]:
@@ -92,7 +93,7 @@ def hadoop_settings(configuration: Mapping[str, str], bucket: str) -> dict[str, 
 
 
 def _spark_defaults(environment: Mapping[str, str]) -> dict[str, str]:
-    """The lines about S3 of Spark's file of defaults; empty where there is none."""
+    """The lines about stores of Spark's file of defaults; empty where there is none."""
     folder = environment.get("SPARK_CONF_DIR")
     if not folder and environment.get("SPARK_HOME"):
         folder = os.path.join(environment["SPARK_HOME"], "conf")
@@ -100,10 +101,10 @@ def _spark_defaults(environment: Mapping[str, str]) -> dict[str, str]:
         return {}
     try:
         with open(os.path.join(folder, "spark-defaults.conf"), encoding="utf-8", errors="replace") as file:
-            pairs = [re.split(r"[\s=]+", line.strip(), maxsplit=1) for line in file if "fs.s3a." in line]
+            pairs = [re.split(r"[\s=]+", line.strip(), maxsplit=1) for line in file]
     except OSError:
         return {}
-    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2 and not pair[0].startswith("#")}
+    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2 and is_used(pair[0])}
 
 
 def _profile_name(environment: Mapping[str, str]) -> str:

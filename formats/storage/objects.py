@@ -19,7 +19,16 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from formats.errors import Damaged, FormatError, NotFound, Unreachable, UnsafePath
-from formats.storage.contract import REACH, UNFINISHED, Entry, Written, always, check_path, first_line
+from formats.storage.contract import (
+    REACH,
+    UNFINISHED,
+    Entry,
+    Written,
+    always,
+    check_path,
+    first_line,
+    probe_exclusive,
+)
 from formats.storage.credentials import s3_settings
 from formats.storage.places import common_name
 
@@ -266,20 +275,7 @@ class ObjectStorage:
 
     def check_exclusive(self) -> None:
         """FormatError for a server that lets the same name be created twice: a store there would have two owners."""
-        probe = f"{UNFINISHED}probe-{secrets.token_hex(8)}"
-        self.put(probe, b"1")
-        try:
-            self.put(probe, b"2")
-        except FileExistsError:
-            return
-        finally:
-            self.delete(probe)
-        raise FormatError(
-            "this object store lets a second writer create what is there already (it does not hold to If-None-Match): "
-            "two attempts could both complete an epoch",
-            path=self._root,
-            hint="keep the store in a directory, or on an object store with conditional writes",
-        )
+        probe_exclusive(self)
 
     def _where(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root

@@ -6,18 +6,19 @@ import os
 from collections.abc import Callable
 
 from formats.errors import FormatError, NotFound
-from formats.storage.arrow import ArrowStorage
 from formats.storage.contract import always
+from formats.storage.hdfs import HdfsStorage, is_hdfs
 from formats.storage.local import LocalStorage
 from formats.storage.objects import ObjectStorage, is_object_store
-from formats.storage.places import local_name
+from formats.storage.places import SCHEMES, local_name
 
 
-def open_storage(path: str) -> LocalStorage | ObjectStorage | ArrowStorage:
-    """The storage at a directory or URI; NotFound if a local path is no directory."""
+def open_storage(path: str) -> LocalStorage | ObjectStorage | HdfsStorage:
+    """The storage at a directory or URI; NotFound if a local path is no directory, FormatError for a URI of no kind
+    that is known."""
     path = local_name(path)
     if "://" in path:
-        return ObjectStorage(path) if is_object_store(path) else ArrowStorage(path)
+        return open_writable(path)
     if not os.path.isdir(path):
         hint = "give the directory of a store of abs, of a job or savepoint of Flink, or a checkpoint of Spark"
         if path.startswith("dbfs:/"):
@@ -26,21 +27,21 @@ def open_storage(path: str) -> LocalStorage | ObjectStorage | ArrowStorage:
     return LocalStorage(path)
 
 
-def open_writable(path: str, *, may_show: Callable[[], None] = always) -> LocalStorage | ObjectStorage:
-    """The storage at a directory or URI that a store is kept up in; a directory that is not there is made when
-    something is put.
+def open_writable(path: str, *, may_show: Callable[[], None] = always) -> LocalStorage | ObjectStorage | HdfsStorage:
+    """The same, to keep a store up in; a directory that is not there is made when something is put.
 
     may_show: called just before a file gets its name; what it raises leaves nothing there.
-
-    FormatError where stores are read and not written.
     """
     path = local_name(path)
     if "://" not in path:
         return LocalStorage(path, may_show=may_show)
     if is_object_store(path):
         return ObjectStorage(path, may_show=may_show)
-    raise FormatError(
-        "stores there are read, not written",
-        path=path,
-        hint="give a directory, or a place in a bucket (s3://, gs://, abfs://)",
-    )
+    if is_hdfs(path):
+        return HdfsStorage(path, may_show=may_show)
+    raise FormatError("is of no kind of store that is known here", path=path, hint=f"known are {SCHEMES}")
+
+
+def is_served(path: str) -> bool:
+    """Whether a path or URI leads to what a server has."""
+    return is_object_store(path) or is_hdfs(path)

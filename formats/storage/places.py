@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-SCHEMES = "s3://, gs://, abfs://, abfss://, az://, hdfs://, file://"
+SCHEMES = "s3://, gs://, abfs://, abfss://, az://, hdfs://, webhdfs://, file://"
 ALIASES = (
     (re.compile(r"^s3[anp]://"), "s3://"),
     (re.compile(r"^wasb(s?)://([^@/]+)@([^/]+)\.blob\."), r"abfs\1://\2@\3.dfs."),

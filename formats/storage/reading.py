@@ -9,17 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from formats.errors import NotFound, UnsafePath
-from formats.storage.contract import UNFINISHED, Entry, Storage
+from formats.storage.contract import AT_ONCE, UNFINISHED, Entry, ServedStorage, Storage
 from formats.storage.local import LocalStorage
-from formats.storage.objects import ObjectStorage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
 R = TypeVar("R")
-AT_ONCE = 32
-"""Requests that are under way at once."""
 
 
 def top_folder(path: str) -> str:
@@ -34,7 +31,7 @@ def file_name(path: str) -> str:
 
 def written_at(storage: Storage, path: str) -> float | None:
     """When a file was last written (or copied), as seconds since 1970; None if that is not known."""
-    if isinstance(storage, ObjectStorage):
+    if isinstance(storage, ServedStorage):
         return storage.written(path)
     if not isinstance(storage, LocalStorage):
         return None
@@ -46,7 +43,7 @@ def written_at(storage: Storage, path: str) -> float | None:
 
 def walk(storage: Storage, path: str = "") -> list[Entry]:
     """Every file at or below `path`, as (path from the root, size)."""
-    if isinstance(storage, ObjectStorage):
+    if isinstance(storage, ServedStorage):
         below = storage.below(path)
         return [Entry(file.path, file.bytes) for file in below if f"/{UNFINISHED}" not in f"/{file.path}"]
     files: list[Entry] = []
@@ -65,7 +62,7 @@ def walk(storage: Storage, path: str = "") -> list[Entry]:
 def concurrently(storage: Storage, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """What a function answers of each item, in their order. Where each question goes to a server and back, many are
     asked at once; what the first that fails has raised is raised."""
-    if not isinstance(storage, ObjectStorage):
+    if not isinstance(storage, ServedStorage):
         return [function(item) for item in items]
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="abs-ask") as pool:
         return list(pool.map(function, items))
@@ -73,7 +70,7 @@ def concurrently(storage: Storage, function: Callable[[T], R], items: Iterable[T
 
 def delete_all(storage: Storage, paths: Iterable[str]) -> None:
     """Remove files, in no order; nothing if they are not there."""
-    if isinstance(storage, ObjectStorage):
+    if isinstance(storage, ServedStorage):
         storage.delete_all(paths)
     else:
         for path in paths:

@@ -21,7 +21,7 @@ from abscli.stores.copying.claims import Claimed, claimed
 from abscli.stores.copying.writer import NewCopy
 from abscli.stores.pinned import pieces
 from formats.errors import FormatError, NotFound, Unreachable
-from formats.storage import Entry, ObjectStorage, Storage, check_path, top_folder
+from formats.storage import Entry, ServedStorage, Storage, check_path, top_folder
 
 AT_ONCE = 8
 """Files that are on their way at once."""
@@ -67,7 +67,7 @@ class NewObjects(NewCopy):
     """A copy that is being written into a bucket. counts: the file that makes it count."""
 
     def __init__(
-        self, storage: ObjectStorage, own: Claimed, counts: str, progress: Callable[[int], None]
+        self, storage: ServedStorage, own: Claimed, counts: str, progress: Callable[[int], None]
     ) -> None:
         super().__init__(progress)
         self._storage, self._own, self._counts = storage, own, counts
@@ -191,7 +191,7 @@ class NewObjects(NewCopy):
 
 @contextlib.contextmanager
 def new_objects(
-    storage: ObjectStorage, work: str, counts: str, progress: Callable[[int], None] = lambda count: None
+    storage: ServedStorage, work: str, counts: str, progress: Callable[[int], None] = lambda count: None
 ) -> Iterator[NewObjects]:
     """A copy that counts when the block ends, and of which nothing stays if it raises.
 

@@ -20,7 +20,7 @@ import msgspec
 
 from abscli.stores.copying.writer import in_the_way
 from formats.errors import FormatError, NotFound, StoreInUse
-from formats.storage import UNFINISHED, LocalStorage, ObjectStorage, Storage
+from formats.storage import UNFINISHED, LocalStorage, ServedStorage, Storage
 from formats.timestamps import now
 
 _CLAIM = UNFINISHED + "copy-"
@@ -87,7 +87,7 @@ def refuse_unfinished(storage: Storage) -> None:
 class Claimed:
     """A claim that is ours. continues: what somebody before has written of the same copy is there."""
 
-    def __init__(self, storage: ObjectStorage, claim: Claim, number: int) -> None:
+    def __init__(self, storage: ServedStorage, claim: Claim, number: int) -> None:
         self._storage, self._claim, self._number = storage, claim, number
 
     @property
@@ -125,12 +125,12 @@ class Claimed:
         return True
 
     @staticmethod
-    def _put(storage: ObjectStorage, number: int, claim: Claim) -> None:
+    def _put(storage: ServedStorage, number: int, claim: Claim) -> None:
         storage.put(_name(number), msgspec.json.encode(claim))
 
 
 @contextlib.contextmanager
-def claimed(storage: ObjectStorage, work: str, counts: str) -> Iterator[Claimed]:
+def claimed(storage: ServedStorage, work: str, counts: str) -> Iterator[Claimed]:
     """A claim to write a copy there, while the block runs. It stays unless it is released.
 
     FormatError if something else is in the way or the server lets a name be created twice, StoreInUse if somebody is

@@ -11,7 +11,7 @@ from formats.flink.files.layout import SiteKind
 from formats.flink.files.resolve import How, directory_of
 from formats.flink.references import references, unreferenced
 from formats.flink.store import FlinkStore
-from formats.storage import LocalStorage, ObjectStorage
+from formats.storage import LocalStorage, ServedStorage
 
 NAMED = 3
 """Directories that a reason names."""
@@ -46,7 +46,7 @@ def written(store: FlinkStore) -> Iterator[float]:
     Whatever a job does to its checkpoints shows there: a directory changes when a checkpoint begins, fails or goes. In
     a bucket files alone have times, and a checkpoint that fails may leave no trace.
     """
-    if isinstance(store.storage, ObjectStorage):
+    if isinstance(store.storage, ServedStorage):
         yield from (file.written for file in store.storage.inventory())
         return
     if not isinstance(store.storage, LocalStorage):

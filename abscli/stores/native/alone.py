@@ -5,16 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from abscli.stores.recovery import BadOption
 from formats.errors import StoreInUse
 from formats.native import lock
-from formats.storage import ArrowStorage, Storage, WritableStorage
+from formats.storage import Storage, WritableStorage
 
 
 def writable(storage: Storage) -> WritableStorage:
-    """The storage as one that can be written to; BadOption for one that is only read."""
-    if isinstance(storage, ArrowStorage):
-        raise BadOption("PATH", "stores there are read, not written")
+    """The storage as one that can be written to."""
     assert isinstance(storage, WritableStorage)
     return storage
 

@@ -32,7 +32,7 @@ from formats.native.plan import NativePlan, PlanKind
 from formats.native.store import NativeStore, is_native
 from formats.native.writer import put_store
 from formats.plan import PinnedFile, Plan
-from formats.storage import LocalStorage, ObjectStorage, absolute, common_name, local_name, open_storage, open_writable
+from formats.storage import LocalStorage, ServedStorage, absolute, common_name, local_name, open_storage, open_writable
 from formats.view import Repeat
 
 
@@ -232,7 +232,7 @@ def _copy_to_bucket(store: NativeStore, paths: Sequence[str], to: str) -> None:
         raise OtherJob(f"lies in {store.storage.root}, which is read from", path=to, hint="give --to another place")
     if target.list(""):
         raise OtherJob("is not empty", path=to, hint="give --to a new place, or remove what is there")
-    if isinstance(target, ObjectStorage):
+    if isinstance(target, ServedStorage):
         target.check_exclusive()
     placed: list[str] = []
     try:

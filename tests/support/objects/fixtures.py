@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 import pytest
 
+from tests.support.objects.hdfs import minicluster
 from tests.support.objects.rgw import rgw
 from tests.support.objects.servers import ObjectServer, azurite, moto
 
@@ -14,6 +15,7 @@ SERVERS: dict[str, Callable[[], AbstractContextManager[ObjectServer]]] = {
     "S3 by moto": moto,
     "Azure by Azurite": azurite,
     "S3 by Ceph RGW": rgw,
+    "HDFS": minicluster,
 }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from formats.storage import LocalStorage, MemoryStorage, ObjectStorage, WritableStorage
+from formats.storage import LocalStorage, MemoryStorage, WritableStorage, open_writable
 from tests.support.objects.servers import ObjectServer
 
 _numbers = itertools.count(1)
@@ -46,8 +46,8 @@ def memory_place() -> Place:
 
 
 def bucket_place(server: ObjectServer) -> Place:
-    """A bucket of its own. The server's environment has to be set."""
+    """A bucket of its own, or a folder on HDFS. The server's environment has to be set."""
     name = f"abs-{next(_numbers)}-{secrets.token_hex(4)}"
     server.make(name)
-    root = f"{server.scheme}://{name}/some/store"
-    return Place(root, server.environment, lambda **options: ObjectStorage(root, **options), server)
+    root = f"{server.scheme}://{server.at}{name}/some/store"
+    return Place(root, server.environment, lambda **options: open_writable(root, **options), server)

@@ -45,13 +45,15 @@ run_simple("127.0.0.1", int(sys.argv[1]), DomainDispatcherApplication(create_bac
 
 @dataclass(frozen=True)
 class ObjectServer:
-    """One that runs. scheme: of its URIs; environment: what its clients are told; make: makes a bucket of that name."""
+    """One that runs. scheme: of its URIs; at: what stands in them before the name of a bucket; environment: what its
+    clients are told; make: makes a bucket of that name."""
 
     name: str
     scheme: str
     port: int
     environment: Mapping[str, str]
     make: Callable[[str], None]
+    at: str = ""
 
     def through(self, port: int) -> Mapping[str, str]:
         """What clients are told that are to reach it by another port."""

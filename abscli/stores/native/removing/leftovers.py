@@ -10,7 +10,7 @@ from abscli.stores.native.removing.garbage import plan_removal
 from abscli.text.validate import Leftovers, sizes_of, unreferenced
 from formats.errors import FormatError
 from formats.native.store import NativeStore
-from formats.storage import ArrowStorage, Storage
+from formats.storage import Storage
 
 
 def leftovers(storage: Storage, path: str, report: StoreReport) -> Leftovers | None:
@@ -19,8 +19,6 @@ def leftovers(storage: Storage, path: str, report: StoreReport) -> Leftovers | N
     if not paths:
         return None
     sizes, command = sizes_of(storage, paths), f"abs gc {shlex.quote(path)}"
-    if isinstance(storage, ArrowStorage):
-        return Leftovers(sizes, None, "stores there are read, not written; abs gc runs on a copy")
     try:
         removal = plan_removal(NativeStore(storage), Retention(), min_age=MIN_AGE)
     except FormatError as error:
