@@ -26,7 +26,7 @@ from formats.storage.credentials import hadoop_configuration
 from formats.storage.hadoop import SCHEMES, name_nodes
 from formats.storage.webhdfs import Body, Fault, NameNodes, NoReply, Reply, name_nodes_of, user_name
 
-TRIES = 5
+TRIES = 8
 """DataNodes that are asked for one file."""
 NO_SUCH = frozenset({"FileNotFoundException", "ParentNotDirectoryException"})
 NOT_ALLOWED = frozenset({"AccessControlException", "SecurityException", "AuthorizationException"})
@@ -175,24 +175,15 @@ class HdfsStorage:
         self, method: str, request: Callable[[], tuple[str, str, dict[str, str]]], body: Callable[[], Body],
         tries: int = TRIES,
     ) -> Reply:  # fmt: skip
-        """What a DataNode answers; another is asked where one does not."""
-        excluded: list[str] = []
+        """What a DataNode answers; the NameNode is asked for another where one does not."""
         for left in reversed(range(tries)):
             path, operation, options = request()
-            others = {"excludedatanodes": ",".join(excluded)} if excluded else {}
-            led = self._nodes.ask(method, path, operation, **options, **others)
+            led = self._nodes.ask(method, path, operation, **options)
             try:
                 return self._nodes.go(method, path, led.where, body())
             except NoReply as error:
                 if not left:
                     raise Unreachable(str(error)) from None
-                # All of them excluded is none to be had: the NameNode is asked without, then.
-                excluded = [] if error.node in excluded else [*excluded, error.node]
-            except Fault as fault:
-                if left and excluded and fault.name not in NO_SUCH | NOT_ALLOWED and _BEYOND not in str(fault):
-                    excluded = []
-                    continue
-                raise
         raise AssertionError("the last try returns or raises")
 
     def list(self, path: str) -> list[Entry]:
@@ -232,30 +223,30 @@ class HdfsStorage:
         return None if status is None or status["type"] != "FILE" else status["modificationTime"] / 1000
 
     def delete(self, path: str) -> None:
-        self._remove(self._full(path), path)
+        self._remove(path)
         self._drop_empty(path.rpartition("/")[0])
 
     def delete_all(self, paths: Iterable[str]) -> None:
         """As `delete`, of many at once."""
         wanted = list(paths)
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="abs-ask") as pool:
-            list(pool.map(lambda path: self._remove(self._full(path), path), wanted))
+            list(pool.map(self._remove, wanted))
         for folder in sorted({path.rpartition("/")[0] for path in wanted}, reverse=True):
             self._drop_empty(folder)
 
-    def _remove(self, full: str, path: str) -> bool:
-        """Whether it is not there any more; not so of a folder with something in it."""
-        try:
-            with self._asking(path):
-                self._nodes.ask("DELETE", full, "DELETE", recursive="false")
-        except NotFound:
-            return True
-        except _NotEmpty:
-            return False
-        return True
+    def _remove(self, path: str) -> None:
+        with contextlib.suppress(NotFound, _NotEmpty), self._asking(path):
+            self._nodes.ask("DELETE", self._full(path), "DELETE", recursive="false")
 
     def _drop_empty(self, folder: str) -> None:
-        while folder and self._remove(self._full(folder), folder):
+        """Remove a folder, and what it lies in, as long as nothing is in it; never a file of that name."""
+        while folder:
+            with self._asking(folder):
+                status = self._status(self._full(folder))
+            if status is not None:
+                if status["type"] != "DIRECTORY" or status["childrenNum"]:
+                    return
+                self._remove(folder)
             folder = folder.rpartition("/")[0]
 
     def is_taken(self, path: str) -> bool:

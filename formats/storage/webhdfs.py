@@ -82,6 +82,15 @@ class NameNodes:
         self._lock = threading.Lock()
         self._idle: dict[tuple[str, str, int], list[http.client.HTTPConnection]] = {}
 
+    def close(self) -> None:
+        """End the connections that nobody uses."""
+        with self._lock:
+            for idle in self._idle.values():
+                while idle:
+                    idle.pop().close()
+
+    __del__ = close
+
     @property
     def address(self) -> str:
         """Of the one that was asked last."""
@@ -131,8 +140,7 @@ class NameNodes:
         if connection is not None:
             with contextlib.suppress(ConnectionError):
                 return self._over(connection, place, method, url, body)
-            with self._lock:  # the server has ended it meanwhile, and very likely the others
-                idle.clear()
+            self.close()  # the server has ended it meanwhile, and very likely the others
         return self._over(_connected(*place), place, method, url, body)
 
     def _over(

@@ -140,7 +140,7 @@ def test_plans_are_made_and_carried_out_there(abs_: Abs, job: Path, bucket: str)
     assert abs_.findings(f"{bucket}-copy") == []
     abs_(*words)
     assert abs_.findings(bucket) == []
-    abs_("restore", "plan.json", "--job", job, "--yes", "--to", "hdfs://namenode:8020/x", code=2)
+    abs_("restore", "plan.json", "--job", job, "--yes", "--to", "viewfs://cluster/x", code=2)
 
 
 def test_a_rescale_is_published_there(abs_: Abs, job: Path, bucket: str) -> None:

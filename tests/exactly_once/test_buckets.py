@@ -210,9 +210,9 @@ def test_a_server_that_overwrites_is_refused_before_anything_is_written(
     assert not place.open().inventory()
 
 
-def test_a_store_that_is_only_read_is_not_run_on(lines: Lines) -> None:
-    with pytest.raises(FormatError, match="read, not written"):
-        lines.run("hdfs://namenode:8020/store")
+def test_a_store_of_no_kind_that_is_known_is_not_run_on(lines: Lines) -> None:
+    with pytest.raises(FormatError, match="of no kind of store"):
+        lines.run("viewfs://cluster/store")
 
 
 def test_workers_of_spark_write_to_the_bucket(lines: Lines, bucket: str, tmp_path: Path) -> None:

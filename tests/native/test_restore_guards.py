@@ -264,10 +264,10 @@ def test_a_plan_file_that_is_not_there_says_how_plans_are_made(tmp_path: Path) -
     assert "hint: abs plan-recovery ... --out FILE writes plans" in done.stderr
 
 
-@pytest.mark.parametrize(("to", "code"), [("file://{job}/copy", 0), ("hdfs://namenode:8020/copy", 2)])
+@pytest.mark.parametrize(("to", "code"), [("file://{job}/copy", 0), ("viewfs://cluster/copy", 2)])
 def test_a_copy_is_made_where_a_uri_says_or_nowhere(job: Path, to: str, code: int) -> None:
     (job / "plan.json").write_bytes(encode(plan_recovery(opened(job))))
     words = ("restore", "plan.json", "--job", "job.yaml", "--engine", "inline", "--yes", "--to", to.format(job=job))
     done = abs_(*words, cwd=job)
     assert (done.returncode, (job / "copy").exists()) == (code, code == 0), done.stderr
-    assert not {path.name for path in job.iterdir()} & {"file:", "hdfs:"}
+    assert not {path.name for path in job.iterdir()} & {"file:", "viewfs:"}

@@ -296,7 +296,7 @@ def test_only_a_new_folder_is_written_to(tmp_path: Path, told: Any) -> None:
     root, file = copy_of("wc_hdfs", tmp_path), tmp_path / "plan.json"
     told("plan-recovery", root, "--out", file)
     assert told("restore", file)[0] == 2
-    assert told("restore", file, "--to", "hdfs://host/x")[0] == 2
+    assert told("restore", file, "--to", "viewfs://host/x")[0] == 2
     assert told("restore", file, "--to", tmp_path / "x", "--job", "job.yaml")[0] == 2
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").write_text("mine")

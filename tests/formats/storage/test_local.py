@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from abscli.cli.main import main
 from formats.errors import Damaged, NotFound, UnsafePath
-from formats.storage import ArrowStorage, Entry, LocalStorage, check_path, open_storage
+from formats.storage import Entry, LocalStorage, check_path, open_storage
 
 
 @pytest.fixture
@@ -160,20 +160,6 @@ def test_a_missing_directory_is_no_store(tmp_path: Path) -> None:
         open_storage(str(tmp_path / "none"))
 
 
-def test_a_uri_is_read_like_a_directory_and_never_written(local: LocalStorage, tmp_path: Path) -> None:
-    local.put("a/b", b"0123")
-    remote = ArrowStorage(f"file://{tmp_path}/root")
-    assert (remote.read("a/b"), remote.read("a/b", 1, 2), remote.size("a/b")) == (b"0123", b"12", 4)
-    assert remote.list("") == [("a", None)]
-    assert remote.size("a") is None
-    with pytest.raises(NotFound):
-        remote.read("c")
-    with pytest.raises(PermissionError):
-        remote.put("c", b"")
-    with pytest.raises(PermissionError):
-        remote.delete("a/b")
-
-
 def test_a_pipe_in_place_of_a_file_is_refused_and_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(Damaged, match="no plain file"):
@@ -184,27 +170,6 @@ def test_a_pipe_in_place_of_a_file_is_refused_and_does_not_hang(tmp_path: Path) 
 def test_a_uri_of_no_known_store_is_a_slip_of_the_pen(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", uri]) == 2
     assert "hint: " in capsys.readouterr().err
-
-
-def test_whatever_arrow_raises_of_a_store_it_is_out_of_reach(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its clients raise errors that are no OSError."""
-    import pyarrow as pa
-    from pyarrow import fs
-
-    asked: list[str] = []
-
-    class Systems:
-        @staticmethod
-        def from_uri(uri: str) -> None:
-            asked.append(uri)
-            raise pa.ArrowException("Unknown error: no token\nmore")
-
-    monkeypatch.setattr(fs, "FileSystem", Systems)
-    assert main(["validate", "hdfs://n:8020/x"]) == 6
-    assert asked == ["hdfs://n:8020/x"]
-    assert "hdfs://n:8020/x: Unknown error: no token\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("uri", ["abfss://c@a.dfs.core.windows.net/x", "abfs://c@a.dfs.core.windows.net/x", "s3a://b/x",

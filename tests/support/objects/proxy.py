@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import re
 import threading
 import time
 from collections import Counter
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 _OF_ONE_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "expect"}
+_ELSEWHERE = re.compile(r"/@(\d+)(/.*)")
 
 
 class Proxy:
@@ -59,20 +61,22 @@ def _handler(proxy: Proxy, port: int) -> type[BaseHTTPRequestHandler]:
 
         def _pass(self) -> None:
             body = self._body()
+            other = _ELSEWHERE.match(self.path)
+            path, target = (other[2], int(other[1])) if other else (self.path, port)
             if proxy.delay:
                 time.sleep(proxy.delay)
             if proxy.down:
                 self.close_connection = True
                 return
             loses = proxy.loses(self.command, self.path)
-            server = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+            server = http.client.HTTPConnection("127.0.0.1", target, timeout=120)
             try:
                 headers = {
                     name: value
                     for name, value in self.headers.items()
                     if name.lower() not in _OF_ONE_CONNECTION | proxy.strip
                 }
-                server.request(self.command, self.path, body or None, headers)
+                server.request(self.command, path, body or None, headers)
                 reply = server.getresponse()
                 data = reply.read()
             finally:
@@ -83,6 +87,8 @@ def _handler(proxy: Proxy, port: int) -> type[BaseHTTPRequestHandler]:
             self.send_response_only(reply.status, reply.reason)
             length = reply.headers.get("Content-Length") if self.command == "HEAD" else None
             for name, value in reply.headers.items():
+                if name.lower() == "location":  # of another server on loopback: it is reached through this one, too
+                    value = re.sub(r"^http://127\.0\.0\.1:(\d+)", rf"http://127.0.0.1:{proxy.port}/@\1", value)
                 if name.lower() not in _OF_ONE_CONNECTION | {"content-length"}:
                     self.send_header(name, value)
             self.send_header("Content-Length", length if length is not None else str(len(data)))
@@ -94,7 +100,14 @@ def _handler(proxy: Proxy, port: int) -> type[BaseHTTPRequestHandler]:
         do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = _pass
 
         def _body(self) -> bytes:
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = b""
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return body
 
         def log_message(self, format: str, *arguments: object) -> None:
             pass
