@@ -24,20 +24,20 @@ _abs() {
             case $command in
                 demo) valued='--master -o --output' ;;
                 topology) valued='-o --output' ;;
-                run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --state-memory --restarts --worker-timeout --advertise --bind --from-epoch --parallelism --trace --metrics --log-format -o --output' ;;
-                inspect) valued='--operator --task --ttl --broker --broker-config --uid --search --path-map --format -o --output' ;;
-                state) valued='--key --where --limit --sort --columns --out --state --engine --master --type --uid --search --path-map --format -o --output' ;;
-                validate) valued='--max-age --min-epochs --for --schema --broker --broker-config --master --search --path-map --uid --topology --format -o --output' ;;
-                diff) valued='--operator --out --uids --uid --search --path-map --format -o --output' ;;
-                plan-recovery) valued='--topology --failed --failed-worker --recovery --strategy --distrust --epoch --parallelism --query-id --set-offset --name-source --sink --out --search --path-map --format -o --output' ;;
-                restore) valued='--job --to --sink-to --engine --master --until --policy --state-memory --log-format -o --output' ;;
-                rewrite) valued='--changes --layout --to --type --search --path-map --uid --format -o --output' ;;
-                rebuild) valued='--job -o --output' ;;
+                run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --state-memory --restarts --worker-timeout --advertise --bind --from-epoch --parallelism --trace --metrics --endpoint --region --log-format -o --output' ;;
+                inspect) valued='--operator --task --ttl --broker --broker-config --uid --search --path-map --format --endpoint --region -o --output' ;;
+                state) valued='--key --where --limit --sort --columns --out --state --engine --master --type --uid --search --path-map --format --endpoint --region -o --output' ;;
+                validate) valued='--max-age --min-epochs --for --schema --broker --broker-config --master --search --path-map --uid --topology --format --endpoint --region -o --output' ;;
+                diff) valued='--operator --out --uids --uid --search --path-map --format --endpoint --region -o --output' ;;
+                plan-recovery) valued='--topology --failed --failed-worker --recovery --strategy --distrust --epoch --parallelism --query-id --set-offset --name-source --sink --out --search --path-map --format --endpoint --region -o --output' ;;
+                restore) valued='--job --to --sink-to --engine --master --until --policy --state-memory --endpoint --region --log-format -o --output' ;;
+                rewrite) valued='--changes --layout --to --type --search --path-map --uid --format --endpoint --region -o --output' ;;
+                rebuild) valued='--job --endpoint --region -o --output' ;;
                 simulate) valued='--example --runs --seed --policy --crash --records --subtasks --recovery --workers --worlds --out --check -o --output' ;;
-                drill) valued='--job --engine --master --log-format -o --output' ;;
-                copy) valued='-o --output' ;;
-                tag) valued='-o --output' ;;
-                gc) valued='--keep --keep-last --keep-hourly --keep-daily --keep-within --keep-tag --older-than --min-age --stopped --search -o --output' ;;
+                drill) valued='--job --engine --master --endpoint --region --log-format -o --output' ;;
+                copy) valued='--endpoint --region -o --output' ;;
+                tag) valued='--endpoint --region -o --output' ;;
+                gc) valued='--keep --keep-last --keep-hourly --keep-daily --keep-within --keep-tag --older-than --min-age --stopped --search --endpoint --region -o --output' ;;
                 completion) valued='' ;;
                 help) valued='' ;;
             esac
@@ -71,7 +71,7 @@ _abs() {
             esac
             ;;
         run)
-            options='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --state-memory --restarts --worker-timeout --advertise --bind --insecure --resume --from-epoch --parallelism --take-over --accept-missing-parts --trace --metrics --dry-run --log-format -o --output -q --quiet -v --verbose -h --help'
+            options='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --state-memory --restarts --worker-timeout --advertise --bind --insecure --resume --from-epoch --parallelism --take-over --accept-missing-parts --trace --metrics --dry-run --endpoint --region --log-format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --store) kind=option-directory ;;
                 --interval) kind=value ;;
@@ -93,6 +93,8 @@ _abs() {
                 --parallelism) kind=value ;;
                 --trace) kind=option-file ;;
                 --metrics) kind=value ;;
+                --endpoint) kind=value ;;
+                --region) kind=value ;;
                 --log-format) kind=option-choice choices='text json' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
@@ -101,7 +103,7 @@ _abs() {
             esac
             ;;
         inspect)
-            options='--operator --task --watch --stats --ttl --trend --latest-restorable --broker --broker-config --uid --search --path-map --format -o --output -q --quiet -v --verbose -h --help'
+            options='--operator --task --watch --stats --ttl --trend --latest-restorable --broker --broker-config --uid --search --path-map --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --operator) kind=value ;;
                 --task) kind=value ;;
@@ -112,6 +114,8 @@ _abs() {
                 --search) kind=option-directory ;;
                 --path-map) kind=value ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
+                --endpoint) kind=value ;;
+                --region) kind=value ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=directory
@@ -119,7 +123,7 @@ _abs() {
             esac
             ;;
         state)
-            options='--key --where --limit --sort --history --columns --place --all --out --state --engine --master --type --uid --search --path-map --format -o --output -q --quiet -v --verbose -h --help'
+            options='--key --where --limit --sort --history --columns --place --all --out --state --engine --master --type --uid --search --path-map --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --key) kind=value ;;
                 --where) kind=value ;;
@@ -135,6 +139,8 @@ _abs() {
                 --search) kind=option-directory ;;
                 --path-map) kind=value ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
+                --endpoint) kind=value ;;
+                --region) kind=value ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=directory
@@ -143,7 +149,7 @@ _abs() {
             esac
             ;;
         validate)
-            options='--quick --deep --strict --max-age --min-epochs --for --schema --broker --broker-config --master --search --path-map --uid --topology --format -o --output -q --quiet -v --verbose -h --help'
+            options='--quick --deep --strict --max-age --min-epochs --for --schema --broker --broker-config --master --search --path-map --uid --topology --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --max-age) kind=value ;;
                 --min-epochs) kind=value ;;
@@ -157,6 +163,8 @@ _abs() {
                 --uid) kind=value ;;
                 --topology) kind=option-file ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
+                --endpoint) kind=value ;;
+                --region) kind=value ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=directory
@@ -164,7 +172,7 @@ _abs() {
             esac
             ;;
         diff)
-            options='--operator --rows --out --uids --uid --search --path-map --exit-code --format -o --output -q --quiet -v --verbose -h --help'
+            options='--operator --rows --out --uids --uid --search --path-map --exit-code --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --operator) kind=value ;;
                 --out) kind=option-file ;;
@@ -173,6 +181,8 @@ _abs() {
                 --search) kind=option-directory ;;
                 --path-map) kind=value ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
+                --endpoint) kind=value ;;
+                --region) kind=value ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=directory
@@ -181,7 +191,7 @@ _abs() {
             esac
             ;;
         plan-recovery)
-            options='--topology --failed --failed-worker --recovery --strategy --distrust --epoch --parallelism --query-id --keep-in-flight --set-offset --name-source --sink --out --search --path-map --format -o --output -q --quiet -v --verbose -h --help'
+            options='--topology --failed --failed-worker --recovery --strategy --distrust --epoch --parallelism --query-id --keep-in-flight --set-offset --name-source --sink --out --search --path-map --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --topology) kind=option-file ;;
                 --failed) kind=value ;;
@@ -199,6 +209,8 @@ _abs() {
                 --search) kind=option-directory ;;
                 --path-map) kind=value ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
+                --endpoint) kind=value ;;
+                --region) kind=value ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=directory
@@ -206,7 +218,7 @@ _abs() {
             esac
             ;;
         restore)
-            options='--job --to --sink-to --engine --master --insecure --until --policy --state-memory --accept-missing-parts --dry-run -y --yes --log-format -o --output -q --quiet -v --verbose -h --help'
+            options='--job --to --sink-to --engine --master --insecure --until --policy --state-memory --accept-missing-parts --dry-run -y --yes --endpoint --region --log-format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --job) kind=option-file ;;
                 --to) kind=option-directory ;;
@@ -216,6 +228,8 @@ _abs() {
                 --until) kind=option-choice choices='drained end' ;;
                 --policy) kind=option-choice choices='aligned unaligned at-least-once' ;;
                 --state-memory) kind=value ;;
+                --endpoint) kind=value ;;
+                --region) kind=value ;;
                 --log-format) kind=option-choice choices='text json' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
@@ -224,7 +238,7 @@ _abs() {
             esac
             ;;
         rewrite)
-            options='--changes --layout --to --dry-run --type --search --path-map --uid --format -o --output -q --quiet -v --verbose -h --help'
+            options='--changes --layout --to --dry-run --type --search --path-map --uid --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --changes) kind=option-file ;;
                 --layout) kind=option-choice choices='canonical' ;;
@@ -234,6 +248,8 @@ _abs() {
                 --path-map) kind=value ;;
                 --uid) kind=value ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
+                --endpoint) kind=value ;;
+                --region) kind=value ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=directory
@@ -241,9 +257,11 @@ _abs() {
             esac
             ;;
         rebuild)
-            options='--job -y --yes -o --output -q --quiet -v --verbose -h --help'
+            options='--job -y --yes --endpoint --region -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --job) kind=option-file ;;
+                --endpoint) kind=value ;;
+                --region) kind=value ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=directory
@@ -272,11 +290,13 @@ _abs() {
             esac
             ;;
         drill)
-            options='--job --engine --master --deep --log-format -o --output -q --quiet -v --verbose -h --help'
+            options='--job --engine --master --deep --endpoint --region --log-format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --job) kind=option-file ;;
                 --engine) kind=option-choice choices='spark inline' ;;
                 --master) kind=value ;;
+                --endpoint) kind=value ;;
+                --region) kind=value ;;
                 --log-format) kind=option-choice choices='text json' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
@@ -285,8 +305,10 @@ _abs() {
             esac
             ;;
         copy)
-            options='-o --output -q --quiet -v --verbose -h --help'
+            options='--endpoint --region -o --output -q --quiet -v --verbose -h --help'
             case $prev in
+                --endpoint) kind=value ;;
+                --region) kind=value ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=directory
@@ -295,8 +317,10 @@ _abs() {
             esac
             ;;
         tag)
-            options='--move --remove --quick -o --output -q --quiet -v --verbose -h --help'
+            options='--move --remove --quick --endpoint --region -o --output -q --quiet -v --verbose -h --help'
             case $prev in
+                --endpoint) kind=value ;;
+                --region) kind=value ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=directory
@@ -305,7 +329,7 @@ _abs() {
             esac
             ;;
         gc)
-            options='--keep --keep-last --keep-hourly --keep-daily --keep-within --keep-tag --older-than --min-age --stopped --search -y --yes -o --output -q --quiet -v --verbose -h --help'
+            options='--keep --keep-last --keep-hourly --keep-daily --keep-within --keep-tag --older-than --min-age --stopped --search -y --yes --endpoint --region -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --keep|--keep-last) kind=value ;;
                 --keep-hourly) kind=value ;;
@@ -316,6 +340,8 @@ _abs() {
                 --min-age) kind=value ;;
                 --stopped) kind=option-file ;;
                 --search) kind=option-directory ;;
+                --endpoint) kind=value ;;
+                --region) kind=value ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=directory

@@ -6,17 +6,23 @@ import contextlib
 import importlib
 import os
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from abscli.cli.options import WORDS, Quiet, Verbose
+from abscli.cli.options import WORDS, Quiet, Verbose, place_options
 from abscli.cli.overview import COMMANDS, overview, width
 from abscli.cli.stdout import keep_stdout
 
+if TYPE_CHECKING:
+    from formats.waiting import Wait
+
 RUN_OTHERS_CODE = frozenset({"run", "restore", "demo", "drill", "topology", "state", "validate"})
 """Commands in which functions of a job, Spark or Java may run, and print."""
+
+PLACES = frozenset({"REF", "PATH", "PLAN"})
+"""Of arguments that name a store."""
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
@@ -30,6 +36,10 @@ class AbsCommand(TyperCommand):
     def __init__(self, name: str | None, **settings: Any) -> None:
         super().__init__(name, **settings)
         params: list[Any] = self.params
+        if any(param.metavar in PLACES or "--store" in param.opts for param in params):
+            before = {"--output", "--log-format", "--quiet"}
+            shared = next(number for number, param in enumerate(params) if before & {*param.opts})
+            params[shared:shared] = place_options()
         for param in params:
             param.show_envvar = False
             if isinstance(param.envvar, str):  # ABS_RUN_MASTER is closer than ABS_MASTER
@@ -60,6 +70,9 @@ class AbsCommand(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Runs it; stdout is for its results alone."""
+        from formats.waiting import listen
+
+        listen(_say_wait)
         if self.name in RUN_OTHERS_CODE:
             keep_stdout()
         return super().invoke(ctx)
@@ -96,6 +109,15 @@ class AbsCommand(TyperCommand):
                 formatter.dedent()
         with formatter.section("EXIT STATUS"):
             formatter.write_dl([(str(code), text) for code, text in self.exit_status.items()])
+
+
+def _say_wait(wait: Wait) -> None:
+    from abscli.cli.output import note
+
+    note(
+        f"{wait.store}: {wait.holder} has not said that it is done with it; waiting up to {wait.seconds:g} s for "
+        "another word of it", event="waiting", store=wait.store, holder=wait.holder, seconds=wait.seconds,
+    )  # fmt: skip
 
 
 class AbsGroup(TyperGroup):

@@ -12,6 +12,8 @@ _ENVIRONMENT = (
     ("ABS_MEMORY", "Memory that a command which only reads may take, such as 4G; 832M if not given, 0 for no bound."),
     ("ABS_LOG_FORMAT", "Form of what is said on stderr, for commands that run jobs."),
     ("ABS_MASTER", "Spark master, for all commands that start Spark."),
+    ("ABS_ENDPOINT", "Where S3 answers, for all commands that are given the place of a store."),
+    ("ABS_REGION", "The region of S3's buckets, for the same commands."),
     ("ABS_CONFIG", "File of defaults in place of abs.toml in the current folder; empty: none is read."),
     ("NO_COLOR", "When it is not empty, nothing is coloured."),
     ("FORCE_COLOR", "When it is not empty, colours are used though the output is no terminal."),
@@ -126,7 +128,8 @@ def _environment(page: Page) -> Iterator[str]:
 
 def _concerns(variable: str, page: Page) -> bool:
     names = {name for option in page.options for name in option.names}
-    needs = {"ABS_LOG_FORMAT": "--log-format", "ABS_MASTER": "--master", "JAVA_HOME": "--master"}
+    needs = {"ABS_LOG_FORMAT": "--log-format", "ABS_MASTER": "--master", "JAVA_HOME": "--master",
+             "ABS_ENDPOINT": "--endpoint", "ABS_REGION": "--region"}  # fmt: skip
     return needs.get(variable, "--output") in names
 
 

@@ -8,9 +8,10 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperOption
 
 from abscli.cli.output import LogForm, Output, voice
 
@@ -212,6 +213,36 @@ Failed = Annotated[
     list[str] | None,
     typer.Option("--failed", metavar="TASK", help="A task that has died, such as counts/1; repeatable."),
 ]
+
+
+def place_options() -> list[TyperOption]:
+    """What every command takes that is given the place of a store: they go before variables, profiles and roles."""
+    return [
+        TyperOption(
+            param_decls=["--endpoint"], metavar="URL", envvar="ABS_ENDPOINT", expose_value=False, callback=_endpoint,
+            help="Where S3 answers, such as http://127.0.0.1:9000; goes before AWS_ENDPOINT_URL and profiles.",
+        ),
+        TyperOption(
+            param_decls=["--region"], metavar="NAME", envvar="ABS_REGION", expose_value=False, callback=_region,
+            help="The region of S3's buckets; goes before AWS_REGION and profiles.",
+        ),
+    ]  # fmt: skip
+
+
+def _endpoint(context: Any, param: Any, value: str | None) -> str | None:
+    from formats.storage.credentials import ENDPOINT, use_options
+
+    if value is not None and not re.match("https?://[^/]", value):
+        raise typer.BadParameter(f"{value!r} is not an address such as http://127.0.0.1:9000")
+    use_options({ENDPOINT: value})
+    return value
+
+
+def _region(context: Any, param: Any, value: str | None) -> str | None:
+    from formats.storage.credentials import REGION, use_options
+
+    use_options({REGION: value})
+    return value
 
 
 def words_again(context: typer.Context, without: Mapping[str, int]) -> str:

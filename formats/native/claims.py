@@ -23,6 +23,7 @@ import msgspec
 from formats.errors import FormatError, NotFound, StoreInUse
 from formats.native import layout
 from formats.storage import ServedStorage, Storage
+from formats.waiting import Wait, waits
 
 SECONDS = 15.0
 """A holder that has said nothing for so long is taken for dead."""
@@ -121,6 +122,8 @@ def _next_number(storage: Storage) -> int:
         if newest is None:
             return max(_numbers(storage), default=0) + 1
         number, claim = newest
+        if not claim.released and not _is_gone(claim):
+            waits(Wait(storage.root, claim.name, _patience(claim)))
         if alive := _lives(storage, number, claim, _patience(claim)):
             raise StoreInUse(
                 f"in use by {alive.name}", path=storage.root, hint="wait for it, or stop it with SIGTERM"

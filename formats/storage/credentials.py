@@ -33,6 +33,8 @@ HADOOP_KEYS = {
 }
 
 
+ENDPOINT, REGION = "abs.endpoint", "abs.region"
+
 _configured: dict[str, str] = {}
 
 
@@ -40,6 +42,16 @@ def use_hadoop(configuration: Mapping[str, str]) -> None:
     """Let this process be to S3 and HDFS what Spark's or Hadoop's configuration says (`spark.hadoop.fs.s3a.*`), but for
     what variables say."""
     _configured.update({name: value for name, value in configuration.items() if is_used(name)})
+
+
+def use_options(options: Mapping[str, str | None]) -> None:
+    """Let this process, and the workers that it starts, go by what was said on the command line before all else. By
+    ENDPOINT and REGION; None: nothing was said."""
+    for name, value in options.items():
+        if value is None:
+            _configured.pop(name, None)
+        else:
+            _configured[name] = value
 
 
 def hadoop_configuration(environment: Mapping[str, str]) -> dict[str, str]:
@@ -73,8 +85,11 @@ def s3_settings(environment: Mapping[str, str], bucket: str = "") -> dict[str, s
     region = environment.get("AWS_DEFAULT_REGION") or hadoop.get("region") or profile.get("region")
     if region and not environment.get("AWS_REGION"):
         settings["region"] = region
+    if REGION in _configured:
+        settings["region"] = _configured[REGION]
     endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
     endpoint = endpoint or environment.get("AWS_ENDPOINT") or hadoop.get("endpoint") or profile.get("endpoint_url")
+    endpoint = _configured.get(ENDPOINT) or endpoint
     if endpoint:
         settings["endpoint"] = endpoint
     return settings

@@ -25,9 +25,13 @@ SITE_FILES = ("core-site.xml", "hdfs-site.xml")
 LARGEST = 16 << 20
 
 
+OF_OPTIONS = "abs."
+"""What was given on the command line goes with these to workers, so under names of our own."""
+
+
 def is_used(name: str) -> bool:
     """Whether a setting of Hadoop's, also as Spark calls it, says anything about where stores lie."""
-    return OF_S3 in name or name.removeprefix("spark.hadoop.").startswith(OF_HDFS)
+    return OF_S3 in name or name.startswith(OF_OPTIONS) or name.removeprefix("spark.hadoop.").startswith(OF_HDFS)
 
 
 def site_settings(environment: Mapping[str, str]) -> dict[str, str]:

@@ -20,6 +20,16 @@ _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 _NO_FILE = frozenset({errno.ELOOP, errno.ENXIO})  # a link to itself, a socket
 
 
+def _give_name(temporary: str, full: str) -> None:
+    """A second name for a file; FileExistsError if another has it."""
+    try:
+        os.link(temporary, full)
+    except FileExistsError:
+        # NFS asks again where a reply was lost, and is told of the link that its first request has made.
+        if not os.path.samestat(os.lstat(temporary), os.lstat(full)):
+            raise
+
+
 class LocalStorage:
     """A directory. Writes go to a temporary name, are synced, and renamed (or linked, to never overwrite).
 
@@ -107,7 +117,7 @@ class LocalStorage:
             if replace:
                 os.replace(temporary, full)
             else:
-                os.link(temporary, full)
+                _give_name(temporary, full)
                 os.unlink(temporary)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):

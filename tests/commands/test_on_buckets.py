@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 from abscli.cli.main import main
 from formats.native import layout
 from formats.storage import open_writable
+from formats.storage.credentials import ENDPOINT, hadoop_configuration, s3_settings
 from tests.support.jobs.small import write_words
-from tests.support.objects.fixtures import s3, servers
+from tests.support.objects.fixtures import Servers, s3, servers, use
 from tests.support.objects.places import bucket_place
-from tests.support.objects.servers import ObjectServer
+from tests.support.objects.servers import ObjectServer, free_port
+from tests.support.schemas import checked
 
 __all__ = ("s3", "servers")
 
@@ -56,6 +59,11 @@ def bucket(s3: ObjectServer) -> str:
     return str(bucket_place(s3).root)
 
 
+@pytest.fixture(params=["S3 by moto", "HDFS"])
+def anywhere(request: pytest.FixtureRequest, servers: Servers, monkeypatch: pytest.MonkeyPatch) -> str:
+    return str(bucket_place(use(servers.get(request.param), monkeypatch)).root)
+
+
 class Abs:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
@@ -91,55 +99,55 @@ def run(abs_: Abs, job: Path, store: str, *more: object, code: int = 0) -> str:
     return abs_("run", job, "--store", store, "--engine", "inline", "--interval", "5ms", *more, code=code)
 
 
-def test_commands_answer_as_on_a_disk(abs_: Abs, job: Path, bucket: str) -> None:
+def test_commands_answer_as_on_a_disk(abs_: Abs, job: Path, anywhere: str) -> None:
     run(abs_, job, "here")
     (job.parent / "out").rename(job.parent / "out-of-here")
-    run(abs_, job, bucket)
-    here, there = abs_.json("inspect", "here"), abs_.json("inspect", bucket)
-    assert there["store"] == bucket
+    run(abs_, job, anywhere)
+    here, there = abs_.json("inspect", "here"), abs_.json("inspect", anywhere)
+    assert there["store"] == anywhere
     assert there["epochs"]
     assert {epoch["status"] for epoch in there["epochs"]} == {epoch["status"] for epoch in here["epochs"]}
-    for store in ("here", bucket):
+    for store in ("here", anywhere):
         assert abs_.findings(store) == []
-    states = [sorted(map(str, abs_.json("state", store, "counts")["rows"])) for store in ("here", bucket)]
+    states = [sorted(map(str, abs_.json("state", store, "counts")["rows"])) for store in ("here", anywhere)]
     assert states[0] == states[1]
     assert len(states[0]) > 10
-    assert "differ" not in abs_("diff", "here", bucket).splitlines()[0]
-    assert abs_.json("inspect", bucket.replace("s3:", "s3a:"))["epochs"] == there["epochs"]
+    assert "differ" not in abs_("diff", "here", anywhere).splitlines()[0]
+    assert abs_.json("inspect", anywhere.replace("s3:", "s3a:"))["epochs"] == there["epochs"]
 
 
-def test_a_job_is_gone_on_with_and_its_store_tidied_and_mended(abs_: Abs, job: Path, bucket: str) -> None:
-    run(abs_, job, bucket, "--keep", "5")
-    assert "--resume" in run(abs_, job, bucket, code=2)
-    run(abs_, job, bucket, "--resume")
-    run(abs_, job, bucket, "--from-epoch", 1)
-    storage = open_writable(bucket)
+def test_a_job_is_gone_on_with_and_its_store_tidied_and_mended(abs_: Abs, job: Path, anywhere: str) -> None:
+    run(abs_, job, anywhere, "--keep", "5")
+    assert "--resume" in run(abs_, job, anywhere, code=2)
+    run(abs_, job, anywhere, "--resume")
+    run(abs_, job, anywhere, "--from-epoch", 1)
+    storage = open_writable(anywhere)
     storage.put("epochs/0000000001/stray", b"1")
-    assert [finding["path"] for finding in abs_.findings(bucket)] == ["epochs/0000000001/stray"]
-    removed = abs_.json("gc", bucket, "--keep", 1, "--min-age", "0s", "--yes")
+    assert [finding["path"] for finding in abs_.findings(anywhere)] == ["epochs/0000000001/stray"]
+    removed = abs_.json("gc", anywhere, "--keep", 1, "--min-age", "0s", "--yes")
     assert removed["removed"]
     assert removed["kept"]
     assert storage.size("epochs/0000000001/stray") is None
-    assert abs_.findings(bucket) == []
+    assert abs_.findings(anywhere) == []
     storage.delete(layout.STORE)
-    abs_("inspect", bucket, code=10)
-    abs_("rebuild", bucket, "--job", job, "--yes")
-    assert abs_.findings(bucket) == []
+    abs_("inspect", anywhere, code=10)
+    abs_("rebuild", anywhere, "--job", job, "--yes")
+    assert abs_.findings(anywhere) == []
     storage.put(layout.STORE, b"garbage", replace=True)
-    abs_("rebuild", bucket, "--job", job, "--yes")
-    assert open_writable(bucket).read(f"aside/{layout.STORE}") == b"garbage"
-    run(abs_, job, bucket, "--resume")
+    abs_("rebuild", anywhere, "--job", job, "--yes")
+    assert open_writable(anywhere).read(f"aside/{layout.STORE}") == b"garbage"
+    run(abs_, job, anywhere, "--resume")
 
 
-def test_plans_are_made_and_carried_out_there(abs_: Abs, job: Path, bucket: str) -> None:
-    run(abs_, job, bucket)
-    abs_("plan-recovery", f"{bucket}@1", "--out", "plan.json")
+def test_plans_are_made_and_carried_out_there(abs_: Abs, job: Path, anywhere: str) -> None:
+    run(abs_, job, anywhere)
+    abs_("plan-recovery", f"{anywhere}@1", "--out", "plan.json")
     words = ("restore", "plan.json", "--job", job, "--engine", "inline", "--yes")
-    abs_(*words, "--dry-run", "--to", f"{bucket}-copy")
-    abs_(*words, "--to", f"{bucket}-copy")
-    assert abs_.findings(f"{bucket}-copy") == []
+    abs_(*words, "--dry-run", "--to", f"{anywhere}-copy")
+    abs_(*words, "--to", f"{anywhere}-copy")
+    assert abs_.findings(f"{anywhere}-copy") == []
     abs_(*words)
-    assert abs_.findings(bucket) == []
+    assert abs_.findings(anywhere) == []
     abs_("restore", "plan.json", "--job", job, "--yes", "--to", "viewfs://cluster/x", code=2)
 
 
@@ -147,6 +155,52 @@ def test_a_rescale_is_published_there(abs_: Abs, job: Path, bucket: str) -> None
     run(abs_, job, bucket)
     run(abs_, job, bucket, "--resume", "--parallelism", "counts=3")
     assert abs_.findings(bucket) == []
+
+
+def test_who_is_waited_for_is_said_and_for_how_long(
+    abs_: Abs, job: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A holder of another machine that has gone without a word."""
+    run(abs_, job, bucket)
+    storage = open_writable(bucket)
+    (newest,) = storage.list(layout.LOCK)
+    path = f"{layout.LOCK}/{newest.name}"
+    claim = {**json.loads(storage.read(path)), "released": False, "machine": "another", "pid": 4711, "host": "gone",
+             "seconds": 0.5}  # fmt: skip
+    storage.put(path, json.dumps(claim).encode(), replace=True)
+    said = run(abs_, job, bucket, "--resume", "--log-format", "json")
+    (wait,) = [line for line in map(json.loads, re.findall(r"^{.*}$", said, re.MULTILINE))
+               if line.get("event") == "waiting"]
+    checked(wait)
+    assert (wait["holder"], wait["store"], wait["seconds"]) == ("process 4711 on gone", bucket, 0.5)
+    assert "waiting up to 0.5 s" in wait["message"]
+    assert "waiting" not in run(abs_, job, bucket, "--resume")
+
+
+def test_options_say_where_s3_answers_before_variables_do(
+    abs_: Abs, job: Path, bucket: str, monkeypatch: pytest.MonkeyPatch, s3: ObjectServer
+) -> None:
+    endpoint = s3.environment["AWS_ENDPOINT_URL"]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    run(abs_, job, bucket, "--endpoint", endpoint, "--region", "us-east-1")
+    assert open_settings() == {"endpoint": endpoint, "region": "us-east-1"}
+    assert abs_.json("inspect", bucket, "--endpoint", endpoint)["epochs"]
+    assert open_settings() == {"endpoint": endpoint}
+    Path("abs.toml").write_text(f'endpoint = "{endpoint}"\n')
+    assert abs_.json("inspect", bucket)["epochs"]
+    Path("abs.toml").unlink()
+    monkeypatch.setenv("ABS_ENDPOINT", endpoint)
+    assert abs_.json("validate", bucket)["epochs"]
+    abs_("validate", bucket, "--endpoint", "localhost:9000", code=2)
+
+
+def open_settings() -> dict[str, str]:
+    """What was said on the command line, as a client of S3 is told it and workers are."""
+    settings = s3_settings({})
+    sent = hadoop_configuration({})
+    assert sent.get(ENDPOINT) == settings.get("endpoint")
+    return {name: value for name, value in settings.items() if name in ("endpoint", "region")}
 
 
 def test_a_sink_in_a_bucket_is_refused_where_it_is_written(abs_: Abs, job: Path) -> None:

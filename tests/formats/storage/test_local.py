@@ -160,6 +160,25 @@ def test_a_missing_directory_is_no_store(tmp_path: Path) -> None:
         open_storage(str(tmp_path / "none"))
 
 
+def test_a_link_whose_reply_was_lost_is_known_again(
+    local: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS asks again, and is told that the name is taken: by its own first request, or by somebody else."""
+    link = os.link
+
+    def asked_twice(source: str, target: str) -> None:
+        with contextlib.suppress(FileExistsError):
+            link(source, target)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", asked_twice)
+    local.put("a", b"mine")
+    with pytest.raises(FileExistsError):
+        local.put("a", b"another's")
+    assert local.read("a") == b"mine"
+    assert [file.path for file in local.inventory()] == ["a"]
+
+
 def test_a_pipe_in_place_of_a_file_is_refused_and_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(Damaged, match="no plain file"):

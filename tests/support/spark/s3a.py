@@ -54,10 +54,17 @@ def run(server: ObjectServer, source: Path, checkpoint: str, conf: Mapping[str, 
     _check_version()
     given = {**{f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a(server).items()}, **conf}
     given["spark.jars"] = ",".join(map(str, {*jars(*ALONE, MANAGER, alone=True), *jars(*CLIENT)}))
+    return in_a_process(source, checkpoint, given, {"AWS_REQUEST_CHECKSUM_CALCULATION": "when_required"})
+
+
+def in_a_process(
+    source: Path, checkpoint: str, given: Mapping[str, str], environment: Mapping[str, str]
+) -> dict[str, int]:
+    """The same by a Spark that is told what is given, with a checkpoint wherever its own clients can write it."""
     command = [sys.executable, "-m", "tests.support.spark.s3a", str(source), checkpoint, json.dumps(given)]
     done = subprocess.run(
         command, cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=1800,
-        env={**os.environ, "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required"},
+        env={**os.environ, **environment},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
     counts: dict[str, int] = json.loads(done.stdout.splitlines()[-1])

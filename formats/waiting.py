@@ -1,0 +1,34 @@
+"""What takes a while without anything to show for it, told to whoever shows such things.
+
+Nothing here is decided by it, so it is one listener for the process, and no parameter of all that may have to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Wait(NamedTuple):
+    """Somebody is waited for. store: that he holds; holder: who; seconds: at most, from now."""
+
+    store: str
+    holder: str
+    seconds: float
+
+
+def _nobody(wait: Wait) -> None:
+    """Nobody listens."""
+
+
+_listener: list[Callable[[Wait], None]] = [_nobody]
+
+
+def listen(listener: Callable[[Wait], None]) -> None:
+    """Have it told from now on, in place of who was told before."""
+    _listener[0] = listener
+
+
+def waits(wait: Wait) -> None:
+    """Tell the listener."""
+    _listener[0](wait)
