@@ -159,11 +159,15 @@ def complete_anew(
     idle: bool,
     moved: dict[str, str],
     removed: tuple[str, ...],
+    replace: bool = True,
 ) -> ManifestFacts:
-    """Make an epoch complete whose number has an outcome, which a repair has taken over: the tasks file, then the
-    manifest in place of that outcome, in one step."""
+    """Make an epoch complete that a repair has taken over: the tasks file, then, in one step, the manifest in place of
+    the outcome that the number has.
+
+    replace: else FileExistsError if it has one.
+    """
     manifest = _put_tasks(storage, trigger, job, parts, idle=idle, moved=moved, removed=removed)
-    storage.put(layout.outcome(trigger.epoch), seal(manifest), replace=True)
+    storage.put(layout.outcome(trigger.epoch), seal(manifest), replace=replace)
     return manifest
 
 

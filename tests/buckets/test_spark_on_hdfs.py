@@ -14,6 +14,9 @@ from tests.support.objects.hdfs import Hdfs
 from tests.support.objects.places import bucket_place
 from tests.support.spark import s3a, words
 
+HERE = {"HADOOP_CONF_DIR": ""}
+"""Of Spark, so that paths without a scheme are of this machine; its checkpoint has one."""
+
 
 def test_a_query_goes_on_exactly_from_a_copy_there(
     servers: Servers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -24,7 +27,7 @@ def test_a_query_goes_on_exactly_from_a_copy_there(
     path = root.partition(server.at)[2]
     source = tmp_path / "in"
     words.add_files(source, range(3))
-    assert s3a.in_a_process(source, f"{root}/query", {}, {}) == words.counts(source)
+    assert s3a.in_a_process(source, f"{root}/query", {}, HERE) == words.counts(source)
 
     def ask(command: str, *args: object) -> Any:
         return answer_of(command, capsys, *args, code=0)
@@ -41,5 +44,5 @@ def test_a_query_goes_on_exactly_from_a_copy_there(
     assert ask("restore", plan, "--to", f"{root}/copy")["batch"] == 1
     assert ask("validate", f"{root}/copy")["latest_restorable"] == 1
     words.add_files(source, range(3, 4))
-    assert s3a.in_a_process(source, f"{root}/copy", {}, {}) == words.counts(source)
+    assert s3a.in_a_process(source, f"{root}/copy", {}, HERE) == words.counts(source)
     assert ask("validate", f"{root}/copy")["latest_restorable"] == 3

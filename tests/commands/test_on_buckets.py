@@ -211,7 +211,7 @@ def test_a_sink_in_a_bucket_is_refused_where_it_is_written(abs_: Abs, job: Path)
     assert not (job.parent / "s3:").exists()
 
 
-def test_a_repair_is_made_in_a_directory(abs_: Abs, job: Path, bucket: str) -> None:
+def test_a_damaged_epoch_is_repaired_there(abs_: Abs, job: Path, bucket: str) -> None:
     run(abs_, job, bucket)
     storage = open_writable(bucket)
     newest = max(entry.name for entry in storage.list("epochs"))
@@ -220,4 +220,9 @@ def test_a_repair_is_made_in_a_directory(abs_: Abs, job: Path, bucket: str) -> N
     out = abs_("validate", bucket, code=3)
     assert state in out
     abs_("plan-recovery", f"{bucket}@{int(newest)}", "--strategy", "repair", "--out", "repair.json")
-    assert "in a directory" in abs_("restore", "repair.json", "--job", job, "--yes", code=2)
+    done = abs_.json("restore", "repair.json", "--job", job, "--yes")
+    assert done["epoch"] == int(newest)
+    assert abs_.findings(bucket) == []
+    assert storage.read(f"aside/{state}") == b"damaged"
+    run(abs_, job, bucket, "--resume")
+    assert abs_.findings(bucket) == []

@@ -21,7 +21,6 @@ from formats.errors import NoRecovery
 from formats.native.plan import NativePlan, PlanKind
 from formats.native.store import NativeStore
 from formats.plan import Plan
-from formats.storage import local_name
 
 if TYPE_CHECKING:
     from abscli.stores.native.repairing.repair import Repaired
@@ -89,8 +88,6 @@ class NativeRecovery(Recovery[NativeStore, NativePlan, "NativeRestored | Repaire
         check_job(plan, store, request.job.topology, request.job.changes)
         check_rescale(plan, store)
         if plan.body.kind is PlanKind.REPAIR:
-            if plan.store is not None and "://" in local_name(plan.store):
-                raise BadOption("PLAN", "an epoch is made whole in a directory: copy the store there, and plan anew")
             given = {"--to": request.to is not None, "--until": request.until == "end", "--policy": request.policy}
             for option in (option for option, value in given.items() if value):
                 raise BadOption(option, "a repair makes an epoch whole where it is, as it was taken, and ends there")

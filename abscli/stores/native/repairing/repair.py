@@ -4,6 +4,11 @@ Until they are proved nothing in the store or a sink has changed. Then, in this 
 where the epoch had not been complete before; the new parts and the tasks file; the manifest, in one step, in place of
 what the number had; what it names becomes visible; what nothing refers to any more moves to `aside/`. Broken off
 anywhere, the same plan can be carried out again.
+
+In a bucket and on HDFS there is no kernel that holds a lock: who was stopped, and is overtaken, may go on at any time.
+So there an epoch that has no outcome gets its manifest create-only, as from the job itself, and no fence before it:
+whoever overtakes puts a fence of his own there, and the manifest meets it. Where an epoch was given up, and output is
+yet to be shown, that outcome stays: nothing could tell that it is still the one that was looked at when it is replaced.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -43,7 +49,7 @@ from formats.native.sink import PartId, staged_path
 from formats.native.store import NativeStore, files_of
 from formats.native.writer import bring_up, complete_anew, put_attempt, put_fence
 from formats.plan import Plan
-from formats.storage import UNFINISHED, LocalStorage, walk
+from formats.storage import UNFINISHED, LocalStorage, ServedStorage, Storage, WritableStorage, open_writable, walk
 from formats.timestamps import now
 
 SCRATCH = f"{UNFINISHED}repair-"
@@ -132,12 +138,13 @@ def repair(
     assert plan.store is not None
     assert plan.body.epoch is not None
     started = time.monotonic()
-    storage = LocalStorage(plan.store)
+    storage = open_writable(plan.store)
     given = {op.id: op.parallelism for op in topology.operators}
     topology = as_taken(topology, NativeStore(storage).topology_by_digest(plan.body.topology_sha256))
     check_runnable(topology)
     with lock.exclusive(storage):
-        _sweep(storage)
+        if isinstance(storage, LocalStorage):
+            _sweep(storage)
         store = NativeStore(storage)
         store.held_by_us = True
         directory = os.path.abspath(directory)
@@ -173,7 +180,7 @@ class _Work:
     def __init__(
         self,
         store: NativeStore,
-        storage: LocalStorage,
+        storage: WritableStorage,
         plan: Plan[NativePlan],
         topology: Topology,
         directory: str,
@@ -191,6 +198,14 @@ class _Work:
         self._repair = _examined(plan, store)
         attempts = store.attempts()
         remains = self._repair.remains
+        has_outcome = store.outcome_kind(self.epoch) is not None
+        self._creates = isinstance(storage, ServedStorage) and not has_outcome
+        if isinstance(storage, ServedStorage) and has_outcome and not remains.committed:
+            raise NoRecovery(
+                f"epoch {self.epoch} is not repaired: its number has an outcome already, and nobody can take that back "
+                "safely but in a directory", path=storage.root,
+                hint="abs copy the store into a directory and plan there; or plan without --strategy repair",
+            )  # fmt: skip
         code = modules_of(topology, directory)
         before = remains.taker.code
         changed = changed_modules(before, code) if before is not None and self._repair.again.tasks else []
@@ -300,15 +315,20 @@ class _Work:
         store = NativeStore(self._storage)
         bring_up(self._storage, store.facts)
         try:
-            for number in range(self._undecided, store.highest_number() + 2):
+            # Without an outcome the epoch may still be the lowest undecided number: its manifest is the fence, then.
+            decides = self._creates and self.epoch >= self._undecided
+            for number in range(self._undecided, self.epoch if decides else store.highest_number() + 2):
                 put_fence(self._storage, number, self._attempt)
             put_attempt(self._storage, self._attempt)
         except FileExistsError as error:
-            raise StoreInUse(
-                f"another process is at work here: it has just written {error.filename or 'the next outcome'}",
-                path=self._storage.root,
-                hint="wait for it, or stop it; then run this again",
-            ) from None
+            raise self._overtaken(error) from None
+
+    def _overtaken(self, error: FileExistsError) -> StoreInUse:
+        return StoreInUse(
+            f"another process is at work here: it has just written {error.filename or 'the next outcome'}",
+            path=self._storage.root,
+            hint="wait for it, or stop it; then run this again",
+        )
 
     def _stage(self, sinks: Sequence[Examined], scratch: LocalStorage, made: Mapping[TaskId, PartFacts]) -> None:
         """All parts of the epoch under this attempt's id, whoever made them."""
@@ -348,20 +368,26 @@ class _Work:
         own = layout.home(self.epoch, self._attempt.id) + "/"
         for file in (file for part in parts for file in files_of(part)):
             if file.path.startswith(own):
-                _link(scratch.local_path(file.path), storage.local_path(file.path))
+                _bring(scratch, file.path, storage)
+        if NativeStore(storage).attempts()[-1].id != self._attempt.id:
+            raise self._overtaken(FileExistsError())
         outcome = layout.outcome(self.epoch)
         if storage.size(outcome) is not None and not NativeStore(storage).is_fenced(self.epoch):
             storage.put(_aside(storage, outcome), storage.read(outcome))
         trigger = msgspec.structs.replace(
             remains.trigger, attempt=self._attempt.attempt, attempt_id=self._attempt.id
         )
-        complete_anew(
-            storage, trigger, self._topology.job, parts, idle=remains.idle, moved=remains.moved, removed=remains.removed
-        )
+        try:
+            complete_anew(
+                storage, trigger, self._topology.job, parts, idle=remains.idle, moved=remains.moved,
+                removed=remains.removed, replace=not self._creates,
+            )  # fmt: skip
+        except FileExistsError as error:
+            raise self._overtaken(error) from None
 
 
 def _finish(
-    store: NativeStore, storage: LocalStorage, epoch: int, outputs: Outputs
+    store: NativeStore, storage: WritableStorage, epoch: int, outputs: Outputs
 ) -> tuple[RunAgain, dict[TaskId, PartFacts], int]:
     """What is left to do of a repair that was broken off behind its manifest."""
     attempt = store.attempts()[-1]
@@ -372,7 +398,7 @@ def _finish(
     return RunAgain(made, {}, 0), made, tidy(store, storage, epoch)
 
 
-def tidy(store: NativeStore, storage: LocalStorage, epoch: int) -> int:
+def tidy(store: NativeStore, storage: WritableStorage, epoch: int) -> int:
     """Move to `aside/` what the epoch consisted of and nothing refers to any more, and say how many files that is.
 
     Where an epoch cannot be read it is not known which parts it refers to: they stay.
@@ -390,7 +416,8 @@ def tidy(store: NativeStore, storage: LocalStorage, epoch: int) -> int:
     gone = [path for path in sorted(parts - keep) if sure and storage.size(path) is not None] + facts
     for path in gone:
         storage.move(path, _aside(storage, path))
-        _drop_empty(storage, os.path.dirname(path))
+        if isinstance(storage, LocalStorage):
+            _drop_empty(storage, os.path.dirname(path))
     return len(gone)
 
 
@@ -415,10 +442,13 @@ def _passed(store: NativeStore, repair: Repair) -> list[Passed]:
 
 
 @contextlib.contextmanager
-def _scratch(store: NativeStore, storage: LocalStorage, repair: Repair, id: str) -> Iterator[LocalStorage]:
-    """A store of its own, in the store's folder, that has links to what the base epoch consists of."""
-    root = os.path.join(storage.root, SCRATCH + id)
-    os.mkdir(root)
+def _scratch(store: NativeStore, storage: Storage, repair: Repair, id: str) -> Iterator[LocalStorage]:
+    """A store of its own, in the store's folder or on this machine's disk, that has what the base epoch consists of."""
+    if isinstance(storage, LocalStorage):
+        root = os.path.join(storage.root, SCRATCH + id)
+        os.mkdir(root)
+    else:
+        root = tempfile.mkdtemp(prefix="abs-repair-")
     try:
         scratch = LocalStorage(root)
         paths = {layout.STORE}
@@ -428,7 +458,7 @@ def _scratch(store: NativeStore, storage: LocalStorage, repair: Repair, id: str)
             needed = (part for part in store.parts(repair.base) if part.task in repair.again.tasks)
             paths |= {file.path for part in needed for file in files_of(part)}
         for path in sorted(paths):
-            _link(storage.local_path(path), scratch.local_path(path))
+            _bring(storage, path, scratch)
         yield scratch
     finally:
         shutil.rmtree(root, ignore_errors=True)
@@ -467,6 +497,15 @@ def _staged_by(folder: LocalStorage, part: PartFacts, file: SinkFile) -> str | N
     return None
 
 
+def _bring(source: Storage, path: str, target: Storage) -> None:
+    """A file under its own name elsewhere; what is there is of a repair of the same plan that was broken off."""
+    if isinstance(source, LocalStorage) and isinstance(target, LocalStorage):
+        _link(source.local_path(path), target.local_path(path))
+        return
+    with contextlib.suppress(FileExistsError):
+        target.put(path, source.read(path))
+
+
 def _link(source: str, target: str) -> None:
     """A second name of a file, or a copy where there can be none; durable."""
     os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -481,8 +520,8 @@ def _link(source: str, target: str) -> None:
     sync_folder(os.path.dirname(target))
 
 
-def _aside(storage: LocalStorage, path: str) -> str:
-    return aside_name(path, lambda name: not os.path.lexists(storage.local_path(name)))
+def _aside(storage: WritableStorage, path: str) -> str:
+    return aside_name(path, lambda name: not storage.is_taken(name))
 
 
 def _drop_empty(storage: LocalStorage, folder: str) -> None:
