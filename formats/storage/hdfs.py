@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from formats.errors import Damaged, FormatError, NotFound, Unreachable, UnsafePath
-from formats.storage.contract import AT_ONCE, REACH, UNFINISHED, Entry, Written, always, check_path, probe_exclusive
+from formats.storage.contract import AT_ONCE, UNFINISHED, Entry, Written, always, check_path, probe_exclusive
 from formats.storage.credentials import hadoop_configuration
 from formats.storage.hadoop import SCHEMES, name_nodes
 from formats.storage.webhdfs import Body, Fault, NameNodes, NoReply, Reply, name_nodes_of, user_name
@@ -30,6 +30,7 @@ TRIES = 8
 """DataNodes that are asked for one file."""
 NO_SUCH = frozenset({"FileNotFoundException", "ParentNotDirectoryException"})
 NOT_ALLOWED = frozenset({"AccessControlException", "SecurityException", "AuthorizationException"})
+REACH = "webhdfs://HOST:PORT/... names the NameNode's HTTP address, as does hdfs-site.xml in HADOOP_CONF_DIR; is it up?"
 _BEYOND = "out of the range"
 
 
@@ -107,7 +108,7 @@ class HdfsStorage:
                 for piece in pieces:
                     length += len(piece)
                     yield piece
-            except OSError as error:  # of where they are read, and no DataNode's
+            except Exception as error:  # of where they are read, and no DataNode's
                 raise _OfPieces(error) from None
 
         try:
@@ -120,7 +121,7 @@ class HdfsStorage:
         length: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
         full = self._full(path)
-        folder, temporary = full.rpartition("/")[0], ""
+        folder = full.rpartition("/")[0]
         begun: list[str] = []
 
         def create() -> tuple[str, str, dict[str, str]]:
@@ -286,7 +287,7 @@ class HdfsStorage:
         for left in reversed(range(TRIES)):
             try:
                 with self._asking(to):
-                    self._nodes.ask("PUT", target.rpartition("/")[0], "MKDIRS")
+                    self._nodes.ask("PUT", target.rpartition("/")[0] or "/", "MKDIRS")
                     self._rename(source, target, status["fileId"], replace=False)
             except NotFound:  # whoever has deleted the last file of the folder has removed it, too
                 if not left:
@@ -347,7 +348,7 @@ class HdfsStorage:
 class _OfPieces(Exception):
     """What is to be written could not be read."""
 
-    def __init__(self, error: OSError) -> None:
+    def __init__(self, error: Exception) -> None:
         self.error = error
         super().__init__(str(error))
 

@@ -177,9 +177,10 @@ def _connected(scheme: str, host: str, port: int) -> http.client.HTTPConnection:
 
 def _fault(reply: Reply, reason: str) -> Fault:
     with contextlib.suppress(ValueError, AttributeError):
-        told = reply.json().get("RemoteException", {})
-        if told.get("exception"):
-            return Fault(reply.status, str(told["exception"]), first_line(Exception(str(told.get("message", "")))))
+        refusal = reply.json().get("RemoteException", {})
+        if refusal.get("exception"):
+            words = first_line(Exception(str(refusal.get("message", ""))))
+            return Fault(reply.status, str(refusal["exception"]), words)
     if reply.status == 401:
         return Fault(401, "AccessControlException", KERBEROS)
     if reply.status in (502, 503, 504):

@@ -21,7 +21,7 @@ from formats.storage import open_writable
 from tests.support.objects.fixtures import SERVERS, use
 from tests.support.objects.places import bucket_place
 
-NAMES = {"moto": "S3 by moto", "azurite": "Azure by Azurite", "rgw": "S3 by Ceph RGW"}
+NAMES = {"moto": "S3 by moto", "azurite": "Azure by Azurite", "rgw": "S3 by Ceph RGW", "hdfs": "HDFS"}
 
 
 def publish(

@@ -150,12 +150,13 @@ def test_a_file_that_comes_in_pieces_is_there_whole_or_as_it_was(place: Place) -
     storage.put_parts("a", (bytes([n]) * 1000 for n in range(100)))
     assert storage.size("a") == 100_000
 
-    def broken() -> Iterator[bytes]:
+    def broken(error: Exception) -> Iterator[bytes]:
         yield b"1" * 5000
-        raise OSError("the disk that it is read from")
+        raise error
 
-    with pytest.raises(OSError, match="the disk that it is read from"):
-        storage.put_parts("a", broken())
+    for error in (OSError("the disk that it is read from"), KeyError("what it is made of")):
+        with pytest.raises(type(error), match=str(error)):
+            storage.put_parts("a", broken(error))
     assert storage.read("a", 99_999) == bytes([99])
     assert storage.list("") == [("a", 100_000)]
 
@@ -211,6 +212,7 @@ def test_a_server_that_does_not_answer_is_out_of_reach(impatient: None) -> None:
         with pytest.raises(Unreachable, match=f"127.0.0.1:{port}") as caught:
             call()
         assert "\n" not in str(caught.value)
+        assert "HTTP address" in str(caught.value.hint)
 
 
 def test_another_name_node_is_asked_where_one_does_not_answer(
