@@ -25,10 +25,10 @@ from formats.job.changes import NO_CHANGES, Changes
 from formats.job.model import Topology
 from formats.native import layout
 from formats.native.counters import Channels, by_operator
-from formats.native.facts import AttemptFacts, PartFacts, header, new_id
+from formats.native.facts import FORMAT_VERSION, PACKED_VERSION, AttemptFacts, PartFacts, header, new_id
 from formats.native.store import NativeStore
 from formats.native.writer import bring_up, create, put_attempt, put_fence, put_topology
-from formats.storage import Storage
+from formats.storage import ObjectStorage, Storage
 from formats.timestamps import now
 from formats.view import Repeat
 
@@ -165,7 +165,8 @@ def begin(storage: Storage, request: Request, outputs: Outputs, workers: int | N
     sinks = outputs.examine(old_store, parent.epoch, parent.origins)
     create(storage, request.topology.job)
     store = NativeStore(storage)
-    bring_up(storage, store.facts)
+    # In a bucket workers write packs.
+    bring_up(storage, store.facts, PACKED_VERSION if isinstance(storage, ObjectStorage) else FORMAT_VERSION)
     attempts = store.attempts()
     attempt = AttemptFacts(
         attempt=max((a.attempt for a in attempts), default=0) + 1,

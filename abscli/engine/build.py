@@ -16,6 +16,7 @@ from abscli.engine.operators import MakeState, Runnable, in_memory, make_operato
 from abscli.engine.state.bounded_state import BoundedState
 from abscli.engine.state.keyed_state import State
 from abscli.engine.state.memory import StateMemory
+from abscli.engine.state.packing import Packer
 from abscli.engine.state.restoring import Restored
 from abscli.engine.task import RunningTask
 from abscli.graph.backedges import back_edges
@@ -50,6 +51,7 @@ def build_tasks(
     again: Callable[[TaskId], bool] = lambda task: False,
     may_show: Callable[[], None] = lambda: None,
     memory: StateMemory | None = None,
+    packer: Packer | None = None,
 ) -> list[RunningTask]:
     """The tasks (operator, subtask) that are `mine`, receivers before senders, restored from `epoch`.
 
@@ -60,6 +62,7 @@ def build_tasks(
     again: of a task: whether it is to take the steps again that it took from its copy on, with the counters of that.
     may_show: called before others can see what they write; it may raise.
     memory: for their keyed state, which goes to disk beyond it; None: all of it stays in memory.
+    packer: puts what they write together; None: each file is put alone.
 
     Raises UsageError (kinds and functions that cannot be run), JobFailed, and the errors of `formats`.
     """
@@ -142,6 +145,7 @@ def build_tasks(
             base_epoch=epoch,
             whole=spec.whole,
             steps=steps(name),
+            packer=packer,
         )
 
     return [

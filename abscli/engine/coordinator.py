@@ -346,8 +346,10 @@ class Service:
                 self._start_if_all_are_there()
             case Replayed(channel, attempt):
                 self._do(ChannelCaughtUp(channel, attempt))
-            case TaskAcked(task, epoch, attempt, base, finished, logged, sent, received, place):
+            case TaskAcked(task, epoch, attempt, base, finished, logged, sent, received, place, part):
                 self._journal.builds_on(epoch, base)
+                if part is not None and attempt == self._coordinator.attempt:
+                    self._journal.acked(part)
                 if place is not None and attempt == self._coordinator.attempt:
                     self.losses.places.acked(task, epoch, place, sent, received)
                 self._do(Acked(task, epoch, attempt, finished, logged, dict(sent), dict(received)))

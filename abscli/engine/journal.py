@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
@@ -13,14 +14,16 @@ from abscli.engine.losses.decisions import Recovery, texts
 from abscli.engine.telemetry.news import EpochDone
 from abscli.planner.retention import Kept, expired
 from formats.errors import Damaged, FormatError
+from formats.ids import TaskId
 from formats.job.expand import task_ids
 from formats.job.model import Topology
 from formats.native import layout
 from formats.native.facts import AttemptFacts, PartFacts, RecoveryFacts, TakenAgainFacts, TriggerFacts, header
 from formats.native.remove import remove_epochs
 from formats.native.store import NativeStore, files_of
-from formats.native.writer import complete, put_aborted, put_recovery, put_trigger
-from formats.storage import ServedStorage, Storage, concurrently, delete_all, walk
+from formats.native.writer import complete, put_aborted, put_recovery, put_tasks, put_trigger
+from formats.storage import ObjectStorage, ServedStorage, Storage, concurrently, delete_all, walk
+from formats.storage.ranges import whole_file
 from formats.timestamps import now, rfc3339
 
 
@@ -62,7 +65,9 @@ class Journal:
         self._undecided = attempt.first_epoch
         self._given_up: dict[int, str] = {}
         self._open: dict[int, TriggerFacts] = {}
+        self._acked: dict[int, dict[TaskId, PartFacts]] = {}
         self._bases: dict[int, int] = {}
+        self._tagged: frozenset[int] | None = None
         self._unread = 0
         self._kept = self._read_kept() if keep is not None else {}
         self._spared = self._read_spared() if keep is not None else set()
@@ -72,13 +77,13 @@ class Journal:
         for epoch in self.store.epoch_numbers():
             complete = self.store.has_manifest(epoch)
             try:
-                files = {f.path for part in self.store.parts(epoch) for f in files_of(part)} if complete else set()
+                files = _lain_in(self.store.parts(epoch)) if complete else frozenset[str]()
                 parent = self.store.manifest(epoch).parent if complete else None
             except FormatError:
                 # Left alone: `validate` names it, a person decides. What it needs of older epochs is not known.
                 self._unread = epoch
                 continue
-            kept[epoch] = Kept(epoch, complete, parent, frozenset(files))
+            kept[epoch] = Kept(epoch, complete, parent, files)
         return kept
 
     def _read_spared(self) -> set[str]:
@@ -97,25 +102,31 @@ class Journal:
     def complete(
         self, epoch: int, *, idle: bool, moved: dict[str, str] | None = None, removed: tuple[str, ...] = ()
     ) -> None:
-        """Every task has acked: read their parts back, write the manifest, show what it names.
+        """Every task has acked: read back what lies in acks of their own, write the manifest, show what it names.
 
         moved, removed: operators of its parent, in the first epoch of a generation.
 
         EngineStopped if a later attempt has taken the store over; Damaged if something that was acked is gone.
         """
-        tasks = task_ids(self._topology)
-        acks = concurrently(self._storage, lambda task: self.store.part(epoch, task, self._attempt.id), tasks)
-        parts = [part for part in acks if part is not None]
-        if lost := next((task for task, part in zip(tasks, acks, strict=True) if part is None), None):
-            path = layout.ack(epoch, str(lost), self._attempt.id)
-            raise self._lost(epoch, Damaged("acked, but its ack file is gone", path=f"{self._storage.root}/{path}"))
-        files = frozenset(f.path for part in parts for f in files_of(part))
+        parts, acks = self._parts(epoch)
+        files = _lain_in(parts)
         # What is acked was there; a manifest must not name what somebody has deleted since.
-        present = self._present(files)
+        tasks_file = None
+        if isinstance(self._storage, ServedStorage):
+            # The tasks file, which alone counts for nothing, is put while the server looks.
+            with ThreadPoolExecutor(1, thread_name_prefix="abs-tasks") as pool:
+                put = pool.submit(put_tasks, self._storage, self._open[epoch], parts)
+                present = self._listed(self._storage, epoch, files)
+            tasks_file = put.result()
+        else:
+            present = {path for path in files if self._storage.size(path) is not None}
         missing = [path for path in sorted(files) if path not in present]
         if missing:
             path = f"{self._storage.root}/{missing[0]}"
             raise self._lost(epoch, Damaged(f"epoch {epoch} refers to it, and it is gone", path=path))
+        # In packs no file of which is referred to there is nothing but acks, or what a worker wrote that was lost.
+        folder = layout.pack_dir(epoch, self._attempt.id) + "/"
+        acks += [path for path in present if path.startswith(folder) and path not in files]
         # Outcomes are dense: those below come first. The coordinator's aborts of these epochs come after the manifest.
         for older in range(self._undecided, epoch):
             self._give_up(older, self._given_up.pop(older, f"epoch {epoch}, which contains it, was complete first"))
@@ -123,11 +134,13 @@ class Journal:
         trigger = msgspec.structs.replace(self._open.pop(epoch), parent=self.last_complete)
         try:
             manifest = complete(
-                self._storage, trigger, self._topology.job, tuple(parts), idle=idle, moved=moved, removed=removed
-            )
+                self._storage, trigger, self._topology.job, parts,
+                idle=idle, moved=moved, removed=removed, tasks_file=tasks_file, ack_files=acks,
+            )  # fmt: skip
         except FileExistsError:
             raise self._displaced(epoch) from None
         self._undecided = epoch + 1
+        self._forget(epoch)
         self._kept[epoch] = Kept(epoch, True, trigger.parent, files)
         self.last_complete = max(self.last_complete, epoch)
         self.completed_at.append(time.time())
@@ -137,13 +150,34 @@ class Journal:
         self._reveal(parts)
         self._publish_given_up()
 
-    def _present(self, files: Collection[str]) -> Collection[str]:
-        """Those files that are there; where each question goes to a server, folders are listed in their place."""
-        if isinstance(self._storage, ServedStorage):
-            folders = {layout.epoch_dir(layout.epoch_of(path) or 0) for path in files}
-            listed = concurrently(self._storage, lambda folder: walk(self._storage, folder), sorted(folders))
-            return {entry.name for entries in listed for entry in entries}
-        return {path for path in files if self._storage.size(path) is not None}
+    def acked(self, part: PartFacts) -> None:
+        """A task's part of an epoch is durable, and its facts lie in no file of their own."""
+        self._acked.setdefault(part.epoch, {})[part.task] = part
+
+    def _parts(self, epoch: int) -> tuple[tuple[PartFacts, ...], list[str]]:
+        """The parts of an epoch that all tasks have acked, and the files that hold the acks of single tasks."""
+        heard = self._acked.get(epoch, {})
+        tasks = task_ids(self._topology)
+        alone = [task for task in tasks if task not in heard]
+        read = concurrently(self._storage, lambda task: self.store.part(epoch, task, self._attempt.id), alone)
+        acks = [layout.ack(epoch, str(task), self._attempt.id) for task in alone]
+        if lost := next((path for path, part in zip(acks, read, strict=True) if part is None), None):
+            raise self._lost(epoch, Damaged("acked, but its ack file is gone", path=f"{self._storage.root}/{lost}"))
+        parts = heard | {part.task: part for part in read if part is not None}
+        return tuple(parts[task] for task in tasks), acks
+
+    def _forget(self, epoch: int) -> None:
+        """It is decided what becomes of an epoch and of those below."""
+        self._acked = {number: parts for number, parts in self._acked.items() if number > epoch}
+
+    def _listed(self, storage: ServedStorage, epoch: int, files: Collection[str]) -> set[str]:
+        """What is there of the epoch, and of all others that these files are of: in a bucket one question, where each
+        file would be one; else one a folder."""
+        epochs = {epoch, *(layout.epoch_of(path) or 0 for path in files)}
+        if isinstance(storage, ObjectStorage):
+            return {file.path for file in storage.below(layout.EPOCHS, after=layout.epoch_dir(min(epochs)))}
+        listed = concurrently(storage, lambda number: walk(storage, layout.epoch_dir(number)), sorted(epochs))
+        return {entry.name for entries in listed for entry in entries}
 
     def builds_on(self, epoch: int, base: int) -> None:
         """A task's part of `epoch` refers to files of epoch `base`."""
@@ -152,6 +186,7 @@ class Journal:
     def abort(self, epoch: int, reason: str) -> None:
         """The epoch is given up; EngineStopped if a later attempt has taken the store over."""
         self._open.pop(epoch, None)
+        self._acked.pop(epoch, None)
         if epoch >= self._undecided:
             self._given_up[epoch] = reason
             self._publish_given_up()
@@ -215,10 +250,16 @@ class Journal:
             return
         floor = None if last else self._bases.get(self.last_complete, self._attempt.parent)
         # Which files an epoch that could not be read refers to is unknown: all epochs up to it stay.
-        untouched = {epoch for epoch in self._kept if epoch <= self._unread} | self.store.tagged()
-        expired_epochs, files_in_use = expired(self._kept.values(), self._keep, floor, untouched)
+        untouched = {epoch for epoch in self._kept if epoch <= self._unread}
         self._bases = {epoch: base for epoch, base in self._bases.items() if epoch >= self.last_complete}
+        # Tags are asked for again by who removes: here it is enough to know those that were there the last time.
+        due, _ = expired(self._kept.values(), self._keep, floor, untouched)
+        if self._tagged is None or not self._tagged.isdisjoint(due):
+            self._tagged = self.store.tagged()
+        expired_epochs, files_in_use = expired(self._kept.values(), self._keep, floor, untouched | self._tagged)
         removed = remove_epochs(self.store, expired_epochs, files_in_use, self._attempt.attempt)
+        if removed.tagged is not None:
+            self._tagged = removed.tagged
         self._spared |= removed.spared
         for epoch in set(expired_epochs) - removed.stayed:
             del self._kept[epoch]
@@ -239,6 +280,11 @@ class Journal:
         if not last:
             return f"{state}; start again with {resume}"
         return f"{state}; see `abs inspect {store}`, then {resume}"
+
+
+def _lain_in(parts: Iterable[PartFacts]) -> frozenset[str]:
+    """The files that all which parts refer to lies in."""
+    return frozenset(whole_file(file.path) for part in parts for file in files_of(part))
 
 
 def _phases(parts: Iterable[PartFacts]) -> dict[str, float]:

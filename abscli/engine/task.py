@@ -19,7 +19,8 @@ from abscli.engine.io.sinks import Sink
 from abscli.engine.io.sources import Source
 from abscli.engine.local.steps import Differs, Place, Steps
 from abscli.engine.operators import Runnable
-from abscli.engine.state.part_io import PartDraft, write_part, write_state
+from abscli.engine.state.packing import Loader, Packer
+from abscli.engine.state.part_io import PartDraft, write_logs, write_part, write_state
 from abscli.protocol.events import (
     Aborted,
     Ack,
@@ -61,11 +62,13 @@ FULL_AFTER = 16
 
 @dataclass(slots=True)
 class Part:
-    """A copy that is not yet acked. place: where it stands among the task's steps."""
+    """A copy that is not yet acked. loader: takes its files, where they are packed. place: where it stands among the
+    task's steps."""
 
     draft: PartDraft
     base: int
     state: Future[tuple[StateFileFacts, ...]]
+    loader: Loader | None
     place: Place | None
     logs: dict[ChannelId, list[pa.RecordBatch]] = field(default_factory=dict)
 
@@ -79,6 +82,7 @@ class RunningTask:
     base: the state files of the epoch that the task was restored from. whole: every epoch has files of its own for all
     of the state.
     steps: where it notes its steps, and those that it takes again before any other.
+    packer: puts its files with those of others; None: each is one of its own.
     """
 
     def __init__(
@@ -103,6 +107,7 @@ class RunningTask:
         base_epoch: int = 0,
         whole: bool = False,
         steps: Steps | None = None,
+        packer: Packer | None = None,
     ) -> None:
         self.machine = machine
         self.inboxes = {inbox.channel: inbox for inbox in inboxes}
@@ -117,6 +122,7 @@ class RunningTask:
         self._attempt = attempt
         self._attempt_id = attempt_id
         self._pool = pool
+        self._packer = packer
         self._send = send
         self._acked = acked
         self._ended = ended
@@ -448,8 +454,9 @@ class RunningTask:
         )
         self._first_barrier = {e: at for e, at in self._first_barrier.items() if e > epoch}
         key = state.key if state is not None else ()
-        future = self._pool.submit(write_state, self._storage, draft, copy, key, base, stage)
-        self._parts[epoch] = Part(draft, self._base_epoch, future, place)
+        loader = self._packer.loader() if self._packer is not None else None
+        future = self._pool.submit(write_state, loader or self._storage, draft, copy, key, base, stage)
+        self._parts[epoch] = Part(draft, self._base_epoch, future, loader, place)
 
     def _copy_again(self, epoch: int) -> None:
         """A copy of an epoch that was given up: nobody waits for its part. What a sink staged for it belongs to the
@@ -468,17 +475,27 @@ class RunningTask:
 
     def _persist(self, epoch: int) -> None:
         part = self._parts[epoch]
-        write = self._pool.submit(write_part, self._storage, part.draft, part.state, part.logs, self.machine.back)
-        write.add_done_callback(lambda done: self._later(lambda: self._persisted(epoch, done)))
+        what = part.draft, part.state, part.logs, self.machine.back
+        if part.loader is None:
+            write = self._pool.submit(write_part, self._storage, *what)
+        else:
+            write = self._pool.submit(write_logs, part.loader, *what)
+        write.add_done_callback(lambda done: self._later(lambda: self._written(epoch, part.loader, done)))
 
-    def _persisted(self, epoch: int, done: Future[PartFacts]) -> None:
+    def _written(self, epoch: int, loader: Loader | None, done: Future[PartFacts]) -> None:
         if self._closed:  # dropped meanwhile, as if killed: it says nothing any more
             return
         try:
             facts = done.result()
         except pa.ArrowException as error:
             raise self._cannot(error, self._schema or pa.schema([])) from error
-        if epoch in self._parts:
+        if loader is None or self._packer is None:
+            self._persisted(epoch, facts)
+        else:
+            self._packer.add(loader.loose(facts), lambda packed: self._persisted(epoch, packed), time.monotonic())
+
+    def _persisted(self, epoch: int, facts: PartFacts) -> None:
+        if epoch in self._parts and not self._closed:
             part = self._parts[epoch]
             self._files[epoch] = facts.state
             self.on(Persisted(epoch))

@@ -58,6 +58,7 @@ from abscli.engine.local.ledger import Ledger
 from abscli.engine.local.repeating import Repeating
 from abscli.engine.local.steps import Place, Steps
 from abscli.engine.state.memory import StateMemory
+from abscli.engine.state.packing import Packer
 from abscli.engine.state.restoring import Restored
 from abscli.engine.task import RunningTask
 from abscli.engine.telemetry.tracing import WorkerTrace
@@ -69,7 +70,7 @@ from formats.ids import ChannelId, TaskId
 from formats.native.counters import Counters
 from formats.native.facts import PartFacts
 from formats.native.store import NativeStore
-from formats.storage import AT_ONCE, is_served, open_writable
+from formats.storage import AT_ONCE, ObjectStorage, is_served, open_writable
 from formats.storage.credentials import use_hadoop
 
 BUG = "this is a bug; run with -vv for the traceback"
@@ -97,6 +98,7 @@ class Worker:
         threads = AT_ONCE if is_served(spec.store) else 2
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"abs-persist-{number}")
         self._tasks: list[RunningTask] = []
+        self._packer = self._new_packer()
         self._attempt = 0
         self._pulse: Pulse | None = None
         self._leave = False
@@ -215,6 +217,16 @@ class Worker:
             return None
         return Ledger(spec.topology, spec.workers, self.number, spec.keep_frames)
 
+    def _new_packer(self) -> Packer | None:
+        """On a disk a file costs no request: there every one is put alone."""
+        storage = open_writable(self.spec.store, may_show=self._lease.check)
+        if not isinstance(storage, ObjectStorage):
+            return None
+        return Packer(
+            storage, self.spec.attempt_id, self.incarnation, self._pool,
+            tasks=lambda: [task.machine.name for task in self._tasks], later=self._call_later,
+        )  # fmt: skip
+
     def _work(self) -> bool:
         """One item of every task that can go on."""
         busy = False
@@ -252,17 +264,23 @@ class Worker:
                     self._peers.ledger.complete(epoch)
                 for task in self._tasks:
                     task.complete(epoch)
+                self._forget(epoch)
             case EpochAborted(epoch):
                 lags = [task.lag(epoch) for task in self._tasks if not task.repeats]
                 self._tell(Lagging(self.number, epoch, tuple(lag for lag in lags if lag is not None)))
                 for task in self._tasks:
                     task.abort(epoch)
+                self._forget(epoch)
             case Throttle(on):
                 self._throttled = on
             case Leave():
                 self._leave = True
             case message:
                 assert_never(message)
+
+    def _forget(self, epoch: int) -> None:
+        if self._packer is not None:
+            self._packer.forget(epoch)
 
     def _coordinator_gone(self) -> None:
         self._leave = True
@@ -294,6 +312,7 @@ class Worker:
             again=lambda task: task in places and places[task].position > 0,
             may_show=self._lease.check,
             memory=self._memory,
+            packer=self._packer,
         )
         self._peers.add(start.attempt, tasks, start.epoch)
         # Receivers before senders, as they are made: what one puts out then finds room.
@@ -415,7 +434,8 @@ class Worker:
         logged = sum(log.records for log in part.logs)
         sent, received = tuple(counters.sent.items()), tuple(counters.received.items())
         self._flush_trace()
-        ack = TaskAcked(part.task, part.epoch, self._attempt, base, part.finished, logged, sent, received, place)
+        facts = part if self._packer is not None else None
+        ack = TaskAcked(part.task, part.epoch, self._attempt, base, part.finished, logged, sent, received, place, facts)
         self._tell(ack)
 
     def _send_trace(self, lines: bytes) -> None:
@@ -428,6 +448,8 @@ class Worker:
     def _report_status(self) -> None:
         now = time.monotonic()
         self._peers.keep_time(now)
+        if self._packer is not None:
+            self._packer.keep_time(now)
         if now - self._status_at >= 0.5:
             self._repeating.look_for_stall(self._tasks, now)
             self._status_at = now

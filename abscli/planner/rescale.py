@@ -27,8 +27,8 @@ import msgspec
 from formats.ids import ChannelId, TaskId
 from formats.job.expand import neighbours
 from formats.job.model import Edge, Operator, Partition, Topology, key_group_range
-from formats.native.facts import LogFacts, PartFacts, StateFileFacts, header
-from formats.native.state.references import referred, refers
+from formats.native.facts import LogFacts, PartFacts, StateFileFacts, header, with_version
+from formats.native.state.references import referred
 from formats.view import Position, Repeat
 
 T = TypeVar("T")
@@ -198,7 +198,7 @@ def lifted(
         for index in range(op.parallelism):
             state, rows = _state(before, mine, op.parallelism, index)
             same = op.parallelism == before.parallelism
-            made.append(PartFacts(
+            made.append(with_version(PartFacts(
                 epoch=identity.epoch,
                 attempt=identity.attempt,
                 task_name=str(TaskId(op.id, index)),
@@ -236,8 +236,8 @@ def lifted(
                 async_=0.0,
                 attempt_id=identity.attempt_id,
                 schedule=None,
-                **header(PartFacts, referring=refers(state)),
-            ))  # fmt: skip
+                **header(PartFacts),
+            )))  # fmt: skip
     return tuple(made)
 
 

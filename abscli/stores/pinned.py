@@ -9,7 +9,7 @@ from typing import Any
 
 from formats.errors import NotFound, StalePlan
 from formats.plan import PinnedFile, Plan
-from formats.storage import Storage
+from formats.storage import Storage, ranges
 
 PIECE = 8 << 20
 """Bytes read at a time."""
@@ -20,7 +20,7 @@ def pieces(storage: Storage, path: str, start: int = 0, length: int | None = Non
     done = 0
     while length is None or done < length:
         wanted = PIECE if length is None else min(PIECE, length - done)
-        piece = storage.read(path, start + done, wanted)
+        piece = ranges.read(storage, path, start + done, wanted)
         yield piece
         done += len(piece)
         if len(piece) < wanted:
@@ -38,7 +38,7 @@ def pin(storage: Storage, path: str) -> PinnedFile:
 
 def change(storage: Storage, pinned: PinnedFile) -> str | None:
     """How a file differs from what it was when it was pinned, in words that name it; None if it does not."""
-    size = storage.size(pinned.path)
+    size = ranges.size(storage, pinned.path)
     if size is None:
         return f"{pinned.path} is missing"
     if size != pinned.bytes:

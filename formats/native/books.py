@@ -94,6 +94,8 @@ def _head(store: NativeStore, epoch: int, notes: _Reader) -> ManifestFacts | Tri
     tasks: list[TaskId] = []
     if trigger is not None:
         tasks = notes.read(lambda: store.tasks(epoch), layout.topology(trigger.topology_sha256)) or []
+    for path in store.pack_paths(epoch, home) if tasks else ():
+        notes.read(partial(store.pack, path), path)
     for task in tasks:
-        notes.read(partial(store.part, epoch, task), layout.ack(epoch, str(task), home))
+        notes.read(partial(store.part, epoch, task), store.ack_path(epoch, task, home))
     return trigger

@@ -6,7 +6,7 @@ Nothing here raises because of what a file holds, except UnsupportedVersion: a n
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -29,6 +29,7 @@ from formats.native.facts import (
 from formats.native.probe import FileProbe, Prober
 from formats.native.store import NativeStore, files_of, is_native
 from formats.storage import Storage, walk
+from formats.storage.ranges import range_of, whole_file
 from formats.view import FileFacts, Status
 
 T = TypeVar("T")
@@ -53,6 +54,7 @@ class EpochEvidence(msgspec.Struct, frozen=True):
     files: tasks file and topology, as the manifest names them.
     parts: None where they could not be read.
     probes: by path, of `files` and of every file that a part names.
+    packs: of an open epoch, in which its acks are.
     outcome: the file that says what became of it.
     home: the id of the attempt whose work it is, "" where that is not known or in a store of version 1.
     """
@@ -67,6 +69,7 @@ class EpochEvidence(msgspec.Struct, frozen=True):
     parts: tuple[PartFacts, ...] | None = None
     probes: dict[str, FileProbe] = {}
     problems: tuple[Problem, ...] = ()
+    packs: tuple[str, ...] = ()
     quick: bool = False
     outcome: str | None = None
     home: str = ""
@@ -89,7 +92,8 @@ class EpochEvidence(msgspec.Struct, frozen=True):
             yield layout.trigger(self.epoch, self.home)
         yield from (file.path for file in self.files)
         for part in self.parts or ():
-            yield from (file.path for file in files_of(part))
+            yield from (whole_file(file.path) for file in files_of(part))
+        yield from self.packs
 
 
 class StoreEvidence(msgspec.Struct, frozen=True):
@@ -238,6 +242,7 @@ def _evidence(
     topology, parts = None, None
     files: list[FileFacts] = []
     probes: dict[str, FileProbe] = {}
+    packs = tuple(store.pack_paths(epoch, trigger.attempt_id)) if trigger is not None else ()
     if head is not None:
         graph = FileFacts(layout.topology(head.topology_sha256), None, None, head.topology_sha256)
         files = [graph] if manifest is None else [graph, manifest.tasks_file]
@@ -249,8 +254,10 @@ def _evidence(
             parts = _acked(store, epoch, topology, notes, head.attempt_id)
         elif _sound(probes, manifest.tasks_file):
             parts = notes.read(lambda: store.parts(epoch), manifest.tasks_file.path)
-        named = (file for part in parts or () for file in files_of(part))
-        probes |= prober.probe(named, widths=_widths(topology, parts))
+        named = [file for part in parts or () for file in files_of(part)]
+        widths = _widths(topology, parts)
+        probes |= prober.probe(named, widths=widths)
+        _look_into_packs(store, named, probes, prober, notes, packs)
     return EpochEvidence(
         epoch=epoch,
         status=status,
@@ -262,10 +269,40 @@ def _evidence(
         parts=parts,
         probes=probes,
         problems=tuple(notes.problems),
+        packs=packs,
         quick=prober.quick,
         outcome=store.outcome_path(epoch),
         home=manifest.attempt_id if manifest else store.home(epoch) or "",
     )
+
+
+def _look_into_packs(
+    store: NativeStore,
+    named: Sequence[FileFacts],
+    probes: dict[str, FileProbe],
+    prober: Prober,
+    notes: _Notes,
+    open_packs: tuple[str, ...],
+) -> None:
+    """Note what is not as written in packs beside the ranges that parts name, which `probes` are of. Nothing refers to
+    that any more when an epoch is complete, the line of acks included.
+
+    open_packs: of this epoch, where it is not complete.
+    """
+    lain_in = {whole_file(file.path) for file in named if range_of(file.path) is not None and not prober.quick}
+    for path in sorted(lain_in.union(open_packs)):
+        code = "unreadable" if path in open_packs else "unreferenced-file"
+        size = store.storage.size(path)
+        pack = notes.read(functools.partial(store.pack, path), path, code) if size is not None else None
+        if pack is None:
+            continue
+        if size != pack.bytes:
+            notes.problems.append(Problem(code, path, f"has {size} bytes, {pack.bytes} were written"))
+        for file in pack.files if not prober.quick else ():
+            probe = probes.get(file.path) or prober.probe([file])[file.path]
+            if file.path not in probes and probe.sha256 != file.sha256:
+                message = f"has SHA-256 {(probe.sha256 or 'unknown')[:12]}…, its pack says {(file.sha256 or '')[:12]}…"
+                notes.problems.append(Problem(code, file.path, message))
 
 
 def _widths(topology: Topology | None, parts: tuple[PartFacts, ...] | None) -> dict[str, int]:
@@ -287,7 +324,7 @@ def _acked(
         return None
     parts = []
     for task in task_ids(topology):
-        path = layout.ack(epoch, str(task), home)
+        path = store.ack_path(epoch, task, home)
         part = notes.read(functools.partial(store.part, epoch, task, home), path, task=task)
         if part is not None:
             parts.append(part)

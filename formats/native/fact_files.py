@@ -3,6 +3,7 @@ read, and its names and numbers are (see `formats.native.names`): every path in 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 
 import msgspec
@@ -34,8 +35,8 @@ from formats.native.facts import (
     unseal,
 )
 from formats.native.names import check_facts, check_graph
+from formats.native.packs import Pack, read_pack
 from formats.storage import ServedStorage, Storage, check_path
-from formats.view import FileFacts
 
 MAX_FACTS = 256 << 20
 """Bytes beyond which a fact file is not read: none that abs writes comes near, so it is garbage."""
@@ -115,16 +116,16 @@ class FactFiles:
 
     def outcome_kind(self, epoch: int) -> OutcomeKind | None:
         """What became of a number, by the first bytes of its outcome; None while nothing has."""
-        path = self.outcome_path(epoch)
-        if path is None:
-            return None
-        if path != layout.outcome(epoch):
-            return ManifestFacts if path == layout.manifest_1(epoch) else AbortFacts
-        if epoch not in self._kinds:
-            try:
-                self._kinds[epoch] = outcome_kind(self.storage.read(path, 0, 64))
-            except FormatError:
+        path = layout.outcome(epoch)
+        if epoch in self._kinds and self._has(path):
+            return self._kinds[epoch]
+        try:  # one question to a server, where first to ask whether it is there would be two
+            self._kinds[epoch] = outcome_kind(self.storage.read(path, 0, 64))
+        except FormatError as error:
+            if not isinstance(error, NotFound) and self._has(path):
                 return ManifestFacts
+            older = ((layout.manifest_1(epoch), ManifestFacts), (layout.aborted_1(epoch), AbortFacts))
+            return next((kind for name, kind in older if self._has(name)), None)
         return self._kinds[epoch]
 
     def has_manifest(self, epoch: int) -> bool:
@@ -218,6 +219,8 @@ class FactFiles:
         home = self.home(epoch) if attempt is None else attempt
         if home is None:
             return None
+        if (packed := self._packed(epoch, home).get(task)) is not None:
+            return packed[1]
         path = layout.ack(epoch, str(task), home)
         try:
             facts = self._unseal(path, PartFacts)
@@ -227,6 +230,35 @@ class FactFiles:
             message = f"is the ack of {facts.task} for epoch {facts.epoch}, not of {task} for {epoch}"
             raise Damaged(message, path=f"{self.storage.root}/{path}")
         return facts
+
+    def ack_path(self, epoch: int, task: TaskId, attempt: str) -> str:
+        """The file that says that a task has acked, or would: its own, or a pack."""
+        packed = self._packed(epoch, attempt).get(task)
+        return layout.ack(epoch, str(task), attempt) if packed is None else packed[0]
+
+    def has_acked(self, epoch: int, task: TaskId, attempt: str) -> bool:
+        """Whether there is an ack of a task, be it readable or not."""
+        return task in self._packed(epoch, attempt) or self._has(layout.ack(epoch, str(task), attempt))
+
+    def pack_paths(self, epoch: int, attempt: str) -> list[str]:
+        """The packs that an attempt has written for an epoch."""
+        folder = layout.pack_dir(epoch, attempt)
+        paths = (f"{folder}/{entry.name}" for entry in self.storage.list(folder) if entry.size is not None)
+        return [path for path in paths if layout.pack_of(path) is not None]
+
+    @functools.lru_cache(maxsize=64)  # noqa: B019
+    def pack(self, path: str) -> Pack:
+        """What a pack says of itself; NotFound, Damaged if it is not what was written."""
+        return read_pack(self.storage, path)
+
+    @functools.lru_cache(maxsize=4)  # noqa: B019
+    def _packed(self, epoch: int, attempt: str) -> dict[TaskId, tuple[str, PartFacts]]:
+        """The acks in packs, each with the path of its pack; of one that cannot be read, `evidence` says so."""
+        acks = {}
+        for path in self.pack_paths(epoch, attempt):
+            with contextlib.suppress(Damaged, NotFound):
+                acks.update({part.task: (path, part) for part in self.pack(path).parts})
+        return acks
 
     def attempts(self) -> list[AttemptFacts]:
         """All lives of the job, ascending."""
@@ -317,8 +349,3 @@ class FactFiles:
     def tasks(self, epoch: int) -> list[TaskId]:
         """Every task of an epoch's job graph, by operator in declared order, then subtask."""
         return task_ids(self.topology(epoch))
-
-
-def files_of(part: PartFacts) -> list[FileFacts]:
-    """Every store file that a part refers to: state, oldest first, then logs."""
-    return [*part.state, *(log.file for log in part.logs if log.file is not None)]

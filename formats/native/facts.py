@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Iterable
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -16,6 +17,7 @@ from msgspec import Meta
 from formats.bounds import check_json
 from formats.errors import Damaged, UnsupportedVersion
 from formats.ids import ChannelId, TaskId, operator_of
+from formats.storage.ranges import range_of
 from formats.view import FileFacts, Position
 
 FORMAT_VERSION = "2.1"
@@ -23,6 +25,10 @@ FORMAT_VERSION = "2.1"
 
 REFERRING_VERSION = "3.0"
 """Of facts in which a task has a file by key group: a reader of version 2 would take all of it."""
+
+PACKED_VERSION = "4.0"
+"""Of facts in which a file is a range of a pack: a reader of version 3 would look for a file of that name, and gc of
+version 3 would remove packs."""
 
 EpochNumber = Annotated[int, Meta(ge=0, le=10**10 - 1)]
 """As many digits as the name of an epoch's folder has."""
@@ -271,6 +277,19 @@ class PartFacts(msgspec.Struct, frozen=True, omit_defaults=True):
         return operator_of(self.task_name)
 
 
+class PackFacts(msgspec.Struct, frozen=True):
+    """The first line of `epochs/<n>/<attempt id>/packs/<incarnation>-<number>.pack`: what tasks of one worker have
+    acked with it. What follows that line are the files that lie in the pack, by the ranges that the parts name.
+    """
+
+    schema: str
+    version: str
+    epoch: EpochNumber
+    attempt: Count
+    attempt_id: str
+    parts: tuple[PartFacts, ...]
+
+
 class TasksFacts(msgspec.Struct, frozen=True):
     """`epochs/<n>/<attempt id>/tasks.json`: all parts of a complete epoch, by operator as declared, then subtask."""
 
@@ -363,6 +382,7 @@ SCHEMAS: dict[type[msgspec.Struct], str] = {
     RecoveryFacts: "abs.recovery",
     TriggerFacts: "abs.trigger",
     PartFacts: "abs.part",
+    PackFacts: "abs.pack",
     TasksFacts: "abs.tasks",
     ManifestFacts: "abs.manifest",
     AbortFacts: "abs.aborted",
@@ -373,9 +393,34 @@ SCHEMAS: dict[type[msgspec.Struct], str] = {
 F = TypeVar("F", bound=msgspec.Struct)
 
 
-def header(kind: type[msgspec.Struct], *, referring: bool = False) -> dict[str, str]:
-    """The two members that begin every facts file. referring: it needs a reader that knows files by key group."""
-    return {"schema": SCHEMAS[kind], "version": REFERRING_VERSION if referring else FORMAT_VERSION}
+def header(kind: type[msgspec.Struct], version: str = FORMAT_VERSION) -> dict[str, str]:
+    """The two members that begin every facts file. version: of what they need a reader for."""
+    return {"schema": SCHEMAS[kind], "version": version}
+
+
+def version_for(parts: Iterable[PartFacts]) -> str:
+    """The version of facts with these parts: what a reader has to know of the files that they name."""
+    return _version_of(file for part in parts for file in files_of(part))
+
+
+def _version_of(files: Iterable[FileFacts]) -> str:
+    version = FORMAT_VERSION
+    for file in files:
+        if range_of(file.path) is not None:
+            return PACKED_VERSION
+        if isinstance(file, StateFileFacts) and file.key_groups is not None:
+            version = REFERRING_VERSION
+    return version
+
+
+def with_version(part: PartFacts) -> PartFacts:
+    """A part with the version that its files need."""
+    return msgspec.structs.replace(part, version=version_for([part]))
+
+
+def files_of(part: PartFacts) -> list[FileFacts]:
+    """Every store file, or range of one, that a part refers to: state, oldest first, then logs."""
+    return [*part.state, *(log.file for log in part.logs if log.file is not None)]
 
 
 def major(version: str) -> int:
@@ -397,8 +442,9 @@ def digest_1(facts: StoreFacts) -> str:
 
 def older_digests(facts: StoreFacts) -> set[str]:
     """Those that the store's own file can have had before an attempt brought it up to its version."""
-    versions = [version for version in ("1.0", "2.0", FORMAT_VERSION) if major(version) < major(facts.version)]
-    return {digest(seal(msgspec.structs.replace(facts, version=version))) for version in versions}
+    versions = ("1.0", "2.0", FORMAT_VERSION, REFERRING_VERSION)
+    older = [version for version in versions if major(version) < major(facts.version)]
+    return {digest(seal(msgspec.structs.replace(facts, version=version))) for version in older}
 
 
 def is_version_1(facts: AttemptFacts) -> bool:
@@ -487,7 +533,7 @@ def _refuse_newer(data: bytes, path: str) -> None:
 
 
 def _refuse_major(version: str, path: str) -> None:
-    if major(version) > (ours := major(REFERRING_VERSION)):
+    if major(version) > (ours := major(PACKED_VERSION)):
         raise UnsupportedVersion(
             f"has format version {version}, this program reads up to {ours}.x", path=path, hint="use a newer abs"
         )

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from formats.ids import TaskId
 from formats.reference import is_tag_name
+from formats.storage.ranges import PACK
 
 STORE = "abs-store.json"
 LOCK = "lock"
@@ -76,6 +77,46 @@ def state(epoch: int, task: str, attempt: str) -> str:
 def log(epoch: int, task: str, sender: str, attempt: str) -> str:
     """Of the channel from `sender`: two operators have at most one edge, so the two tasks name it."""
     return f"{part_dir(epoch, task, attempt)}/log/{sender}.arrow"
+
+
+def pack_dir(epoch: int, attempt: str) -> str:
+    return f"{home(epoch, attempt)}/packs"
+
+
+def pack(epoch: int, attempt: str, incarnation: str, number: int) -> str:
+    """The `number`-th of one process: no other one ever writes a file of that name."""
+    return f"{pack_dir(epoch, attempt)}/{incarnation}-{number}{PACK}"
+
+
+def large(path: str, incarnation: str) -> str:
+    """Where a file of a part lies that is too large for a pack, by the path that it has otherwise. It may be sent in
+    pieces, which are not refused where a file has the name: so that is of one process alone."""
+    folder = path.partition("/parts/")[0]
+    return f"{folder}/packs/{incarnation}/{name_in_pack(path)}"
+
+
+def name_in_pack(path: str) -> str:
+    """What a file of a part is called in a pack, by the path that it has alone: its task, and its name there."""
+    return path.partition("/parts/")[2]
+
+
+class PackPath(NamedTuple):
+    """Something that a process wrote for several tasks: a pack, or what was too large for one.
+
+    home: the folder of all that its attempt writes for the epoch.
+    """
+
+    home: str
+    name: str
+
+
+def pack_of(path: str) -> PackPath | None:
+    """What the name of such a file says; None for any other."""
+    match = _PACK.fullmatch(path)
+    return PackPath(match[1], match[2]) if match is not None else None
+
+
+_PACK = re.compile(r"(.+?)/packs/([0-9a-f]{16}(?:-[0-9]{1,10}\.pack|/.+))", re.DOTALL)
 
 
 def attempt(number: int) -> str:

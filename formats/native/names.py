@@ -17,15 +17,18 @@ from formats.job.model import MAX_CHANNELS, MAX_TASKS, Topology
 from formats.native.facts import (
     ID_LENGTH,
     ManifestFacts,
+    PackFacts,
     PartFacts,
     RecoveryFacts,
     SinkFile,
     StateFileFacts,
     TagFacts,
     TasksFacts,
+    files_of,
 )
 from formats.reference import is_tag_name
 from formats.storage import check_path
+from formats.storage.ranges import range_of
 from formats.view import FileFacts
 
 _ID = r"[A-Za-z][A-Za-z0-9_.-]*"
@@ -65,6 +68,11 @@ def check_facts(facts: msgspec.Struct, where: str) -> None:
                 _name(subtasks, _SUBTASKS, "set of subtasks", where)
         case PartFacts():
             _check_part(facts, where)
+        case PackFacts():
+            for part in facts.parts:
+                _check_part(part, where)
+                if part.epoch != facts.epoch:
+                    raise Damaged(f"has a part of epoch {part.epoch}, and is of {facts.epoch}", path=where)
         case TasksFacts():
             plain = _all_plain(facts.parts)
             for part in facts.parts:
@@ -73,6 +81,8 @@ def check_facts(facts: msgspec.Struct, where: str) -> None:
                 else:
                     for file in part.state:
                         _row_groups(file, where)
+                    for each in files_of(part):
+                        _range(each, where)
 
 
 def _all_plain(parts: Sequence[PartFacts]) -> bool:
@@ -119,9 +129,17 @@ def _check_part(part: PartFacts, where: str) -> None:
 
 def _file(file: FileFacts, where: str) -> None:
     check_path(file.path)
+    _range(file, where)
     _name(file.sha256 or "", _DIGEST, f"digest of {file.path}", where)
     _not_negative(file.bytes, f"size of {file.path}", where)
     _not_negative(file.rows, f"number of rows of {file.path}", where)
+
+
+def _range(file: FileFacts, where: str) -> None:
+    """A range is as long as the file that it is."""
+    named = range_of(file.path)
+    if named is not None and named.length != file.bytes:
+        raise Damaged(f"{file.path}: it has {file.bytes} bytes, in a range of {named.length}", path=where)
 
 
 def _row_groups(file: StateFileFacts, where: str) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from formats.bounds import too_much
 from formats.errors import FormatError
 from formats.native.facts import StateFileFacts
-from formats.storage import ServedStorage, Storage, StoredFile, concurrently
+from formats.storage import ServedStorage, Storage, StoredFile, concurrently, ranges
 from formats.view import FileFacts
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Prober:
         self, file: FileFacts, slices: Sequence[Slice], *, quick: bool, widths: Mapping[str, int]
     ) -> FileProbe:
         try:
-            size = self.storage.size(file.path)
+            size = ranges.size(self.storage, file.path)
             if quick or size is None or (file.bytes is not None and size != file.bytes):
                 return FileProbe(file.path, size)
             sha256, sliced, data = self._digest(file.path, slices)
@@ -142,7 +142,7 @@ class Prober:
         sha, offset = hashlib.sha256(), 0
         parts = [(start, start + length, hashlib.sha256()) for start, length in slices]
         while True:
-            chunk = self.storage.read(path, offset, CHUNK)
+            chunk = ranges.read(self.storage, path, offset, CHUNK)
             sha.update(chunk)
             view = memoryview(chunk)
             for start, stop, part in parts:

@@ -26,6 +26,7 @@ from formats.native.facts import (
 )
 from formats.native.names import check_facts
 from formats.native.store import NativeStore, files_of
+from formats.storage.ranges import whole_file
 
 
 class Remains(msgspec.Struct, frozen=True):
@@ -76,7 +77,7 @@ def remains_of(store: NativeStore, epoch: int) -> Remains:
         parent = max(trigger.parent, _newest_before(store, taker, epoch))
         trigger = msgspec.structs.replace(trigger, parent=parent)
         parts = dict(_acks(store, epoch, trigger))
-        acks = tuple(layout.ack(epoch, str(task), trigger.attempt_id) for task in parts)
+        acks = tuple(dict.fromkeys(store.ack_path(epoch, task, trigger.attempt_id) for task in parts))
         return Remains(trigger, taker, False, False, parts, True,
                        (layout.trigger(epoch, trigger.attempt_id), *acks))  # fmt: skip
     for taker in reversed(store.attempts()):
@@ -98,7 +99,7 @@ def has_remains(store: NativeStore, epoch: int) -> bool:
 
 
 def files_named(store: NativeStore, path: str) -> list[str]:
-    """The files that an ack or a tasks file names; none where it cannot be read."""
+    """The files that an ack or a tasks file names, or that they lie in; none where it cannot be read."""
     where = f"{store.path}/{path}"
     try:
         if path.endswith("/tasks.json"):
@@ -109,7 +110,7 @@ def files_named(store: NativeStore, path: str) -> list[str]:
             check_facts(part, where)
     except FormatError:
         return []
-    return [file.path for part in parts for file in files_of(part)]
+    return [whole_file(file.path) for part in parts for file in files_of(part)]
 
 
 def _beyond(store: NativeStore, epoch: int, reason: str) -> NoRecovery:

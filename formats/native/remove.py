@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from formats.native import layout
-from formats.native.facts import FenceFacts, is_id, outcome_kind
+from formats.native.facts import FenceFacts, ManifestFacts, OutcomeKind, is_id, outcome_kind
 from formats.native.store import NativeStore, files_of
 from formats.storage import UNFINISHED, Storage, WritableStorage, Written, delete_all, walk
+from formats.storage.ranges import whole_file
 
 
 class Removed(NamedTuple):
@@ -18,12 +19,14 @@ class Removed(NamedTuple):
     spared: files in directories of those that are gone, which other epochs need.
     needed: all files that have to stay.
     overtaken: whether another attempt had begun.
+    tagged: epochs that had a tag when it was last looked; None where nobody has.
     """
 
     stayed: frozenset[int]
     spared: set[str]
     needed: set[str]
     overtaken: bool = False
+    tagged: frozenset[int] | None = None
 
 
 def remove_epochs(store: NativeStore, epochs: Iterable[int], keep: Collection[str], newest: int) -> Removed:
@@ -37,42 +40,44 @@ def remove_epochs(store: NativeStore, epochs: Iterable[int], keep: Collection[st
     """
     storage, needed = store.storage, set(keep)
     stayed, spared = set[int](), set[str]()
+    tagged: frozenset[int] | None = None
     newest_first = sorted(epochs, reverse=True)
     for place, epoch in enumerate(newest_first):
         if is_overtaken(storage, newest):
-            return Removed(frozenset(stayed.union(newest_first[place:])), spared, needed, True)
-        if store.has_manifest(epoch):
-            storage.put(layout.leaving(epoch), b"", replace=True)
-            if epoch in store.tagged():
+            return Removed(frozenset(stayed.union(newest_first[place:])), spared, needed, True, tagged)
+        kind = store.outcome_kind(epoch)
+        if kind is ManifestFacts:
+            storage.put(layout.leaving(epoch), b"\n", replace=True)
+            tagged = store.tagged()
+            if epoch in tagged:
                 storage.delete(layout.leaving(epoch))
                 stayed.add(epoch)
-                needed |= {file.path for part in store.parts(epoch) for file in files_of(part)}
+                needed |= {whole_file(file.path) for part in store.parts(epoch) for file in files_of(part)}
                 continue
-        spared |= remove_epoch(storage, epoch, needed)
-    return Removed(frozenset(stayed), spared, needed)
+        spared |= remove_epoch(storage, epoch, needed, kind=kind)
+    return Removed(frozenset(stayed), spared, needed, tagged=tagged)
 
 
-def remove_epoch(storage: Storage, epoch: int, keep: Collection[str]) -> set[str]:
+def remove_epoch(storage: Storage, epoch: int, keep: Collection[str], *, kind: OutcomeKind | None = None) -> set[str]:
     """Make an epoch disappear in one step, then delete its files except `keep`; those that were spared.
 
     Without trigger the epoch stands by its manifest alone; with that gone it is no epoch any more. A fence is never
-    deleted: the number would be free again for an older attempt that was stopped just before it.
+    deleted: the number would be free again for an older attempt that was stopped just before it. kind: of its outcome,
+    where that is known.
     """
-    spared = set()
     outcome = layout.outcome(epoch)
-    fenced = storage.size(outcome) is not None and outcome_kind(storage.read(outcome, 0, 64)) is FenceFacts
-    attempts = ["", *(entry.name for entry in storage.list(layout.epoch_dir(epoch)) if is_id(entry.name))]
-    for attempt in attempts:
-        storage.delete(layout.trigger(epoch, attempt))
-    for path in (layout.manifest_1(epoch), *([] if fenced else [outcome])):
-        storage.delete(path)
-    going = []
-    for entry in walk(storage, layout.epoch_dir(epoch)):
-        if entry.name in keep:
-            spared.add(entry.name)
-        elif not (fenced and entry.name == outcome):
-            going.append(entry.name)
-    delete_all(storage, going)
+    there = [entry.name for entry in walk(storage, layout.epoch_dir(epoch))]
+    if kind is None and outcome in there:
+        kind = outcome_kind(storage.read(outcome, 0, 64))
+    fenced = kind is FenceFacts
+    ids = ["", *{path.split("/")[2] for path in there if is_id(path.split("/")[2])}]
+    first = [layout.trigger(epoch, id) for id in ids] + [layout.manifest_1(epoch), *([] if fenced else [outcome])]
+    for path in first:
+        if path in there:
+            storage.delete(path)
+    rest = [path for path in there if path not in first and not (fenced and path == outcome)]
+    spared = {path for path in rest if path in keep}
+    delete_all(storage, [path for path in rest if path not in spared])
     return spared
 
 

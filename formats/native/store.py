@@ -15,9 +15,10 @@ from formats.job.model import key_group_range
 from formats.native import layout
 from formats.native.counters import Channels, by_operator
 from formats.native.fact_files import FactFiles
-from formats.native.fact_files import files_of as files_of
 from formats.native.facts import FenceFacts, ManifestFacts, PartFacts
-from formats.storage import Storage
+from formats.native.facts import files_of as files_of
+from formats.storage import Storage, walk
+from formats.storage.ranges import range_of, read, size_within, whole_file
 from formats.view import (
     CheckpointStore,
     EpochDetail,
@@ -110,9 +111,7 @@ class NativeStore(FactFiles, CheckpointStore):
     def _absent(self, epoch: int, manifest: ManifestFacts, sizes: dict[str, int | None]) -> Iterator[str]:
         for part in self.parts(epoch):
             for file in files_of(part):
-                size = sizes[file.path] if file.path in sizes else sizes.setdefault(
-                    file.path, self.storage.size(file.path)
-                )
+                size = self._size(file.path, sizes)
                 if size is None:
                     yield f"{part.task_name}: {file.path} is missing"
                 elif size != file.bytes:
@@ -120,13 +119,19 @@ class NativeStore(FactFiles, CheckpointStore):
         if not self._has(layout.topology(manifest.topology_sha256)):
             yield f"{layout.topology(manifest.topology_sha256)} is missing"
 
+    def _size(self, path: str, sizes: dict[str, int | None]) -> int | None:
+        """Of a file or a range. sizes: of files that have been asked for."""
+        file, named = whole_file(path), range_of(path)
+        whole = sizes[file] if file in sizes else sizes.setdefault(file, self.storage.size(file))
+        return whole if named is None or whole is None else size_within(named, whole)
+
     def _open_facts(self, epoch: int, running: int | None) -> EpochFacts:
         trigger, given_up = self.trigger(epoch), self.aborted(epoch)
         if trigger is None:
             raise self.no_epoch(epoch)
         tasks = self.tasks(epoch)
         home = trigger.attempt_id
-        missing = tuple(task for task in tasks if not self._has(layout.ack(epoch, str(task), home)))
+        missing = tuple(task for task in tasks if not self.has_acked(epoch, task, home))
         fence = self.fence(epoch) if self.outcome_kind(epoch) is FenceFacts else None
         if given_up is not None:
             status = Status.ABORTED
@@ -142,7 +147,8 @@ class NativeStore(FactFiles, CheckpointStore):
             expected=len(tasks),
             acked=len(tasks) - len(missing),
             missing=missing,
-            bytes=sum(self._bytes_on_disk(layout.part_dir(epoch, str(task), home)) for task in tasks),
+            bytes=sum(self._bytes_on_disk(layout.part_dir(epoch, str(task), home)) for task in tasks)
+            + sum(entry.size or 0 for entry in walk(self.storage, layout.pack_dir(epoch, home))),
             triggered=trigger.triggered,
             duration=None,
             reason=given_up.reason if given_up else None,
@@ -257,7 +263,7 @@ class NativeStore(FactFiles, CheckpointStore):
         for part in self.parts(epoch):
             for log in part.logs:
                 if log.channel == channel and log.file:
-                    yield from decode_log(self.storage.read(log.file.path), log.file.path)
+                    yield from decode_log(read(self.storage, log.file.path), log.file.path)
 
     def log_digests(self, epoch: int) -> dict[AnyChannelId, str | None]:
         return {log.channel: log.file.sha256 for part in self.parts(epoch) for log in part.logs if log.file}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from formats.errors import Damaged, NotFound, OtherJob
@@ -25,9 +27,9 @@ from formats.native.facts import (
     major,
     seal,
     unseal,
+    version_for,
 )
-from formats.native.state.references import refers
-from formats.storage import Storage, delete_all
+from formats.storage import Putting, Storage, delete_all
 from formats.timestamps import now, seconds_between
 from formats.view import FileFacts, total
 
@@ -60,9 +62,9 @@ def check_store_of(storage: Storage, job: str) -> bool:
     return False
 
 
-def put_store(storage: Storage, job: str) -> None:
-    """Say that the directory is a store; from then on it is one."""
-    storage.put(layout.STORE, seal(StoreFacts(job=job, created=now(), **header(StoreFacts))))
+def put_store(storage: Storage, job: str, version: str = FORMAT_VERSION) -> None:
+    """Say that the directory is a store; from then on it is one. version: of what is there already."""
+    storage.put(layout.STORE, seal(StoreFacts(job=job, created=now(), **header(StoreFacts, version))))
 
 
 def bring_up(storage: Storage, facts: StoreFacts, version: str = FORMAT_VERSION) -> None:
@@ -112,7 +114,7 @@ def put_trigger(storage: Storage, trigger: TriggerFacts) -> None:
     storage.put(layout.trigger(trigger.epoch, trigger.attempt_id), seal(trigger))
 
 
-def put_file(storage: Storage, path: str, data: bytes, rows: int) -> FileFacts:
+def put_file(storage: Putting, path: str, data: bytes, rows: int) -> FileFacts:
     """Write one data file and return how a fact file names it."""
     storage.put(path, data)
     return FileFacts(path=path, bytes=len(data), rows=rows, sha256=digest(data))
@@ -133,20 +135,25 @@ def complete(
     moved: dict[str, str] | None = None,
     removed: tuple[str, ...] = (),
     state_rows: int | None = None,
+    tasks_file: FileFacts | None = None,
+    ack_files: Sequence[str] | None = None,
 ) -> ManifestFacts:
     """Make an epoch complete: the tasks file, then the manifest; then the acks, which it replaces, go.
 
     moved, removed: operators of its parent, see `ManifestFacts`. state_rows: of all parts, where they have not all
-    counted theirs.
+    counted theirs. tasks_file: where that is there already. ack_files: those, where that is not one for
+    each part.
 
     FileExistsError if the number has an outcome: a later attempt has taken the store over.
     """
-    manifest = _put_tasks(
-        storage, trigger, job, parts, idle=idle, moved=moved, removed=removed, state_rows=state_rows
+    tasks_file = tasks_file or put_tasks(storage, trigger, parts)
+    manifest = _manifest(
+        trigger, job, parts, tasks_file, idle=idle, moved=moved, removed=removed, state_rows=state_rows
     )
     storage.put(layout.outcome(trigger.epoch), seal(manifest))
-    delete_all(storage, [layout.ack(part.epoch, part.task_name, part.attempt_id) for part in parts])
-    storage.delete(layout.trigger(trigger.epoch, trigger.attempt_id))
+    if ack_files is None:
+        ack_files = [layout.ack(part.epoch, part.task_name, part.attempt_id) for part in parts]
+    delete_all(storage, [*ack_files, layout.trigger(trigger.epoch, trigger.attempt_id)])
     return manifest
 
 
@@ -166,26 +173,29 @@ def complete_anew(
 
     replace: else FileExistsError if it has one.
     """
-    manifest = _put_tasks(storage, trigger, job, parts, idle=idle, moved=moved, removed=removed)
+    tasks_file = put_tasks(storage, trigger, parts)
+    manifest = _manifest(trigger, job, parts, tasks_file, idle=idle, moved=moved, removed=removed)
     storage.put(layout.outcome(trigger.epoch), seal(manifest), replace=replace)
     return manifest
 
 
-def _put_tasks(
-    storage: Storage,
+def put_tasks(storage: Storage, trigger: TriggerFacts, parts: tuple[PartFacts, ...]) -> FileFacts:
+    """Write the tasks file, which counts for nothing until a manifest names it."""
+    body = seal(TasksFacts(epoch=trigger.epoch, parts=parts, **header(TasksFacts, version_for(parts))))
+    return put_file(storage, layout.tasks_file(trigger.epoch, trigger.attempt_id), body, len(parts))
+
+
+def _manifest(
     trigger: TriggerFacts,
     job: str,
     parts: tuple[PartFacts, ...],
+    tasks_file: FileFacts,
     *,
     idle: bool,
     moved: dict[str, str] | None,
     removed: tuple[str, ...],
     state_rows: int | None = None,
 ) -> ManifestFacts:
-    """Write the tasks file, and the manifest that is to name it."""
-    referring = any(refers(part.state) for part in parts)
-    body = seal(TasksFacts(epoch=trigger.epoch, parts=parts, **header(TasksFacts, referring=referring)))
-    tasks_file = put_file(storage, layout.tasks_file(trigger.epoch, trigger.attempt_id), body, len(parts))
     state = {f.path: f for p in parts for f in p.state}
     files = {**state, **{log.file.path: log.file for p in parts for log in p.logs if log.file}}
     own = layout.epoch_dir(trigger.epoch) + "/"
@@ -202,7 +212,7 @@ def _put_tasks(
         completed=completed,
         duration=seconds_between(trigger.triggered, completed),
         tasks=len(parts),
-        bytes=len(body) + sum(f.bytes or 0 for f in files.values() if f.path.startswith(own)),
+        bytes=(tasks_file.bytes or 0) + sum(f.bytes or 0 for f in files.values() if f.path.startswith(own)),
         state_bytes=sum(f.bytes or 0 for f in state.values()),
         state_rows=total([p.rows for p in parts]) if state_rows is None else state_rows,
         log_records=sum(log.records for p in parts for log in p.logs),
@@ -211,7 +221,7 @@ def _put_tasks(
         attempt_id=trigger.attempt_id,
         moved=moved or {},
         removed=removed,
-        **header(ManifestFacts, referring=referring),
+        **header(ManifestFacts, version_for(parts)),
     )
 
 

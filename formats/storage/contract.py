@@ -32,7 +32,14 @@ class Written(NamedTuple):
     written: float
 
 
-class Storage(Protocol):
+class Putting(Protocol):
+    """What files can be put into."""
+
+    def put(self, path: str, data: bytes | memoryview, *, replace: bool = False) -> None:
+        """Make a whole file appear, durably and in one step; FileExistsError unless `replace`."""
+
+
+class Storage(Putting, Protocol):
     """The byte-level interface; see the module for the contract."""
 
     @property
@@ -41,9 +48,6 @@ class Storage(Protocol):
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """The bytes of a file, or a slice of them; NotFound if there is no such file."""
-
-    def put(self, path: str, data: bytes | memoryview, *, replace: bool = False) -> None:
-        """Make a whole file appear, durably and in one step; FileExistsError unless `replace`."""
 
     def list(self, path: str) -> list[Entry]:
         """The names in a directory, sorted; empty if there is none. Names of unfinished writes are left out."""

@@ -247,18 +247,24 @@ class ObjectStorage:
         """Every file below the root, unfinished writes among them."""
         return self.below("")
 
-    def below(self, path: str) -> Sequence[Written]:
+    def below(self, path: str, *, after: str | None = None) -> Sequence[Written]:
         """Every file in a folder and in those within it, unfinished writes among them: one list, where a walk from
-        folder to folder is one for each."""
+        folder to folder is one for each.
+
+        after: only those whose names come behind this one.
+        """
         import obstore
 
         lead = f"{self._lead}{check_path(path)}/" if path else self._lead
+        offset = None if after is None else self._lead + check_path(after)
         with self._asking(path):
             files = [
                 Written(o["path"][len(self._lead) :], o["size"], o["last_modified"].timestamp())
-                for piece in obstore.list(self._client, lead.rstrip("/") or None)
+                for piece in obstore.list(self._client, lead.rstrip("/") or None, offset=offset)
                 for o in piece
                 if o["path"].startswith(lead) and len(o["path"]) > len(lead)
+                # Where a server does not know how to begin behind a name, it sends all.
+                if offset is None or o["path"] > offset
             ]
         # What marks a folder has a slash at its end, which the client takes off: nothing is under the name without it.
         return sorted(file for file in files if file.bytes or self.size(file.path) is not None)

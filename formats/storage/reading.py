@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from formats.errors import NotFound, UnsafePath
+from formats.errors import UnsafePath
 from formats.storage.contract import AT_ONCE, UNFINISHED, Entry, ServedStorage, Storage
 from formats.storage.local import LocalStorage
+from formats.storage.ranges import known_size, range_of, read
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,7 +99,7 @@ class Slices(io.RawIOBase):
 
 
 class StoredFile(Slices):
-    """A file of a storage, read in slices, never whole."""
+    """A file of a storage or a range of one, read in slices, never whole."""
 
     def __init__(self, storage: Storage, path: str, size: int) -> None:
         super().__init__(size)
@@ -106,18 +107,16 @@ class StoredFile(Slices):
 
     def read(self, size: int = -1) -> bytes:
         left = max(0, self._size - self._at)
-        data = self._storage.read(self._path, self._at, left if size < 0 else min(size, left))
+        data = read(self._storage, self._path, self._at, left if size < 0 else min(size, left))
         self._at += len(data)
         return data
 
 
 def open_input(storage: Storage, path: str) -> pa.NativeFile:
-    """A file to be read in slices by Arrow's readers; NotFound, Damaged if it is no plain file."""
+    """A file or a range to be read in slices by Arrow's readers; NotFound, Damaged if it is no plain file."""
     import pyarrow as pa
 
-    size = storage.size(path)
-    if size is None:
-        raise NotFound("no such file", path=f"{storage.root}/{path}")
-    if isinstance(storage, LocalStorage):
+    size = known_size(storage, path)
+    if isinstance(storage, LocalStorage) and range_of(path) is None:
         return pa.OSFile(storage.local_path(path))
     return pa.PythonFile(StoredFile(storage, path, size), mode="r")

@@ -215,7 +215,7 @@ def test_a_damaged_epoch_is_repaired_there(abs_: Abs, job: Path, bucket: str) ->
     run(abs_, job, bucket)
     storage = open_writable(bucket)
     newest = max(entry.name for entry in storage.list("epochs"))
-    state = next(file.path for file in storage.inventory() if newest in file.path and file.path.endswith(".parquet"))
+    state = next(file.path for file in storage.inventory() if newest in file.path and file.path.endswith(".pack"))
     storage.put(state, b"damaged", replace=True)
     out = abs_("validate", bucket, code=3)
     assert state in out

@@ -8,6 +8,7 @@ from abscli.engine.channels.line import KeyPair
 from abscli.engine.errors import RaisedAt
 from formats.ids import ChannelId, TaskId
 from formats.job.model import Topology
+from formats.native.facts import PartFacts
 
 
 class Patience(msgspec.Struct, frozen=True):
@@ -239,12 +240,13 @@ class EpochAborted(msgspec.Struct, frozen=True, tag=True):
 
 
 class TaskAcked(msgspec.Struct, frozen=True, tag=True):
-    """A task's part is durable; the facts themselves lie in the store.
+    """A task's part is durable.
 
     base: the complete epoch whose files the part builds on: what the task copies later builds on that one or a
     newer one.
     sent, received: as pairs, since a key of an object in JSON is a text.
     place: line and position of the copy in the task's schedule, where that is noted.
+    part: the facts, where they lie in no file of their own but in a pack.
     """
 
     task: TaskId
@@ -256,6 +258,7 @@ class TaskAcked(msgspec.Struct, frozen=True, tag=True):
     sent: tuple[tuple[ChannelId, int], ...]
     received: tuple[tuple[ChannelId, int], ...]
     place: tuple[int, int] | None = None
+    part: PartFacts | None = None
 
 
 class SourceFinished(msgspec.Struct, frozen=True, tag=True):

@@ -17,8 +17,7 @@ from abscli.planner.succession import Fate, Succession
 from formats.ids import ChannelId, TaskId
 from formats.job.expand import neighbours
 from formats.job.model import Edge, Partition, Topology
-from formats.native.facts import AttemptFacts, LogFacts, PartFacts, header
-from formats.native.state.references import refers
+from formats.native.facts import AttemptFacts, LogFacts, PartFacts, header, with_version
 from formats.native.writer import put_part
 from formats.storage import Storage
 
@@ -67,28 +66,27 @@ def opening(change: Succession, new: Topology, parts: Sequence[PartFacts], polic
                 for edge in outputs
             }
             logs = [log for edge in inputs for log in _logs(edge, index, widths, counters.logs, edges, back)]
-            made.append(
-                PartFacts(
-                    epoch=0,
-                    attempt=0,
-                    task_name=str(task),
-                    state=origin.state if origin else (),
-                    rows=origin.rows if origin else 0,
-                    logs=tuple(sorted(logs, key=lambda log: log.channel_name)),
-                    sent={edge.target: tuple(counters.sent[task, edge.target]) for edge in outputs},
-                    received={edge.source: tuple(counters.received[task, edge.source]) for edge in inputs},
-                    positions=origin.positions if origin else None,
-                    round_robin=turns,
-                    connector=origin.connector if origin else None,
-                    sink=(),
-                    finished=origin.finished if origin else False,
-                    alignment=0.0,
-                    sync=0.0,
-                    async_=0.0,
-                    schedule=None,
-                    **header(PartFacts, referring=origin is not None and refers(origin.state)),
-                )
+            part = PartFacts(
+                epoch=0,
+                attempt=0,
+                task_name=str(task),
+                state=origin.state if origin else (),
+                rows=origin.rows if origin else 0,
+                logs=tuple(sorted(logs, key=lambda log: log.channel_name)),
+                sent={edge.target: tuple(counters.sent[task, edge.target]) for edge in outputs},
+                received={edge.source: tuple(counters.received[task, edge.source]) for edge in inputs},
+                positions=origin.positions if origin else None,
+                round_robin=turns,
+                connector=origin.connector if origin else None,
+                sink=(),
+                finished=origin.finished if origin else False,
+                alignment=0.0,
+                sync=0.0,
+                async_=0.0,
+                schedule=None,
+                **header(PartFacts),
             )
+            made.append(with_version(part))
     removed = tuple(row.operator for row in change.operators if row.fate is Fate.REMOVED)
     return Opening(policy, tuple(made), origins, removed)
 

@@ -14,13 +14,20 @@ from abscli.protocol.schedule import Delta, steps_of
 from formats.ids import ChannelId, TaskId
 from formats.native import layout
 from formats.native.counters import Counters
-from formats.native.facts import LogFacts, PartFacts, ScheduleFacts, SinkFile, StateFileFacts, header
+from formats.native.facts import (
+    LogFacts,
+    PartFacts,
+    ScheduleFacts,
+    SinkFile,
+    StateFileFacts,
+    header,
+    with_version,
+)
 from formats.native.schedules import KINDS, TakenStep, write_steps
-from formats.native.state.references import refers
 from formats.native.state.row_groups import put_encoded
 from formats.native.state.tables import encode_log, encode_tables
 from formats.native.writer import put_file, put_part
-from formats.storage import Storage
+from formats.storage import Putting, Storage
 from formats.view import Position
 
 
@@ -46,7 +53,7 @@ class PartDraft:
 
 
 def write_state(
-    storage: Storage,
+    storage: Putting,
     draft: PartDraft,
     copy: StateCopy | None,
     key: Sequence[str],
@@ -69,7 +76,20 @@ def write_part(
     logs: dict[ChannelId, list[pa.RecordBatch]],
     back: frozenset[ChannelId],
 ) -> PartFacts:
-    """Write the logs and, when all is durable, the ack file.
+    """Write the logs and, when all is durable, the ack file. Parameters as of `write_logs`."""
+    part = write_logs(storage, draft, state, logs, back)
+    put_part(storage, part)
+    return part
+
+
+def write_logs(
+    storage: Putting,
+    draft: PartDraft,
+    state: Future[tuple[StateFileFacts, ...]],
+    logs: dict[ChannelId, list[pa.RecordBatch]],
+    back: frozenset[ChannelId],
+) -> PartFacts:
+    """Write the logs; the part, which nobody has acked yet.
 
     logs: batches by channel. A back edge has an entry also when its log is empty, another channel only when it is not.
     """
@@ -81,7 +101,7 @@ def write_part(
         path = layout.log(draft.epoch, str(draft.task), str(channel.sender), draft.attempt_id)
         file = put_file(storage, path, encode_log(batches), rows) if rows else None
         written.append(LogFacts(str(channel), rows, file))
-    part = PartFacts(
+    return with_version(PartFacts(
         epoch=draft.epoch,
         attempt=draft.attempt,
         task_name=str(draft.task),
@@ -100,10 +120,8 @@ def write_part(
         async_=round(time.monotonic() - draft.copied, 6),
         attempt_id=draft.attempt_id,
         schedule=_schedule(draft.schedule) if draft.schedule is not None else None,
-        **header(PartFacts, referring=refers(files)),
-    )
-    put_part(storage, part)
-    return part
+        **header(PartFacts),
+    ))  # fmt: skip
 
 
 def _schedule(piece: Delta) -> ScheduleFacts | None:

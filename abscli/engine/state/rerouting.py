@@ -17,6 +17,7 @@ from formats.native.facts import LogFacts, PartFacts, digest
 from formats.native.hashing import key_groups
 from formats.native.state.tables import decode_log
 from formats.storage import Storage
+from formats.storage.ranges import read
 
 
 class Log:
@@ -36,7 +37,7 @@ class Log:
         if self.facts is None or self.facts.file is None:
             return self._batches
         file = self.facts.file
-        data = self._storage.read(file.path)
+        data = read(self._storage, file.path)
         if digest(data) != file.sha256:
             raise Damaged(
                 f"has SHA-256 {digest(data)[:12]}…, the manifest says {(file.sha256 or '')[:12]}…",

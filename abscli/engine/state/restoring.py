@@ -16,6 +16,7 @@ from formats.native.facts import PartFacts, digest
 from formats.native.state.row_groups import proved_rows
 from formats.native.state.tables import decode_log
 from formats.storage import Storage
+from formats.storage.ranges import read
 from formats.view import FileFacts
 
 
@@ -77,7 +78,7 @@ class Restored:
             yield from proved_rows(self._storage, file)
 
     def _read(self, file: FileFacts) -> bytes:
-        data = self._storage.read(file.path)
+        data = read(self._storage, file.path)
         if digest(data) != file.sha256:
             store = shlex.quote(self._storage.root)
             raise Damaged(

@@ -44,6 +44,7 @@ from formats.storage import (
     local_name,
     open_writable,
 )
+from formats.storage.ranges import range_of, whole_file
 from formats.timestamps import now
 from formats.view import FileFacts
 
@@ -124,18 +125,49 @@ def belongings(store: NativeStore, epoch: int) -> Belongings:
     parts = decode_facts(tasks, TasksFacts, f"{store.path}/{tasks_file.path}")
     check_facts(parts, f"{store.path}/{tasks_file.path}")
     files = {file.path: file for part in parts.parts for file in files_of(part)}
-    return Belongings(path, data, (*files.values(), tasks_file), layout.topology(manifest.topology_sha256))
+    stored = _stored(store.storage, files.values())
+    return Belongings(path, data, (*stored, tasks_file), layout.topology(manifest.topology_sha256))
+
+
+class PackFile(FileFacts, frozen=True):
+    """A pack, of which no digest is known but of its ranges.
+
+    ranges: those that are needed.
+    """
+
+    ranges: tuple[FileFacts, ...] = ()
+
+
+def _stored(storage: Storage, files: Iterable[FileFacts]) -> Iterator[FileFacts]:
+    """The files that these lie in."""
+    packs: dict[str, list[FileFacts]] = {}
+    for file in files:
+        if range_of(file.path) is None:
+            yield file
+        else:
+            packs.setdefault(whole_file(file.path), []).append(file)
+    for path, ranges in packs.items():
+        yield PackFile(path, storage.size(path), None, None, tuple(ranges))
 
 
 def checked(storage: Storage, file: FileFacts) -> bytes:
     """The bytes of a file; Damaged if they are not those that are named."""
     data = storage.read(file.path)
+    if isinstance(file, PackFile):
+        for one in file.ranges:
+            start = named.offset if (named := range_of(one.path)) is not None else 0
+            _compare(storage, one, memoryview(data)[start : start + (one.bytes or 0)])
+    else:
+        _compare(storage, file, data)
+    return data
+
+
+def _compare(storage: Storage, file: FileFacts, data: bytes | memoryview) -> None:
     if len(data) != file.bytes:
         raise Damaged(f"has {len(data)} bytes, {file.bytes} were written", path=f"{storage.root}/{file.path}")
     if (sha256 := hashlib.sha256(data).hexdigest()) != file.sha256:
         message = f"has SHA-256 {sha256[:12]}…, {(file.sha256 or '')[:12]}… was written"
         raise Damaged(message, path=f"{storage.root}/{file.path}")
-    return data
 
 
 def copy_store(
@@ -195,6 +227,7 @@ class _Copy:
         self._target = target
         self._progress = progress
         self._files = self._bytes = 0
+        self._proved: set[str] = set()
         self._new = target.size(layout.STORE) is None
         nameless = StoreFacts(job=store.job, created=now(), **header(StoreFacts))
         self._copy = NativeStore(target, facts=nameless if self._new else None)
@@ -256,7 +289,7 @@ class _Copy:
             mine = belongings(self._store, epoch)
             self._books(life for life in self._lives if life[0].is_of(epoch))
             self._graphs([mine.graph])
-            missing = [file for file in mine.files if self._target.size(file.path) != file.bytes]
+            missing = [file for file in mine.files if not self._is_there(file)]
             for count in in_order((partial(self._file, file) for file in missing), WORKERS):
                 self._count(count)
             if self._read(mine.outcome) != mine.data:
@@ -270,6 +303,21 @@ class _Copy:
         became = Became.THERE if files == self._files else Became.COPIED
         return CopiedEpoch(epoch, became, self._files - files, self._bytes - size)
 
+    def _is_there(self, file: FileFacts) -> bool:
+        if file.bytes is None or self._target.size(file.path) != file.bytes:
+            return False
+        if not isinstance(file, PackFile):
+            return True
+        # It may have come with another epoch, which needs other ranges of it.
+        new = [one for one in file.ranges if one.path not in self._proved]
+        try:
+            if new:
+                checked(self._target, msgspec.structs.replace(file, ranges=tuple(new)))
+        except Damaged:
+            return False
+        self._proved.update(one.path for one in new)
+        return True
+
     def _clear(self, epoch: int, outcome: str) -> None:
         """A store of version 1 that has been mended has the outcome under another name."""
         for path in (layout.manifest_1(epoch), layout.aborted_1(epoch)):
@@ -279,6 +327,8 @@ class _Copy:
     def _file(self, file: FileFacts) -> int:
         data = checked(self._source, file)
         self._target.put(file.path, data, replace=True)
+        if isinstance(file, PackFile):
+            self._proved.update(one.path for one in file.ranges)
         return len(data)
 
     def _let_go(self, files: Iterable[FileFacts]) -> None:
@@ -362,5 +412,5 @@ def files_to_copy(store: NativeStore, epoch: int) -> Iterator[str]:
     # Earlier lives may have run another job graph, which is no part of this epoch: it may be gone.
     yield from sorted(graph for graph in graphs if graph == mine.graph or store.storage.size(graph) is not None)
     yield from (path for _, path in lives)
-    yield from (file.path for file in mine.files)
+    yield from dict.fromkeys(whole_file(file.path) for file in mine.files)
     yield mine.outcome

@@ -20,7 +20,7 @@ from formats.native.facts import digest, older_digests
 from formats.native.plan import NativePlan
 from formats.native.store import NativeStore, files_of
 from formats.plan import PinnedFile, Plan, encode
-from formats.storage import absolute, walk
+from formats.storage import absolute, ranges, walk
 from formats.timestamps import now
 from formats.view import EpochDetail
 
@@ -215,7 +215,7 @@ def relied_on(store: NativeStore, epoch: int) -> list[PinnedFile]:
         for file in files_of(part):
             named[file.path] = file.sha256 or ""
     return [pin(store.storage, path) for path in sealed] + [
-        PinnedFile(path, store.storage.size(path) or 0, sha256) for path, sha256 in sorted(named.items())
+        PinnedFile(path, ranges.size(store.storage, path) or 0, sha256) for path, sha256 in sorted(named.items())
     ]
 
 

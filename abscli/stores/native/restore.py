@@ -239,7 +239,7 @@ def _copy_to_bucket(store: NativeStore, paths: Sequence[str], to: str) -> None:
         for path in paths:
             target.put(path, store.storage.read(path))
             placed.append(path)
-        put_store(target, store.job)
+        put_store(target, store.job, store.facts.version)
     except BaseException as error:
         for path in placed:
             with contextlib.suppress(FormatError, OSError):

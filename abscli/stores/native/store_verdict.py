@@ -22,12 +22,14 @@ class _Referenced:
     """What the epochs account for.
 
     open_homes: folders whose epoch is open, and its tasks are not known.
+    open_packs: folders whose epoch is open.
     open_parts: the tasks of an open epoch, each with its folder.
     sure: whether all that has been complete could be read.
     """
 
     paths: set[str]
     open_homes: set[str] = dataclasses.field(default_factory=set)
+    open_packs: set[str] = dataclasses.field(default_factory=set)
     open_parts: set[tuple[str, TaskId]] = dataclasses.field(default_factory=set)
     sure: bool = True
 
@@ -36,10 +38,12 @@ class _Referenced:
         if evidence.has_manifest:
             self.paths.add(layout.tasks_file(evidence.epoch, evidence.home))
             self.sure &= evidence.parts is not None
-        elif evidence.topology is None:
-            self.open_homes.add(layout.home(evidence.epoch, evidence.home))
+            return
+        home = layout.home(evidence.epoch, evidence.home)
+        self.open_packs.add(home)
+        if evidence.topology is None:
+            self.open_homes.add(home)
         else:
-            home = layout.home(evidence.epoch, evidence.home)
             self.open_parts.update((home, task) for task in task_ids(evidence.topology))
 
     def has(self, path: str) -> bool:
@@ -48,6 +52,8 @@ class _Referenced:
             return True
         if path.partition("/parts/")[0] in self.open_homes:
             return True
+        if (pack := layout.pack_of(path)) is not None:
+            return pack.home in self.open_packs
         part = layout.part_of(path)
         return part is not None and (part.home, part.task) in self.open_parts
 

@@ -32,7 +32,7 @@ from formats.query.predicate import (
     literal,
     may_hold,
 )
-from formats.storage import LocalStorage, Storage, open_input
+from formats.storage import LocalStorage, Storage, open_input, ranges
 
 CHUNK_ROWS = 262_144
 """Rows that are read at a time, unless a single key group has more."""
@@ -63,7 +63,7 @@ class StateFile:
         self.path = f"{storage.root}/{file.path}"
         self._reach = None if file.key_groups is None else range(file.key_groups[0], file.key_groups[1] + 1)
         self.facts = file
-        size = storage.size(file.path)
+        size = ranges.size(storage, file.path)
         if size is None or (file.bytes is not None and size != file.bytes):
             damage = "is not there" if size is None else f"has {size} bytes, {file.bytes} were written"
             raise Damaged(damage, path=self.path, hint="another epoch may be whole")

@@ -25,7 +25,7 @@ from formats.native.state.tables import (
     of_key_groups,
 )
 from formats.native.writer import put_file
-from formats.storage import Slices, Storage
+from formats.storage import Putting, Slices, Storage, ranges
 
 
 def put_state(storage: Storage, path: str, table: pa.Table, key: Sequence[str]) -> StateFileFacts:
@@ -33,7 +33,7 @@ def put_state(storage: Storage, path: str, table: pa.Table, key: Sequence[str]) 
     return put_encoded(storage, path, encode_state(table, key))
 
 
-def put_encoded(storage: Storage, path: str, data: bytes) -> StateFileFacts:
+def put_encoded(storage: Putting, path: str, data: bytes) -> StateFileFacts:
     """Write a state file that is encoded already, and return how a fact file names it."""
     row_groups, footer = described(data)
     file = put_file(storage, path, data, sum(group.rows for group in row_groups))
@@ -103,7 +103,7 @@ def proved_rows(storage: Storage, file: StateFileFacts) -> Iterator[pa.Table]:
 
 def _checked(storage: Storage, file: StateFileFacts, offset: int, length: int | None, sha256: str, name: str) -> bytes:
     """A slice of a file, up to its end where it has no length, that has this digest."""
-    data = storage.read(file.path, offset, length)
+    data = ranges.read(storage, file.path, offset, length)
     if digest(data) != sha256:
         raise Damaged(
             f"{name}has SHA-256 {digest(data)[:12]}…, the manifest says {sha256[:12]}…",

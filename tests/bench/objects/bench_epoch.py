@@ -26,6 +26,7 @@ from tests.support.objects.places import bucket_place
 from tests.support.objects.proxy import proxy_to
 
 KINDS = (
+    ("pack", r"/packs/"), ("leaving", r"/leaving"),
     ("ack", r"/ack\.json"), ("state", r"/state\.parquet"), ("log", r"/log/"), ("outcome", r"/outcome\.json"),
     ("tasks", r"/tasks\.json"), ("trigger", r"/trigger\.json"), ("lock", r"/lock/|prefix=[^&]*lock"),
     ("list", r"\?.*prefix="),

@@ -21,12 +21,22 @@ from abscli.stores.native.check import check_all
 from abscli.stores.native.checks.outputs import with_output
 from formats.native.evidence import open_for_validation
 from formats.native.probe import Prober
-from formats.storage import LocalStorage
+from formats.native.store import NativeStore, files_of
+from formats.storage import open_writable
+from formats.storage.ranges import whole_file
 from tests.support.jobs.kills import check_counted, fan, write_rows
 from tests.support.jobs.small import inline, open_gate
+from tests.support.objects.fixtures import s3, servers
+from tests.support.objects.places import bucket_place
+from tests.support.objects.servers import ObjectServer
+
+__all__ = ("s3", "servers")
 
 STEPS_AN_EPOCH = 6
 """Of a worker: acks of four tasks, a file of state, a part of the sink."""
+
+STEPS_IN_A_BUCKET = 2
+"""Of a worker there: a pack, a part of the sink."""
 
 PATIENCE = 120.0
 
@@ -35,10 +45,10 @@ class Zombie:
     """The first launch of worker 1. Its `step`-th step that others see, from its second epoch on, is held between the
     check and the step itself; then the worker is lost. `wake` lets it go on."""
 
-    def __init__(self, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, step: int, monkeypatch: pytest.MonkeyPatch, *, an_epoch: int = STEPS_AN_EPOCH) -> None:
         self.stands = threading.Event()
         self.went_on = threading.Event()
-        self._left = STEPS_AN_EPOCH + step
+        self._left = an_epoch + step
         self._awake = threading.Event()
         self._lease: Lease | None = None
         self._lock = threading.Lock()
@@ -75,8 +85,30 @@ class Zombie:
 def test_a_step_that_comes_after_the_loss_changes_nothing_that_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recovery: Scope, step: int
 ) -> None:
+    run_with(Zombie(step, monkeypatch), tmp_path, str(tmp_path / "store"), recovery)
+
+
+@pytest.mark.parametrize(("recovery", "step"), [(Scope.SET, 1), (Scope.SET, 2), (Scope.LOCAL, 1)])
+def test_nor_does_one_in_a_bucket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: ObjectServer, recovery: Scope, step: int
+) -> None:
+    """A pack that comes late has its process in its name, and no manifest names it."""
+    zombie = Zombie(step, monkeypatch, an_epoch=STEPS_IN_A_BUCKET)
+    store = str(bucket_place(s3).root)
+    run_with(zombie, tmp_path, store, recovery)
+    opened = NativeStore(open_writable(store))
+    named = {
+        whole_file(file.path)
+        for epoch in opened.epoch_numbers() if opened.has_manifest(epoch)
+        for part in opened.parts(epoch) for file in files_of(part)
+    }  # fmt: skip
+    assert any(path.endswith(".pack") for path in named)
+    assert all(opened.storage.size(path) is not None for path in named)
+
+
+def run_with(zombie: Zombie, tmp_path: Path, store: str, recovery: Scope) -> None:
+    """The job to its end, its zombie having taken its step in the middle; what counts is as it would be without."""
     counts = write_rows(tmp_path, files=200, pause=0.1)
-    zombie = Zombie(step, monkeypatch)
     services: list[Service] = []
     recovered: list[int] = []
     killed: list[bool] = []
@@ -98,7 +130,7 @@ def test_a_step_that_comes_after_the_loss_changes_nothing_that_counts(
             recovered.append(services[0].progress.epochs)
 
     outcome = run_job(
-        fan(), str(tmp_path / "store"), inline(tmp_path, recovery=recovery), progress, services.append,
+        fan(), store, inline(tmp_path, recovery=recovery), progress, services.append,
         on_news=on_news,
     )  # fmt: skip
     assert outcome.finished
@@ -106,8 +138,8 @@ def test_a_step_that_comes_after_the_loss_changes_nothing_that_counts(
     check_counted(tmp_path, counts)
     after = visible(tmp_path)
     assert {name: after[name] for name in before} == before
-    store, problems = open_for_validation(LocalStorage(tmp_path / "store"))
-    report, _ = with_output(store, check_all(store, problems, prober := Prober(store.storage)), prober, at_rest=True)
+    opened, problems = open_for_validation(open_writable(store))
+    report, _ = with_output(opened, check_all(opened, problems, prober := Prober(opened.storage)), prober, at_rest=True)
     assert not report.damaged
     # Of an epoch that is gone; `abs gc` removes it.
     assert {finding.code for finding in report.findings} <= {Code.UNREFERENCED_FILE}

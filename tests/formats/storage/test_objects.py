@@ -130,6 +130,17 @@ def test_what_marks_a_folder_is_no_file(s3: ObjectServer) -> None:
     assert storage.size("a") is None
 
 
+def test_a_list_begins_behind_a_name(served: Place) -> None:
+    storage = served.open()
+    assert isinstance(storage, ObjectStorage)
+    names = ["e/1/a", "e/2/a", "e/2/b", "e/3", "f/9"]
+    for name in names:
+        storage.put(name, b"x")
+    assert [file.path for file in storage.below("e", after="e/2")] == ["e/2/a", "e/2/b", "e/3"]
+    assert [file.path for file in storage.below("e", after="e/2/a")] == ["e/2/b", "e/3"]
+    assert [file.path for file in storage.below("e")] == names[:4]
+
+
 def test_stores_whose_names_begin_alike_do_not_see_each_other(s3: ObjectServer) -> None:
     storage = bucket_place(s3).open()
     assert isinstance(storage, ObjectStorage)

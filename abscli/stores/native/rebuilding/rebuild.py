@@ -15,6 +15,7 @@ from formats.job.model import Topology, canonical
 from formats.native import layout
 from formats.native.books import Books
 from formats.native.facts import (
+    FORMAT_VERSION,
     ID_LENGTH,
     AttemptFacts,
     FenceFacts,
@@ -24,6 +25,7 @@ from formats.native.facts import (
     TriggerFacts,
     digest,
     header,
+    major,
     seal,
 )
 from formats.storage import WritableStorage
@@ -120,7 +122,8 @@ def decide(books: Books, offer: Offer | None, is_free: Callable[[str], bool], ti
     notes: list[str] = []
     job = _job(books, offer, lacking)
     if books.store is None and job is not None:
-        facts = StoreFacts(job=job, created=_oldest(books, time), **header(StoreFacts))
+        version = max([FORMAT_VERSION, *(head.version for head in books.heads)], key=major)
+        facts = StoreFacts(job=job, created=_oldest(books, time), **header(StoreFacts, version))
         source = "its epochs" if any(isinstance(head, ManifestFacts) for head in books.heads) else "the job file"
         new_files.append(NewFile(layout.STORE, source, seal(facts)))
     lives = _attempts(books, offer, new_files, lacking, notes)

@@ -23,6 +23,7 @@ from formats.native.probe import Prober
 from formats.native.remove import is_overtaken, is_unfinished, newest_attempt, remove_epochs, stored_files
 from formats.native.store import NativeStore, files_of
 from formats.storage import Storage, Written, delete_all
+from formats.storage.ranges import whole_file
 from formats.view import EpochFacts, Status
 
 
@@ -137,7 +138,7 @@ def _references(store: NativeStore, rows: Iterable[EpochFacts]) -> tuple[list[Ke
     for row in rows:
         files: frozenset[str] = frozenset()
         try:
-            files = frozenset(file.path for part in store.parts(row.epoch) for file in files_of(part))
+            files = frozenset(whole_file(file.path) for part in store.parts(row.epoch) for file in files_of(part))
             if store.has_manifest(row.epoch):
                 files |= {store.manifest(row.epoch).tasks_file.path}
         except FormatError as error:

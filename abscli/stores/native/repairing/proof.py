@@ -25,6 +25,7 @@ from formats.native.facts import LogFacts, PartFacts
 from formats.native.state.live_rows import TaskRows
 from formats.native.state.tables import decode_log
 from formats.storage import Storage
+from formats.storage.ranges import read
 
 HINT = "run with the code and the source files that the epoch was taken with; or plan without --strategy repair"
 
@@ -112,7 +113,7 @@ def _differ(left: pa.ChunkedArray, right: pa.ChunkedArray) -> bool:
 
 def _log_rows(log: LogFacts, storage: Storage) -> pa.Table:
     assert log.file is not None
-    return pa.Table.from_batches(decode_log(storage.read(log.file.path), log.file.path)).combine_chunks()
+    return pa.Table.from_batches(decode_log(read(storage, log.file.path), log.file.path)).combine_chunks()
 
 
 def _state(topology: Topology, before: PartFacts, after: PartFacts, old: Storage, new: Storage) -> Iterator[str]:

@@ -50,6 +50,7 @@ from formats.native.store import NativeStore, files_of
 from formats.native.writer import bring_up, complete_anew, put_attempt, put_fence
 from formats.plan import Plan
 from formats.storage import UNFINISHED, LocalStorage, ServedStorage, Storage, WritableStorage, open_writable, walk
+from formats.storage.ranges import whole_file
 from formats.timestamps import now
 
 SCRATCH = f"{UNFINISHED}repair-"
@@ -406,7 +407,7 @@ def tidy(store: NativeStore, storage: WritableStorage, epoch: int) -> int:
     keep, sure = {layout.outcome(epoch), store.manifest(epoch).tasks_file.path}, True
     for number in store.epoch_numbers():
         try:
-            keep.update(file.path for part in store.parts(number) for file in files_of(part))
+            keep.update(whole_file(file.path) for part in store.parts(number) for file in files_of(part))
         except FormatError:
             sure = False
     own = [entry.name for entry in walk(storage, layout.epoch_dir(epoch)) if entry.name not in keep]
@@ -456,7 +457,7 @@ def _scratch(store: NativeStore, storage: Storage, repair: Repair, id: str) -> I
             manifest = store.manifest(repair.base)
             paths |= {store.outcome_path(repair.base) or "", manifest.tasks_file.path}
             needed = (part for part in store.parts(repair.base) if part.task in repair.again.tasks)
-            paths |= {file.path for part in needed for file in files_of(part)}
+            paths |= {whole_file(file.path) for part in needed for file in files_of(part)}
         for path in sorted(paths):
             _bring(storage, path, scratch)
         yield scratch
