@@ -32,7 +32,7 @@ from formats.storage.reading import (
 
 __all__ = (
     "AT_ONCE", "UNFINISHED", "Entry", "HdfsStorage", "LocalStorage", "MemoryStorage", "ObjectStorage", "Putting",
-    "ServedStorage", "Slices", "Storage", "StoredFile", "WritableStorage", "Written", "absolute", "always", "check_path",
-    "common_name", "concurrently", "delete_all", "file_name", "is_served", "local_name", "no_directory", "open_input",
-    "open_storage", "open_writable", "top_folder", "walk", "written_at",
+    "ServedStorage", "Slices", "Storage", "StoredFile", "WritableStorage", "Written", "absolute", "always",
+    "check_path", "common_name", "concurrently", "delete_all", "file_name", "is_served", "local_name", "no_directory",
+    "open_input", "open_storage", "open_writable", "top_folder", "walk", "written_at",
 )  # fmt: skip
