@@ -93,7 +93,8 @@ def gc(
     Shows what would go, why, and how many bytes that is; --yes does it. Complete epochs count whose files are all
     there, and the newest of them stay; with them stays everything that they refer to, in older epochs too. Of epochs
     that never became complete those go that are older than a complete one. Nothing goes that an epoch which cannot be
-    read may need, and nothing while a job runs.
+    read may need, and nothing while a job runs. With them go uploads to sinks in buckets that
+    attempts of the store had begun, and that no epoch names.
 
     With several --keep rules an epoch stays if any of them keeps it, as with restic's forget. Hours, days and
     --keep-within count from the time at which epochs were triggered, not from now, so that those of a job that stands

@@ -9,7 +9,8 @@ from functools import partial
 from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.messages import JobSpec
 from abscli.engine.channels.routing import Route
-from abscli.engine.io.sinks import JsonLinesSink, Sink
+from abscli.engine.io.bucket_sinks import make_sink
+from abscli.engine.io.sinks import Sink
 from abscli.engine.io.sources import Source, make_source
 from abscli.engine.local.steps import Place, Steps
 from abscli.engine.operators import MakeState, Runnable, in_memory, make_operator
@@ -165,7 +166,7 @@ def _role(
         positions, connector = (part.positions, part.connector) if part else (None, None)
         return make_source(op, index, spec.directory, positions, connector), None, None
     if op.kind is Kind.SINK:
-        return None, JsonLinesSink(op, index, spec.directory, spec.attempt_id, may_show, sinks_in=spec.sinks_in), None
+        return None, make_sink(op, index, spec.directory, spec.attempt_id, may_show, sinks_in=spec.sinks_in), None
     return None, None, make_operator(op, TaskId(op.id, index), spec.root, make_state)
 
 

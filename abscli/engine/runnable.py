@@ -10,12 +10,14 @@ import pyarrow as pa
 from abscli.engine.columns import column_faults
 from abscli.engine.errors import UsageError
 from abscli.engine.functions import load
+from abscli.engine.io.sinks import place_of
 from abscli.engine.io.sources import SOURCE_TYPES, declared_schema, find_splits, infer_schema
 from abscli.graph.backedges import back_edges
 from abscli.graph.restless import restless_loops
 from formats.job.expand import size_of
 from formats.job.model import MAX_CHANNELS, MAX_TASKS, Kind, Operator, Topology
 from formats.job.rules import OperatorFault
+from formats.native.sink_bucket import place_fault
 
 RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
                       Kind.SINK})  # fmt: skip
@@ -69,11 +71,10 @@ def _connector_faults(topology: Topology) -> Iterator[OperatorFault]:
             except UsageError as error:
                 yield OperatorFault(op.id, (str(op.kind), "schema"), error.message, error.hint)
         elif isinstance(written := op.connector.get("path"), str):
-            path = os.path.normpath(written)
-            if "://" in written:
-                # What is staged is shown by a rename, and nothing has one there.
-                message = f"sink {op.id} would write to {written!r}, and sinks write to directories"
-                hint = "give it a directory that all workers reach; the store itself may lie in a bucket"
+            path = place_of("", written)
+            if fault := place_fault(written):
+                message = f"sink {op.id} would write to {written!r}: {fault}"
+                hint = "give it a directory that all workers reach, or a place in a bucket of S3 (s3://, s3a://)"
                 yield OperatorFault(op.id, (str(op.kind), "path"), message, hint)
             elif path in writers:
                 message = f"sinks {writers[path]} and {op.id} both write to {path!r}"

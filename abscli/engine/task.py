@@ -20,7 +20,7 @@ from abscli.engine.io.sources import Source
 from abscli.engine.local.steps import Differs, Place, Steps
 from abscli.engine.operators import Runnable
 from abscli.engine.state.packing import Loader, Packer
-from abscli.engine.state.part_io import PartDraft, write_logs, write_part, write_state
+from abscli.engine.state.part_io import Durable, PartDraft, write_logs, write_part, write_state
 from abscli.protocol.events import (
     Aborted,
     Ack,
@@ -67,7 +67,7 @@ class Part:
 
     draft: PartDraft
     base: int
-    state: Future[tuple[StateFileFacts, ...]]
+    durable: Future[Durable]
     loader: Loader | None
     place: Place | None
     logs: dict[ChannelId, list[pa.RecordBatch]] = field(default_factory=dict)
@@ -434,7 +434,7 @@ class RunningTask:
             whole = self._whole or files >= FULL_AFTER or (files > 3 and sum(map(rows_in_reach, base)) > 2 * state.rows)
             copy = state.copy(epoch, None if whole else self._base_epoch)
             base = () if whole else base
-        staged, stage = self.sink.cut(epoch) if self.sink is not None else ((), None)
+        stage = self.sink.cut(epoch) if self.sink is not None else None
         draft = PartDraft(
             task=self.machine.name,
             epoch=epoch,
@@ -445,7 +445,6 @@ class RunningTask:
             positions=self.source.positions if self.source is not None else None,
             round_robin={r.edge.target: r.turn for r in self.routes},
             connector=self.source.connector if self.source is not None else None,
-            sink=staged,
             finished=self.machine.finished,
             alignment=started - self._first_barrier.get(epoch, started),
             copied=started,
@@ -464,7 +463,7 @@ class RunningTask:
         if self.operator is not None and self.operator.state is not None:
             self.operator.state.end_interval(epoch)
         if self.sink is not None:
-            self._pool.submit(self.sink.cut(epoch)[1])
+            self._pool.submit(self.sink.cut(epoch))
 
     def _ahead(self, event: TaskEvent) -> Step:
         """What it was told of an epoch to come, as a step (L2)."""
@@ -475,7 +474,7 @@ class RunningTask:
 
     def _persist(self, epoch: int) -> None:
         part = self._parts[epoch]
-        what = part.draft, part.state, part.logs, self.machine.back
+        what = part.draft, part.durable, part.logs, self.machine.back
         if part.loader is None:
             write = self._pool.submit(write_part, self._storage, *what)
         else:

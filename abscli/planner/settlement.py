@@ -19,21 +19,24 @@ from formats.native.sink import UNNAMED, PartId, Stretch, epoch_of_part
 class SinkFacts:
     """What lies in a sink's folder, with sizes in bytes.
 
-    visible: parts that readers see, by name.
+    visible: parts that readers see.
     staged: parts that wait to be shown.
     superseded: parts that were shown and are no longer.
-    showing: the line of attempts that what is visible was made on.
     """
 
-    visible: Mapping[str, int]
+    visible: Mapping[PartId, int]
     staged: Mapping[PartId, int]
     superseded: Mapping[PartId, int]
-    showing: Sequence[Stretch]
 
     def parts(self) -> set[PartId]:
         """All parts that are there, wherever they lie."""
-        visible = {PartId(maker(self.showing, epoch_of_part(name)) or "", name) for name in self.visible}
-        return visible | self.staged.keys() | self.superseded.keys()
+        return {*self.visible, *self.staged, *self.superseded}
+
+
+def with_makers(names: Mapping[str, int], showing: Sequence[Stretch]) -> dict[PartId, int]:
+    """Visible parts of a folder, where names do not say which attempt made them: that of the line that is shown has
+    (the id "" where there is none)."""
+    return {PartId(maker(showing, epoch_of_part(name)) or "", name): size for name, size in names.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,9 @@ class Missing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What to do, in this order but for `missing`, which is what stands against doing it.
+    """What to do with what does not stay, in this order but for `missing`, which is what stands against doing it.
 
+    stays: visible parts that belong.
     away: visible parts to be set aside, with the attempt that made them, "" where that is not known, `UNNAMED` where
     it has named all that it made, and not these: they never become visible again.
     back: parts that were set aside and belong to the output again.
@@ -80,6 +84,7 @@ class Settlement:
     doubled: parts that are visible and still wait, since a process ended in the middle of revealing them.
     """
 
+    stays: frozenset[PartId]
     away: tuple[PartId, ...]
     back: tuple[PartId, ...]
     reveal: tuple[PartId, ...]
@@ -92,8 +97,7 @@ class Settlement:
 def settle(sink: SinkFacts, wanted: Wanted) -> Settlement:
     """How the folder comes to show exactly what belongs to the line."""
     stays, away = set[PartId](), []
-    for name in sorted(sink.visible):
-        part = PartId(maker(sink.showing, epoch_of_part(name)) or "", name)
+    for part in sorted(sink.visible, key=lambda part: (part.name, part.attempt_id)):
         if part.attempt_id and _belongs(part, wanted):
             stays.add(part)
         else:
@@ -101,7 +105,7 @@ def settle(sink: SinkFacts, wanted: Wanted) -> Settlement:
     back, reveal, missing = [], [], []
     for part, file in sorted(wanted.due.items()):
         if part in stays:
-            size: int | None = sink.visible[part.name]
+            size: int | None = sink.visible[part]
         elif part in sink.staged:
             size = sink.staged[part]
             reveal.append(part)
@@ -121,7 +125,7 @@ def settle(sink: SinkFacts, wanted: Wanted) -> Settlement:
             (strays if _is_strange(part, wanted) else aside).append(part)
     doubled = tuple(sorted(stays & sink.staged.keys()))
     return Settlement(
-        tuple(away), tuple(back), tuple(reveal), tuple(aside), tuple(strays), doubled, tuple(missing)
+        frozenset(stays), tuple(away), tuple(back), tuple(reveal), tuple(aside), tuple(strays), doubled, tuple(missing)
     )
 
 

@@ -34,9 +34,10 @@ class Code(StrEnum):
     SINK_PART_MISSING = "sink-part-missing"
     SINK_PART_UNNAMED = "sink-part-unnamed"
     INPUT_LOST = "input-lost"
+    UPLOAD_LEFT = "upload-left"
 
 
-HARMLESS = frozenset({Code.UNREFERENCED_FILE, Code.STALE_PATH, Code.STATE_DISAGREES})
+HARMLESS = frozenset({Code.UNREFERENCED_FILE, Code.UPLOAD_LEFT, Code.STALE_PATH, Code.STATE_DISAGREES})
 """Findings that take nothing away from an epoch."""
 
 

@@ -35,6 +35,7 @@ MEANING = {
     Code.ROW_MISMATCH: "the file holds another number of rows than the task wrote",
     Code.UNREADABLE: "the file cannot be read as what it should be",
     Code.UNREFERENCED_FILE: "no epoch needs it; it takes space and does no harm",
+    Code.UPLOAD_LEFT: "no epoch names it, and nobody will complete it; it takes space in the bucket and does no harm",
     Code.MISSING_LOG: "records that were on their way at the cut are lost to a restore",
     Code.LOG_MISMATCH: "two logs of one job contradict each other; which one is right is not known",
     Code.CONSERVATION: "the cut is not consistent: a restore would lose or repeat records",

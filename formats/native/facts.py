@@ -210,14 +210,27 @@ class LogFacts(msgspec.Struct, frozen=True):
         return ChannelId.parse(self.channel_name)
 
 
-class SinkFile(msgspec.Struct, frozen=True):
-    """What a sink task staged for the epoch. directory: as in the topology; name: of the part; sha256 of its bytes."""
+class UploadFacts(msgspec.Struct, frozen=True):
+    """What is staged for a sink in a bucket: an upload in parts, which is completed when the manifest is there.
+
+    object: what it becomes, relative to the sink's place. id: of the upload. etags: of its parts, in their order.
+    """
+
+    object: str
+    id: str
+    etags: tuple[str, ...]
+
+
+class SinkFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a sink task staged for the epoch. directory: as in the topology; name: of the part; sha256 of its bytes.
+    upload: where it waits, of a sink in a bucket."""
 
     directory: str
     name: str
     bytes: Count
     rows: Count
     sha256: str
+    upload: UploadFacts | None = None
 
 
 class ScheduleFacts(msgspec.Struct, frozen=True):

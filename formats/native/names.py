@@ -173,6 +173,9 @@ def _sink_file(file: SinkFile, where: str) -> None:
     """A part is moved by its name, inside of the folder that the job file names."""
     _name(file.name, _SINK_PART, "part of a sink", where)
     _name(file.sha256, _DIGEST, f"digest of {file.name}", where)
+    if file.upload is not None:
+        own = re.compile(re.escape(file.name.removesuffix(".jsonl")) + r"-[0-9a-f]{32}\.jsonl")
+        _name(file.upload.object, own, f"object of {file.name}", where)
 
 
 def _not_negative(number: int | None, noun: str, where: str) -> None:

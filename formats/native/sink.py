@@ -22,7 +22,7 @@ import msgspec
 from formats.errors import Damaged, NotFound
 from formats.ids import EpochId
 from formats.native.facts import FORMAT_VERSION, is_id, seal, unseal
-from formats.storage import LocalStorage
+from formats.storage import LocalStorage, Storage
 
 CLAIMS = ".abs-sink"
 STAGED = ".staged"
@@ -113,15 +113,46 @@ class PartId(NamedTuple):
         return f"{SUPERSEDED}/{self.attempt_id}/{self.name}" if self.attempt_id else f"{SUPERSEDED}/{self.name}"
 
 
-class SinkFolder:
-    """What is in a sink's folder; reading only, but for `claim`. Sizes in bytes."""
+class Claims:
+    """Who may write to a sink: its claims, the same in a folder and in a bucket."""
 
-    def __init__(self, path: str) -> None:
-        self.storage = LocalStorage(path)
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
 
     @property
     def path(self) -> str:
         return self.storage.root
+
+    def newest_claim(self) -> SinkClaim | None:
+        """Who took the sink over last; None if nobody has. Damaged if that cannot be read."""
+        numbers = self._claim_numbers()
+        if not numbers:
+            return None
+        path = f"{CLAIMS}/{numbers[-1]:010d}.json"
+        return unseal(self.storage.read(path), SinkClaim, f"{self.path}/{path}", CLAIM_SCHEMA)
+
+    def is_newest(self, claim: SinkClaim | None) -> bool:
+        """Whether nobody has taken the sink over since; None: since there was no claim."""
+        return self._claim_numbers()[-1:] == ([] if claim is None else [claim.number])
+
+    def put_claim(self, claim: SinkClaim) -> None:
+        """Take the sink over; FileExistsError if somebody else took that number. Claims before the last one go."""
+        self.storage.put(f"{CLAIMS}/{claim.number:010d}.json", seal(claim))
+        for number in self._claim_numbers():
+            if number < claim.number - 1:
+                self.storage.delete(f"{CLAIMS}/{number:010d}.json")
+
+    def _claim_numbers(self) -> list[int]:
+        return [int(m.group(1)) for e in self.storage.list(CLAIMS) if (m := CLAIM.fullmatch(e.name))]
+
+
+class SinkFolder(Claims):
+    """What is in a sink's folder; reading only, but for `put_claim`. Sizes in bytes."""
+
+    storage: LocalStorage
+
+    def __init__(self, path: str) -> None:
+        super().__init__(LocalStorage(path))
 
     def visible(self) -> dict[str, int]:
         """The parts that readers see, by name."""
@@ -159,28 +190,6 @@ class SinkFolder:
                 inside = self.storage.list(f"{folder}/{entry.name}")
                 parts.update({PartId(entry.name, file.name): file.size for file in inside if file.size is not None})
         return {part: size for part, size in parts.items() if PART.fullmatch(part.name)}
-
-    def newest_claim(self) -> SinkClaim | None:
-        """Who took the sink over last; None if nobody has. Damaged if that cannot be read."""
-        numbers = self._claim_numbers()
-        if not numbers:
-            return None
-        path = f"{CLAIMS}/{numbers[-1]:010d}.json"
-        return unseal(self.storage.read(path), SinkClaim, f"{self.path}/{path}", CLAIM_SCHEMA)
-
-    def is_newest(self, claim: SinkClaim | None) -> bool:
-        """Whether nobody has taken the sink over since; None: since there was no claim."""
-        return self._claim_numbers()[-1:] == ([] if claim is None else [claim.number])
-
-    def put_claim(self, claim: SinkClaim) -> None:
-        """Take the sink over; FileExistsError if somebody else took that number. Claims before the last one go."""
-        self.storage.put(f"{CLAIMS}/{claim.number:010d}.json", seal(claim))
-        for number in self._claim_numbers():
-            if number < claim.number - 1:
-                self.storage.delete(f"{CLAIMS}/{number:010d}.json")
-
-    def _claim_numbers(self) -> list[int]:
-        return [int(m.group(1)) for e in self.storage.list(CLAIMS) if (m := CLAIM.fullmatch(e.name))]
 
     def owner_1(self) -> str | None:
         """What a store of version 1 left in place of a claim: the digest of its facts."""

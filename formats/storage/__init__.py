@@ -17,7 +17,7 @@ from formats.storage.local import LocalStorage
 from formats.storage.memory import MemoryStorage
 from formats.storage.objects import ObjectStorage
 from formats.storage.opening import is_served, open_storage, open_writable
-from formats.storage.places import absolute, common_name, local_name, no_directory
+from formats.storage.places import absolute, common_name, local_name, no_directory, real_place
 from formats.storage.reading import (
     Slices,
     StoredFile,
@@ -34,5 +34,6 @@ __all__ = (
     "AT_ONCE", "UNFINISHED", "Entry", "HdfsStorage", "LocalStorage", "MemoryStorage", "ObjectStorage", "Putting",
     "ServedStorage", "Slices", "Storage", "StoredFile", "WritableStorage", "Written", "absolute", "always",
     "check_path", "common_name", "concurrently", "delete_all", "file_name", "is_served", "local_name", "no_directory",
-    "open_input", "open_storage", "open_writable", "top_folder", "walk", "written_at",
+    "open_input", "open_storage", "open_writable",
+    "real_place", "top_folder", "walk", "written_at",
 )  # fmt: skip

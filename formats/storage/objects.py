@@ -150,7 +150,7 @@ class ObjectStorage:
                 return
             except FileExistsError:
                 # A client that has had no reply asks again, and meets what its first request had put.
-                first = self._identity(path)
+                first = self.identity(path)
                 if first == identity:
                     return
                 if first is not None or not left:
@@ -174,7 +174,7 @@ class ObjectStorage:
                 chunk_size=max(PART, -(-(size or 0) // MOST_PARTS)), max_concurrency=PARTS_AT_ONCE,
             )  # fmt: skip
 
-    def _identity(self, path: str) -> str | None:
+    def identity(self, path: str) -> str | None:
         """By which call a file was put, empty where it does not say; None if there is no such file."""
         import obstore
 
@@ -278,6 +278,16 @@ class ObjectStorage:
             self.put(to + name[len(path) :], self.read(name))
         for name in below:
             self.delete(name)
+
+    def copy(self, path: str, to: str) -> None:
+        """Let a file lie under another name as well, by the server's own hand; whatever had that name is gone.
+        NotFound if there is no such file."""
+        import obstore
+
+        names = self._lead + check_path(path), self._lead + check_path(to)
+        self._may_show()
+        with self._asking(path):
+            obstore.copy(self._client, *names)
 
     def check_exclusive(self) -> None:
         """FormatError for a server that lets the same name be created twice: a store there would have two owners."""

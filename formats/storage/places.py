@@ -31,6 +31,12 @@ def absolute(path: str) -> str:
     return path if "://" in path else os.path.abspath(path)
 
 
+def real_place(path: str) -> str:
+    """A place under the one name that all its names have: links followed, a URI as stores are called here."""
+    path = local_name(path)
+    return common_name(path).rstrip("/") if "://" in path else os.path.realpath(path)
+
+
 def no_directory(path: str) -> str | None:
     """Why no directory is or can be made at a local path: what is in the way; None if nothing is."""
     place = os.path.abspath(path)

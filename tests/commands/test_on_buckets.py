@@ -13,6 +13,7 @@ from abscli.cli.main import main
 from formats.native import layout
 from formats.storage import open_writable
 from formats.storage.credentials import ENDPOINT, hadoop_configuration, s3_settings
+from formats.storage.uploads import Uploads
 from tests.support.jobs.small import write_words
 from tests.support.objects.fixtures import Servers, s3, servers, use
 from tests.support.objects.places import bucket_place
@@ -203,10 +204,64 @@ def open_settings() -> dict[str, str]:
     return {name: value for name, value in settings.items() if name in ("endpoint", "region")}
 
 
-def test_a_sink_in_a_bucket_is_refused_where_it_is_written(abs_: Abs, job: Path) -> None:
-    job.write_text(JOB % "s3://bucket/out")
+def test_commands_answer_of_a_job_whose_sink_lies_in_a_bucket(abs_: Abs, job: Path, bucket: str) -> None:
+    job.write_text(JOB % bucket.replace("s3:", "s3a:"))
+    run(abs_, job, "here", "--dry-run")
+    run(abs_, job, "here")
+    assert abs_.findings("here") == []
+    shown = open_writable(bucket).list("")
+    assert any(entry.name.startswith("part-") for entry in shown)
+    abs_("drill", "here", "--job", job, "--engine", "inline")
+    abs_("copy", "here", "copied")
+    assert open_writable(bucket).list("") == shown  # neither touches what the job has put out
+    assert abs_.findings("copied") == []
+    abs_("plan-recovery", "here@1", "--out", "plan.json")
+    abs_("restore", "plan.json", "--job", job, "--engine", "inline", "--yes")
+    run(abs_, job, "here", "--resume")
+    assert abs_.findings("here") == []
+    run(abs_, job, "copied", "--resume", code=2)  # the sink shows what the other store made since
+    run(abs_, job, "copied", "--resume", "--take-over")
+    assert abs_.findings("copied") == []
+    part = next(entry.name for entry in open_writable(bucket).list("") if entry.name.startswith("part-"))
+    open_writable(bucket).delete(part)
+    assert [finding["code"] for finding in abs_.findings("copied")] == ["sink-part-missing"]
+    run(abs_, job, "copied", "--resume", code=3)
+    run(abs_, job, "copied", "--resume", "--accept-missing-parts")
+
+
+def test_uploads_that_are_left_are_named_and_given_up(abs_: Abs, job: Path, bucket: str) -> None:
+    job.write_text(JOB % bucket)
+    run(abs_, job, "here")
+    attempt = json.loads(next(Path("here/attempts").glob("*.json")).read_text())["id"]
+    uploads = Uploads(bucket)
+    left = uploads.begin(f"part-00000-0000000099-{attempt}.jsonl", "digest")
+    uploads.put(f"part-00000-0000000099-{attempt}.jsonl", left, 1, b"{}\n")
+    uploads.begin(f"part-00000-0000000099-{'a' * 32}.jsonl", "of another store")
+    assert [finding["code"] for finding in abs_.findings("here")] == ["upload-left"]
+    said = abs_("validate", "here")
+    assert "upload-left" in said
+    assert "abs gc here" in said
+    (orphan,) = abs_.json("gc", "here", "--keep", "100", "--min-age", "0s")["orphans"]
+    assert (orphan["bytes"], orphan["goes"]) == (3, True)
+    assert left in orphan["path"]
+    assert len(uploads.below()) == 2
+    abs_("gc", "here", "--keep", "100", "--min-age", "0s", "--yes")
+    assert abs_.findings("here") == []
+    assert len(uploads.below()) == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [("az://container/out", "no ids that a manifest could name"), ("gs://bucket/out", "no ids"),
+     ("hdfs://namenode:8020/out", "sinks write to directories and to buckets"),
+     ("s3://key@bucket/out", "a secret in it"), ("s3://", "names no bucket")],
+)  # fmt: skip
+def test_a_sink_where_none_can_be_is_refused_where_it_is_written(
+    abs_: Abs, job: Path, place: str, words: str
+) -> None:
+    job.write_text(JOB % place)
     said = run(abs_, job, "here", code=2)
-    assert "sinks write to directories" in said
+    assert words in " ".join(said.split())
     assert f"{job}:" in said
     assert not (job.parent / "s3:").exists()
 

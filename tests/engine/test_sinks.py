@@ -25,29 +25,29 @@ def rows(*values: int) -> pa.RecordBatch:
 def test_an_epoch_is_not_durable_before_the_parts_of_given_up_epochs_that_it_names(tmp_path: Path) -> None:
     sink = JsonLinesSink(OUT, 0, str(tmp_path), ID)
     sink.write(rows(1))
-    _, slow = sink.cut(3)  # given up while its part is being written
+    slow = sink.cut(3)  # given up while its part is being written
     sink.write(rows(2))
-    parts, stage = sink.cut(4)
-    assert [part.name for part in parts] == ["part-00000-0000000003.jsonl", "part-00000-0000000004.jsonl"]
+    stage = sink.cut(4)
+    assert [part.name for part in sink.parts] == ["part-00000-0000000003.jsonl", "part-00000-0000000004.jsonl"]
     with ThreadPoolExecutor(1) as pool:
         durable = pool.submit(stage)
         with pytest.raises(TooLate):
             durable.result(0.05)
         slow()
-        durable.result(10)
-    assert SinkFolder(str(tmp_path / "out")).staged().keys() == {(ID, part.name) for part in parts}
+        assert durable.result(10) == sink.parts
+    assert SinkFolder(str(tmp_path / "out")).staged().keys() == {(ID, part.name) for part in sink.parts}
     sink.commit(4)
-    assert sink.cut(5)[0] == ()
+    assert sink.cut(5)() == ()
 
 
 def test_a_part_that_could_not_be_written_fails_every_epoch_that_names_it(tmp_path: Path) -> None:
     sink = JsonLinesSink(OUT, 0, str(tmp_path), ID)
     sink.write(rows(1))
-    _, lost = sink.cut(3)
+    lost = sink.cut(3)
     ((_, unnamed),) = SinkFolder(str(tmp_path / "out")).unfinished()
     (tmp_path / "out" / unnamed).unlink()
     sink.write(rows(2))
-    stages = [lost, sink.cut(4)[1], sink.cut(5)[1]]
+    stages = [lost, sink.cut(4), sink.cut(5)]
     for stage in stages:
         with pytest.raises(FileNotFoundError):
             stage()

@@ -101,7 +101,7 @@ def writes(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     source, sink = topology().operators
     there = msgspec.structs.replace(sink, connector={"type": "jsonl", "path": path})
     changed = Topology("copied", (source, there), topology().edges)
-    monkeypatch.setattr(lines_job, "topology", lambda: changed)
+    monkeypatch.setattr(lines_job, "topology", lambda *_: changed)
 
 
 @pytest.mark.parametrize("path", ["./out", "in/../out/"])

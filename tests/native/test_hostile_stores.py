@@ -54,6 +54,12 @@ BAD_PARTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "sink part at the root": lambda part: part["sink"].append({**SINK, "name": "/etc/loot"}),
     "sink part of another name": lambda part: part["sink"].append({**SINK, "name": "notes.txt"}),
     "sink part with a line break": lambda part: part["sink"].append({**SINK, "name": SINK["name"] + "\n"}),
+    "upload of another name": lambda part: part["sink"].append(
+        {**SINK, "upload": {"object": "../../loot", "id": "1", "etags": []}}
+    ),
+    "upload of another part": lambda part: part["sink"].append(
+        {**SINK, "upload": {"object": f"part-00009-0000000001-{'a' * 32}.jsonl", "id": "1", "etags": []}}
+    ),
     "sink part without digest": lambda part: part["sink"].append({**SINK, "sha256": ".."}),
     "task above": lambda part: part.update(task="../../seen/0"),
     "attempt that is a path": lambda part: part.update(attempt_id="../../.."),

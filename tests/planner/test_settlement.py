@@ -7,7 +7,7 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abscli.planner.settlement import SinkFacts, Wanted, settle
+from abscli.planner.settlement import SinkFacts, Wanted, settle, with_makers
 from formats.native.facts import SinkFile
 from formats.native.sink import UNNAMED, PartId, Stretch, part_name
 
@@ -57,7 +57,7 @@ def test_exactly_what_belongs_to_the_line_is_visible_afterwards(
         and data.draw(st.booleans())
     }  # fmt: skip
     wanted = Wanted(line, due, above, frozenset(due), frozenset(IDS))
-    plan = settle(SinkFacts(dict.fromkeys(visible, SIZE), staged, superseded, showing), wanted)
+    plan = settle(SinkFacts(with_makers(dict.fromkeys(visible, SIZE), showing), staged, superseded), wanted)
     assert plan.missing == ()
 
     away = {PartId(on(showing, name) or "", name) for _, name in plan.away}
@@ -78,10 +78,9 @@ def test_exactly_what_belongs_to_the_line_is_visible_afterwards(
     waiting = staged.keys() - set(plan.reveal) - set(plan.aside) - set(plan.strays)
     assert shown | aside | waiting == there
     after = SinkFacts(
-        dict.fromkeys((name for _, name in shown), SIZE),
+        with_makers(dict.fromkeys((name for _, name in shown), SIZE), line),
         dict.fromkeys(waiting, SIZE),
         dict.fromkeys((part for part in aside - strange if part[0]), SIZE),
-        line,
     )
     again = settle(after, wanted)
     assert (again.away, again.back, again.reveal, again.aside, again.strays, again.missing) == ((),) * 6
@@ -94,13 +93,13 @@ def test_a_part_that_is_due_and_has_another_size_or_is_nowhere_stands_against_it
     line = (Stretch(IDS[0], 1, 3),)
     short, gone = part_name(0, 1), part_name(0, 2)
     due = {PartId(IDS[0], short): file(short), PartId(IDS[0], gone): file(gone)}
-    sink = SinkFacts({short: SIZE - 1}, {}, {}, line)
+    sink = SinkFacts(with_makers({short: SIZE - 1}, line), {}, {})
     missing = settle(sink, Wanted(line, due, 0, frozenset(due), frozenset(IDS))).missing
     assert [(one.file.name, one.size) for one in missing] == [(short, SIZE - 1), (gone, None)]
 
 
 def test_what_an_attempt_whose_epochs_cannot_be_read_has_staged_stays_where_it_is() -> None:
     name = part_name(0, 4)
-    sink = SinkFacts({}, {PartId(IDS[0], name): SIZE, PartId(IDS[1], name): SIZE}, {}, ())
+    sink = SinkFacts({}, {PartId(IDS[0], name): SIZE, PartId(IDS[1], name): SIZE}, {})
     plan = settle(sink, Wanted((), {}, 0, frozenset(), frozenset({IDS[1]})))
     assert plan.aside == ((IDS[1], name),)

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from abscli.engine.errors import EngineStopped, UsageError
+from abscli.engine.io.bucket_moves import BucketMoves
 from abscli.engine.io.moves import Moves
-from abscli.engine.io.sinks import folder_of
+from abscli.engine.io.sinks import folder_of, place_of
 from abscli.planner.lineage import Life, by_number, is_on, lives_of, maker, stretches
-from abscli.planner.settlement import Missing, Settlement, SinkFacts, Wanted, settle
+from abscli.planner.settlement import Missing, Settlement, SinkFacts, Wanted, settle, with_makers
 from formats.disk import sync_folder
 from formats.errors import Damaged, FormatError, StoreInUse
 from formats.job.model import Kind, Operator, Topology
@@ -27,6 +29,7 @@ from formats.native.sink import (
     CLAIMS,
     OWNER_1,
     UNNAMED,
+    Claims,
     PartId,
     SinkClaim,
     SinkFolder,
@@ -35,8 +38,9 @@ from formats.native.sink import (
     new_claim,
     staged_path,
 )
+from formats.native.sink_bucket import SinkBucket, is_bucket
 from formats.native.store import NativeStore
-from formats.storage import LocalStorage, no_directory
+from formats.storage import LocalStorage, ObjectStorage, Storage, absolute, no_directory
 from formats.timestamps import now
 
 
@@ -48,21 +52,27 @@ class Examined:
     showing: the line that what is visible was made on.
     makers_1: which attempt of a store of version 1 has which numbers: what lies without an attempt's id can only be
     of these.
+    named: all parts that manifests of the store name, of whichever sink.
     wanted: what it should show.
     taken_over: the store that showed something last, None where it was this one.
     """
 
     operator: str
-    folder: SinkFolder
+    folder: SinkFolder | SinkBucket
     claim: SinkClaim | None
     showing: tuple[Stretch, ...]
     makers_1: tuple[Stretch, ...]
+    named: Mapping[PartId, SinkFile]
     wanted: Wanted
     taken_over: str | None
 
+    def facts(self) -> SinkFacts:
+        """What lies there now."""
+        return _sink_facts(self.folder, self.showing, self.makers_1, self.named)
+
     def settlement(self) -> Settlement:
         """What has to be done, by what lies there now."""
-        return settle(_sink_facts(self.folder, self.showing, self.makers_1), self.wanted)
+        return settle(self.facts(), self.wanted)
 
 
 class Outputs:
@@ -82,7 +92,7 @@ class Outputs:
         self._sinks_in = sinks_in
         self._take_over = take_over
         self._accept_missing = accept_missing
-        self._claims: dict[str, tuple[SinkFolder, SinkClaim]] = {}
+        self._claims: dict[str, tuple[SinkFolder | SinkBucket, SinkClaim]] = {}
 
     def _folder(self, op: Operator) -> str:
         return folder_of(op, self._directory, self._sinks_in)
@@ -92,21 +102,27 @@ class Outputs:
         """Keep every other job from these sinks meanwhile; StoreInUse, naming the holder, where one has them."""
         with contextlib.ExitStack() as stack:
             for op in self._sinks:
-                if obstacle := no_directory(self._folder(op)):
-                    raise UsageError(
-                        f"sink {op.id}: {self._folder(op)} cannot be a directory, {obstacle}",
-                        hint="move it away; or give the sink another path",
-                    )
-                claims = os.path.join(self._folder(op), CLAIMS)
-                os.makedirs(claims, exist_ok=True)
                 try:
-                    stack.enter_context(lock.exclusive(LocalStorage(claims)))
+                    stack.enter_context(lock.exclusive(self._lockable(op)))
                 except StoreInUse as error:
                     raise StoreInUse(
                         f"sink {op.id} is {error.message}", path=self._folder(op),
                         hint="wait for that job, or stop it with SIGTERM; or give the sink another path",
                     ) from None  # fmt: skip
             yield
+
+    def _lockable(self, op: Operator) -> Storage:
+        """Where a sink's lock lies."""
+        claims = f"{self._folder(op)}/{CLAIMS}"
+        if is_bucket(claims):
+            return ObjectStorage(claims)
+        if obstacle := no_directory(self._folder(op)):
+            raise UsageError(
+                f"sink {op.id}: {self._folder(op)} cannot be a directory, {obstacle}",
+                hint="move it away; or give the sink another path",
+            )
+        os.makedirs(claims, exist_ok=True)
+        return LocalStorage(claims)
 
     # -- before anything is changed -----------------------------------------------------------------------
 
@@ -132,46 +148,45 @@ class Outputs:
         self, op: Operator, store: NativeStore | None, promises: Promises, parent: int, origin: str | None
     ) -> Examined:
         """origin: the sink's id in the epoch `parent`; None if it has been added since."""
-        folder = SinkFolder(self._folder(op))
+        path = self._folder(op)
+        folder = SinkBucket(path) if is_bucket(path) else SinkFolder(path)
         claim = _newest_claim(folder)
         lives = promises.lives
-        taken_over = None
-        if folder.visible():
-            if claim is None and not self._is_ours_1(folder, store):
-                self._may_adopt(op, folder)
-            elif claim is not None and claim.attempt_id not in {attempt.id for attempt in promises.attempts}:
-                taken_over = claim.store
-                self._may_take_over(op, folder, claim)
         # What is above all numbers of the store was made after it was copied, by an attempt that it does not know.
         showing = claim.line if claim is not None else by_number(lives, promises.highest)
         ids_1 = {attempt.id for attempt in promises.attempts if is_version_1(attempt)}
         makers_1 = tuple(stretch for stretch in by_number(lives, promises.highest) if stretch.id in ids_1)
-        present = _sink_facts(folder, showing, makers_1).parts()
+        facts = _sink_facts(folder, showing, makers_1, promises.named)
+        taken_over = None
+        if facts.visible:
+            if claim is None and not self._is_ours_1(folder, store):
+                self._may_adopt(op, folder, facts)
+            elif claim is not None and claim.attempt_id not in {attempt.id for attempt in promises.attempts}:
+                taken_over = claim.store
+                self._may_take_over(op, folder, claim)
         other_folders = {self._folder(sink) for sink in self._sinks if sink is not op}
-        lies_in = partial(self._lies_in, op=op, present=present, other_folders=other_folders)
+        lies_in = partial(self._lies_in, op=op, present=facts.parts(), other_folders=other_folders)
         if origin is None:
-            self._may_follow(op, folder, showing, promises, parent)
+            self._may_follow(op, folder, facts, promises, parent)
         wanted = _wanted(promises, op.id if origin is None else origin, lies_in, parent)
-        return Examined(op.id, folder, claim, showing, makers_1, wanted, taken_over)
+        return Examined(op.id, folder, claim, showing, makers_1, promises.named, wanted, taken_over)
 
     def _lies_in(self, part: PartId, file: SinkFile, *, op: Operator, present: Collection[PartId],
                  other_folders: Collection[str]) -> bool:  # fmt: skip
         """Whether a part of the sink is to be looked for where the job file has it now: it was made there; or it is
         there, since the folder was moved, or is spelt in another way."""
-        made_in = os.path.normpath(os.path.join(self._directory, file.directory))
-        if made_in == os.path.normpath(self._folder(op)):
-            return True
-        return part in present and made_in not in map(os.path.normpath, other_folders)
+        made_in = place_of(self._directory, file.directory)
+        return made_in == self._folder(op) or (part in present and made_in not in other_folders)
 
-    def _is_ours_1(self, folder: SinkFolder, store: NativeStore | None) -> bool:
+    def _is_ours_1(self, folder: SinkFolder | SinkBucket, store: NativeStore | None) -> bool:
         """Whether a store of version 1 left its mark in the sink, and it is this one."""
-        mark = folder.owner_1()
+        mark = folder.owner_1() if isinstance(folder, SinkFolder) else None
         if store is None or mark is None:
             return False
         # The store may have been brought up by an attempt that ended before it claimed the sink.
         return mark in (digest_1(store.facts), digest(store.storage.read(layout.STORE)))
 
-    def _may_take_over(self, op: Operator, folder: SinkFolder, claim: SinkClaim) -> None:
+    def _may_take_over(self, op: Operator, folder: Claims, claim: SinkClaim) -> None:
         if not self._take_over:
             raise UsageError(
                 f"sink {op.id}: {folder.path} shows what attempt {claim.attempt} on the store {claim.store} made since",
@@ -180,16 +195,15 @@ class Outputs:
             )
 
     def _may_follow(
-        self, op: Operator, folder: SinkFolder, showing: Sequence[Stretch], promises: Promises, parent: int
+        self, op: Operator, folder: Claims, facts: SinkFacts, promises: Promises, parent: int
     ) -> None:
         """A sink that is new does not write where another one of the job has shown something, which it would set
         aside."""
-        visible = folder.visible()
         epoch = parent
         while epoch in promises.parts and not self._take_over:
             for operator, parts in promises.parts[epoch].items():
                 for id in parts:
-                    if id.name in visible and is_on(showing, id.epoch) and self._made_here(op, parts[id]):
+                    if id in facts.visible and self._made_here(op, parts[id]):
                         raise UsageError(
                             f"sink {op.id}: {folder.path} shows what sink {operator} of this job made",
                             hint=_way_on(operator, op.id),
@@ -197,12 +211,11 @@ class Outputs:
             epoch = promises.parents[epoch]
 
     def _made_here(self, op: Operator, file: SinkFile) -> bool:
-        made_in = os.path.join(self._directory, file.directory)
-        return os.path.normpath(made_in) == os.path.normpath(self._folder(op))
+        return place_of(self._directory, file.directory) == self._folder(op)
 
-    def _may_adopt(self, op: Operator, folder: SinkFolder) -> None:
+    def _may_adopt(self, op: Operator, folder: Claims, facts: SinkFacts) -> None:
         if not self._take_over:
-            first = next(iter(folder.visible()))
+            first = min(part.name for part in facts.visible)
             raise UsageError(
                 f"sink {op.id}: {folder.path} already holds {first}, which this store did not write",
                 hint="move the output away; or give the sink another path; or set it aside with --take-over",
@@ -216,6 +229,11 @@ class Outputs:
         lives = lives_of(older, store.is_fenced)
         line = (Stretch(attempt.id, attempt.first_epoch, None), *stretches(lives, attempt.parent))
         for sink in examined:
+            if isinstance(sink.folder, SinkBucket):
+                # Names say who made what: what shows need not agree with the newest claim, and all is done under ours.
+                claim = self._claim(sink, store, attempt, line)
+                _settle_bucket(sink, sink.folder, claim, self._bucket_moves(sink.operator, sink.folder, claim))
+                continue
             moves = self._moves(sink.operator, sink.folder, sink.claim)
             _file_by_attempt(sink.folder, moves, sink.makers_1)
             # What is visible has to agree with the newest claim at every moment: so what is not of both lines goes
@@ -223,10 +241,14 @@ class Outputs:
             self._set_aside(sink, moves)
             claim = self._claim(sink, store, attempt, line)
             # Whoever had the sink before may have shown a last part in between; from here on it cannot.
-            self._bring_in(sink, self._moves(sink.operator, sink.folder, claim), {life.id for life in older})
+            moves = self._moves(sink.operator, sink.folder, claim)
+            self._bring_in(sink, sink.folder, moves, {life.id for life in older})
 
     def _moves(self, operator: str, folder: SinkFolder, claim: SinkClaim | None) -> Moves:
         return Moves(folder, claim, partial(self._overtaken, operator, folder))
+
+    def _bucket_moves(self, operator: str, bucket: SinkBucket, claim: SinkClaim) -> BucketMoves:
+        return BucketMoves(bucket, claim, partial(self._overtaken, operator, bucket))
 
     def _set_aside(self, sink: Examined, moves: Moves) -> Settlement:
         """Take away what does not belong; what is to be done besides. EngineStopped if another attempt has claimed the
@@ -249,7 +271,7 @@ class Outputs:
         claim = new_claim(
             sink.claim.number + 1 if sink.claim else 1,
             job=store.job,
-            store=os.path.abspath(store.path),
+            store=absolute(store.path),
             attempt=attempt.attempt,
             attempt_id=attempt.id,
             line=line,
@@ -262,8 +284,7 @@ class Outputs:
         self._claims[sink.operator] = sink.folder, claim
         return claim
 
-    def _bring_in(self, sink: Examined, moves: Moves, attempts: set[str]) -> None:
-        folder = sink.folder
+    def _bring_in(self, sink: Examined, folder: SinkFolder, moves: Moves, attempts: set[str]) -> None:
         moves.clear()
         settlement = self._set_aside(sink, moves)
         missing = {part.id for part in settlement.missing}
@@ -297,6 +318,10 @@ class Outputs:
                 by_operator.setdefault(part.operator, []).append(part)
         for operator, its_parts in by_operator.items():
             folder, claim = self._claims[operator]
+            if isinstance(folder, SinkBucket):
+                files = [(PartId(part.attempt_id, file.name), file) for part in its_parts for file in part.sink]
+                self._bucket_moves(operator, folder, claim).complete(files)
+                continue
             moves = self._moves(operator, folder, claim)
             for part in its_parts:
                 for file in part.sink:
@@ -312,12 +337,14 @@ class Outputs:
         for.
         """
         for operator, (folder, claim) in self._claims.items():
+            if isinstance(folder, SinkBucket):
+                continue  # an upload that no manifest names is never shown, also where manifests are gone
             moves = self._moves(operator, folder, claim)
             for part in folder.staged_by(claim.attempt_id):
                 if part.epoch.number <= epoch:
                     _put_away_for_good(moves, part)
 
-    def _overtaken(self, operator: str, folder: SinkFolder) -> EngineStopped:
+    def _overtaken(self, operator: str, folder: Claims) -> EngineStopped:
         other = folder.newest_claim()
         if other is None:
             return EngineStopped(
@@ -350,11 +377,11 @@ class Promises:
     parents: Mapping[int, int]
     origins: Mapping[int, Mapping[str, str]]
     parts: Mapping[int, Mapping[str, Mapping[PartId, SinkFile]]]
-    named: frozenset[PartId]
+    named: Mapping[PartId, SinkFile]
     unread: Sequence[int]
 
 
-NO_PROMISES = Promises((), (), 0, {}, {}, {}, frozenset(), ())
+NO_PROMISES = Promises((), (), 0, {}, {}, {}, {}, ())
 
 
 def _promises(store: NativeStore) -> Promises:
@@ -363,7 +390,7 @@ def _promises(store: NativeStore) -> Promises:
     parents: dict[int, int] = {}
     origins: dict[int, dict[str, str]] = {}
     by_epoch: dict[int, dict[str, dict[PartId, SinkFile]]] = {}
-    named: set[PartId] = set()
+    named: dict[PartId, SinkFile] = {}
     unread: list[int] = []
     for epoch in store.epoch_numbers():
         if not store.has_manifest(epoch):
@@ -381,9 +408,9 @@ def _promises(store: NativeStore) -> Promises:
             for file in part.sink:
                 id = PartId(part.attempt_id or ids.get(part.attempt, ""), file.name)
                 by_operator.setdefault(part.operator, {})[id] = file
-                named.add(id)
+                named[id] = file
     lives = lives_of(attempts, store.is_fenced)
-    return Promises(attempts, lives, store.highest_number(), parents, origins, by_epoch, frozenset(named), unread)
+    return Promises(attempts, lives, store.highest_number(), parents, origins, by_epoch, named, unread)
 
 
 def _wanted(
@@ -409,10 +436,43 @@ def _wanted(
     return Wanted(stretches(promises.lives, parent), parts_due, epoch, promises.named, frozenset(attempts))
 
 
-def _sink_facts(folder: SinkFolder, showing: tuple[Stretch, ...], makers_1: Sequence[Stretch]) -> SinkFacts:
-    """What lies in the folder now."""
+def _sink_facts(
+    folder: SinkFolder | SinkBucket, showing: tuple[Stretch, ...], makers_1: Sequence[Stretch],
+    named: Mapping[PartId, SinkFile],
+) -> SinkFacts:  # fmt: skip
+    """What lies in a sink's place now. named: what manifests of the store name."""
+    if isinstance(folder, SinkBucket):
+        # In the order in which a part moves: what is shown meanwhile is seen at least once. Of uploads those count that
+        # a manifest names; they are whole then.
+        waiting, superseded = folder.waiting(), folder.superseded()
+        staged = {
+            part: file.bytes
+            for part in waiting
+            if (file := named.get(part)) is not None and file.upload is not None and file.upload.id in waiting[part]
+        }
+        return SinkFacts({one.part: one.bytes for one in folder.shown()}, staged, superseded)
     staged, superseded = _filed(folder.staged(), makers_1), _filed(folder.superseded(), makers_1)
-    return SinkFacts(folder.visible(), staged, superseded, showing)
+    return SinkFacts(with_makers(folder.visible(), showing), staged, superseded)
+
+
+def _settle_bucket(sink: Examined, bucket: SinkBucket, claim: SinkClaim, moves: BucketMoves) -> None:
+    """Make a sink in a bucket show exactly what belongs to the line of the claim, which is the newest."""
+    shown = bucket.shown()
+    settlement = sink.settlement()
+    missing = {part.id for part in settlement.missing}
+    moves.set_aside([one for one in shown if one.part not in settlement.stays])
+    # Who had the sink before may be about to take away what was not of its line.
+    before = sink.claim.line if sink.claim is not None else None
+    doubtful = {part for part in settlement.stays if before is not None and not is_on(before, part.epoch)}
+    moves.rename([one for one in shown if one.part in doubtful])
+    moves.show_again([part for part in settlement.back if part not in missing])
+    moves.complete([(part, sink.named[part]) for part in settlement.reveal if part not in missing])
+    # What a lost attempt has shown meanwhile.
+    belongs = {*settlement.stays, *settlement.back, *settlement.reveal}
+    shown = bucket.shown()
+    times = Counter(one.part for one in shown)
+    moves.set_aside([one for one in shown if one.part not in belongs])
+    moves.rename([one for one in shown if one.part in belongs and times[one.part] > 1])
 
 
 def _filed(parts: dict[PartId, int], makers: Sequence[Stretch]) -> dict[PartId, int]:
@@ -433,7 +493,7 @@ def _file_by_attempt(folder: SinkFolder, moves: Moves, makers: Sequence[Stretch]
             moves.set_aside(part.superseded, PartId(attempt_id, part.name).superseded, moves.inode(part.superseded))
 
 
-def _newest_claim(folder: SinkFolder) -> SinkClaim | None:
+def _newest_claim(folder: Claims) -> SinkClaim | None:
     try:
         return folder.newest_claim()
     except Damaged as error:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -44,12 +45,19 @@ class PartDraft:
     positions: tuple[Position, ...] | None
     round_robin: dict[str, int]
     connector: dict[str, str] | None
-    sink: tuple[SinkFile, ...]
     finished: bool
     alignment: float
     copied: float
     sync: float
     schedule: Delta | None = None
+
+
+class Durable(NamedTuple):
+    """What does not wait for the logs. state: the files that now hold the task's state, oldest first; sink: what the
+    epoch's completion makes visible."""
+
+    state: tuple[StateFileFacts, ...]
+    sink: tuple[SinkFile, ...]
 
 
 def write_state(
@@ -58,26 +66,26 @@ def write_state(
     copy: StateCopy | None,
     key: Sequence[str],
     base: tuple[StateFileFacts, ...],
-    stage: Callable[[], None] | None,
-) -> tuple[StateFileFacts, ...]:
-    """Make state (and what a sink staged) durable; the files that now hold the task's state, oldest first."""
-    if stage is not None:
-        stage()
+    stage: Callable[[], tuple[SinkFile, ...]] | None,
+) -> Durable:
+    """Make state durable, and what a sink stages."""
+    sink = stage() if stage is not None else ()
     if copy is None:
-        return base
+        return Durable(base, sink)
     path = layout.state(draft.epoch, str(draft.task), draft.attempt_id)
-    return (*base, put_encoded(storage, path, encode_tables(copy.tables(), key, in_key_order=copy.in_key_order)))
+    file = put_encoded(storage, path, encode_tables(copy.tables(), key, in_key_order=copy.in_key_order))
+    return Durable((*base, file), sink)
 
 
 def write_part(
     storage: Storage,
     draft: PartDraft,
-    state: Future[tuple[StateFileFacts, ...]],
+    durable: Future[Durable],
     logs: dict[ChannelId, list[pa.RecordBatch]],
     back: frozenset[ChannelId],
 ) -> PartFacts:
     """Write the logs and, when all is durable, the ack file. Parameters as of `write_logs`."""
-    part = write_logs(storage, draft, state, logs, back)
+    part = write_logs(storage, draft, durable, logs, back)
     put_part(storage, part)
     return part
 
@@ -85,7 +93,7 @@ def write_part(
 def write_logs(
     storage: Putting,
     draft: PartDraft,
-    state: Future[tuple[StateFileFacts, ...]],
+    durable: Future[Durable],
     logs: dict[ChannelId, list[pa.RecordBatch]],
     back: frozenset[ChannelId],
 ) -> PartFacts:
@@ -93,7 +101,7 @@ def write_logs(
 
     logs: batches by channel. A back edge has an entry also when its log is empty, another channel only when it is not.
     """
-    files = state.result()
+    files, sink = durable.result()
     written = []
     for channel in sorted(back | logs.keys(), key=str):
         batches = logs.get(channel, [])
@@ -113,7 +121,7 @@ def write_logs(
         positions=draft.positions,
         round_robin=draft.round_robin,
         connector=draft.connector,
-        sink=draft.sink,
+        sink=sink,
         finished=draft.finished,
         alignment=round(draft.alignment, 6),
         sync=round(draft.sync, 6),

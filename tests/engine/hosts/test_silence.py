@@ -93,7 +93,7 @@ def test_after_a_pause_no_file_gets_its_name(clock: list[float], tmp_path: Path)
     storage.put("a/first", b"1")
     sink = JsonLinesSink(OUT, 0, str(tmp_path), ID, held.check)
     sink.write(rows(1))
-    _, stage = sink.cut(1)
+    stage = sink.cut(1)
     clock[0] = 160.0
     with pytest.raises(LeaseExpired):
         storage.put("a/second", b"2")

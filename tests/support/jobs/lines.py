@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -36,12 +37,13 @@ TASKS = 2
 LINES_AN_EPOCH = 10
 
 
-def topology() -> Topology:
+def topology(out: str = "out") -> Topology:
+    """out: where the sink writes."""
     return Topology(
         "copied",
         (
             Operator("lines", Kind.SOURCE, TASKS, 8, connector={"type": "text", "path": "in/*.txt"}),
-            Operator("out", Kind.SINK, TASKS, 8, connector={"type": "jsonl", "path": "out"}),
+            Operator("out", Kind.SINK, TASKS, 8, connector={"type": "jsonl", "path": out}),
         ),
         (Edge("lines", "out", Partition.FORWARD),),
     )
@@ -91,10 +93,11 @@ class Gate:
 
 @dataclass
 class Lines:
-    """The job in one folder, on any of several stores. gate: see there."""
+    """The job in one folder, on any of several stores. gate: see there; out: where its sink writes."""
 
     folder: Path
     gate: Gate
+    out: str = "out"
 
     def run(
         self, store: str = "a", *, epochs: int | None = None, at: Callable[[int], None] = lambda n: None, **more: object
@@ -113,7 +116,7 @@ class Lines:
 
         defaults: dict[str, object] = {"engine": "inline", "interval": 0.005, "workers": TASKS, "keep": None}
         options = JobOptions(str(self.folder), "job.yaml", **{**defaults, **more})  # type: ignore[arg-type]
-        return run_job(topology(), self.where(store), options, progress, services.append)
+        return run_job(topology(self.out), self.where(store), options, progress, services.append)
 
     def where(self, store: str) -> str:
         """The place of a store: beside the job, or where its URI says."""
@@ -140,11 +143,9 @@ class Lines:
 
     def shown(self) -> Counter[str]:
         """How often each line is visible."""
-        shown: Counter[str] = Counter()
-        for name in self.sink.visible():
-            rows = (self.folder / "out" / name).read_text().splitlines()
-            shown.update(json.loads(row)["line"] for row in rows)
-        return shown
+        place = open_writable(self.out if "://" in self.out else str(self.folder / self.out))
+        names = [entry.name for entry in place.list("") if entry.size is not None and entry.name.startswith("part-")]
+        return Counter(json.loads(row)["line"] for name in names for row in place.read(name).splitlines())
 
     def wrong(self) -> dict[str, int]:
         """How much more or less often than once each line is visible, where it is not once."""
@@ -159,7 +160,7 @@ def restore_to(lines: Lines, epoch: int, to: str, *, store: str = "a") -> None:
     options = JobOptions(
         str(lines.folder), "job.yaml", engine="inline", workers=2, keep=None, until="drained", interval=0.01
     )
-    restore(plan, topology(), options, to=lines.where(to))
+    restore(plan, topology(lines.out), options, to=lines.where(to))
 
 
 def in_a_process(
@@ -168,7 +169,7 @@ def in_a_process(
     """The job on a store in a process that sends itself a signal; see `main`."""
     job = "tests.support.jobs.lines"
     command = [sys.executable, "-m", job, str(lines.folder), store, from_epoch, where, str(n), str(number)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LINES_OUT": lines.out}
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
@@ -192,40 +193,68 @@ def is_stopped(process: subprocess.Popen[str]) -> bool:
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-def main() -> None:
-    """FOLDER STORE FROM_EPOCH WHERE N SIGNAL: the job, which sends itself the signal at the N-th call of WHERE.
+def signal_at(where: str, n: int, number: int) -> None:
+    """Have this process send itself a signal at the n-th call of `where`.
 
-    WHERE: `manifest` (all have acked, nothing of the outcome is written) or `reveal` (the manifest is written); calls
-    for epochs that have no rows for the sink do not count.
+    where: `manifest` (all have acked, nothing of the outcome is written) or `reveal` (the manifest is written); calls
+    for epochs that have no rows for the sink do not count. Of a sink in a bucket also, when that has been done: `begin`
+    (an upload), `put` (a piece of it), `complete` (it is shown); `completing` is just before the last. Else never.
     """
     from abscli.engine import journal
     from abscli.engine.io import outputs
-    from formats.native import claims
+    from formats.storage.uploads import Uploads
 
-    folder, store, from_epoch, where, n, number = sys.argv[1:]
-    left = int(n)
+    left, counting = n, threading.Lock()
+
+    def count() -> None:
+        nonlocal left
+        with counting:
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), number)
 
     def before(plain: Callable[..., object], parts: int) -> Callable[..., object]:
         """parts: which of the arguments."""
 
         def call(*arguments: Any, **options: object) -> object:
-            nonlocal left
-            if left and any(part.sink for part in arguments[parts]):
-                left -= 1
-                if not left:
-                    os.kill(os.getpid(), int(number))
+            if any(part.sink for part in arguments[parts]):
+                count()
             return plain(*arguments, **options)
 
         return call
 
-    if where == "manifest":
+    def at(name: str, *, is_done: bool) -> None:
+        plain = getattr(Uploads, name)
+
+        def call(*arguments: Any, **options: object) -> object:
+            if not is_done:
+                count()
+            answer = plain(*arguments, **options)
+            if is_done:
+                count()
+            return answer
+
+        setattr(Uploads, name, call)
+
+    if where in ("begin", "put", "complete", "completing"):
+        at("complete" if where == "completing" else where, is_done=where != "completing")
+    elif where == "manifest":
         journal.complete = before(journal.complete, 3)  # type: ignore[assignment]
-    else:
+    elif where == "reveal":
         outputs.Outputs.reveal = before(outputs.Outputs.reveal, 1)  # type: ignore[assignment,method-assign]
+
+
+def main() -> None:
+    """FOLDER STORE FROM_EPOCH WHERE N SIGNAL: the job, which sends itself the signal at the N-th call of WHERE, as
+    `signal_at` has them."""
+    from formats.native import claims
+
+    folder, store, from_epoch, where, n, number = sys.argv[1:]
+    signal_at(where, int(n), int(number))
     gate = Gate()
     gate.install(setattr)
     claims.SECONDS = float(os.environ.get("CLAIM_SECONDS", claims.SECONDS))
-    Lines(Path(folder), gate).run(store, from_epoch=int(from_epoch) if from_epoch else None)
+    Lines(Path(folder), gate, os.environ["LINES_OUT"]).run(store, from_epoch=int(from_epoch) if from_epoch else None)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ class Proxy:
 
     delay: seconds that each request takes longer.
     lose_every: of the replies to puts every so manieth is lost, after the server has done what was asked; 0: none.
+    loses_of: the methods that count as puts.
     down: no request comes through, and none is answered.
     strip: headers of requests that do not come through, in lower case.
     requests: by method; urls: of all of them, in their order.
@@ -28,6 +29,7 @@ class Proxy:
     def __init__(self, port: int) -> None:
         self.delay = 0.0
         self.lose_every = 0
+        self.loses_of = frozenset({"PUT"})
         self.down = False
         self.strip: frozenset[str] = frozenset()
         self.requests: Counter[str] = Counter()
@@ -44,7 +46,7 @@ class Proxy:
         with self._lock:
             self.requests[method] += 1
             self.urls.append((method, url))
-            if method != "PUT" or not self.lose_every:
+            if method not in self.loses_of or not self.lose_every:
                 return False
             self._puts += 1
             lost = self._puts % self.lose_every == 0

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
+from abscli.engine.io.sinks import place_of
 from abscli.planner.lineage import Life, by_number, is_on, lives_of, maker
+from abscli.planner.settlement import with_makers
 from abscli.report.findings import Code, Finding, StoreReport
+from abscli.stores.native.uploads import left_uploads
 from formats.errors import FormatError
 from formats.ids import TaskId
 from formats.native.facts import AttemptFacts, SinkFile
@@ -20,9 +23,10 @@ from formats.native.sink import (
     SinkClaim,
     SinkFolder,
     Stretch,
-    epoch_of_part,
 )
+from formats.native.sink_bucket import SinkBucket, bucket_place, is_bucket
 from formats.native.store import NativeStore
+from formats.storage import Storage, real_place
 from formats.view import FileFacts, Status
 
 Reasons = dict[int, dict[str, str]]
@@ -47,22 +51,28 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class SinkLook:
-    """What is in a sink's folder: visible, staged and superseded parts with their sizes, and the line they show.
+    """What is in a sink's place: staged and superseded parts with their sizes, and the line that it shows.
 
+    visible: the names of what readers see, by part; the id is "" of one that no attempt of the line can have made.
+    again: names under which parts are visible a second time.
+    waiting: the ids of uploads that are open, by part.
     elsewhere: the store that took the sink last, where it is another one, of whose line this one is a copy.
     """
 
     path: str
-    visible: Mapping[str, int]
+    storage: Storage
+    visible: Mapping[PartId, str]
     staged: Mapping[PartId, int]
     superseded: Mapping[PartId, int]
     showing: tuple[Stretch, ...]
     elsewhere: str | None = None
+    again: Sequence[str] = ()
+    waiting: Mapping[PartId, Collection[str]] = field(default_factory=dict)
 
     def place(self, part: PartId) -> str | None:
-        """Where a part lies, relative to the folder; None if it is nowhere."""
-        if part.name in self.visible and is_on(self.showing, part.epoch):
-            return part.name
+        """Where a part lies, relative to the sink's place; None if it is nowhere."""
+        if part in self.visible:
+            return self.visible[part]
         for id in (part, PartId("", part.name)):  # the second: as a store of version 1 left it
             if id in self.staged:
                 return id.staged
@@ -70,6 +80,10 @@ class SinkLook:
             if id in self.superseded:
                 return id.superseded
         return None
+
+    def is_uploaded(self, part: Due) -> bool:
+        """Whether it waits as an upload."""
+        return part.file.upload is not None and part.file.upload.id in self.waiting.get(part.id, ())
 
 
 def with_output(
@@ -86,7 +100,7 @@ def with_output(
     unjudged: dict[int, list[str]] = {}
     beyond: dict[int, list[str]] = {}
     for path, due in sorted(by_path.items()):
-        look = _look(os.path.join(attempts[-1].directory, path), store, attempts)
+        look = _look(place_of(attempts[-1].directory, path), store, attempts)
         if isinstance(look, str):
             for epoch in {part.epoch for part in due}:
                 unjudged.setdefault(epoch, []).append(look)
@@ -100,12 +114,14 @@ def with_output(
             operators = {part.task.operator for part in due}
             named = {part.id for parts in by_path.values() for part in parts if part.task.operator in operators}
             below = None if look.elsewhere is None else store.highest_number() + 1
-            if below is not None and (later := [n for n in look.visible if epoch_of_part(n) >= below]):
+            if below is not None and (later := [part for part in look.visible if part.epoch.number >= below]):
                 beyond.setdefault(report.epochs[-1].epoch, []).append(
                     f"{path} shows {len(later)} parts of later epochs of {look.elsewhere}, of which this is a copy"
                 )
             strangers = tuple(check_strangers(look, named, _sure_above(store, look.showing, report), below))
             report = msgspec.structs.replace(report, findings=(*report.findings, *strangers))
+    if at_rest:
+        report = msgspec.structs.replace(report, findings=(*report.findings, *_uploads_left(store)))
     report, why = _unchecked(report, unjudged)
     report, why_more = _unchecked(report, beyond, Code.SINK_PART_UNNAMED)
     return report, {epoch: why.get(epoch, {}) | why_more.get(epoch, {}) for epoch in (why | why_more)}
@@ -117,6 +133,8 @@ def check_parts_shown(
     """Every part that an epoch names is visible, or waits to be. probes: by place; empty where only sizes are asked."""
     for part in due:
         place = look.place(part.id)
+        if place is None and look.is_uploaded(part):
+            continue
         where = os.path.join(look.path, place or part.file.name)
         probe = probes.get(place or "")
         size = probe.size if probe else None
@@ -138,14 +156,24 @@ def check_strangers(
 ) -> Iterable[Finding]:
     """Every visible part is one that an epoch names, as far as all epochs that could are there. below: of a copy, the
     number above all of its own; what the store that it is a copy of has taken since is not judged."""
-    for name in sorted(look.visible):
-        epoch = epoch_of_part(name)
+    for part, name in sorted(look.visible.items(), key=lambda shown: shown[1]):
+        epoch = part.epoch.number
         if below is not None and epoch >= below:
             continue
-        id = maker(look.showing, epoch)
-        if id is None or (epoch > sure_above and PartId(id, name) not in named):
+        if not is_on(look.showing, part.epoch) or (epoch > sure_above and part not in named):
             message = "is visible, and no epoch of the line that the sink shows names it: its rows may be there twice"
             yield Finding(Code.SINK_PART_UNNAMED, None, None, os.path.join(look.path, name), message)
+    for name in look.again:
+        message = "is visible, and its part is so under another name as well: its rows are there twice"
+        yield Finding(Code.SINK_PART_UNNAMED, None, None, os.path.join(look.path, name), message)
+
+
+def _uploads_left(store: NativeStore) -> Iterator[Finding]:
+    """Uploads that nobody will complete; none where it is not known what may."""
+    message = "an upload that no epoch names: the attempt that began it has ended"
+    with contextlib.suppress(FormatError, OSError):
+        for upload in left_uploads(store):
+            yield Finding(Code.UPLOAD_LEFT, None, None, upload.uri, message)
 
 
 def _attempts(store: NativeStore) -> tuple[list[AttemptFacts], str]:
@@ -169,27 +197,42 @@ def _due(store: NativeStore, report: StoreReport, attempts: list[AttemptFacts]) 
             task = part.task
             for file in part.sink:
                 id = PartId(part.attempt_id or ids.get(part.attempt, ""), file.name)
-                due.setdefault(os.path.normpath(file.directory), []).append(Due(epoch, task, id, file))
+                place = bucket_place(file.directory) if is_bucket(file.directory) else os.path.normpath(file.directory)
+                due.setdefault(place, []).append(Due(epoch, task, id, file))
     return due
 
 
 def _look(path: str, store: NativeStore, attempts: list[AttemptFacts]) -> SinkLook | str:
-    """What is in the folder, or why that says nothing about this store."""
-    if not os.path.isdir(path):
+    """What is in a sink's place, or why that says nothing about this store."""
+    if not is_bucket(path) and not os.path.isdir(path):
         return f"{path} is not there: the sink is looked for where the job file was when the job ran last"
-    folder = SinkFolder(path)
+    place = SinkBucket(path) if is_bucket(path) else SinkFolder(path)
+    lives = lives_of(attempts, store.is_fenced)
+    staged: Mapping[PartId, int] = {}
+    waiting: Mapping[PartId, Collection[str]] = {}
+    again: list[str] = []
     try:
         # In the order in which a part moves: what is shown meanwhile is seen at least once.
-        staged, superseded, claim = folder.staged(), folder.superseded(), folder.newest_claim()
-        visible = folder.visible()
+        if isinstance(place, SinkBucket):
+            waiting, superseded, claim = place.waiting(), place.superseded(), place.newest_claim()
+            visible: dict[PartId, str] = {}
+            for shown in place.shown():
+                again += [visible[shown.part]] if shown.part in visible else []
+                visible[shown.part] = shown.object
+        else:
+            staged, superseded, claim = place.staged(), place.superseded(), place.newest_claim()
+            names = place.visible()
+            visible = {part: part.name for part in with_makers(names, _showing(claim, lives))}
     except FormatError as error:
         return f"what {path} says of itself cannot be read: {error}"
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror or error}"
     if claim is not None and claim.attempt_id not in {attempt.id for attempt in attempts}:
         return f"{path} shows the output of another store now, {claim.store}"
-    lives = lives_of(attempts, store.is_fenced)
-    own = os.path.realpath(store.path)
-    elsewhere = claim.store if claim is not None and os.path.realpath(claim.store) != own else None
-    return SinkLook(path, visible, staged, superseded, _showing(claim, lives), elsewhere)
+    elsewhere = claim.store if claim is not None and real_place(claim.store) != real_place(store.path) else None
+    return SinkLook(
+        path, place.storage, visible, staged, superseded, _showing(claim, lives), elsewhere, again, waiting
+    )
 
 
 def _showing(claim: SinkClaim | None, lives: list[Life]) -> tuple[Stretch, ...]:
@@ -203,7 +246,7 @@ def _probes(look: SinkLook, due: Iterable[Due], prober: Prober) -> dict[str, Fil
         for part in due
         if (place := look.place(part.id)) is not None
     }
-    return prober.beside(SinkFolder(look.path).storage).probe(files.values())
+    return prober.beside(look.storage).probe(files.values())
 
 
 def _sure_above(store: NativeStore, showing: tuple[Stretch, ...], report: StoreReport) -> int:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from abscli.planner.retention import MIN_AGE, Kept, Retention, expired, kept_by
 from abscli.report.findings import Code
+from abscli.stores.native import uploads
 from abscli.stores.native.alone import alone, writable
 from abscli.stores.native.check import check_all
 from abscli.stores.recovery import BadOption
@@ -101,6 +102,7 @@ def plan_removal(
         if (layout.epoch_of(file.path) not in going or is_unfinished(file.path))
         and (reason := _why(file, references, going, needed, unreferenced, ceiling)) is not None
     )
+    orphans += _uploads(opened=store, blocked=blocked, min_age=min_age, now=now)
     kept = tuple(row.epoch for row in rows if row.epoch not in going)
     return Removal(
         epochs, orphans, kept, {e: why for e, why in blocked.items() if e not in going}, needed,
@@ -119,8 +121,8 @@ def carry_out(storage: Storage, removal: Removal, newest: int) -> None:
     going = [epoch.epoch for epoch in removal.epochs]
     removed = remove_epochs(NativeStore(storage), going, removal.needed, newest)
     _check_newest(storage, newest)
-    orphans = (orphan.path for orphan in removal.orphans if orphan.goes)
-    delete_all(storage, [path for path in orphans if path not in removed.needed])
+    orphans = [orphan.path for orphan in removal.orphans if orphan.goes]
+    delete_all(storage, [path for path in orphans if path not in removed.needed and not uploads.abort(path)])
 
 
 def _check_newest(storage: Storage, newest: int) -> None:
@@ -178,6 +180,15 @@ def _epoch(
     }.get(row.status, "never became complete, and a newer one is")
     size = sum(file.bytes for file in goes)
     return EpochRemoval(row.epoch, row.status, row.triggered, reason, size, len(goes), len(mine) - len(goes))
+
+
+def _uploads(*, opened: NativeStore, blocked: dict[int, str], min_age: float, now: float) -> tuple[OrphanFile, ...]:
+    """Uploads that nobody will complete; none where an epoch cannot be read, which may name them."""
+    if blocked:
+        return ()
+    left = ((upload, max(0.0, round(now - upload.begun, 3))) for upload in uploads.left_uploads(opened))
+    reason = "an upload that no epoch names"
+    return tuple(OrphanFile(upload.uri, upload.bytes, age, reason, age >= min_age) for upload, age in left)
 
 
 def _unreferenced(store: NativeStore) -> set[str]:

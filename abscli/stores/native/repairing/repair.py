@@ -45,7 +45,7 @@ from formats.native import layout, lock
 from formats.native.facts import AttemptFacts, PartFacts, SinkFile, digest, header, new_id
 from formats.native.plan import NativePlan
 from formats.native.remains import files_named
-from formats.native.sink import PartId, staged_path
+from formats.native.sink import PartId, SinkFolder, staged_path
 from formats.native.store import NativeStore, files_of
 from formats.native.writer import bring_up, complete_anew, put_attempt, put_fence
 from formats.plan import Plan
@@ -300,7 +300,7 @@ class _Work:
 
     def _check_staged(self, sinks: Sequence[Examined]) -> None:
         """What sinks had staged for the epoch is there; NoRecovery names the task whose part it is."""
-        folders = {sink.operator: sink.folder.storage for sink in sinks}
+        folders = {sink.operator: _folder(sink) for sink in sinks}
         for part in self._repair.adopted().values():
             for file in part.sink:
                 if _staged_by(folders[part.operator], part, file) is None:
@@ -334,7 +334,7 @@ class _Work:
     def _stage(self, sinks: Sequence[Examined], scratch: LocalStorage, made: Mapping[TaskId, PartFacts]) -> None:
         """All parts of the epoch under this attempt's id, whoever made them."""
         for sink in sinks:
-            folder = sink.folder.storage
+            folder = _folder(sink)
             for part in [*self._repair.adopted().values(), *made.values()]:
                 if part.operator != sink.operator:
                     continue
@@ -481,6 +481,16 @@ def _with_sinks_in(topology: Topology, root: str) -> Topology:
         for op in topology.operators
     )
     return msgspec.structs.replace(topology, operators=operators)
+
+
+def _folder(sink: Examined) -> LocalStorage:
+    """Where a sink writes; NoRecovery for one that the job file has in a bucket since."""
+    if isinstance(sink.folder, SinkFolder):
+        return sink.folder.storage
+    raise NoRecovery(
+        f"sink {sink.operator} writes to a bucket, where what is staged cannot be put together anew",
+        path=sink.folder.path, hint="give it the directory that it had; or plan without --strategy repair",
+    )  # fmt: skip
 
 
 def _sink_folder(root: str, operator: str) -> str:

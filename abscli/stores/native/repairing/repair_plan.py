@@ -26,6 +26,7 @@ from formats.native.counters import Channels, by_operator
 from formats.native.facts import PartFacts
 from formats.native.plan import NativePlan
 from formats.native.remains import Remains, has_remains, remains_of
+from formats.native.sink_bucket import is_bucket
 from formats.native.store import NativeStore, files_of
 from formats.plan import PinnedFile, Plan
 from formats.storage import absolute, walk
@@ -124,6 +125,11 @@ def examine(store: NativeStore, epoch: int, distrust: Sequence[str]) -> Repair:
     if remains.committed and not remains.tasks_known and any(op.kind is Kind.SINK for op in topology.operators):
         raise _cannot(store, epoch, "was complete, and what it has shown in its sinks is not known: its list of parts "
                       "is lost")  # fmt: skip
+    buckets = [op.id for op in topology.operators if op.kind is Kind.SINK and op.connector is not None
+               and is_bucket(op.connector["path"])]  # fmt: skip
+    if buckets and not remains.committed:
+        # An upload is of the attempt that began it, and what two attempts have staged is no one's.
+        raise _cannot(store, epoch, f"was not complete, and its sink {buckets[0]} writes to a bucket")
     again = repair_set(topology, tuple(missing))
     base, skipped = _base(store, remains) if missing else (0, [])
     return Repair(remains, topology, doubted, missing, again, base, skipped)

@@ -1,0 +1,74 @@
+"""The `jsonl` sink in a bucket: a part of a task and epoch is an upload, which nobody sees until it is completed."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO
+
+import msgspec
+
+from abscli.engine.io.sinks import JsonLinesSink, Sink, StagingSink, folder_of
+from formats.disk import writing
+from formats.job.model import Operator
+from formats.native.facts import SinkFile, UploadFacts
+from formats.native.sink import PartId
+from formats.native.sink_bucket import SinkBucket, is_bucket, object_name
+from formats.scratch import scratch
+
+PIECE = 8 << 20
+"""Of a part, in one request; S3 takes no less than 5 MiB, but for the last."""
+PIECES_AT_ONCE = 4
+MOST_PIECES = 9_000
+"""Of one part; S3 takes 10,000."""
+
+
+def make_sink(
+    operator: Operator, index: int, directory: str, attempt: str, may_show: Callable[[], None], *,
+    sinks_in: str | None = None,
+) -> Sink:  # fmt: skip
+    """A sink's task, of whichever place it writes to."""
+    place = folder_of(operator, directory, sinks_in)
+    if is_bucket(place):
+        return BucketSink(operator, index, place, attempt, may_show)
+    return JsonLinesSink(operator, index, directory, attempt, may_show, sinks_in=sinks_in)
+
+
+class BucketSink(StagingSink):
+    """One sink task that writes to a bucket. An upload needs its object's name when it is begun, which has the epoch in
+    it: so rows wait in memory, a large part's on this machine's disk, until the epoch is cut."""
+
+    def __init__(
+        self, operator: Operator, index: int, place: str, attempt: str, may_show: Callable[[], None] = lambda: None
+    ) -> None:
+        assert operator.connector is not None
+        super().__init__(operator.connector["path"], index, attempt, may_show)
+        self._uploads = SinkBucket(place).uploads
+
+    def _begin(self) -> IO[bytes]:
+        return tempfile.SpooledTemporaryFile(PIECE, dir=scratch())
+
+    def _put(self, file: IO[bytes], part: SinkFile) -> SinkFile:
+        self._may_show()
+        name = object_name(PartId(self._attempt, part.name))
+        size = max(PIECE, -(-part.bytes // MOST_PIECES))
+        id = self._uploads.begin(name, part.sha256)
+        reading = threading.Lock()
+
+        def put(number: int) -> str:
+            with reading, writing(self._name_of(file)):
+                file.seek((number - 1) * size)
+                piece = file.read(size)
+            return self._uploads.put(name, id, number, piece)
+
+        with file, ThreadPoolExecutor(PIECES_AT_ONCE, thread_name_prefix="abs-upload") as pool:
+            etags = tuple(pool.map(put, range(1, -(-part.bytes // size) + 1)))
+        return msgspec.structs.replace(part, upload=UploadFacts(name, id, etags))
+
+    def _drop(self, file: IO[bytes]) -> None:
+        file.close()
+
+    def _name_of(self, file: IO[bytes]) -> str:
+        return f"{scratch()}/(rows of a sink)"

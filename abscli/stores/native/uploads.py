@@ -1,0 +1,74 @@
+"""Uploads to sinks in buckets that nobody will complete: what attempts had begun that ended before a manifest named it.
+
+An upload takes room, and no listing of a bucket shows it. Those are judged that attempts of this store have begun, in
+sinks that it took last, and only when no job runs: any other may be named by a manifest yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+from urllib.parse import parse_qs, quote, urlsplit
+
+from formats.native.sink_bucket import SinkBucket, bucket_place, is_bucket, part_of
+from formats.native.store import NativeStore
+from formats.storage import concurrently, file_name, real_place
+from formats.storage.uploads import Uploads
+
+
+class LeftUpload(NamedTuple):
+    """One that nobody will complete.
+
+    uri: of the object that it would become, with the upload's id.
+    bytes: of its parts so far.
+    begun: seconds since 1970, by the server's clock.
+    """
+
+    uri: str
+    bytes: int
+    begun: float
+
+
+def left_uploads(store: NativeStore) -> list[LeftUpload]:
+    """Those of all sinks of the store; no job may run on it. FormatError and OSError where that cannot be known."""
+    attempts = {attempt.id for attempt in store.attempts()}
+    named, places = set[str](), set[str]()
+    for epoch in filter(store.has_manifest, store.epoch_numbers()):
+        for file in (file for part in store.parts(epoch) for file in part.sink):
+            places.add(file.directory)
+            if file.upload is not None:
+                named.add(file.upload.id)
+    topologies = {attempt.topology_sha256 for attempt in store.attempts()}
+    for digest in topologies:
+        paths = (op.connector.get("path") for op in store.topology_by_digest(digest).operators if op.connector)
+        places.update(path for path in paths if path is not None)
+    buckets = sorted({bucket_place(path) for path in places if is_bucket(path)})
+    return [left for place in buckets for left in _left_in(place, attempts, named, real_place(store.path))]
+
+
+def abort(uri: str) -> bool:
+    """Give an upload up, as `LeftUpload.uri` names it; False for a name of something else."""
+    url = urlsplit(uri)
+    ids = parse_qs(url.query).get("uploadId")
+    if not ids:
+        return False
+    whole = url._replace(query="").geturl()
+    name = file_name(whole)
+    Uploads(whole.removesuffix(name)).abort(name, ids[0])
+    return True
+
+
+def _left_in(place: str, attempts: set[str], named: set[str], store: str) -> Iterator[LeftUpload]:
+    bucket = SinkBucket(place)
+    claim = bucket.newest_claim()
+    if claim is None or claim.attempt_id not in attempts or real_place(claim.store) != store:
+        return  # another store, of which this one may be a copy, may name them
+    left = [
+        upload
+        for upload in bucket.uploads.below()
+        if (part := part_of(upload.path)) is not None and part[0].attempt_id in attempts and upload.id not in named
+    ]
+    sizes = concurrently(bucket.storage, lambda upload: bucket.uploads.size(upload.path, upload.id), left)
+    for upload, size in zip(left, sizes, strict=True):
+        if size is not None:  # else it has gone meanwhile
+            yield LeftUpload(f"{place}/{upload.path}?uploadId={quote(upload.id, safe='')}", size, upload.begun)

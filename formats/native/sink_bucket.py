@@ -1,0 +1,100 @@
+"""The place of a `jsonl` sink in a bucket: what lies in it where.
+
+    part-<task, 5 digits>-<epoch, 10 digits>-<attempt id>.jsonl             what readers see
+    part-...-<attempt id>-<claim, 10 digits>.jsonl                          the same, shown again by that claim
+    superseded/<attempt id>/part-<task>-<epoch>.jsonl                       set aside, as in a folder
+    .abs-sink/lock/, .abs-sink/<claim, 10 digits>.json                      as in a folder
+
+What waits for its epoch's manifest is an upload to the first of these names, which the part's facts name by its id, and
+nobody sees. A bucket has no rename and no link, and completing an upload overwrites: so no two attempts, and no two
+claims that show a part again, ever use one name, and what is taken away under a name was put there by nobody else.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from formats.errors import FormatError
+from formats.native.sink import SUPERSEDED, Claims, PartId
+from formats.storage import ObjectStorage, common_name
+from formats.storage.objects import bucket_of, is_object_store
+from formats.storage.uploads import Uploads
+
+SHOWN = re.compile(r"(part-\d{5}-\d{10})-([0-9a-f]{32})(?:-(\d{10}))?\.jsonl", re.ASCII)
+ASIDE = re.compile(rf"{SUPERSEDED}/([0-9a-f]{{32}})/(part-\d{{5}}-\d{{10}}\.jsonl)", re.ASCII)
+
+
+class Shown(NamedTuple):
+    """An object that readers see. claim: that has shown it again, 0 for its first name."""
+
+    part: PartId
+    claim: int
+    object: str
+    bytes: int
+
+
+def object_name(part: PartId, claim: int = 0) -> str:
+    """Under which name readers see a part. claim: that shows it again, if one does."""
+    again = f"-{claim:010d}" if claim else ""
+    return f"{part.name.removesuffix('.jsonl')}-{part.attempt_id}{again}.jsonl"
+
+
+def part_of(object: str) -> tuple[PartId, int] | None:
+    """Which part an object is, and which claim has shown it again; None for a name that no part has."""
+    match = SHOWN.fullmatch(object)
+    return (PartId(match.group(2), f"{match.group(1)}.jsonl"), int(match.group(3) or 0)) if match else None
+
+
+def is_bucket(path: str) -> bool:
+    """Whether a sink's path leads into a bucket."""
+    return is_object_store(path)
+
+
+def place_fault(path: str) -> str | None:
+    """Why no sink can write there; None for a directory, and for a bucket of S3 or what speaks it."""
+    if "://" not in path:
+        return None
+    if not is_bucket(path):
+        return "sinks write to directories and to buckets"
+    try:
+        bucket = bucket_of(bucket_place(path))
+    except FormatError as error:
+        return error.message
+    if bucket.kind == "s3":
+        return None
+    return "uploads there have no ids that a manifest could name, and sinks in buckets rest on those"
+
+
+def bucket_place(path: str) -> str:
+    """The same place under one name, whatever it is called."""
+    name = common_name(path)
+    return name if name.endswith("://") else name.rstrip("/")
+
+
+class SinkBucket(Claims):
+    """What is in a sink's place in a bucket. Sizes in bytes."""
+
+    storage: ObjectStorage
+
+    def __init__(self, path: str) -> None:
+        super().__init__(ObjectStorage(bucket_place(path)))
+        self.uploads = Uploads(bucket_place(path))
+
+    def shown(self) -> list[Shown]:
+        """What readers see."""
+        parts = ((part_of(entry.name), entry) for entry in self.storage.list("") if entry.size is not None)
+        return [Shown(*part, entry.name, entry.size or 0) for part, entry in parts if part is not None]
+
+    def superseded(self) -> dict[PartId, int]:
+        """The parts that were set aside."""
+        matches = ((ASIDE.fullmatch(file.path), file.bytes) for file in self.storage.below(SUPERSEDED))
+        return {PartId(match.group(1), match.group(2)): size for match, size in matches if match is not None}
+
+    def waiting(self) -> dict[PartId, set[str]]:
+        """The ids of uploads that are open, by the part that they would become."""
+        waiting: dict[PartId, set[str]] = {}
+        for upload in self.uploads.below():
+            if (part := part_of(upload.path)) is not None:
+                waiting.setdefault(part[0], set()).add(upload.id)
+        return waiting
