@@ -114,10 +114,10 @@ def _going_back_deletes_what_waits() -> None:
 
     plain = Outputs._bring_in
 
-    def bring_in(outputs: Outputs, sink: Any, moves: Any, attempts: set[str]) -> None:
-        plain(outputs, sink, moves, attempts)
-        for part in sink.folder.staged():
-            os.unlink(os.path.join(sink.folder.path, part.staged))
+    def bring_in(outputs: Outputs, sink: Any, folder: Any, moves: Any, attempts: set[str]) -> None:
+        plain(outputs, sink, folder, moves, attempts)
+        for part in folder.staged():
+            os.unlink(os.path.join(folder.path, part.staged))
 
     Outputs._bring_in = bring_in  # type: ignore[method-assign]
 
