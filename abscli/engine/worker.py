@@ -71,7 +71,6 @@ from formats.native.counters import Counters
 from formats.native.facts import PartFacts
 from formats.native.store import NativeStore
 from formats.storage import AT_ONCE, ObjectStorage, is_served, open_writable
-from formats.storage.credentials import use_hadoop
 
 BUG = "this is a bug; run with -vv for the traceback"
 ADVERTISE = "say with --advertise under which address workers reach the driver"
@@ -85,7 +84,6 @@ class Worker:
     """
 
     def __init__(self, spec: JobSpec, number: int, launch: int = 0) -> None:
-        use_hadoop(spec.hadoop)
         self.spec = spec
         self.number = number
         self.launch = launch

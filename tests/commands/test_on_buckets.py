@@ -16,6 +16,7 @@ from formats.storage.credentials import ENDPOINT, hadoop_configuration, s3_setti
 from formats.storage.uploads import Uploads
 from tests.support.jobs.small import write_words
 from tests.support.objects.fixtures import Servers, s3, servers, use
+from tests.support.objects.hdfs import SITE
 from tests.support.objects.places import bucket_place
 from tests.support.objects.servers import ObjectServer, free_port
 from tests.support.schemas import checked
@@ -194,6 +195,16 @@ def test_options_say_where_s3_answers_before_variables_do(
     monkeypatch.setenv("ABS_ENDPOINT", endpoint)
     assert abs_.json("validate", bucket)["epochs"]
     abs_("validate", bucket, "--endpoint", "localhost:9000", code=2)
+
+
+def test_a_job_of_one_process_leaves_it_to_the_variables_where_the_next_one_looks(
+    abs_: Abs, job: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Workers on other hosts are told what the driver's Hadoop says; here it outlived the job that it was said for."""
+    (tmp_path / "core-site.xml").write_text(SITE.format("fs.defaultFS", "hdfs://127.0.0.1:1"))
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    run(abs_, job, "here")
+    assert hadoop_configuration({}) == {}
 
 
 def open_settings() -> dict[str, str]:

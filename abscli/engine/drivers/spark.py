@@ -29,6 +29,7 @@ from abscli.engine.drivers.java import use_java
 from abscli.engine.errors import EngineError, EngineStopped, UsageError
 from formats.native.facts import digest
 from formats.scratch import scratch
+from formats.storage.credentials import use_hadoop
 
 SLOTS_SECONDS = 90.0
 """For executors to come."""
@@ -337,6 +338,7 @@ def _worker_main(data: bytes, archive: str | None) -> Callable[[Iterator[tuple[i
         spec = msgspec.json.decode(data, type=JobSpec)
         if archive is not None:
             spec = msgspec.structs.replace(spec, root=SparkFiles.get(archive))
+        use_hadoop(spec.hadoop)
         for number, launch in launches:
             Worker(spec, number, launch).run()
             yield number
