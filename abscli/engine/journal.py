@@ -22,7 +22,7 @@ from formats.native.facts import AttemptFacts, PartFacts, RecoveryFacts, TakenAg
 from formats.native.remove import remove_epochs
 from formats.native.store import NativeStore, files_of
 from formats.native.writer import complete, put_aborted, put_recovery, put_tasks, put_trigger
-from formats.storage import ObjectStorage, ServedStorage, Storage, concurrently, delete_all, walk
+from formats.storage import ServedStorage, Storage, concurrently, delete_all, walk
 from formats.storage.ranges import whole_file
 from formats.timestamps import now, rfc3339
 
@@ -171,13 +171,10 @@ class Journal:
         self._acked = {number: parts for number, parts in self._acked.items() if number > epoch}
 
     def _listed(self, storage: ServedStorage, epoch: int, files: Collection[str]) -> set[str]:
-        """What is there of the epoch, and of all others that these files are of: in a bucket one question, where each
-        file would be one; else one a folder."""
-        epochs = {epoch, *(layout.epoch_of(path) or 0 for path in files)}
-        if isinstance(storage, ObjectStorage):
-            return {file.path for file in storage.below(layout.EPOCHS, after=layout.epoch_dir(min(epochs)))}
-        listed = concurrently(storage, lambda number: walk(storage, layout.epoch_dir(number)), sorted(epochs))
-        return {entry.name for entries in listed for entry in entries}
+        """What is there of the epoch, and of all others that these files are of: one list, where each file would be a
+        question."""
+        oldest = min((layout.epoch_of(path) or 0 for path in files), default=epoch)
+        return {file.path for file in storage.below(layout.EPOCHS, after=layout.epoch_dir(oldest))}
 
     def builds_on(self, epoch: int, base: int) -> None:
         """A task's part of `epoch` refers to files of epoch `base`."""

@@ -78,8 +78,11 @@ class WritableStorage(Storage, Protocol):
 class ServedStorage(WritableStorage, Protocol):
     """What servers have, in a bucket or on HDFS: each question goes there and back."""
 
-    def below(self, path: str) -> Sequence[Written]:
-        """Every file in a folder and in those within it, unfinished writes among them."""
+    def below(self, path: str, *, after: str | None = None) -> Sequence[Written]:
+        """Every file in a folder and in those within it, unfinished writes among them.
+
+        after: only those whose names come behind this one.
+        """
 
     def written(self, path: str) -> float | None:
         """When a file was last written, as seconds since 1970 by the server's clock; None if there is no such file."""

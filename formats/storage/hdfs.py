@@ -259,9 +259,12 @@ class HdfsStorage:
         """Every file below the root, unfinished writes among them."""
         return self.below("")
 
-    def below(self, path: str) -> Sequence[Written]:
+    def below(self, path: str, *, after: str | None = None) -> Sequence[Written]:
         """Every file in a folder and in those within it, unfinished writes among them; folders are asked for many at
-        once."""
+        once.
+
+        after: only those whose names come behind this one; folders that have none of them are not asked for.
+        """
         files: list[Written] = []
         folders = [check_path(path) if path else ""]
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="abs-ask") as pool:
@@ -271,8 +274,10 @@ class HdfsStorage:
                     for status in statuses:
                         name = f"{folder}/{status['pathSuffix']}" if folder else status["pathSuffix"]
                         if status["type"] == "DIRECTORY":
-                            deeper.append(name)
-                        else:
+                            # "0" is the character behind "/": what is in the folder comes before it.
+                            if after is None or f"{name}0" > after:
+                                deeper.append(name)
+                        elif after is None or name > after:
                             files.append(Written(name, status["length"], status["modificationTime"] / 1000))
                 folders = deeper
         return sorted(files)

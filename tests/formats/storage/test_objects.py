@@ -132,7 +132,7 @@ def test_what_marks_a_folder_is_no_file(s3: ObjectServer) -> None:
 
 def test_a_list_begins_behind_a_name(served: Place) -> None:
     storage = served.open()
-    assert isinstance(storage, ObjectStorage)
+    assert isinstance(storage, ServedStorage)
     names = ["e/1/a", "e/2/a", "e/2/b", "e/3", "f/9"]
     for name in names:
         storage.put(name, b"x")
