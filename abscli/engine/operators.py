@@ -27,9 +27,12 @@ class Runnable(Protocol):
     def process(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch | None:
         """Rows out for rows in; `first` numbers the batch's first record, for messages."""
 
-    def flush(self) -> pa.RecordBatch | None:
-        """What is owed once an epoch, before its barrier."""
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """What is owed once an epoch, before its barrier, piece by piece; nothing is processed before the last."""
 
+
+EMITTED_ROWS = 1 << 16
+"""Of what is emitted at the end of an epoch, in one batch."""
 
 MakeState = Callable[[Operator], State]
 """The keyed state of a task of an operator."""
@@ -63,8 +66,8 @@ class RowWise:
             )
         return batch.filter(result) if kind is Kind.FILTER else result
 
-    def flush(self) -> pa.RecordBatch | None:
-        return None
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        yield from ()
 
 
 class Distinct:
@@ -78,13 +81,13 @@ class Distinct:
         assert self.state is not None
         outputs = []
         for state, rows in self.state.divided(_numbered(batch, first), _keys(batch, self.state.key, self._id)):
-            located = state.locate(_keys(rows.batch, state.key, self._id))
+            located = state.locate(_keys(rows.batch, state.key, self._id), rows.hashes)
             places = np.sort(located.first[located.new])
             outputs.append(Rows(rows.batch.take(pa.array(places)), rows.numbers[places]))
         return _joined(outputs)
 
-    def flush(self) -> pa.RecordBatch | None:
-        return None
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        yield from ()
 
 
 class Reduce:
@@ -111,7 +114,7 @@ class Reduce:
 
     def _add(self, state: KeyedState, rows: Rows) -> Located:
         """Take rows into a state, which has their keys; where it did."""
-        located = state.locate(_keys(rows.batch, state.key, self._operator.id))
+        located = state.locate(_keys(rows.batch, state.key, self._operator.id), rows.hashes)
         state.touch(located.slots)
         with self._overflow(rows):
             for _, function, values, column in self._aggregates(state, rows.batch):
@@ -126,7 +129,7 @@ class Reduce:
 
     def _row_by_row(self, state: KeyedState, rows: Rows) -> Rows:
         keys = _keys(rows.batch, state.key, self._operator.id)
-        located = state.locate(keys)
+        located = state.locate(keys, rows.hashes)
         state.touch(located.slots)
         last = np.empty(len(located.slots), dtype=np.int64)
         last[located.groups] = np.arange(len(located.groups))
@@ -168,14 +171,12 @@ class Reduce:
             result.append((aggregate.name, aggregate.function, values, state.column(aggregate.name, kind)))
         return result
 
-    def flush(self) -> pa.RecordBatch | None:
+    def flush(self) -> Iterator[pa.RecordBatch]:
         assert self.state is not None
-        for state, rows in self.state.outstanding():
-            self._add(state, rows)
         if self._operator.emit != Emit.EPOCH:
-            return None
-        table = self.state.changed_now()
-        return None if table is None else _batch(table.drop_columns(table.column_names[0]))
+            return
+        for table in self.state.changed_now(self._add):
+            yield from table.drop_columns(table.column_names[:1]).to_batches(max_chunksize=EMITTED_ROWS)
 
 
 def _columns(batch: pa.RecordBatch, names: tuple[str, ...], operator: str) -> list[pa.Array]:

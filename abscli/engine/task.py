@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 import pyarrow as pa
 
@@ -42,6 +42,7 @@ from abscli.protocol.events import (
     ProtocolError,
     RecordsArrived,
     Sent,
+    TaskAction,
     TaskEvent,
     Triggered,
     Unblock,
@@ -71,6 +72,13 @@ class Part:
     loader: Loader | None
     place: Place | None
     logs: dict[ChannelId, list[pa.RecordBatch]] = field(default_factory=dict)
+
+
+class Owed(NamedTuple):
+    """What a task still puts out before it copies. then: what its machine has said to do after that."""
+
+    batches: Iterator[pa.RecordBatch]
+    then: Iterator[TaskAction]
 
 
 class RunningTask:
@@ -142,13 +150,18 @@ class RunningTask:
         self._numbers = {channel: i for i, channel in enumerate(machine.inputs)}
         self._again = steps is not None and steps.next is not None
         self._held: list[Callable[[], None]] = []
+        self._owed: Owed | None = None
 
     # -- what drives it -----------------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """Take one item from an input, or read once; False if there is nothing to do."""
+        """Put out a piece of what is owed for an epoch, or take one item from an input, or read once; False if there is
+        nothing to do."""
         if self._again:
             return self._take_again()
+        if self._owed is not None:
+            self._put_out(self._owed)
+            return True
         if self.source is not None:
             return self._read()
         inbox = self._choose()
@@ -193,21 +206,32 @@ class RunningTask:
     def _take_again(self) -> bool:
         """The next of the steps; False while what it takes has not come. Differs if it cannot be taken."""
         assert self._steps is not None
-        step = self._steps.next
-        assert step is not None
         try:
-            if not self._retake(step):
+            if self._owed is not None:
+                self._put_out(self._owed)
+            elif not self._retake(self._steps.next):
                 return False
         except ProtocolError as error:
             raise Differs(self.machine.name, str(error)) from error
-        if self._steps.next is None:
+        self._listen()
+        return True
+
+    def _listen(self) -> None:
+        """Hear what it was told meanwhile, once it has taken all steps again and owes nothing."""
+        if self._owed is None and (self._steps is None or self._steps.next is None):
             self._again = False
+        if not self._is_deaf:
             held, self._held = self._held, []
             for tell in held:
                 tell()
-        return True
 
-    def _retake(self, step: Step) -> bool:
+    @property
+    def _is_deaf(self) -> bool:
+        """Whether what it is told has to wait: its machine is ahead of what it has done."""
+        return self._again or self._owed is not None
+
+    def _retake(self, step: Step | None) -> bool:
+        assert step is not None
         kind, number = step.kind, step.number
         if kind is StepKind.RECORDS and self.source is not None:
             return self._read()
@@ -275,7 +299,7 @@ class RunningTask:
 
     def trigger(self, epoch: int) -> None:
         """The coordinator begins an epoch."""
-        if self._again:
+        if self._is_deaf:
             self._held.append(lambda: self.trigger(epoch))
         elif self.machine.is_triggered:
             self._note(StepKind.TRIGGER, number=epoch)
@@ -283,14 +307,14 @@ class RunningTask:
 
     def complete(self, epoch: int) -> None:
         """The coordinator says that an epoch is complete."""
-        if self._again:
+        if self._is_deaf:
             self._held.append(lambda: self.complete(epoch))
         else:
             self.on(Completed(epoch))
 
     def abort(self, epoch: int) -> None:
         """The coordinator says that an epoch is given up."""
-        if self._again:
+        if self._is_deaf:
             self._held.append(lambda: self.abort(epoch))
         else:
             self._note(StepKind.ABORT, number=epoch)
@@ -299,7 +323,9 @@ class RunningTask:
     def forget_senders(self, attempt: int, floor: int, replayed: Mapping[ChannelId, int]) -> None:
         """Senders of this task, which goes on, start again (R10). replayed: their channels, with how many records each
         had sent by the epoch that it starts from."""
-        if self._again:
+        while self._owed is not None and not self._again:
+            self._put_out(self._owed)  # at once: whoever restarts waits for its answer
+        if self._is_deaf:
             self._held.append(lambda: self.forget_senders(attempt, floor, replayed))
             return
         self._note(StepKind.STOP, number=floor)
@@ -311,6 +337,9 @@ class RunningTask:
     def lag(self, epoch: int) -> Lag | None:
         """What it is doing for an epoch; None if it has acked it."""
         now, name = time.monotonic(), self.machine.name
+        if self._owed is not None and epoch >= self.machine.copied:
+            since = self._first_barrier.get(self.machine.copied, now)
+            return Lag(name, "emit", rows=self._rows, seconds=now - since)
         awaits = tuple(sorted(self.machine.awaits(epoch), key=str))
         queued = sum(self.inboxes[channel].queued for channel in awaits)
         match self.machine.stage(epoch):
@@ -329,7 +358,10 @@ class RunningTask:
 
     def on(self, event: TaskEvent) -> None:
         """Tell the machine, and do what it says."""
-        for action in self.machine.on(event):
+        self._carry_out(iter(self.machine.on(event)))
+
+    def _carry_out(self, actions: Iterator[TaskAction]) -> None:
+        for action in actions:
             match action:
                 case Process(_, _, batch, skip):
                     assert isinstance(batch, Batch)
@@ -343,7 +375,9 @@ class RunningTask:
                 case Unblock(channel):
                     self.inboxes[channel].blocked = False
                 case Flush(_):
-                    self._flush()
+                    if self.operator is not None:
+                        self._put_out(Owed(self.operator.flush(), actions))
+                        return
                 case Copy(epoch):
                     self._copy(epoch)
                 case Forward(epoch):
@@ -374,10 +408,17 @@ class RunningTask:
             elif self.operator is not None:
                 self._emit(self.operator.process(batch.rows, batch.first))
 
-    def _flush(self) -> None:
-        if self.operator is not None:
-            with self._working():
-                self._emit(self.operator.flush())
+    def _put_out(self, owed: Owed) -> None:
+        """A piece of what is owed: its receivers may have to make room for the next, so that what has changed is never
+        in memory as a whole. After the last comes what waits for that."""
+        self._owed = owed
+        with self._working():
+            rows = next(owed.batches, None)
+            self._emit(rows)
+        if rows is None:
+            self._owed = None
+            self._carry_out(owed.then)
+            self._listen()
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[None]:
@@ -440,7 +481,7 @@ class RunningTask:
             epoch=epoch,
             attempt=self._attempt,
             attempt_id=self._attempt_id,
-            rows=state.rows if state is not None else 0,
+            rows=self._rows,
             counters=Counters(dict(self.machine.sent), dict(self.machine.received)),
             positions=self.source.positions if self.source is not None else None,
             round_robin={r.edge.target: r.turn for r in self.routes},
@@ -456,6 +497,11 @@ class RunningTask:
         loader = self._packer.loader() if self._packer is not None else None
         future = self._pool.submit(write_state, loader or self._storage, draft, copy, key, base, stage)
         self._parts[epoch] = Part(draft, self._base_epoch, future, loader, place)
+
+    @property
+    def _rows(self) -> int:
+        """Of its state."""
+        return self.operator.state.rows if self.operator is not None and self.operator.state is not None else 0
 
     def _copy_again(self, epoch: int) -> None:
         """A copy of an epoch that was given up: nobody waits for its part. What a sink staged for it belongs to the
@@ -494,7 +540,9 @@ class RunningTask:
             self._packer.add(loader.loose(facts), lambda packed: self._persisted(epoch, packed), time.monotonic())
 
     def _persisted(self, epoch: int, facts: PartFacts) -> None:
-        if epoch in self._parts and not self._closed:
+        if self._owed is not None:
+            self._held.append(lambda: self._persisted(epoch, facts))
+        elif epoch in self._parts and not self._closed:
             part = self._parts[epoch]
             self._files[epoch] = facts.state
             self.on(Persisted(epoch))
@@ -512,6 +560,7 @@ class RunningTask:
     def close(self) -> None:
         """Drop queues and open files."""
         self._closed = True
+        self._owed = None
         if isinstance(self.machine, TracedTask):
             self.machine.leave()
         for inbox in self.inboxes.values():

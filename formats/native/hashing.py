@@ -99,7 +99,7 @@ def _hash_bytes(column: pa.Array, offset_type: np.dtype[np.signedinteger]) -> Ha
     data = np.zeros(last - first + 8, dtype=np.uint8)
     if last > first:
         data[: last - first] = np.frombuffer(data_buffer, dtype=np.uint8, count=last - first, offset=first)
-    lanes = np.lib.stride_tricks.as_strided(data.view(), shape=(len(data) - 7, 8), strides=(1, 1))
+    lanes = np.ndarray((len(data) - 7,), dtype="<u8", buffer=data, strides=(1,))  # eight bytes from each place on
     starts, lengths = offsets[:-1] - first, np.diff(offsets)
     hashes = _mix(lengths.astype(np.uint64) * _P2)
     for row in np.flatnonzero(lengths > LONG).tolist():
@@ -108,11 +108,14 @@ def _hash_bytes(column: pa.Array, offset_type: np.dtype[np.signedinteger]) -> Ha
     done = 0
     active = np.flatnonzero((lengths > 0) & (lengths <= LONG))
     while len(active):
-        left = lengths[active] - done
-        lane = np.ascontiguousarray(lanes[starts[active] + done]).view("<u8").reshape(-1).astype(np.uint64)
-        unused = (8 - np.minimum(left, 8)).astype(np.uint64) * np.uint64(8)
-        lane = (lane << unused) >> unused
-        hashes[active] = _mix((hashes[active] * _P1) ^ (lane * _P2))
+        # Most often all texts go on for as long: what is chosen of a column by its rows is a copy.
+        rows = slice(None) if len(active) == len(hashes) else active
+        left = lengths[rows] - done
+        lane = lanes[starts[rows] + done].astype(np.uint64)
+        if int(left.min()) < 8:
+            unused = (8 - np.minimum(left, 8)).astype(np.uint64) * np.uint64(8)
+            lane = (lane << unused) >> unused
+        hashes[rows] = _mix((hashes[rows] * _P1) ^ (lane * _P2))
         done += 8
         active = active[left > 8]
     return hashes

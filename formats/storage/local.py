@@ -7,7 +7,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from formats.disk import make_folder, sync_folder, writing
 from formats.errors import Damaged, NotFound, UnsafePath
@@ -94,9 +94,15 @@ class LocalStorage:
     def put(self, path: str, data: bytes | memoryview, *, replace: bool = False) -> None:
         full = self.local_path(path)
         with writing(full, memoryview(data).nbytes):
-            self._put(full, data, replace=replace)
+            self._put(full, [data], replace=replace)
 
-    def _put(self, full: str, data: bytes | memoryview, *, replace: bool) -> None:
+    def put_pieces(self, path: str, pieces: Iterable[bytes]) -> None:
+        """As of `TakesPieces`."""
+        full = self.local_path(path)
+        with writing(full):
+            self._put(full, pieces, replace=False)
+
+    def _put(self, full: str, pieces: Iterable[bytes | memoryview], *, replace: bool) -> None:
         folder = os.path.dirname(full)
         temporary = os.path.join(folder, UNFINISHED + secrets.token_hex(8))
         for left in reversed(range(TRIES)):
@@ -110,7 +116,8 @@ class LocalStorage:
                     raise
         try:
             with open(fd, "wb") as f:
-                f.write(data)
+                for piece in pieces:
+                    f.write(piece)
                 f.flush()
                 os.fsync(f.fileno())
             self._may_show()

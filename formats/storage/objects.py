@@ -174,6 +174,14 @@ class ObjectStorage:
                 chunk_size=max(PART, -(-(size or 0) // MOST_PARTS)), max_concurrency=PARTS_AT_ONCE,
             )  # fmt: skip
 
+    def put_pieces(self, path: str, pieces: Iterable[bytes]) -> None:
+        """As of `TakesPieces`, for names that one writer alone uses: that a file is there is looked up before, not by
+        the request that makes it, for which obstore has no condition where it sends parts. What makes the pieces may
+        not ask a bucket for anything: it runs in the client's thread."""
+        if self.size(path) is not None:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self._where(path))
+        self.put_parts(path, pieces)
+
     def identity(self, path: str) -> str | None:
         """By which call a file was put, empty where it does not say; None if there is no such file."""
         import obstore

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from abscli.engine.errors import JobFailed
 from abscli.engine.operators import Runnable, make_operator
-from abscli.engine.state import key_table
+from abscli.engine.state import bounded_state, key_table
 from abscli.engine.state.bounded_state import BoundedState
 from abscli.engine.state.keyed_state import State, StateCopy
 from abscli.engine.state.memory import StateMemory
@@ -103,7 +103,7 @@ class Run:
             self.state.forget(self.complete)
         elif step == "again":  # a copy of an epoch that was given up, when steps are taken again
             self.epoch += 1
-            self._note(self.runnable.flush())
+            self._flush()
             self.state.end_interval(self.epoch)
         elif step == "restart":
             self.write()
@@ -115,7 +115,7 @@ class Run:
             self.epoch += 1
         else:
             self.epoch += 1
-            self._note(self.runnable.flush())
+            self._flush()
             base = [] if step == "whole" else self.files[self.complete]
             copy = self.state.copy(self.epoch, None if step == "whole" else self.complete)
             self.copies.append((self.epoch, copy, base))
@@ -126,6 +126,10 @@ class Run:
             new = [] if copy is None else [encode_tables(copy.tables(), KEY, in_key_order=copy.in_key_order)]
             self.files[epoch] = [*base, *new]
         self.copies = []
+
+    def _flush(self) -> None:
+        pieces = list(self.runnable.flush())
+        self._note(pa.concat_batches(pieces) if pieces else None)
 
     def _note(self, rows: pa.RecordBatch | None) -> None:
         self.out.append(repr(rows.to_pylist()) if rows is not None and rows.num_rows else None)
@@ -200,7 +204,8 @@ def test_a_copy_stays_as_it_was_while_its_parts_come_and_go() -> None:
 
 
 def test_keys_whose_hashes_collide_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_table, "hash_rows", lambda columns: hash_rows(columns) % np.uint64(5))
+    for module in (key_table, bounded_state):
+        monkeypatch.setattr(module, "hash_rows", lambda columns: hash_rows(columns) % np.uint64(5))
     run = Run(Kind.REDUCE, Emit.EPOCH, 1, groups=1)
     for _ in range(3):
         run.take(words(range(40)))

@@ -160,7 +160,7 @@ def test_a_file_has_the_same_bytes_wherever_it_lies(bucket: ObjectStorage, sizes
     pieces = [secrets.token_bytes(size) for size in sizes]
     loader = Loader(bucket, OWN)
     path = layout.state(1, "seen/0", BUILD.id)
-    loader.put_parts(path, pieces)
+    loader.put_pieces(path, pieces)
     whole = b"".join(pieces)
     if len(whole) <= PACKED:
         assert loader.files == {path: whole}

@@ -283,7 +283,7 @@ class Status(msgspec.Struct, frozen=True, tag=True):
 class Lag(msgspec.Struct, frozen=True):
     """What a task was doing for an epoch when that was given up.
 
-    doing: `begin`, `align`, `log` or `write`.
+    doing: `begin`, `align`, `emit`, `log` or `write`.
     awaits: the channels whose barrier it needed.
     queued: bytes before these in its queues.
     rows: of its state.

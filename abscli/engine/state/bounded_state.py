@@ -1,24 +1,36 @@
 """Keyed state larger than the memory given: it is kept in parts of whole key groups, which go to local disk and come
 back when their keys are touched.
 
-A batch touches every part once. Rows of an operator that puts out nothing before the epoch ends wait for their part,
-so that it is read once for many of them.
+A batch touches every part once. Rows of an operator that puts out nothing before the epoch ends wait for their part, on
+disk where memory does not suffice, so that it is read once for many of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from abscli.engine.state.keyed_state import NEVER, Intervals, KeyedState, Rows, StateCopy, Work
+from abscli.engine.state.keyed_state import (
+    NEVER,
+    Add,
+    Intervals,
+    KeyedState,
+    KeyGroups,
+    Rows,
+    StateCopy,
+    Work,
+    key_groups_of,
+)
 from abscli.engine.state.memory import StateMemory
+from abscli.engine.state.scratch_file import Place, ScratchFile
 from abscli.engine.state.spill_file import SpillFile
-from formats.native.hashing import key_groups
+from abscli.engine.state.waiting_rows import WaitingRows
+from formats.native.hashing import hash_rows
 from formats.native.state.ordering import by_key_group, key_order
-from formats.native.state.tables import KEY_GROUP, one_piece
+from formats.native.state.tables import KEY_GROUP
 
 ROOM = 16
 """Keys for which a part has room at first."""
@@ -33,8 +45,7 @@ class Part:
     def __init__(self, key: tuple[str, ...], max_parallelism: int, intervals: Intervals, memory: StateMemory) -> None:
         self.rows = 0
         self.newest = NEVER
-        self.waiting: list[Rows] = []
-        self.waiting_rows = self.waiting_bytes = 0
+        self.waiting = WaitingRows(key)
         self._key = key
         self._max_parallelism = max_parallelism
         self._intervals = intervals
@@ -44,9 +55,18 @@ class Part:
         self._size = 0
 
     @property
-    def in_memory(self) -> bool:
-        """Whether it is."""
-        return self._state is not None
+    def is_at_hand(self) -> bool:
+        """Whether it is in memory, or can be without a read from disk."""
+        return self._state is not None or self._file is None
+
+    @property
+    def is_worth_reading(self) -> bool:
+        """Whether there is room for it, or as many rows wait on disk as it has itself: it is read once for these."""
+        return self.is_at_hand or self._memory.fits(self._size) or self.waiting.set_aside > self._size
+
+    def retire(self) -> None:
+        """It is wanted after all others."""
+        self._memory.retire(self)
 
     def opened(self) -> KeyedState:
         """Its state, in memory until that of another part is asked for; `settle` afterwards."""
@@ -89,6 +109,13 @@ class Part:
             return self._saved().table(since, self._max_parallelism)
         return self._state.table(self._slots(self._state, since))
 
+    def sorted_table(self, since: int) -> pa.Table:
+        """As `table`, in order of key group, then of key."""
+        table = self.table(since)
+        order = key_order([table.column(name).chunk(0) for name in self._key])
+        order = order[by_key_group(table.column(KEY_GROUP).to_numpy()[order])]
+        return table.take(pa.array(order)).combine_chunks()
+
     def copy(self, since: int) -> partial[pa.Table]:
         """What makes `table` as it is now, whatever becomes of the part."""
         if self._state is not None:
@@ -100,12 +127,6 @@ class Part:
     def _slots(self, state: KeyedState, since: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         return np.arange(state.rows, dtype=np.int64) if since <= NEVER else state.changed_since(since)
 
-    def wait(self, rows: Rows) -> None:
-        """Rows of its keys, for later."""
-        self.waiting.append(rows)
-        self.waiting_rows += len(rows.numbers)
-        self.waiting_bytes += rows.batch.nbytes + rows.numbers.nbytes
-
     def forget(self, complete: int) -> None:
         """As of `State`."""
         if self._state is not None:
@@ -114,7 +135,7 @@ class Part:
     def close(self) -> None:
         """Let go of memory and file."""
         self._memory.leave(self)
-        self._memory.gathered -= self.waiting_bytes
+        self._memory.gathered -= self.waiting.bytes
         self._state = self._file = None
 
 
@@ -129,7 +150,7 @@ class BoundedState:
         self._intervals = Intervals()
         self._parts: dict[int, Part] = {}
         self._gathered = 0
-        self._emitted: dict[int, pa.Table] = {}
+        self._emitted: dict[int, Callable[[], pa.Table]] = {}
         memory.states += 1
 
     @property
@@ -145,28 +166,24 @@ class BoundedState:
     def gathered(self, rows: Rows, keys: Sequence[pa.Array]) -> Work:
         self._emitted = {}
         for part, some in self._split(rows, keys):
-            self._count(-part.waiting_bytes)
-            part.wait(some)
-            self._count(part.waiting_bytes)
+            self._count(-part.waiting.bytes)
+            part.waiting.add(some)
+            self._count(part.waiting.bytes)
         for part in list(self._parts.values()):
-            if part.in_memory and part.waiting_rows >= ENOUGH:
+            if part.is_at_hand and part.waiting.rows >= ENOUGH:
                 yield from self._worked(part)
         while self._gathered > self._memory.room_to_gather:
-            yield from self._worked(max(self._parts.values(), key=lambda part: part.waiting_bytes))
-
-    def outstanding(self) -> Work:
-        # First those that are in memory: they may have to leave it for the others.
-        for number, part in sorted(self._parts.items(), key=lambda item: not item[1].in_memory):
-            if part.waiting:
+            part = max(self._parts.values(), key=lambda part: part.waiting.bytes)
+            if part.is_worth_reading:
                 yield from self._worked(part)
-                # Now, while it is in memory: what is emitted has to be there anyway.
-                self._emitted[number] = self._memory.lend(part.table(self._intervals.current))
+            else:
+                self._count(-part.waiting.bytes)
+                part.waiting.to_disk()
 
     def _worked(self, part: Part) -> Work:
-        state, waiting = part.opened(), part.waiting
-        self._count(-part.waiting_bytes)
-        part.waiting, part.waiting_rows, part.waiting_bytes = [], 0, 0
-        for rows in _together(waiting, self.key):
+        state = part.opened()
+        self._count(-part.waiting.bytes)
+        for rows in part.waiting.take():
             yield state, rows
         part.settle()
 
@@ -174,20 +191,25 @@ class BoundedState:
         self._gathered += size
         self._memory.gathered += size
 
-    def changed_now(self) -> pa.Table | None:
-        now = self._intervals.current
-        parts = [(number, part) for number, part in sorted(self._parts.items()) if part.newest == now]
-        if not parts:
-            return None
-        emitted, self._emitted = self._emitted, {}
-        tables = [emitted.pop(number) if number in emitted else part.table(now) for number, part in parts]
-        starts = np.cumsum([0, *(table.num_rows for table in tables)]).tolist()
-        table = one_piece(pa.concat_tables(tables))
-        del tables
-        # A copy that is made next and holds just these refers to them.
-        for (number, _), start, stop in zip(parts, starts, starts[1:], strict=False):
-            self._emitted[number] = self._memory.lend(table.slice(start, stop - start))
-        return table.take(pa.array(key_order([table.column(name).chunk(0) for name in self.key])))
+    def changed_now(self, add: Add) -> Iterator[pa.Table]:
+        now, file = self._intervals.current, None
+        self._emitted = {}
+        for number, part in sorted(self._parts.items()):
+            if part.waiting:
+                for state, rows in self._worked(part):
+                    add(state, rows)
+            if part.newest != now:
+                continue
+            table = part.sorted_table(now)
+            # Those that are still to come are wanted now, and this one not before it has changed again.
+            part.retire()
+            # A copy that is made next and holds just these rows refers to them.
+            if self._memory.fits(table.nbytes):
+                self._emitted[number] = partial(_itself, self._memory.lend(table))
+            else:
+                file = file or ScratchFile()
+                self._emitted[number] = partial(_read_again, file, file.append(table.to_batches()[0]))
+            yield table
 
     def end_interval(self, epoch: int) -> None:
         self._intervals.end(epoch)
@@ -197,12 +219,12 @@ class BoundedState:
         interval, emitted = self._intervals.current, self._emitted
         self.end_interval(epoch)
         first = NEVER if since is None else self._intervals.after(since)
-        makers = [
-            partial(_itself, emitted[number]) if first == interval and number in emitted else part.copy(first)
-            for number, part in sorted(self._parts.items())
-            if part.rows and part.newest >= first
-        ]
-        return StateCopy(makers) if makers else None
+        changed = [(number, part) for number, part in sorted(self._parts.items()) if part.rows and part.newest >= first]
+        if not changed:
+            return None
+        if first == interval and all(number in emitted for number, _ in changed):
+            return StateCopy([emitted[number] for number, _ in changed], in_key_order=True)
+        return StateCopy([part.copy(first) for _, part in changed])
 
     def forget(self, complete: int) -> None:
         for part in self._parts.values():
@@ -222,10 +244,11 @@ class BoundedState:
         self._memory.states -= 1
 
     def _split(self, rows: Rows, keys: Sequence[pa.Array]) -> Iterator[tuple[Part, Rows]]:
-        for part, places in self._places(key_groups(keys, self._max_parallelism)):
-            yield part, Rows(rows.batch.take(pa.array(places)), rows.numbers[places])
+        hashes = hash_rows(keys)
+        for part, places in self._places(key_groups_of(hashes, self._max_parallelism)):
+            yield part, Rows(rows.batch.take(pa.array(places)), rows.numbers[places], hashes[places])
 
-    def _places(self, groups: np.ndarray[tuple[int], np.dtype[np.int32]]) -> Iterator[tuple[Part, np.ndarray]]:
+    def _places(self, groups: KeyGroups) -> Iterator[tuple[Part, np.ndarray]]:
         """Which rows belong to each part, ascending."""
         numbers = (groups // self._groups).astype(np.int32)
         order = by_key_group(numbers)
@@ -242,10 +265,5 @@ def _itself(table: pa.Table) -> pa.Table:
     return table
 
 
-def _together(waiting: Sequence[Rows], key: Sequence[str]) -> Sequence[Rows]:
-    """Rows that came one after the other, as one where that makes no difference: it does to sums of floats."""
-    schema = waiting[0].batch.schema
-    if len(waiting) == 1 or any(pa.types.is_floating(field.type) for field in schema if field.name not in key):
-        return waiting
-    batch = pa.concat_batches([rows.batch for rows in waiting])
-    return [Rows(batch, np.concatenate([rows.numbers for rows in waiting]))]
+def _read_again(file: ScratchFile, place: Place) -> pa.Table:
+    return pa.Table.from_batches([file.read(place)])

@@ -78,9 +78,10 @@ class KeyIndex:
         keys: int = sum(column.nbytes for chunk in self._chunks for column in chunk)
         return keys + self.hashes.nbytes + self._table_hash.nbytes + self._table_slot.nbytes
 
-    def locate(self, columns: Sequence[pa.Array]) -> Located:
-        """Find the key of every row, giving new ones slots. columns: the key, of the same types at every call."""
-        hashes = hash_rows(columns)
+    def locate(self, columns: Sequence[pa.Array], hashes: Hashes | None = None) -> Located:
+        """Find the key of every row, giving new ones slots. columns: the key, of the same types at every call. hashes:
+        of the rows, where they are known."""
+        hashes = hash_rows(columns) if hashes is None else hashes
         slots, groups, first, new = self._locate(columns, hashes, hashes)
         return Located(slots, groups, first, new)
 

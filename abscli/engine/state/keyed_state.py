@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -16,25 +17,35 @@ import pyarrow as pa
 
 from abscli.engine.state.aggregates import ValueColumn
 from abscli.engine.state.key_table import KeyIndex, Located, Slots
-from formats.native.state.ordering import key_order
+from formats.native.hashing import Hashes
+from formats.native.state.ordering import by_key_group, key_order
 from formats.native.state.tables import KEY_GROUP
 
 SCAN = 16
 """Of so many slots one has to have changed for a look at all of them to be quicker than sorting those that have."""
+
+PIECE_ROWS = 1 << 16
+"""Rows from which on what has changed goes on in one piece."""
+
+KeyGroups = npt.NDArray[np.int32]
 
 NEVER = -1
 """The interval in which a slot changed that has not since it was restored."""
 
 
 class Rows(NamedTuple):
-    """Records that came together, each with its number on its channel."""
+    """Records that came together, each with its number on its channel. hashes: of their keys, where they are known."""
 
     batch: pa.RecordBatch
     numbers: Slots
+    hashes: Hashes | None = None
 
 
 Work = Iterator[tuple["KeyedState", Rows]]
 """State and rows whose keys it has; the state is in memory until the next is asked for."""
+
+Add = Callable[["KeyedState", Rows], object]
+"""Takes rows into a state which has their keys."""
 
 
 class State(Protocol):
@@ -52,11 +63,13 @@ class State(Protocol):
     def gathered(self, rows: Rows, keys: Sequence[pa.Array]) -> Work:
         """These rows, or some that came earlier: for who puts out nothing before the epoch ends. keys: as above."""
 
-    def outstanding(self) -> Work:
-        """All that was gathered and has not been given out; to be asked before a copy."""
+    def changed_now(self, add: Add) -> Iterator[pa.Table]:
+        """The rows that changed since the last copy, in order of key group, then of key, in tables of whole key groups:
+        key group, key columns, values. To be gone through to its end before that copy, and nothing else changes
+        meanwhile.
 
-    def changed_now(self) -> pa.Table | None:
-        """The rows that changed since the last copy, in key order: key group, key columns, values. None if none did."""
+        add: is given first what was gathered and has not been given out.
+        """
 
     def end_interval(self, epoch: int) -> None:
         """What changes from now on is not in the copy of `epoch`."""
@@ -139,7 +152,7 @@ class KeyedState:
         self._intervals = intervals or Intervals()
         self._stamps: Slots = np.full(room, NEVER, dtype=np.int64)
         self._changed: dict[int, list[Slots]] = {}
-        self._emitted: pa.Table | None = None
+        self._emitted: list[pa.Table] | None = None
 
     @property
     def rows(self) -> int:
@@ -157,18 +170,15 @@ class KeyedState:
     def gathered(self, rows: Rows, keys: Sequence[pa.Array]) -> Work:
         yield self, rows
 
-    def outstanding(self) -> Work:
-        yield from ()
-
     def column(self, name: str, kind: pa.DataType) -> ValueColumn:
         """A column of values, made of this type where there is none."""
         if name not in self.values:
             self.values[name] = ValueColumn(kind, self._room)
         return self.values[name]
 
-    def locate(self, columns: Sequence[pa.Array]) -> Located:
-        """Slots of the rows' keys; new keys count as changed."""
-        located = self.index.locate(columns)
+    def locate(self, columns: Sequence[pa.Array], hashes: Hashes | None = None) -> Located:
+        """Slots of the rows' keys; new keys count as changed. hashes: of these, where they are known."""
+        located = self.index.locate(columns, hashes)
         if located.new.any():
             self.touch(located.slots[located.new])
         return located
@@ -185,13 +195,23 @@ class KeyedState:
             self._stamps[fresh] = self.newest = interval
             self._changed.setdefault(interval, []).append(fresh)
 
-    def changed_now(self) -> pa.Table | None:
+    def changed_now(self, add: Add) -> Iterator[pa.Table]:
+        # A copy that is made next and holds just these rows refers to them.
+        self._emitted = []
         slots = self.changed_since(self._intervals.current)
         if not len(slots):
-            return None
-        # A copy that is made next and holds just these rows refers to them.
-        self._emitted = self.table(slots[key_order(self.index.keys(slots))])
-        return self._emitted
+            return
+        keys, groups = self.index.keys(slots), self._groups(slots)
+        order = by_key_group(groups)
+        for piece in whole_groups(groups[order]):
+            rows = order[piece.start : piece.stop]
+            # Sorted piece by piece, since what is sorted then fits a processor's cache.
+            some, of_some = [column.take(pa.array(rows)) for column in keys], groups[rows]
+            inside = key_order(some)
+            inside = inside[by_key_group(of_some[inside])]
+            columns = [pa.array(of_some[inside]), *(column.take(pa.array(inside)) for column in some)]
+            self._emitted.append(self._table(columns, slots[rows[inside]]))
+            yield self._emitted[-1]
 
     def end_interval(self, epoch: int) -> None:
         self._intervals.end(epoch)
@@ -203,7 +223,7 @@ class KeyedState:
         if since is None:
             slots = np.arange(self.index.count, dtype=np.int64)
         elif emitted is not None and self._intervals.after(since) == interval:
-            return StateCopy([lambda: emitted], in_key_order=True)
+            return StateCopy([partial(_itself, table) for table in emitted], in_key_order=True) if emitted else None
         else:
             slots = self.changed_since(self._intervals.after(since))
         if not len(slots):
@@ -226,9 +246,15 @@ class KeyedState:
 
     def table(self, slots: Slots) -> pa.Table:
         """Rows of these slots: key group, key columns, values."""
-        groups = key_groups_of(self.index.hashes[slots], self._max_parallelism)
-        columns = [groups, *self.index.keys(slots), *(v.take(slots) for v in self.values.values())]
-        return pa.table(columns, names=[KEY_GROUP, *self.key, *self.values])
+        return self._table([pa.array(self._groups(slots)), *self.index.keys(slots)], slots)
+
+    def _table(self, columns: list[pa.Array], slots: Slots) -> pa.Table:
+        """columns: key group and keys of these slots, to which their values come."""
+        values = (column.take(slots) for column in self.values.values())
+        return pa.table([*columns, *values], names=[KEY_GROUP, *self.key, *self.values])
+
+    def _groups(self, slots: Slots) -> KeyGroups:
+        return key_groups_of(self.index.hashes[slots], self._max_parallelism)
 
     def load(self, table: pa.Table) -> None:
         if not table.num_rows:
@@ -266,9 +292,24 @@ class KeyedState:
                 self._changed[int(stamps[some[0]])] = [some]
 
 
-def key_groups_of(hashes: npt.NDArray[np.uint64], max_parallelism: int) -> pa.Array:
-    """The column of a state file that says which key group each of these keys belongs to."""
-    return pa.array((hashes % np.uint64(max_parallelism)).astype(np.int32))
+def key_groups_of(hashes: Hashes, max_parallelism: int) -> KeyGroups:
+    """Which key group each of these keys belongs to."""
+    groups: KeyGroups = (hashes % np.uint64(max_parallelism)).astype(np.int32)
+    return groups
+
+
+def whole_groups(groups: KeyGroups) -> Iterator[range]:
+    """Rows whose key groups these are, ascending, in pieces of whole key groups with PIECE_ROWS rows or somewhat
+    more."""
+    start = 0
+    for stop in [*(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]:
+        if stop - start >= PIECE_ROWS or start < stop == len(groups):
+            yield range(start, stop)
+            start = stop
+
+
+def _itself(table: pa.Table) -> pa.Table:
+    return table
 
 
 def _union(parts: list[Slots]) -> Slots:

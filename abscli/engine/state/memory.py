@@ -58,6 +58,11 @@ class StateMemory:
         self._tenants[tenant] = size
         self.make_room(0, tenant)
 
+    def retire(self, tenant: Tenant) -> None:
+        """It is the first to make room: others are wanted before it is again."""
+        if tenant in self._tenants:
+            self._tenants.move_to_end(tenant, last=False)
+
     def leave(self, tenant: Tenant) -> None:
         """It is not in memory."""
         self._resident -= self._tenants.pop(tenant, 0)

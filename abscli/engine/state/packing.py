@@ -37,9 +37,9 @@ class Loader:
         self._incarnation = incarnation
 
     def put(self, path: str, data: bytes | memoryview, *, replace: bool = False) -> None:
-        self.put_parts(path, (data,))
+        self.put_pieces(path, (data,))
 
-    def put_parts(self, path: str, pieces: Iterable[bytes | memoryview]) -> None:
+    def put_pieces(self, path: str, pieces: Iterable[bytes | memoryview]) -> None:
         """A file of these pieces; of one that is too large for a pack they are sent as they come."""
         rest = iter(pieces)
         head = _up_to(PACKED, rest)

@@ -25,8 +25,8 @@ from formats.native.facts import (
     with_version,
 )
 from formats.native.schedules import KINDS, TakenStep, write_steps
-from formats.native.state.row_groups import put_encoded
-from formats.native.state.tables import encode_log, encode_tables
+from formats.native.state.row_groups import put_tables
+from formats.native.state.tables import encode_log
 from formats.native.writer import put_file, put_part
 from formats.storage import Putting, Storage
 from formats.view import Position
@@ -73,7 +73,7 @@ def write_state(
     if copy is None:
         return Durable(base, sink)
     path = layout.state(draft.epoch, str(draft.task), draft.attempt_id)
-    file = put_encoded(storage, path, encode_tables(copy.tables(), key, in_key_order=copy.in_key_order))
+    file = put_tables(storage, path, copy.tables(), key, in_key_order=copy.in_key_order)
     return Durable((*base, file), sink)
 
 

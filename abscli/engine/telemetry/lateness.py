@@ -66,7 +66,7 @@ class Lateness:
 
 def _causes(lags: list[Lag]) -> Iterable[str]:
     """Who is slow by itself, and not for want of a barrier from one that is."""
-    before = {lag.task for lag in lags if lag.doing in ("begin", "align")}
+    before = {lag.task for lag in lags if lag.doing in ("begin", "align", "emit")}
     for lag in sorted(lags, key=lambda lag: -lag.seconds):
         blocking = [channel for channel in lag.awaits if channel.sender in before - {lag.task}]
         if not blocking:
@@ -81,6 +81,8 @@ def _doing(lag: Lag) -> str:
             return "had not begun it"
         case "align":
             return f"was aligning, waiting for {waits}{behind}"
+        case "emit":
+            return f"was putting out what had changed of its {lag.rows:,} rows of state, for {_seconds(lag.seconds)}"
         case "log":
             return f"had copied its state and was logging, waiting for {waits}{behind}"
         case _:

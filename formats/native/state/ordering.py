@@ -74,8 +74,8 @@ def _lanes(column: pa.Array) -> npt.NDArray[np.uint64]:
     common = _common_prefix(column)
     starts = bounds[:-1] - first + common
     left = np.minimum(bounds[1:] - first - starts, _LANE)
-    windows = np.lib.stride_tricks.as_strided(data, shape=(len(data) - _LANE + 1, _LANE), strides=(1, 1))
-    lanes = np.ascontiguousarray(windows[starts]).view(">u8").reshape(-1).astype(np.uint64)
+    windows = np.ndarray((len(data) - _LANE + 1,), dtype=">u8", buffer=data, strides=(1,))
+    lanes = windows[starts].astype(np.uint64)
     # In two halves: a shift by all 64 bits leaves a number as it is.
     unused = (_LANE - left).astype(np.uint64) * np.uint64(4)
     shifted: npt.NDArray[np.uint64] = lanes >> unused >> unused << unused << unused

@@ -6,8 +6,9 @@ digests needs no other byte.
 
 from __future__ import annotations
 
+import hashlib
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,14 +19,19 @@ from formats.native.facts import FooterFacts, RowGroupFacts, StateFileFacts, dig
 from formats.native.state.guards import check_row_groups, read_row_group, text_columns
 from formats.native.state.tables import (
     KEY_GROUP,
+    Piece,
     as_written,
     decoded_row_groups,
     encode_state,
+    encoded_pieces,
     first_line,
     of_key_groups,
 )
 from formats.native.writer import put_file
-from formats.storage import Putting, Slices, Storage, ranges
+from formats.storage import Putting, Slices, Storage, put_pieces, ranges
+
+WHOLE = 8 << 20
+"""Bytes of a file up to which it is read in one go: of a larger one each row group is in memory alone."""
 
 
 def put_state(storage: Storage, path: str, table: pa.Table, key: Sequence[str]) -> StateFileFacts:
@@ -38,6 +44,45 @@ def put_encoded(storage: Putting, path: str, data: bytes) -> StateFileFacts:
     row_groups, footer = described(data)
     file = put_file(storage, path, data, sum(group.rows for group in row_groups))
     return StateFileFacts(file.path, file.bytes, file.rows, file.sha256, row_groups, footer)
+
+
+def put_tables(
+    storage: Putting, path: str, tables: Iterable[pa.Table], key: Sequence[str], *, in_key_order: bool = False
+) -> StateFileFacts:
+    """Write a state file of these tables (see `encoded_pieces`), which is never in memory as a whole where it is large,
+    and return how a fact file names it."""
+    description = _Description()
+    put_pieces(storage, path, description.passing(encoded_pieces(tables, key, in_key_order=in_key_order)))
+    return description.facts(path)
+
+
+class _Description:
+    """What facts say of a state file whose pieces have passed: as of `described`, without the file."""
+
+    def __init__(self) -> None:
+        self._whole, self._outside = hashlib.sha256(), hashlib.sha256()
+        self._bytes = 0
+        self._row_groups: list[RowGroupFacts] = []
+
+    def passing(self, pieces: Iterable[Piece]) -> Iterator[bytes]:
+        """The bytes of each."""
+        for piece in pieces:
+            self._whole.update(piece.data)
+            if piece.rows:
+                place = self._bytes, len(piece.data), digest(piece.data)
+                self._row_groups.append(RowGroupFacts(int(piece.first), int(piece.last), piece.rows, *place))
+                self._outside = hashlib.sha256()  # what stands before the first row group belongs to no footer
+            else:
+                self._outside.update(piece.data)
+            self._bytes += len(piece.data)
+            yield piece.data
+
+    def facts(self, path: str) -> StateFileFacts:
+        """When all have."""
+        groups = tuple(self._row_groups)
+        footer = FooterFacts(groups[-1].offset + groups[-1].bytes if groups else 0, self._outside.hexdigest())
+        rows = sum(group.rows for group in groups)
+        return StateFileFacts(path, self._bytes, rows, self._whole.hexdigest(), groups, footer)
 
 
 def described(data: bytes) -> tuple[tuple[RowGroupFacts, ...], FooterFacts]:
@@ -72,11 +117,11 @@ def _span(group: pq.RowGroupMetaData) -> range:
 def proved_rows(storage: Storage, file: StateFileFacts) -> Iterator[pa.Table]:
     """The rows of a state file that count for the task whose facts name it, a row group at a time.
 
-    Nothing is read of a file that is had by key group but its footer and the row groups that the facts name, each
-    against its own digest; of version 2.0, which has none, the whole file against the file's. Damaged if it is not what
-    was written, or facts and footer disagree.
+    Nothing is read of a file that is had by key group, or is large, but its footer and the row groups that the facts
+    name, each against its own digest; of version 2.0, which has none, and where a file is small, the whole file against
+    the file's. Damaged if it is not what was written, or facts and footer disagree.
     """
-    if file.key_groups is None or file.footer is None:
+    if file.footer is None or (file.key_groups is None and (file.bytes or 0) <= WHOLE):
         data = _checked(storage, file, 0, None, file.sha256 or "", "")
         yield from decoded_row_groups(data, file.path, None if file.key_groups is None else _range(file.key_groups))
         return
@@ -120,8 +165,7 @@ def _read(metadata: pq.FileMetaData, number: int, source: _Slice, file: StateFil
         pa.PythonFile(source, mode="r"), metadata=metadata, read_dictionary=text_columns(schema), pre_buffer=False
     )
     table = as_written(read_row_group(opened, number, Expansion(where, len(source.data))))
-    assert file.key_groups is not None
-    return of_key_groups(table, _range(file.key_groups))
+    return table if file.key_groups is None else of_key_groups(table, _range(file.key_groups))
 
 
 def _range(key_groups: tuple[int, int]) -> range:

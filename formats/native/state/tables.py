@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,27 +36,73 @@ def encode_state(table: pa.Table, key: Sequence[str]) -> bytes:
     return encode_tables([table], key)
 
 
+class Piece(NamedTuple):
+    """Some bytes of a state file: a row group of so many rows of these key groups, or what stands before the first one
+    or behind the last, which has none."""
+
+    data: bytes
+    rows: int = 0
+    first: int = 0
+    last: int = 0
+
+
 def encode_tables(tables: Iterable[pa.Table], key: Sequence[str], *, in_key_order: bool = False) -> bytes:
-    """A state file whose rows come in tables, at least one, each of higher key groups than the one before: the same
-    file as of one table. in_key_order: of each table the rows are."""
-    sink = pa.BufferOutputStream()
+    """A state file whose rows come in tables, see `encoded_pieces`: the same file as of one table."""
+    return b"".join(piece.data for piece in encoded_pieces(tables, key, in_key_order=in_key_order))
+
+
+def encoded_pieces(tables: Iterable[pa.Table], key: Sequence[str], *, in_key_order: bool = False) -> Iterator[Piece]:
+    """The bytes of a state file, a row group at a time, so that the file is nowhere in memory.
+
+    tables: at least one, each of higher key groups than the one before. in_key_order: of each the rows are.
+    """
+    written = _Written()
     with contextlib.ExitStack() as stack:
         writer: pq.ParquetWriter | None = None
         rest: pa.Table | None = None
         for table in tables:
             ordered = _ordered(table, key, in_key_order)
             if writer is None:
-                writer = stack.enter_context(_writer(sink, ordered.schema, key))
+                writer = stack.enter_context(_writer(written, ordered.schema, key))
+                yield Piece(written.take())
             rows = ordered if rest is None else pa.concat_tables([rest, ordered.replace_schema_metadata()])
             groups = rows.column(KEY_GROUP).to_numpy()
             slices = list(row_group_slices(groups))
             waiting = slices.pop() if slices and _shares(groups, slices[-1]) else range(0)
             for piece in slices:
                 writer.write_table(rows.slice(piece.start, len(piece)), row_group_size=ROW_GROUP)
+                yield Piece(written.take(), len(piece), groups[piece.start], groups[piece.stop - 1])
             rest = rows.slice(waiting.start, len(waiting))
         if writer is not None and rest is not None and rest.num_rows:
             writer.write_table(rest, row_group_size=ROW_GROUP)
-    return bytes(sink.getvalue())
+            groups = rest.column(KEY_GROUP).to_numpy()
+            yield Piece(written.take(), len(groups), groups[0], groups[-1])
+    yield Piece(written.take())
+
+
+class _Written(io.RawIOBase):
+    """What Arrow's writer takes for a file: its bytes are taken on before more are written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[bytes] = []
+        self._at = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def write(self, data: Any) -> int:
+        self._parts.append(bytes(data))
+        self._at += len(data)
+        return len(data)
+
+    def take(self) -> bytes:
+        """The bytes since this was asked for last."""
+        data, self._parts = b"".join(self._parts), []
+        return data
 
 
 def _shares(groups: npt.NDArray[np.int32], last: range) -> bool:
@@ -82,7 +129,7 @@ def one_piece(table: pa.Table) -> pa.Table:
     return pa.table([pa.concat_arrays(column.chunks) for column in table.columns], schema=table.schema)
 
 
-def _writer(sink: pa.BufferOutputStream, schema: pa.Schema, key: Sequence[str]) -> pq.ParquetWriter:
+def _writer(sink: _Written, schema: pa.Schema, key: Sequence[str]) -> pq.ParquetWriter:
     metadata = {
         b"abs.key": json.dumps(list(key)).encode(),
         b"abs.schema": base64.b64encode(schema.remove_metadata().serialize()),  # Parquet has no timestamp[s]

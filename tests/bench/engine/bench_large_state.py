@@ -9,15 +9,18 @@ About 2 GB of state in 500 MB, and with all of it in memory:
         --state-memory none,500M
 
 For each number of keys: words a second, the median and the 99th percentile of the epochs' durations, their longest
-phases, CPU seconds of this process and those that it waited for, and the most memory that this process had. Input lines
-hold eight words, with zeros to `width` digits; the sum of the counts is checked. --state-memory is for all workers
-together; the runs under it alternate with those without on the same input.
+phases, CPU seconds of this process and those that it waited for, and the most memory that the processes of the workers
+had, together: with `inline` it is this one, with `spark` those of Python, without the JVM. With few keys it says what a
+worker needs whatever its state is (`--keys 1000`). Input lines hold eight words, with zeros to `width` digits; the sum
+of the counts is checked. --state-memory is for all workers together; the runs under it alternate with those without on
+the same input.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import resource
 import shutil
 import subprocess
@@ -31,6 +34,7 @@ import pyarrow.compute as pc
 
 from abscli import open_store
 from abscli.cli.options import size
+from abscli.engine.coordinator import Progress, Service
 from abscli.engine.job import JobOptions, run_job
 from abscli.engine.telemetry.news import EpochDone, News
 from tests.support.jobs.small import word_count
@@ -53,6 +57,11 @@ def write_input(folder: Path, keys: int, words: int, width: int = 0) -> None:
 def measure(folder: Path, engine: str, workers: int, interval: float, memory: int | None) -> dict[str, float]:
     """One run."""
     done: list[EpochDone] = []
+    services: list[Service] = []
+    most: dict[int, int] = {}
+
+    def on_progress(progress: Progress) -> None:
+        most.update({pid: peak for pid in services[0].pids().values() if (peak := peak_of(pid))})
 
     def on_news(news: News) -> None:
         if isinstance(news, EpochDone):
@@ -63,8 +72,10 @@ def measure(folder: Path, engine: str, workers: int, interval: float, memory: in
         str(folder), "job.yaml", engine=engine, master=f"local[{workers}]", workers=workers, interval=interval,
         state_memory=memory and memory // workers,
     )  # fmt: skip
-    outcome = run_job(word_count(workers), str(folder / "store"), options, on_news=on_news)
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # what is read to check it comes on top
+    outcome = run_job(
+        word_count(workers), str(folder / "store"), options, on_progress, services.append, on_news=on_news
+    )
+    most.update({pid: peak_of(pid) or peak for pid, peak in most.items()})  # what is read to check it comes on top
     counted = open_store(folder / "store").state("counts")["n"]
     assert pc.sum(counted).as_py() == outcome.records * WORDS_A_LINE
     seconds = [one.seconds for one in done[:-1]] or [done[-1].seconds]
@@ -77,8 +88,18 @@ def measure(folder: Path, engine: str, workers: int, interval: float, memory: in
         "p99": float(np.percentile(seconds, 99)),
         **phases,
         "cpu": time.process_time() - before + resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime,
-        "rss": most,
+        "rss": sum(most.values()),
     }
+
+
+def peak_of(pid: int) -> int:
+    """The most memory that a process had so far, in bytes; 0 if it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    peak = re.search(r"VmHWM:\s+(\d+) kB", status)
+    return int(peak[1]) * 1024 if peak else 0
 
 
 def main() -> None:
@@ -102,13 +123,18 @@ def main() -> None:
             folder = Path(root)
             write_input(folder, keys, arguments.words, arguments.width)
             for memory in arguments.state_memory.split(","):
-                one = [sys.executable, "-m", "tests.bench.engine.bench_large_state", "--folder", root]
-                one += ["--engine", arguments.engine, "--workers", str(arguments.workers)]
-                one += ["--interval", str(arguments.interval), "--state-memory", memory]
-                done = subprocess.run(one, stdout=subprocess.PIPE, check=True)
-                shutil.rmtree(folder / "store")
-                shutil.rmtree(folder / "out")
-                show(json.loads(done.stdout), memory)
+                show(one_run(folder, arguments.engine, arguments.workers, arguments.interval, memory), memory)
+
+
+def one_run(folder: Path, engine: str, workers: int, interval: float, memory: str) -> dict[str, float]:
+    """The figures of one run in a process of its own, on the input of a folder."""
+    one = [sys.executable, "-m", "tests.bench.engine.bench_large_state", "--folder", str(folder)]
+    one += ["--engine", engine, "--workers", str(workers), "--interval", str(interval), "--state-memory", memory]
+    done = subprocess.run(one, stdout=subprocess.PIPE, check=True)
+    shutil.rmtree(folder / "store")
+    shutil.rmtree(folder / "out")
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def show(figures: dict[str, float], memory: str) -> None:

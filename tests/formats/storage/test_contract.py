@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from formats.errors import NotFound, UnsafePath
-from formats.storage import UNFINISHED, HdfsStorage, WritableStorage, open_input, walk
+from formats.storage import UNFINISHED, HdfsStorage, WritableStorage, open_input, put_pieces, walk
+from formats.storage.pieces import WHOLE
 from tests.support.imports import ROOT
 from tests.support.objects.places import Place
 
@@ -64,6 +65,42 @@ def test_large_files_are_put_whole(storage: WritableStorage) -> None:
     assert storage.read("large", 9 << 20, 1000) == data[9 << 20 : (9 << 20) + 1000]
     with pytest.raises(FileExistsError):
         storage.put("large", data)
+
+
+def test_a_file_of_pieces_is_there_whole_or_not_at_all(storage: WritableStorage) -> None:
+    data = random.Random(2).randbytes(WHOLE + (5 << 20))
+    pieces = [data[at : at + 3_000_000] for at in range(0, len(data), 3_000_000)]
+    seen: list[object] = []
+
+    def watched() -> Iterator[bytes]:
+        for piece in pieces:
+            # A bucket's client takes the pieces in a thread of its own, where it can be asked nothing.
+            seen.append(asking.submit(lambda: (storage.size("a/large"), storage.list("a"))).result())
+            yield piece
+
+    with ThreadPoolExecutor(1) as asking:
+        put_pieces(storage, "a/large", watched())
+    assert set(map(str, seen)) == {str((None, []))}
+    assert storage.read("a/large") == data
+    with pytest.raises(FileExistsError):
+        put_pieces(storage, "a/large", iter(pieces))
+    put_pieces(storage, "a/small", iter(pieces[:1]))
+    with pytest.raises(FileExistsError):
+        put_pieces(storage, "a/small", iter(pieces[:1]))
+    put_pieces(storage, "a/empty", iter([]))
+    assert [storage.size(f"a/{name}") for name in ("large", "small", "empty")] == [len(data), 3_000_000, 0]
+
+
+def test_pieces_that_fail_leave_nothing(storage: WritableStorage) -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"x" * (WHOLE + 1)
+        yield b"x"
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        put_pieces(storage, "a/large", broken())
+    assert storage.size("a/large") is None
+    assert [file for file in storage.inventory() if file.path.startswith("a/")] == []
 
 
 @pytest.mark.parametrize("second", [b"new", b"old"])
