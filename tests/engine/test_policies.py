@@ -147,7 +147,7 @@ def test_back_pressure_and_a_loop_that_is_never_empty_starve_no_barrier(tmp_path
     from abscli.engine.channels import peers
 
     monkeypatch.setattr(peers, "CHANNEL_BYTES", 1 << 10)
-    monkeypatch.setattr(service, "CIRCULATING_BYTES", 1 << 12)
+    monkeypatch.setattr(service, "CIRCULATING_BYTES", 1 << 9)  # less than a file that is read: it is reached
     for policy in POLICIES:
         folder = tmp_path / policy
         counts = write_countdown(folder, files=20, rounds=ROUNDS, turning=True)
