@@ -121,8 +121,10 @@ def _check_part(part: PartFacts, where: str) -> None:
     for operator in (*part.sent, *part.received, *part.round_robin):
         _name(operator, _OPERATOR, "operator", where)
     for position in part.positions or ():
-        _not_negative(position.offset, f"offset of {position.split!r}", where)
-        _not_negative(position.records, f"number of records of {position.split!r}", where)
+        # A source of many files has as many of them in every epoch: the words are made for those that are wrong.
+        if (position.offset or 0) < 0 or (position.records or 0) < 0:
+            _not_negative(position.offset, f"offset of {position.split!r}", where)
+            _not_negative(position.records, f"number of records of {position.split!r}", where)
     for shown in part.sink:
         _sink_file(shown, where)
 

@@ -7,6 +7,7 @@ import glob
 import json
 import math
 import os
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import IO, Any, Protocol
 
@@ -54,6 +55,13 @@ class Source(Protocol):
         """Read no further, until it is called again. offsets: by split, the ends of lines; lines: at most so many."""
 
 
+def _place(position: Position | None, split: str) -> Position:
+    """Where reading of a split begins."""
+    if position is None:
+        return Position(split, 0, 0)
+    return Position(split, position.offset or 0, position.records or 0)
+
+
 class LineFiles:
     """The files of one task, one after the other, in whole lines. A split is a path relative to the job file."""
 
@@ -62,9 +70,9 @@ class LineFiles:
     ) -> None:
         by_split = {p.split: p for p in positions or ()}
         names = list(by_split) if positions is not None else list(splits)
-        self._offsets = {name: by_split[name].offset or 0 if name in by_split else 0 for name in names}
-        self._records = {name: by_split[name].records or 0 if name in by_split else 0 for name in names}
-        self._todo = list(reversed(names))
+        # Kept as they are handed out: with thousands of files, those that stand where they stood are not made anew.
+        self._positions = {name: _place(by_split.get(name), name) for name in names}
+        self._todo = deque(names)
         self._directory = directory
         self._task = task
         self._ends: Mapping[str, int] | None = None
@@ -72,7 +80,7 @@ class LineFiles:
 
     @property
     def positions(self) -> tuple[Position, ...]:
-        return tuple(Position(name, self._offsets[name], self._records[name]) for name in self._offsets)
+        return tuple(self._positions.values())
 
     @property
     def finished(self) -> bool:
@@ -81,10 +89,10 @@ class LineFiles:
     def next_lines(self) -> tuple[str, bytes] | None:
         """(split, whole lines) or None at the end; the caller reports the rows with `advance`."""
         while (name := self._next_split()) is not None:
-            lines = self._read_lines(name, self._offsets[name])
+            lines = self._read_lines(name, self._offset(name))
             if lines:
                 return name, lines if self._lines is None else self._first_lines(lines)
-            self._todo.remove(name)
+            self._todo.remove(name)  # of which it is the first, or one of a few that may still be read
         return None
 
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
@@ -95,10 +103,10 @@ class LineFiles:
         if self._lines == 0:
             return None
         if self._ends is None:
-            return self._todo[-1] if self._todo else None
+            return self._todo[0] if self._todo else None
         # One that may be read no further now is not at its end.
         ends = self._ends
-        return next((name for name in reversed(self._todo) if self._offsets[name] < ends.get(name, 0)), None)
+        return next((name for name in self._todo if self._offset(name) < ends.get(name, 0)), None)
 
     def _first_lines(self, data: bytes) -> bytes:
         """As many lines as may still be read."""
@@ -111,12 +119,14 @@ class LineFiles:
 
     def advance(self, split: str, size: int, records: int) -> None:
         """Note that `size` bytes of a split became `records` rows."""
-        self._offsets[split] += size
-        self._records[split] += records
+        self._positions[split] = Position(split, self._offset(split) + size, self.records(split) + records)
 
     def records(self, split: str) -> int:
         """Rows read of a split so far."""
-        return self._records[split]
+        return self._positions[split].records or 0
+
+    def _offset(self, split: str) -> int:
+        return self._positions[split].offset or 0
 
     def _read_lines(self, name: str, offset: int) -> bytes:
         path = os.path.join(self._directory, name)

@@ -1,10 +1,12 @@
 """What snapshots cost where the store is slow: words a second of the word count, in one process with two workers.
 
     python -m tests.bench.engine.bench_store_latency [--latencies 0,0.05,0.6] [--rounds 5] [--copies 5] [--interval 1]
+        [--files 8]
 
 Every file that is put into the store takes the latency longer, as a request to an object store does. Three ways
 alternate: an epoch every second; the same with sources held from the trigger to the manifest (stop the world); only the
-last epoch. Rates count the whole attempt; medians, and ratios pair by pair to the last way, are printed.
+last epoch. Rates count the whole attempt; medians, and ratios pair by pair to the last way, are printed. --files: in so
+many the text lies; 0: as many as modules times copies, each of which has a position in every epoch.
 """
 
 from __future__ import annotations
@@ -62,21 +64,35 @@ def sources_held() -> Iterator[None]:
         yield
 
 
+def lay_out(corpus: Path, copies: int, files: int) -> None:
+    """The text so many times, in so many files; 0: each module in files of its own."""
+    modules = sorted(corpus.iterdir())
+    if not files:
+        for path in modules:
+            for copy in range(1, copies):
+                os.link(path, path.with_name(f"{path.stem}.copy{copy}.py"))
+        return
+    for number in range(files):
+        text = b"".join(path.read_bytes() for path in modules[number::files])
+        (corpus / f"text-{number}.py").write_bytes(text * copies)
+    for path in modules:
+        path.unlink()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--latencies", default="0,0.05,0.6", help="seconds a put")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--copies", type=int, default=5, help="of the demo's text, 20 M words each")
     parser.add_argument("--interval", type=float, default=1.0)
+    parser.add_argument("--files", type=int, default=8)
     asked = parser.parse_args()
     latencies = [float(one) for one in asked.latencies.split(",")]
     with tempfile.TemporaryDirectory(prefix="abs-bench-") as root:
         folder = Path(root) / "job"
         topology = parse_topology(inputs.write_job("wordcount", folder))
         words = sum(inputs.count_words(folder).values()) * asked.copies
-        for path in list((folder / "corpus").iterdir()) if asked.copies > 1 else []:
-            for copy in range(1, asked.copies):
-                os.link(path, path.with_name(f"{path.stem}.copy{copy}.py"))
+        lay_out(folder / "corpus", asked.copies, asked.files)
         rates: dict[tuple[float, str], list[float]] = defaultdict(list)
         epochs: dict[tuple[float, str], list[int]] = defaultdict(list)
         for turn in range(asked.rounds + 1):
