@@ -1,0 +1,14 @@
+"""Snapshots of every layout that changed copies are made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.flink.matrix import unpack
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack(tmp_path_factory.mktemp("matrix"))
