@@ -27,8 +27,8 @@ REFERRING_VERSION = "3.0"
 """Of facts in which a task has a file by key group: a reader of version 2 would take all of it."""
 
 PACKED_VERSION = "4.0"
-"""Of facts in which a file is a range of a pack: a reader of version 3 would look for a file of that name, and gc of
-version 3 would remove packs."""
+"""Of facts in which a file is a range of a pack, or a sink's part an upload: a reader of version 3 would look for a
+file of that name, and take the part for one that is gone; and gc of version 3 would remove packs."""
 
 EpochNumber = Annotated[int, Meta(ge=0, le=10**10 - 1)]
 """As many digits as the name of an epoch's folder has."""
@@ -412,17 +412,17 @@ def header(kind: type[msgspec.Struct], version: str = FORMAT_VERSION) -> dict[st
 
 
 def version_for(parts: Iterable[PartFacts]) -> str:
-    """The version of facts with these parts: what a reader has to know of the files that they name."""
-    return _version_of(file for part in parts for file in files_of(part))
-
-
-def _version_of(files: Iterable[FileFacts]) -> str:
+    """The version of facts with these parts: what a reader has to know of the files that they name, and of what their
+    sinks have staged."""
     version = FORMAT_VERSION
-    for file in files:
-        if range_of(file.path) is not None:
+    for part in parts:
+        if any(file.upload is not None for file in part.sink):
             return PACKED_VERSION
-        if isinstance(file, StateFileFacts) and file.key_groups is not None:
-            version = REFERRING_VERSION
+        for file in files_of(part):
+            if range_of(file.path) is not None:
+                return PACKED_VERSION
+            if isinstance(file, StateFileFacts) and file.key_groups is not None:
+                version = REFERRING_VERSION
     return version
 
 

@@ -22,7 +22,7 @@ from abscli.stores.native.repairing.repair_plan import plan_repair
 from abscli.stores.native.uploads import left_uploads
 from formats.errors import Damaged, NoRecovery, NotFound
 from formats.native.evidence import open_for_validation
-from formats.native.facts import SinkFile, UploadFacts
+from formats.native.facts import PACKED_VERSION, SinkFile, UploadFacts
 from formats.native.probe import Prober
 from formats.native.remove import newest_attempt
 from formats.native.sink import PartId, Stretch, new_claim, part_name
@@ -110,6 +110,8 @@ def test_the_manifest_names_what_is_completed_after_it(
     assert len(newest) == len({file.upload.object for file in newest if file.upload}) > 0
     assert not {file.upload.object for file in newest if file.upload} & {one.object for one in bucket.shown()}
     assert findings(lines) <= {Code.UPLOAD_LEFT}
+    # Those who do not know uploads would call the parts missing: they refuse the store, and each of its epochs.
+    assert {store.facts.version, store.manifest(lines.complete()[-1]).version} == {PACKED_VERSION}
     secrets = [value for path in lines.folder.rglob("*.json") if b"testing" in (value := path.read_bytes())]
     assert not secrets
     lines.resume(epochs=1)

@@ -94,6 +94,11 @@ class Outputs:
         self._accept_missing = accept_missing
         self._claims: dict[str, tuple[SinkFolder | SinkBucket, SinkClaim]] = {}
 
+    @property
+    def are_in_buckets(self) -> bool:
+        """Whether any of them is."""
+        return any(is_bucket(self._folder(op)) for op in self._sinks)
+
     def _folder(self, op: Operator) -> str:
         return folder_of(op, self._directory, self._sinks_in)
 
