@@ -6,7 +6,7 @@
     .abs-sink/lock/, .abs-sink/<claim, 10 digits>.json                      as in a folder
 
 What waits for its epoch's manifest is an upload to the first of these names, which the part's facts name by its id, and
-nobody sees. A bucket has no rename and no link, and completing an upload overwrites: so no two attempts, and no two
+nobody sees. A bucket has no rename and no link, and completing an upload may overwrite: so no two attempts, and no two
 claims that show a part again, ever use one name, and what is taken away under a name was put there by nobody else.
 """
 
@@ -17,9 +17,8 @@ from typing import NamedTuple
 
 from formats.errors import FormatError
 from formats.native.sink import SUPERSEDED, Claims, PartId
-from formats.storage import ObjectStorage, common_name
+from formats.storage import UPLOADS, ObjectStorage, common_name, open_uploads
 from formats.storage.objects import bucket_of, is_object_store
-from formats.storage.uploads import Uploads
 
 SHOWN = re.compile(r"(part-\d{5}-\d{10})-([0-9a-f]{32})(?:-(\d{10}))?\.jsonl", re.ASCII)
 ASIDE = re.compile(rf"{SUPERSEDED}/([0-9a-f]{{32}})/(part-\d{{5}}-\d{{10}}\.jsonl)", re.ASCII)
@@ -52,7 +51,7 @@ def is_bucket(path: str) -> bool:
 
 
 def place_fault(path: str) -> str | None:
-    """Why no sink can write there; None for a directory, and for a bucket of S3 or what speaks it."""
+    """Why no sink can write there; None for a directory, and for a bucket of S3, what speaks it, or Azure."""
     if "://" not in path:
         return None
     if not is_bucket(path):
@@ -61,7 +60,7 @@ def place_fault(path: str) -> str | None:
         bucket = bucket_of(bucket_place(path))
     except FormatError as error:
         return error.message
-    if bucket.kind == "s3":
+    if bucket.kind in UPLOADS:
         return None
     return "uploads there have no ids that a manifest could name, and sinks in buckets rest on those"
 
@@ -79,7 +78,7 @@ class SinkBucket(Claims):
 
     def __init__(self, path: str) -> None:
         super().__init__(ObjectStorage(bucket_place(path)))
-        self.uploads = Uploads(bucket_place(path))
+        self.uploads = open_uploads(bucket_place(path))
 
     def shown(self) -> list[Shown]:
         """What readers see."""

@@ -89,7 +89,7 @@ class BucketMoves:
     def _complete(self, part: PartId, file: SinkFile) -> bool:
         """Whether the part is shown now, by whomever."""
         name, upload = object_name(part), file.upload
-        if upload is not None and self._bucket.uploads.complete(name, upload.id, upload.etags):
+        if upload is not None and self._bucket.uploads.complete(name, upload.id, upload.etags, file.sha256):
             return True
         # A reply may have been lost, or the process before this one have done it.
         return self._bucket.storage.identity(name) == file.sha256

@@ -1,19 +1,18 @@
 """Uploads to sinks in buckets that nobody will complete: what attempts had begun that ended before a manifest named it.
 
-An upload takes room, and no listing of a bucket shows it. Those are judged that attempts of this store have begun, in
+An upload takes room, and no plain listing of a bucket shows it. Those are judged that attempts of this store have begun, in
 sinks that it took last, and only when no job runs: any other may be named by a manifest yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from urllib.parse import parse_qs, quote, urlsplit
 
 from formats.native.sink_bucket import SinkBucket, bucket_place, is_bucket, part_of
 from formats.native.store import NativeStore
-from formats.storage import concurrently, file_name, real_place
-from formats.storage.uploads import Uploads
+from formats.storage import concurrently, file_name, open_uploads, real_place
 
 
 class LeftUpload(NamedTuple):
@@ -21,7 +20,7 @@ class LeftUpload(NamedTuple):
 
     uri: of the object that it would become, with the upload's id.
     bytes: of its parts so far.
-    begun: seconds since 1970, by the server's clock.
+    begun: seconds since 1970; by whose clock: `Upload`.
     """
 
     uri: str
@@ -46,16 +45,23 @@ def left_uploads(store: NativeStore) -> list[LeftUpload]:
     return [left for place in buckets for left in _left_in(place, attempts, named, real_place(store.path))]
 
 
-def abort(uri: str) -> bool:
-    """Give an upload up, as `LeftUpload.uri` names it; False for a name of something else."""
-    url = urlsplit(uri)
-    ids = parse_qs(url.query).get("uploadId")
-    if not ids:
-        return False
-    whole = url._replace(query="").geturl()
-    name = file_name(whole)
-    Uploads(whole.removesuffix(name)).abort(name, ids[0])
-    return True
+def abort_all(paths: Iterable[str]) -> list[str]:
+    """Give up the uploads among these, as `LeftUpload.uri` names them; the others, which are names of something else.
+
+    Those of one object go together: some servers do not know one from another.
+    """
+    others: list[str] = []
+    ids: dict[str, list[str]] = {}
+    for path in paths:
+        url = urlsplit(path)
+        if named := parse_qs(url.query).get("uploadId"):
+            ids.setdefault(url._replace(query="").geturl(), []).append(named[0])
+        else:
+            others.append(path)
+    for object, its_ids in ids.items():
+        name = file_name(object)
+        open_uploads(object.removesuffix(name)).abort(name, its_ids)
+    return others
 
 
 def _left_in(place: str, attempts: set[str], named: set[str], store: str) -> Iterator[LeftUpload]:

@@ -1,6 +1,6 @@
 """Drivers and workers killed at random moments of jobs with a loop whose sink lies in a bucket: what is lost or twice.
 
-    python -m tests.bench.objects.bench_sink_kills [--server rgw|moto] [--kills 50] [--seed 1] [--engine inline|spark]
+    python -m tests.bench.objects.bench_sink_kills [--server rgw|moto|azurite] [--kills 50] [--seed 1] [--engine inline|spark]
 
 Drivers by SIGKILL: when an upload was begun or filled, before the manifest, before uploads are completed, between two
 of them, and after; each is gone on with from the newest complete epoch. Workers beside: a thread is dropped with all
@@ -28,7 +28,7 @@ import msgspec
 import pytest
 
 from abscli.engine.job import JobOptions, run_job
-from abscli.stores.native.uploads import abort, left_uploads
+from abscli.stores.native.uploads import abort_all, left_uploads
 from formats.job.model import Kind, Topology
 from formats.native.sink_bucket import SinkBucket, part_of
 from formats.native.store import NativeStore
@@ -46,7 +46,7 @@ from tests.support.jobs.small import (
 from tests.support.objects.fixtures import SERVERS, use
 from tests.support.objects.places import bucket_place
 
-NAMES = {"moto": "S3 by moto", "rgw": "S3 by Ceph RGW"}
+NAMES = {"moto": "S3 by moto", "rgw": "S3 by Ceph RGW", "azurite": "Azure by Azurite"}
 MOMENTS = ("begin", "put", "manifest", "reveal", "completing", "complete")
 STORE = "store"
 
@@ -126,8 +126,7 @@ def one_job(seed: int, folder: Path, place: str, engine: str) -> tuple[Counter[s
         else:
             assert done.returncode == -signal.SIGKILL, (where, n, done.stderr[-2000:])
             kills[where] += 1
-    for upload in left_uploads(NativeStore(LocalStorage(folder / STORE))):
-        abort(upload.uri)
+    abort_all(upload.uri for upload in left_uploads(NativeStore(LocalStorage(folder / STORE))))
     fetch(place, folder / "out")
     return kills, wrong(), name
 

@@ -202,7 +202,7 @@ def signal_at(where: str, n: int, number: int) -> None:
     """
     from abscli.engine import journal
     from abscli.engine.io import outputs
-    from formats.storage.uploads import Uploads
+    from formats.storage import UPLOADS
 
     left, counting = n, threading.Lock()
 
@@ -223,8 +223,8 @@ def signal_at(where: str, n: int, number: int) -> None:
 
         return call
 
-    def at(name: str, *, is_done: bool) -> None:
-        plain = getattr(Uploads, name)
+    def at(owner: type, name: str, *, is_done: bool) -> None:
+        plain = getattr(owner, name)
 
         def call(*arguments: Any, **options: object) -> object:
             if not is_done:
@@ -234,10 +234,11 @@ def signal_at(where: str, n: int, number: int) -> None:
                 count()
             return answer
 
-        setattr(Uploads, name, call)
+        setattr(owner, name, call)
 
     if where in ("begin", "put", "complete", "completing"):
-        at("complete" if where == "completing" else where, is_done=where != "completing")
+        for owner in UPLOADS.values():
+            at(owner, "complete" if where == "completing" else where, is_done=where != "completing")
     elif where == "manifest":
         journal.complete = before(journal.complete, 3)  # type: ignore[assignment]
     elif where == "reveal":

@@ -122,7 +122,7 @@ def carry_out(storage: Storage, removal: Removal, newest: int) -> None:
     removed = remove_epochs(NativeStore(storage), going, removal.needed, newest)
     _check_newest(storage, newest)
     orphans = [orphan.path for orphan in removal.orphans if orphan.goes]
-    delete_all(storage, [path for path in orphans if path not in removed.needed and not uploads.abort(path)])
+    delete_all(storage, uploads.abort_all(path for path in orphans if path not in removed.needed))
 
 
 def _check_newest(storage: Storage, newest: int) -> None:
