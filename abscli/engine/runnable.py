@@ -74,7 +74,7 @@ def _connector_faults(topology: Topology) -> Iterator[OperatorFault]:
             path = place_of("", written)
             if fault := place_fault(written):
                 message = f"sink {op.id} would write to {written!r}: {fault}"
-                hint = "give it a directory that all workers reach, or a place in a bucket of S3 (s3://, s3a://)"
+                hint = "give it a directory that all workers reach, or a place in a bucket of S3 or Azure (s3://, abfs://)"
                 yield OperatorFault(op.id, (str(op.kind), "path"), message, hint)
             elif path in writers:
                 message = f"sinks {writers[path]} and {op.id} both write to {path!r}"

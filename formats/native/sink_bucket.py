@@ -62,7 +62,7 @@ def place_fault(path: str) -> str | None:
         return error.message
     if bucket.kind in UPLOADS:
         return None
-    return "uploads there have no ids that a manifest could name, and sinks in buckets rest on those"
+    return "uploads to Google's object store are not built, and sinks in buckets rest on those"
 
 
 def bucket_place(path: str) -> str:
@@ -81,9 +81,9 @@ class SinkBucket(Claims):
         self.uploads = open_uploads(bucket_place(path))
 
     def shown(self) -> list[Shown]:
-        """What readers see."""
-        parts = ((part_of(entry.name), entry) for entry in self.storage.list("") if entry.size is not None)
-        return [Shown(*part, entry.name, entry.size or 0) for part, entry in parts if part is not None]
+        """What readers see. What has no byte is no part: on Azure it stands for an upload that is being given up."""
+        parts = ((part_of(entry.name), entry.name, entry.size) for entry in self.storage.list("") if entry.size)
+        return [Shown(*part, name, size) for part, name, size in parts if part is not None]
 
     def superseded(self) -> dict[PartId, int]:
         """The parts that were set aside."""

@@ -85,7 +85,9 @@ class AzureUploads(Uploads):
         uploads: list[Upload] = []
         for blob in self._without_bytes():
             path = text(blob, "Name")[len(self._lead) :]
-            says = GIVEN_UP.fullmatch(text(blob.find("{*}Metadata"), IDENTITY))
+            # Names of metadata are of no case, and come back in that in which they were put: here in urllib's.
+            metadata = {one.tag.lower(): one.text or "" for one in blob.iterfind("{*}Metadata/*")}
+            says = GIVEN_UP.fullmatch(metadata.get(IDENTITY, ""))
             if says is not None:
                 uploads.append(_upload(path, says.group(1)))
             else:

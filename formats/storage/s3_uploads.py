@@ -15,7 +15,7 @@ from formats.storage.credentials import s3_settings
 from formats.storage.objects import IDENTITY
 from formats.storage.roles import s3_keys
 from formats.storage.signing import path_of, query_of, signed
-from formats.storage.uploads import Answer, Upload, Uploads, text
+from formats.storage.uploads import Upload, Uploads, text
 
 GONE = frozenset({"NoSuchUpload", "NoSuchKey"})
 """The second is RGW's word, of an upload that is not there."""

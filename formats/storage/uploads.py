@@ -157,7 +157,7 @@ class Answer(NamedTuple):
         code = text(xml, "Code") if is_error else ""
         if not code and status >= 300:  # what is asked by HEAD is answered without a body
             code = lower.get("x-ms-error-code") or str(status)
-        return Answer(status, lower, xml, code, text(xml, "Message") if is_error else "")
+        return Answer(status, lower, xml, code, text(xml, "Message").partition("\n")[0] if is_error else "")
 
 
 def text(xml: ElementTree.Element | None, name: str) -> str:

@@ -11,9 +11,8 @@ import pytest
 
 from abscli.cli.main import main
 from formats.native import layout
-from formats.storage import open_writable
+from formats.storage import open_uploads, open_writable
 from formats.storage.credentials import ENDPOINT, hadoop_configuration, s3_settings
-from formats.storage.uploads import Uploads
 from tests.support.jobs.small import write_words
 from tests.support.objects.fixtures import Servers, s3, servers, use
 from tests.support.objects.hdfs import SITE
@@ -59,6 +58,12 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def bucket(s3: ObjectServer) -> str:
     return str(bucket_place(s3).root)
+
+
+@pytest.fixture(params=["S3 by moto", "Azure by Azurite"])
+def sink(request: pytest.FixtureRequest, servers: Servers, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A place for a sink in a bucket of each kind that has uploads."""
+    return str(bucket_place(use(servers.get(request.param), monkeypatch)).root)
 
 
 @pytest.fixture(params=["S3 by moto", "HDFS"])
@@ -215,16 +220,16 @@ def open_settings() -> dict[str, str]:
     return {name: value for name, value in settings.items() if name in ("endpoint", "region")}
 
 
-def test_commands_answer_of_a_job_whose_sink_lies_in_a_bucket(abs_: Abs, job: Path, bucket: str) -> None:
-    job.write_text(JOB % bucket.replace("s3:", "s3a:"))
+def test_commands_answer_of_a_job_whose_sink_lies_in_a_bucket(abs_: Abs, job: Path, sink: str) -> None:
+    job.write_text(JOB % sink.replace("s3:", "s3a:").replace("az:", "abfs:"))
     run(abs_, job, "here", "--dry-run")
     run(abs_, job, "here")
     assert abs_.findings("here") == []
-    shown = open_writable(bucket).list("")
+    shown = open_writable(sink).list("")
     assert any(entry.name.startswith("part-") for entry in shown)
     abs_("drill", "here", "--job", job, "--engine", "inline")
     abs_("copy", "here", "copied")
-    assert open_writable(bucket).list("") == shown  # neither touches what the job has put out
+    assert open_writable(sink).list("") == shown  # neither touches what the job has put out
     assert abs_.findings("copied") == []
     abs_("plan-recovery", "here@1", "--out", "plan.json")
     abs_("restore", "plan.json", "--job", job, "--engine", "inline", "--yes")
@@ -233,21 +238,22 @@ def test_commands_answer_of_a_job_whose_sink_lies_in_a_bucket(abs_: Abs, job: Pa
     run(abs_, job, "copied", "--resume", code=2)  # the sink shows what the other store made since
     run(abs_, job, "copied", "--resume", "--take-over")
     assert abs_.findings("copied") == []
-    part = next(entry.name for entry in open_writable(bucket).list("") if entry.name.startswith("part-"))
-    open_writable(bucket).delete(part)
+    part = next(entry.name for entry in open_writable(sink).list("") if entry.name.startswith("part-"))
+    open_writable(sink).delete(part)
     assert [finding["code"] for finding in abs_.findings("copied")] == ["sink-part-missing"]
     run(abs_, job, "copied", "--resume", code=3)
     run(abs_, job, "copied", "--resume", "--accept-missing-parts")
 
 
-def test_uploads_that_are_left_are_named_and_given_up(abs_: Abs, job: Path, bucket: str) -> None:
-    job.write_text(JOB % bucket)
+def test_uploads_that_are_left_are_named_and_given_up(abs_: Abs, job: Path, sink: str) -> None:
+    job.write_text(JOB % sink)
     run(abs_, job, "here")
     attempt = json.loads(next(Path("here/attempts").glob("*.json")).read_text())["id"]
-    uploads = Uploads(bucket)
+    uploads = open_uploads(sink)
     left = uploads.begin(f"part-00000-0000000099-{attempt}.jsonl", "digest")
     uploads.put(f"part-00000-0000000099-{attempt}.jsonl", left, 1, b"{}\n")
-    uploads.begin(f"part-00000-0000000099-{'a' * 32}.jsonl", "of another store")
+    other = f"part-00000-0000000099-{'a' * 32}.jsonl"
+    uploads.put(other, uploads.begin(other, "of another store"), 1, b"{}\n")
     assert [finding["code"] for finding in abs_.findings("here")] == ["upload-left"]
     said = abs_("validate", "here")
     assert "upload-left" in said
@@ -263,7 +269,7 @@ def test_uploads_that_are_left_are_named_and_given_up(abs_: Abs, job: Path, buck
 
 @pytest.mark.parametrize(
     ("place", "words"),
-    [("az://container/out", "no ids that a manifest could name"), ("gs://bucket/out", "no ids"),
+    [("gs://bucket/out", "uploads to Google's object store are not built"),
      ("hdfs://namenode:8020/out", "sinks write to directories and to buckets"),
      ("s3://key@bucket/out", "a secret in it"), ("s3://", "names no bucket")],
 )  # fmt: skip

@@ -40,18 +40,19 @@ from tests.support.jobs.lines import (
     wait_for,
     write_lines,
 )
-from tests.support.objects.fixtures import Servers, s3, servers, use
+from tests.support.objects.fixtures import Servers, servers, use
 from tests.support.objects.places import bucket_place
 from tests.support.objects.proxy import proxy_to
 from tests.support.objects.servers import ObjectServer
 
-__all__ = ("s3", "servers")
+__all__ = ("servers",)
 IN_PROGRESS = {Code.MISSING_ACK, Code.UNREFERENCED_FILE}
 """What is said of epochs that a kill has left."""
 IDS = ("a" * 32, "b" * 32)
 
 
-MOTO, RGW = "S3 by moto", "S3 by Ceph RGW"
+MOTO, RGW, AZURITE = "S3 by moto", "S3 by Ceph RGW", "Azure by Azurite"
+EACH = pytest.mark.parametrize("lines", [MOTO, AZURITE], indirect=True)
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def collected(lines: Lines) -> list[str]:
     return [orphan.path for orphan in removal.orphans if orphan.goes]
 
 
-@pytest.mark.parametrize("lines", [MOTO, RGW], indirect=True)
+@pytest.mark.parametrize("lines", [MOTO, RGW, AZURITE], indirect=True)
 def test_it_stops_goes_on_goes_back_and_returns(lines: Lines) -> None:
     lines.run(epochs=2)
     first = lines.complete()
@@ -99,6 +100,7 @@ def test_it_stops_goes_on_goes_back_and_returns(lines: Lines) -> None:
     assert any(shown.claim for shown in SinkBucket(lines.out).shown())
 
 
+@EACH
 def test_the_manifest_names_what_is_completed_after_it(
     lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,8 +124,8 @@ def test_the_manifest_names_what_is_completed_after_it(
 
 @pytest.mark.parametrize(
     ("lines", "where"),
-    [*((MOTO, where) for where in ("begin", "put", "manifest", "reveal", "completing", "complete")),
-     (RGW, "put"), (RGW, "completing"), (RGW, "complete")],
+    [*((name, where) for where in ("begin", "put", "manifest", "reveal", "completing", "complete")
+       for name in (MOTO, AZURITE)), (RGW, "put"), (RGW, "completing"), (RGW, "complete")],
     indirect=["lines"],
 )  # fmt: skip
 def test_killed_at_any_step_it_goes_on(lines: Lines, where: str) -> None:
@@ -132,7 +134,8 @@ def test_killed_at_any_step_it_goes_on(lines: Lines, where: str) -> None:
     assert lines.wrong() == {}
     left = [upload.uri for upload in left_uploads(lines.store())]
     assert findings(lines) == ({Code.UPLOAD_LEFT} if left else set())
-    assert bool(left) == (where in ("begin", "put", "manifest"))
+    # Azure does not know of an upload before its first block.
+    assert bool(left) == (where in ("put", "manifest") or (where == "begin" and lines.out.startswith("s3:")))
     assert set(left) <= set(collected(lines))
     assert left_uploads(lines.store()) == []
     assert findings(lines) == set()
@@ -142,7 +145,8 @@ def test_killed_at_any_step_it_goes_on(lines: Lines, where: str) -> None:
 @pytest.mark.parametrize(
     ("lines", "where", "back"),
     # moto answers one request at a time: one that was stopped in the middle of a request is in everybody's way.
-    [(MOTO, "manifest", 0), (MOTO, "reveal", 1), (RGW, "completing", 0), (RGW, "completing", 1), (RGW, "complete", 1)],
+    [(MOTO, "manifest", 0), (MOTO, "reveal", 1), (AZURITE, "manifest", 0), (AZURITE, "reveal", 1),
+     *((name, *at) for at in (("completing", 0), ("completing", 1), ("complete", 1)) for name in (RGW, AZURITE))],
     indirect=["lines"],
 )  # fmt: skip
 def test_an_owner_that_comes_back_shows_nothing(lines: Lines, where: str, back: int) -> None:
@@ -165,6 +169,7 @@ def test_an_owner_that_comes_back_shows_nothing(lines: Lines, where: str, back: 
     assert Code.SINK_PART_MISSING not in findings(lines)
 
 
+@EACH
 def test_store_and_sink_may_both_lie_in_buckets(lines: Lines, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     store = lines.out.replace("/store", "/books")
     killed(lines, "completing", 3, store=store)
@@ -179,27 +184,29 @@ def test_store_and_sink_may_both_lie_in_buckets(lines: Lines, monkeypatch: pytes
     assert findings(lines, store) == set()
 
 
+@EACH
 def test_replies_that_are_lost_change_nothing(
-    lines: Lines, s3: ObjectServer, monkeypatch: pytest.MonkeyPatch
+    lines: Lines, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with proxy_to(s3.port) as proxy:
-        use(s3, monkeypatch, proxy.port)
+    server = servers.get(AZURITE if lines.out.startswith("az:") else MOTO)
+    with proxy_to(server.port) as proxy:
+        use(server, monkeypatch, proxy.port)
         proxy.lose_every, proxy.loses_of = 5, frozenset({"PUT", "POST", "DELETE"})
         lines.run(epochs=3)
         lines.run(from_epoch=lines.complete()[0], epochs=1)
         lines.resume()
         assert proxy.lost > 5
-    use(s3, monkeypatch)
+    use(server, monkeypatch)
     assert lines.wrong() == {}
     assert findings(lines) <= {Code.UPLOAD_LEFT}
 
 
+@EACH
 def test_an_upload_that_was_ended_by_somebody_is_missed(lines: Lines) -> None:
     killed(lines, "reveal", 3)
     bucket = SinkBucket(lines.out)
     for part, ids in bucket.waiting().items():
-        for id in ids:
-            bucket.uploads.abort(object_name(part), id)
+        bucket.uploads.abort(object_name(part), ids)
     assert Code.SINK_PART_MISSING in findings(lines)
     with pytest.raises(Damaged, match=r"an output part of \d+ rows is gone") as caught:
         lines.resume()
@@ -226,6 +233,7 @@ def test_an_epoch_that_a_bucket_waits_for_is_not_repaired(lines: Lines) -> None:
     assert lines.wrong() == {}
 
 
+@EACH
 def test_workers_of_spark_put_their_own(lines: Lines) -> None:
     """In processes of their own, which get what they need to know from the environment."""
     program = (
@@ -277,9 +285,9 @@ class Sink:
         return {one.object for one in self.bucket.shown()}
 
 
-@pytest.fixture
-def sink(s3: ObjectServer) -> Sink:
-    return Sink(str(bucket_place(s3).root))
+@pytest.fixture(params=[MOTO, AZURITE])
+def sink(request: pytest.FixtureRequest, servers: Servers, monkeypatch: pytest.MonkeyPatch) -> Sink:
+    return Sink(str(bucket_place(use(servers.get(request.param), monkeypatch)).root))
 
 
 def lose_at(patch: pytest.MonkeyPatch, owner: type, name: str, then: Callable[[], None]) -> None:

@@ -1,7 +1,7 @@
 """Uploads to sinks in buckets that nobody will complete: what attempts had begun that ended before a manifest named it.
 
-An upload takes room, and no plain listing of a bucket shows it. Those are judged that attempts of this store have begun, in
-sinks that it took last, and only when no job runs: any other may be named by a manifest yet.
+An upload takes room, and no plain listing of a bucket shows it. Those are judged that attempts of this store have
+begun, in sinks that it took last, and only when no job runs: any other may be named by a manifest yet.
 """
 
 from __future__ import annotations

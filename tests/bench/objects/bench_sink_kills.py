@@ -1,6 +1,7 @@
 """Drivers and workers killed at random moments of jobs with a loop whose sink lies in a bucket: what is lost or twice.
 
-    python -m tests.bench.objects.bench_sink_kills [--server rgw|moto|azurite] [--kills 50] [--seed 1] [--engine inline|spark]
+    python -m tests.bench.objects.bench_sink_kills [--server rgw|moto|azurite] [--kills 50] [--seed 1]
+        [--engine inline|spark]
 
 Drivers by SIGKILL: when an upload was begun or filled, before the manifest, before uploads are completed, between two
 of them, and after; each is gone on with from the newest complete epoch. Workers beside: a thread is dropped with all
