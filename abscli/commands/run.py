@@ -242,8 +242,9 @@ def run(
     A sink belongs to one store at a time, and no two jobs write it at once. Before the job starts, the parts of the
     output that the kept epochs name are looked for; where one is gone the run is refused. Only the folder that the job
     file names now is set right: who goes back to an epoch from before a sink's path was changed finds newer parts in
-    the old folder still, and has to move them away. A sink's path may be a place in a bucket of S3 or what speaks it
-    (s3://): parts are uploads there, which are completed when the manifest of their epoch is written.
+    the old folder still, and has to move them away. A sink's path may be a place in a bucket of S3, or what speaks it
+    (s3://), or of Azure (abfs://): parts are uploads there, which are completed when the manifest of their epoch is
+    written.
 
     The job may have changed since the epoch that it goes on from. Operators that are new begin without state; those
     that have another id, or are gone, and had state, positions or output are named in the job file, as 'moved: [{from:

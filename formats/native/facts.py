@@ -213,7 +213,8 @@ class LogFacts(msgspec.Struct, frozen=True):
 class UploadFacts(msgspec.Struct, frozen=True):
     """What is staged for a sink in a bucket: an upload in parts, which is completed when the manifest is there.
 
-    object: what it becomes, relative to the sink's place. id: of the upload. etags: of its parts, in their order.
+    object: what it becomes, relative to the sink's place. id: of the upload. etags: of its parts, in their order; on
+    Azure the names of its blocks.
     """
 
     object: str
