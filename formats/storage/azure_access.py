@@ -10,6 +10,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from formats.errors import FormatError
+from formats.storage.azure_tokens import client_token, machine_token
 from formats.storage.objects import Bucket
 from formats.storage.shared_key import authorization, string_to_sign
 from formats.storage.signing import query_of
@@ -46,11 +47,11 @@ def azure_access(environment: Mapping[str, str]) -> Access:
         return Access(token=token)
     if key := _first(environment, KEY):
         return Access(key=key)
+    if token := client_token(environment):
+        return Access(token=token)
     if sas := _first(environment, SAS):
         return Access(sas=sas.lstrip("?"))
-    raise FormatError(
-        "no key for Azure is known that uploads can be made with", hint=f"set {KEY[0]}, {SAS[1]} or {TOKEN[0]}"
-    )
+    return Access(token=machine_token(environment, f"set {KEY[0]}, {SAS[1]} or {TOKEN[0]}"))
 
 
 def container_url(environment: Mapping[str, str], bucket: Bucket) -> str:

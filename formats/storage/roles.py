@@ -5,32 +5,19 @@ configuration, profiles, and what lends keys for a while (a web identity, a cont
 from __future__ import annotations
 
 import json
-import threading
-import time
-import urllib.error
 import urllib.request
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from http.client import HTTPException
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
-from formats.errors import FormatError
 from formats.storage.credentials import s3_settings
+from formats.storage.lending import MACHINE, SECONDS, Lent, get, lent
 from formats.storage.signing import Keys
 
-MACHINE = "http://169.254.169.254"
 CONTAINER = "http://169.254.170.2"
-SECONDS = 5.0
-EARLY = 300.0
-"""Seconds before they end, from which on keys that were lent are asked for anew."""
-
-
-class _Lent(NamedTuple):
-    keys: Keys
-    until: float
 
 
 def s3_keys(environment: Mapping[str, str], bucket: str = "") -> Keys:
@@ -46,25 +33,11 @@ def s3_keys(environment: Mapping[str, str], bucket: str = "") -> Keys:
 
 def _lent(environment: Mapping[str, str]) -> Keys:
     lender, source = _lender(environment)
-    with _lock:
-        lent = _kept.get(source)
-        if lent is None or lent.until - time.time() < EARLY:
-            try:
-                lent = lender()
-            except (OSError, HTTPException, ValueError, KeyError, ElementTree.ParseError) as error:
-                raise FormatError(
-                    f"no keys for S3 are known, and {source} lends none: {error}",
-                    hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
-                ) from None
-            _kept[source] = lent
-        return lent.keys
+    hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+    return lent(source, lender, wants="keys for S3 are", hint=hint)
 
 
-_lock = threading.Lock()
-_kept: dict[str, _Lent] = {}
-
-
-def _lender(environment: Mapping[str, str]) -> tuple[Callable[[], _Lent], str]:
+def _lender(environment: Mapping[str, str]) -> tuple[Callable[[], Lent[Keys]], str]:
     """Who lends keys here, and how it is called."""
     if environment.get("AWS_WEB_IDENTITY_TOKEN_FILE"):
         return (lambda: _of_web_identity(environment)), f"role {environment.get('AWS_ROLE_ARN', '(AWS_ROLE_ARN)')}"
@@ -75,13 +48,13 @@ def _lender(environment: Mapping[str, str]) -> tuple[Callable[[], _Lent], str]:
     return (lambda: _of_machine(machine.rstrip("/"))), f"the machine's role ({machine})"
 
 
-def _of_container(url: str, environment: Mapping[str, str]) -> _Lent:
+def _of_container(url: str, environment: Mapping[str, str]) -> Lent[Keys]:
     file = environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
     token = Path(file).read_text().strip() if file else environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN")
-    return _of_json(_get(url, {"Authorization": token} if token else {}))
+    return _of_json(get(url, {"Authorization": token} if token else {}))
 
 
-def _of_web_identity(environment: Mapping[str, str]) -> _Lent:
+def _of_web_identity(environment: Mapping[str, str]) -> Lent[Keys]:
     region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or "us-east-1"
     endpoint = environment.get("AWS_ENDPOINT_URL_STS") or f"https://sts.{region}.amazonaws.com"
     query = urlencode({
@@ -93,36 +66,26 @@ def _of_web_identity(environment: Mapping[str, str]) -> _Lent:
     })  # fmt: skip
     with urllib.request.urlopen(f"{endpoint}/?{query}", data=b"", timeout=SECONDS) as reply:
         answer = ElementTree.fromstring(reply.read())
-    lent = answer.find(".//{*}Credentials")
-    if lent is None:
+    loan = answer.find(".//{*}Credentials")
+    if loan is None:
         raise ValueError("its answer has no Credentials")
     names = ("AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration")
-    access, secret, token, until = (lent.findtext(f"{{*}}{name}") or "" for name in names)
-    return _Lent(Keys(access, secret, token), datetime.fromisoformat(until).timestamp())
+    access, secret, token, until = (loan.findtext(f"{{*}}{name}") or "" for name in names)
+    return Lent(Keys(access, secret, token), datetime.fromisoformat(until).timestamp())
 
 
-def _of_machine(endpoint: str) -> _Lent:
-    token = _get(f"{endpoint}/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "600"}, method="PUT")
+def _of_machine(endpoint: str) -> Lent[Keys]:
+    token = get(f"{endpoint}/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "600"}, method="PUT")
     headers = {"X-aws-ec2-metadata-token": token.decode()}
     roles = f"{endpoint}/latest/meta-data/iam/security-credentials/"
-    role = _get(roles, headers).decode().split()[0:1]
+    role = get(roles, headers).decode().split()[0:1]
     if not role:
         raise ValueError("the machine has none")
-    return _of_json(_get(roles + role[0], headers))
+    return _of_json(get(roles + role[0], headers))
 
 
-def _of_json(answer: bytes) -> _Lent:
-    lent: dict[str, Any] = json.loads(answer)
-    keys = Keys(lent["AccessKeyId"], lent["SecretAccessKey"], lent.get("Token") or "")
-    return _Lent(keys, datetime.fromisoformat(lent["Expiration"]).timestamp())
+def _of_json(answer: bytes) -> Lent[Keys]:
+    loan: dict[str, Any] = json.loads(answer)
+    keys = Keys(loan["AccessKeyId"], loan["SecretAccessKey"], loan.get("Token") or "")
+    return Lent(keys, datetime.fromisoformat(loan["Expiration"]).timestamp())
 
-
-def _get(url: str, headers: Mapping[str, str], method: str = "GET") -> bytes:
-    request = urllib.request.Request(url, method=method, headers=dict(headers), data=b"" if method != "GET" else None)
-    with _direct.open(request, timeout=SECONDS) as reply:
-        data: bytes = reply.read()
-        return data
-
-
-_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Through no proxy: a machine's or a container's role is asked for on the machine itself."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode
 
 import pytest
 
@@ -232,8 +232,9 @@ def test_what_lets_us_in_is_looked_for_as_obstore_does() -> None:
     assert azure_access(sas) == Access(sas="sv=1&sig=a%2Bb")
     assert azure_access({**sas, **key}) == Access(key="a2V5")
     assert azure_access({**sas, **key, **token}) == Access(token="jwt")
-    with pytest.raises(FormatError, match="no key for Azure is known"):
-        azure_access({})
+    with pytest.raises(FormatError, match="no key for Azure is known, and the machine's identity") as caught:
+        azure_access({"AZURE_MSI_ENDPOINT": f"http://127.0.0.1:{free_port()}"})
+    assert "AZURE_STORAGE_SAS_TOKEN" in (caught.value.hint or "")
     with pytest.raises(FormatError, match="to encrypt with"):
         azure_access({**key, "AZURE_ENCRYPTION_KEY": "k"})
     for access in (azure_access(sas), azure_access(key), azure_access(token)):
@@ -334,16 +335,23 @@ def test_variables_come_before_profiles_and_profiles_before_roles(tmp_path: Path
 @pytest.fixture
 def lender() -> Iterator[tuple[str, list[tuple[str, str, dict[str, str]]]]]:
     """What lends keys on a machine, in a container and for a web identity, as AWS documents each; what it was asked."""
+    # A form stands behind the path, as a query does.
     asked: list[tuple[str, str, dict[str, str]]] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def _answer(self) -> None:
-            asked.append((self.command, self.path, {name.lower(): value for name, value in self.headers.items()}))
+            form = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+            path = f"{self.path}?{form}" if form else self.path
+            asked.append((self.command, path, {name.lower(): value for name, value in self.headers.items()}))
             answers: dict[str, Callable[[], str]] = {
                 "/latest/api/token": lambda: "a token",
                 "/latest/meta-data/iam/security-credentials/": lambda: "role",
                 "/latest/meta-data/iam/security-credentials/role": lambda: json.dumps(LENT),
                 "/container": lambda: json.dumps(LENT),
+                "/tenant/oauth2/v2.0/token": lambda: json.dumps({"access_token": "of a client", "expires_in": 3599}),
+                "/metadata/identity/oauth2/token": lambda: json.dumps(
+                    {"access_token": "of a machine", "expires_on": "4102444800"}
+                ),
                 "/": lambda: (
                     '<R xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><Credentials><AccessKeyId>lent</AccessKeyId>'
                     "<SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken>"
@@ -392,6 +400,34 @@ def test_keys_are_lent_by_machines_containers_and_web_identities(
     web = {"AWS_WEB_IDENTITY_TOKEN_FILE": str(tmp_path / "token"), "AWS_ROLE_ARN": "arn:x", "AWS_ENDPOINT_URL_STS": url}
     assert s3_keys({**NOWHERE, **web}) == Keys("lent", "s", "t")
     assert "WebIdentityToken=jwt" in asked[-1][1]
+
+
+def test_tokens_are_lent_to_clients_of_azure_workloads_and_machines(
+    lender: tuple[str, list[tuple[str, str, dict[str, str]]]], tmp_path: Path
+) -> None:
+    url, asked = lender
+    client = {"AZURE_CLIENT_ID": "c", "AZURE_TENANT_ID": "tenant", "AZURE_AUTHORITY_HOST": f"{url}/"}
+    assert azure_access({**client, "AZURE_CLIENT_SECRET": "s&t"}) == Access(token="of a client")
+    assert parse_qs(asked[-1][1].partition("?")[2]) == {
+        "client_id": ["c"], "client_secret": ["s&t"], "grant_type": ["client_credentials"],
+        "scope": ["https://storage.azure.com/.default"],
+    }  # fmt: skip
+    (tmp_path / "token").write_text("jwt\n")
+    workload = {**client, "AZURE_CLIENT_ID": "w", "AZURE_FEDERATED_TOKEN_FILE": str(tmp_path / "token")}
+    assert azure_access(workload) == Access(token="of a client")
+    assert parse_qs(asked[-1][1].partition("?")[2])["client_assertion"] == ["jwt"]
+    count = len(asked)
+    azure_access(workload)
+    assert len(asked) == count
+    machine = {"AZURE_MSI_ENDPOINT": f"{url}/metadata/identity/oauth2/token", "AZURE_CLIENT_ID": "m"}
+    assert azure_access({**machine, "IDENTITY_HEADER": "h"}) == Access(token="of a machine")
+    assert parse_qs(asked[-1][1].partition("?")[2])["client_id"] == ["m"]
+    assert (asked[-1][2]["metadata"], asked[-1][2]["x-identity-header"]) == ("true", "h")
+    with pytest.raises(FormatError, match=r"no key for Azure is known, and .*No such file") as caught:
+        azure_access({**workload, "AZURE_FEDERATED_TOKEN_FILE": "/nonexistent"})
+    assert "AZURE_CLIENT_ID" in (caught.value.hint or "")
+    with pytest.raises(FormatError, match=r"no key for Azure is known, and .* lends none"):
+        azure_access({**client, "AZURE_CLIENT_SECRET": "s", "AZURE_TENANT_ID": "another"})
 
 
 def test_where_nobody_lends_keys_it_says_what_to_set() -> None:
