@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from formats.errors import FormatError
 from formats.native.sink import SUPERSEDED, Claims, PartId
-from formats.storage import UPLOADS, ObjectStorage, common_name, open_uploads
+from formats.storage import ObjectStorage, common_name
 from formats.storage.objects import bucket_of, is_object_store
+from formats.storage.uploading import UPLOADS, open_uploads
 
 SHOWN = re.compile(r"(part-\d{5}-\d{10})-([0-9a-f]{32})(?:-(\d{10}))?\.jsonl", re.ASCII)
 ASIDE = re.compile(rf"{SUPERSEDED}/([0-9a-f]{{32}})/(part-\d{{5}}-\d{{10}}\.jsonl)", re.ASCII)

@@ -16,7 +16,7 @@ from formats.storage.hdfs import HdfsStorage
 from formats.storage.local import LocalStorage
 from formats.storage.memory import MemoryStorage
 from formats.storage.objects import ObjectStorage
-from formats.storage.opening import UPLOADS, is_served, open_storage, open_uploads, open_writable
+from formats.storage.opening import is_served, open_storage, open_writable
 from formats.storage.pieces import TakesPieces, put_pieces
 from formats.storage.places import absolute, common_name, local_name, no_directory, real_place
 from formats.storage.reading import (
@@ -32,9 +32,9 @@ from formats.storage.reading import (
 )
 
 __all__ = (
-    "AT_ONCE", "UNFINISHED", "UPLOADS", "Entry", "HdfsStorage", "LocalStorage", "MemoryStorage", "ObjectStorage",
-    "Putting", "ServedStorage", "Slices", "Storage", "StoredFile", "TakesPieces", "WritableStorage", "Written",
-    "absolute", "always", "check_path", "common_name", "concurrently", "delete_all", "file_name", "is_served",
-    "local_name", "no_directory", "open_input", "open_storage", "open_uploads", "open_writable", "put_pieces",
-    "real_place", "top_folder", "walk", "written_at",
+    "AT_ONCE", "UNFINISHED", "Entry", "HdfsStorage", "LocalStorage", "MemoryStorage", "ObjectStorage", "Putting",
+    "ServedStorage", "Slices", "Storage", "StoredFile", "TakesPieces", "WritableStorage", "Written", "absolute",
+    "always", "check_path", "common_name", "concurrently", "delete_all", "file_name", "is_served", "local_name",
+    "no_directory", "open_input", "open_storage", "open_writable", "put_pieces", "real_place", "top_folder", "walk",
+    "written_at",
 )  # fmt: skip

@@ -6,14 +6,11 @@ import os
 from collections.abc import Callable
 
 from formats.errors import FormatError, NotFound
-from formats.storage.azure_uploads import AzureUploads
 from formats.storage.contract import always
 from formats.storage.hdfs import HdfsStorage, is_hdfs
 from formats.storage.local import LocalStorage
-from formats.storage.objects import ObjectStorage, bucket_of, is_object_store
+from formats.storage.objects import ObjectStorage, is_object_store
 from formats.storage.places import SCHEMES, local_name
-from formats.storage.s3_uploads import S3Uploads
-from formats.storage.uploads import Uploads
 
 
 def open_storage(path: str) -> LocalStorage | ObjectStorage | HdfsStorage:
@@ -43,15 +40,6 @@ def open_writable(path: str, *, may_show: Callable[[], None] = always) -> LocalS
     if is_hdfs(path):
         return HdfsStorage(path, may_show=may_show)
     raise FormatError("is of no kind of store that is known here", path=path, hint=f"known are {SCHEMES}")
-
-
-UPLOADS: dict[str, type[Uploads]] = {"s3": S3Uploads, "az": AzureUploads}
-"""By the kind of a bucket."""
-
-
-def open_uploads(uri: str) -> Uploads:
-    """The uploads below a place in a bucket of a kind that has them; KeyError for any other."""
-    return UPLOADS[bucket_of(uri).kind](uri)
 
 
 def is_served(path: str) -> bool:

@@ -2,7 +2,7 @@
 
 obstore uploads in parts, too, and names no upload: what one process has begun no other can complete. These few
 requests are made here, to the place that the store in a bucket uses and with the same credentials: to S3 and what
-speaks it by `s3_uploads`, to Azure by `azure_uploads`. `open_uploads` gives those of a place.
+speaks it by `s3_uploads`, to Azure by `azure_uploads`. `uploading` gives those of a place.
 """
 
 from __future__ import annotations

@@ -11,8 +11,9 @@ import pytest
 
 from abscli.cli.main import main
 from formats.native import layout
-from formats.storage import open_uploads, open_writable
+from formats.storage import open_writable
 from formats.storage.credentials import ENDPOINT, hadoop_configuration, s3_settings
+from formats.storage.uploading import open_uploads
 from tests.support.jobs.small import write_words
 from tests.support.objects.fixtures import Servers, s3, servers, use
 from tests.support.objects.hdfs import SITE

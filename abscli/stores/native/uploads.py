@@ -12,7 +12,8 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from formats.native.sink_bucket import SinkBucket, bucket_place, is_bucket, part_of
 from formats.native.store import NativeStore
-from formats.storage import concurrently, file_name, open_uploads, real_place
+from formats.storage import concurrently, file_name, real_place
+from formats.storage.uploading import open_uploads
 
 
 class LeftUpload(NamedTuple):

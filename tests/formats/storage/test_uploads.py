@@ -15,13 +15,14 @@ from urllib.parse import parse_qs, urlencode
 import pytest
 
 from formats.errors import Damaged, FormatError, NotFound, Unreachable
-from formats.storage import ObjectStorage, objects, open_uploads
+from formats.storage import ObjectStorage, objects
 from formats.storage.azure_access import Access, authorized, azure_access, container_url
 from formats.storage.azure_uploads import AzureUploads
 from formats.storage.objects import bucket_of
 from formats.storage.roles import s3_keys
 from formats.storage.shared_key import authorization, string_to_sign
 from formats.storage.signing import Keys, signed
+from formats.storage.uploading import open_uploads
 from formats.storage.uploads import Answer
 from tests.support.objects.fixtures import Servers, servers, use
 from tests.support.objects.places import bucket_place

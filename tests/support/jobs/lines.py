@@ -202,7 +202,7 @@ def signal_at(where: str, n: int, number: int) -> None:
     """
     from abscli.engine import journal
     from abscli.engine.io import outputs
-    from formats.storage import UPLOADS
+    from formats.storage.uploading import UPLOADS
 
     left, counting = n, threading.Lock()
 
