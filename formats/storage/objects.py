@@ -38,6 +38,7 @@ PART, PARTS_AT_ONCE = 8 << 20, 4
 MOST_PARTS = 9_000
 """Of one object; S3 allows 10,000."""
 CONFLICTS, CONFLICT_SECONDS = 10, 0.1
+COPY_SECONDS, COPY_LOOK_SECONDS = 600.0, 0.25
 RETRIES = 6
 RETRY: Any = {
     "max_retries": RETRIES,
@@ -289,13 +290,28 @@ class ObjectStorage:
 
     def copy(self, path: str, to: str) -> None:
         """Let a file lie under another name as well, by the server's own hand; whatever had that name is gone.
-        NotFound if there is no such file."""
+        NotFound if there is no such file, or not any more before it was copied."""
         import obstore
 
         names = self._lead + check_path(path), self._lead + check_path(to)
         self._may_show()
         with self._asking(path):
             obstore.copy(self._client, *names)
+        if self._bucket.kind == "az":
+            self._await_copy(path, to)
+
+    def _await_copy(self, path: str, to: str) -> None:
+        """Azure may answer before it has copied. Until then the copy has no byte, and whoever deletes the file ends
+        with nothing."""
+        deadline = time.monotonic() + COPY_SECONDS
+        while (size := self.size(path)) != self.size(to):
+            if size is None:
+                raise NotFound("no such file", path=self._where(path))
+            if time.monotonic() > deadline:
+                raise Unreachable(
+                    f"has not copied {path} to {to} within {COPY_SECONDS:.0f} s", path=self._root, hint=REACH
+                )
+            time.sleep(COPY_LOOK_SECONDS)
 
     def check_exclusive(self) -> None:
         """FormatError for a server that lets the same name be created twice: a store there would have two owners."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,42 @@ def test_a_file_that_is_put_over_another_is_there_though_replies_are_lost(proxie
     for number in range(9):
         place.open().put("beat", bytes([number]), replace=True)
         assert place.open().read("beat") == bytes([number])
+
+
+@pytest.fixture
+def azure(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> ObjectStorage:
+    storage = bucket_place(use(servers.get("Azure by Azurite"), monkeypatch)).open()
+    assert isinstance(storage, ObjectStorage)
+    return storage
+
+
+def test_a_copy_that_azure_makes_after_it_has_answered_is_waited_for(
+    azure: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As "Copy Blob" of the reference has it: a blob without a byte is there first. The emulator copies at once."""
+    import obstore
+
+    plain, due = obstore.copy, list[tuple[Any, str, str]]()
+
+    def begin(client: Any, path: str, to: str) -> None:
+        obstore.put(client, to, b"")
+        due.append((client, path, to))
+
+    azure.put("part", b"rows")
+    monkeypatch.setattr(obstore, "copy", begin)
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: plain(*due.pop()))
+    azure.copy("part", "aside")
+    assert azure.read("aside") == b"rows"
+
+
+def test_a_copy_whose_file_is_deleted_first_is_none(azure: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    import obstore
+
+    azure.put("part", b"rows")
+    azure.put("aside", b"")
+    monkeypatch.setattr(obstore, "copy", lambda *names: azure.delete("part"))
+    with pytest.raises(NotFound):
+        azure.copy("part", "aside")
 
 
 def test_a_server_that_lets_a_name_be_created_once_is_accepted(served: Place) -> None:
