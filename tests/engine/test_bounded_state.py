@@ -228,6 +228,20 @@ def test_an_overflow_names_the_record(limit: int | None) -> None:
         until_the_epoch()
 
 
+@pytest.mark.parametrize("limit", [None, 1, 10**9])
+def test_inputs_may_have_columns_of_two_types(limit: int | None) -> None:
+    """Whose rows wait for the same state: of one input the amounts are narrower, and never null."""
+    run = Run(Kind.REDUCE, Emit.EPOCH, limit)
+    run.operator = Operator("op", Kind.REDUCE, 1, 32, key=KEY, aggregates=AGGREGATES[:2], emit=Emit.EPOCH)
+    run.runnable = run._made()
+    rows = words(range(40))
+    narrow = [pa.field("amount", pa.int32(), nullable=False) if f.name == "amount" else f for f in SCHEMA]
+    for batch in (batch_of(rows), batch_of(rows).cast(pa.schema(narrow))) * 2:
+        run.runnable.process(batch, 1)
+    total = {row["word"]: row["total"] for piece in run.runnable.flush() for row in piece.to_pylist()}
+    assert total == {f"w{i}": 4 * i for i in range(40)}
+
+
 def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(Kind.REDUCE, Emit.EPOCH, 1)
 

@@ -67,11 +67,16 @@ class WaitingRows:
         return self._joined(everything())
 
     def _joined(self, parts: Iterator[Rows]) -> Iterator[Rows]:
-        """Rows that came one after the other as one, where that makes no difference: it does to sums of floats."""
+        """Rows that came one after the other as one, where that makes no difference: it does to sums of floats. Those
+        of two inputs may have columns of two types."""
         some: list[Rows] = []
         count = 0
         for rows in parts:
-            if some and (count + len(rows.numbers) > TOGETHER or self._has_floats(rows)):
+            if some and (
+                count + len(rows.numbers) > TOGETHER
+                or self._has_floats(rows)
+                or not rows.batch.schema.equals(some[0].batch.schema)
+            ):
                 yield _one(some)
                 some, count = [], 0
             some.append(rows)
