@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from abscli.cli.main import main
 from formats.errors import Damaged, NotFound, UnsafePath
-from formats.storage import Entry, LocalStorage, check_path, open_storage
+from formats.storage import Entry, LocalStorage, check_path, open_storage, ranges
 
 
 @pytest.fixture
@@ -93,6 +93,14 @@ def test_only_plain_files_have_a_size(local: LocalStorage, tmp_path: Path) -> No
     assert local.size("pipe") is None
     with pytest.raises(Damaged):
         local.read("folder")
+
+
+def test_no_room_is_made_for_more_than_is_there(local: LocalStorage) -> None:
+    """Facts name lengths, and whoever writes facts may name any."""
+    local.put("file.pack", b"0123")
+    assert local.read("file.pack", 1, 2**62) == b"123"
+    assert local.read("file.pack", 9, 2**62) == b""
+    assert ranges.read(local, f"file.pack@{1:012d}+{10**12 - 1:012d}/log") == b"123"
 
 
 def test_a_link_to_itself_and_a_socket_are_no_plain_files(local: LocalStorage, tmp_path: Path) -> None:
