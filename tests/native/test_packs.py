@@ -13,7 +13,7 @@ from abscli.stores.native.check import check_all
 from abscli.stores.native.copying import Became, copy_store
 from abscli.stores.native.plan import newest_whole, plan_recovery
 from abscli.stores.native.removing.garbage import carry_out, plan_removal
-from abscli.stores.native.restore import files_to_copy
+from abscli.stores.native.restore import copy_epoch, files_to_copy
 from abscli.stores.reasons import NoPlan
 from formats.errors import Damaged, UnsafePath
 from formats.ids import TaskId
@@ -26,6 +26,7 @@ from formats.native.probe import Prober
 from formats.native.remains import remains_of
 from formats.native.remove import newest_attempt
 from formats.native.store import NativeStore
+from formats.native.writer import bring_up
 from formats.storage import LocalStorage, MemoryStorage, ranges
 from formats.storage.ranges import range_of, whole_file
 from formats.view import Status
@@ -292,6 +293,13 @@ def test_a_copy_has_the_packs_that_its_epochs_need(tmp_path: Path) -> None:
     assert set(files_to_copy(store, 4)) <= {path for path, _, _ in copy.storage.inventory()} | {  # type: ignore[attr-defined]
         layout.STORE
     }
+
+
+def test_a_copy_of_one_epoch_says_that_it_has_ranges(tmp_path: Path) -> None:
+    source = make_packed(tmp_path / "a")
+    bring_up(source.storage, NativeStore(source.storage).facts, PACKED_VERSION)
+    copy_epoch(NativeStore(source.storage), 4, str(tmp_path / "b"))
+    assert NativeStore(LocalStorage(tmp_path / "b")).facts.version == PACKED_VERSION
 
 
 def test_what_a_copied_pack_lacks_is_seen_when_another_epoch_needs_it(tmp_path: Path) -> None:

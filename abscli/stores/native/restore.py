@@ -27,7 +27,7 @@ from formats.errors import FormatError, NoRecovery, OtherJob, StalePlan
 from formats.job.changes import Changes
 from formats.job.model import Topology, canonical
 from formats.native import layout
-from formats.native.facts import digest
+from formats.native.facts import FORMAT_VERSION, digest, major
 from formats.native.plan import NativePlan, PlanKind
 from formats.native.store import NativeStore, is_native
 from formats.native.writer import put_store
@@ -222,7 +222,7 @@ def copy_epoch(store: NativeStore, epoch: int, to: str) -> None:
     with new_folder(to) as copy:
         for path in paths:
             copy.copy(store.storage, path)
-        put_store(LocalStorage(copy.path), store.job)
+        put_store(LocalStorage(copy.path), store.job, max(FORMAT_VERSION, store.facts.version, key=major))
 
 
 def _copy_to_bucket(store: NativeStore, paths: Sequence[str], to: str) -> None:
