@@ -160,9 +160,10 @@ def run_job(
     storage = _storage(store_path)
     if options.trace is not None:
         check_trace(options.trace, storage.root)
+    outputs = _outputs(topology, options)
+    outputs.check_apart(storage.root)
     if isinstance(storage, LocalStorage):
         Path(storage.root).mkdir(parents=True, exist_ok=True)
-    outputs = _outputs(topology, options)
     with _signals(on_news) as signals, lock.exclusive(storage), contextlib.ExitStack() as stack:
         verify()
         request = _request(topology, options)
@@ -212,13 +213,14 @@ def rehearse(topology: Topology, store_path: str, options: JobOptions) -> Rehear
     storage = _storage(store_path)
     if options.trace is not None:
         check_trace(options.trace, storage.root)
+    outputs = _outputs(topology, options)
+    outputs.check_apart(storage.root)
     if lock.held(storage):
         raise StoreInUse("a job runs on it", path=store_path, hint="wait for it, or stop it with SIGTERM")
     request = _request(topology, options)
     parent = look(storage, request)
     new = check_store_of(storage, topology.job)
     store = None if new else NativeStore(storage)
-    outputs = _outputs(topology, options)
     outputs.examine(store, parent.epoch, parent.origins)
     attempts = store.attempts() if store else []
     number = max((attempt.attempt for attempt in attempts), default=0) + 1

@@ -14,6 +14,7 @@ import pytest
 
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.io.bucket_moves import BucketMoves
+from abscli.engine.io.outputs import Outputs
 from abscli.report.findings import Code
 from abscli.stores.native.check import check_all
 from abscli.stores.native.checks.outputs import with_output
@@ -246,6 +247,16 @@ def test_workers_of_spark_put_their_own(lines: Lines) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     assert lines.wrong() == {}
     assert findings(lines) == set()
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/store", "s3a://bucket/store/", "s3://bucket/store/epochs/out"])
+def test_a_sink_in_the_store_is_refused_under_each_of_its_names(path: str) -> None:
+    outputs = Outputs(topology(path), "/job")
+    for store in ("s3://bucket/store", "s3n://bucket/store/"):
+        with pytest.raises(UsageError, match="lies in the store"):
+            outputs.check_apart(store)
+    for apart in ("s3://bucket/store-of-it", "s3://bucket/store/epochs/out/store", "s3://other/store", "/bucket/store"):
+        outputs.check_apart(apart)
 
 
 def test_two_sinks_do_not_write_to_one_place_under_two_names() -> None:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from abscli.engine import attempt, journal
-from abscli.engine.errors import EngineStopped
+from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.io.outputs import Outputs
 from abscli.engine.job import JobOptions
 from abscli.report.findings import Code
@@ -120,6 +120,18 @@ def test_a_sink_that_is_spelt_in_another_way_is_the_same_one(
         (lines.folder / "away").rename(victim)
         lines.resume()
     assert lines.wrong() == {}
+
+
+def test_a_sink_in_the_store_is_refused(lines: Lines) -> None:
+    """`abs gc` would take what it shows for files of the store that nothing refers to."""
+    (lines.folder / "link").symlink_to("a")
+    for path in ("a", "a/epochs/../epochs/0000000001/out", "link/out"):
+        with pytest.raises(UsageError, match="lies in the store"):
+            Lines(lines.folder, lines.gate, path).run()
+    assert not (lines.folder / "a").exists()
+    lines.run(epochs=1)
+    with pytest.raises(UsageError, match="lies in the store"):
+        Lines(lines.folder, lines.gate, "a/out").resume()
 
 
 def test_a_sink_whose_folder_was_moved_keeps_what_it_shows(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ from formats.native.sink import (
 )
 from formats.native.sink_bucket import SinkBucket, is_bucket
 from formats.native.store import NativeStore
-from formats.storage import LocalStorage, ObjectStorage, Storage, absolute, no_directory
+from formats.storage import LocalStorage, ObjectStorage, Storage, absolute, no_directory, real_place
 from formats.timestamps import now
 
 
@@ -101,6 +101,19 @@ class Outputs:
 
     def _folder(self, op: Operator) -> str:
         return folder_of(op, self._directory, self._sinks_in)
+
+    def check_apart(self, store: str) -> None:
+        """UsageError for a sink that lies in the store: what it shows would go with what nothing there refers to.
+
+        store: path or URI.
+        """
+        root = real_place(store)
+        for op in self._sinks:
+            if f"{real_place(self._folder(op))}/".startswith(f"{root}/"):
+                raise UsageError(
+                    f"sink {op.id}: {self._folder(op)} lies in the store, {store}",
+                    hint="give the sink a path outside of it",
+                )
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
