@@ -246,8 +246,10 @@ def test_commands_answer_of_a_job_whose_sink_lies_in_a_bucket(abs_: Abs, job: Pa
     run(abs_, job, "copied", "--resume", "--accept-missing-parts")
 
 
-def test_uploads_that_are_left_are_named_and_given_up(abs_: Abs, job: Path, sink: str) -> None:
-    job.write_text(JOB % sink)
+@pytest.mark.parametrize("place", ["", "/of?uploadId=1", "/a #1%20+ö"])
+def test_uploads_that_are_left_are_named_and_given_up(abs_: Abs, job: Path, sink: str, place: str) -> None:
+    sink += place
+    job.write_text(JOB % json.dumps(sink))
     run(abs_, job, "here")
     attempt = json.loads(next(Path("here/attempts").glob("*.json")).read_text())["id"]
     uploads = open_uploads(sink)
@@ -263,6 +265,7 @@ def test_uploads_that_are_left_are_named_and_given_up(abs_: Abs, job: Path, sink
     assert (orphan["bytes"], orphan["goes"]) == (3, True)
     assert left in orphan["path"]
     assert len(uploads.below()) == 2
+    Path("here/epochs/0000000001/a?uploadId=1").write_text("a file that is called so")
     abs_("gc", "here", "--keep", "100", "--min-age", "0s", "--yes")
     assert abs_.findings("here") == []
     assert len(uploads.below()) == 1

@@ -6,27 +6,35 @@ begun, in sinks that it took last, and only when no job runs: any other may be n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import quote
 
 from formats.native.sink_bucket import SinkBucket, bucket_place, is_bucket, part_of
 from formats.native.store import NativeStore
-from formats.storage import concurrently, file_name, real_place
+from formats.storage import concurrently, real_place
 from formats.storage.uploading import open_uploads
 
 
 class LeftUpload(NamedTuple):
     """One that nobody will complete.
 
-    uri: of the object that it would become, with the upload's id.
+    place: of the sink. path: of the object that it would become, relative to that.
     bytes: of its parts so far.
     begun: seconds since 1970; by whose clock: `Upload`.
     """
 
-    uri: str
+    place: str
+    path: str
+    id: str
     bytes: int
     begun: float
+
+    @property
+    def uri(self) -> str:
+        """What messages call it."""
+        return f"{self.place}/{self.path}?uploadId={quote(self.id, safe='')}"
 
 
 def left_uploads(store: NativeStore) -> list[LeftUpload]:
@@ -46,23 +54,14 @@ def left_uploads(store: NativeStore) -> list[LeftUpload]:
     return [left for place in buckets for left in _left_in(place, attempts, named, real_place(store.path))]
 
 
-def abort_all(paths: Iterable[str]) -> list[str]:
-    """Give up the uploads among these, as `LeftUpload.uri` names them; the others, which are names of something else.
-
-    Those of one object go together: some servers do not know one from another.
-    """
-    others: list[str] = []
-    ids: dict[str, list[str]] = {}
-    for path in paths:
-        url = urlsplit(path)
-        if named := parse_qs(url.query).get("uploadId"):
-            ids.setdefault(url._replace(query="").geturl(), []).append(named[0])
-        else:
-            others.append(path)
-    for object, its_ids in ids.items():
-        name = file_name(object)
-        open_uploads(object.removesuffix(name)).abort(name, its_ids)
-    return others
+def give_up(store: NativeStore, uris: Collection[str]) -> None:
+    """Give up those of these that nobody will complete still, as `LeftUpload.uri` names them."""
+    going: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for left in left_uploads(store) if uris else ():
+        if left.uri in uris:
+            going[left.place, left.path].append(left.id)
+    for (place, path), ids in going.items():  # of one object together: some servers do not know one from another
+        open_uploads(place).abort(path, ids)
 
 
 def _left_in(place: str, attempts: set[str], named: set[str], store: str) -> Iterator[LeftUpload]:
@@ -78,4 +77,4 @@ def _left_in(place: str, attempts: set[str], named: set[str], store: str) -> Ite
     sizes = concurrently(bucket.storage, lambda upload: bucket.uploads.size(upload.path, upload.id), left)
     for upload, size in zip(left, sizes, strict=True):
         if size is not None:  # else it has gone meanwhile
-            yield LeftUpload(f"{place}/{upload.path}?uploadId={quote(upload.id, safe='')}", size, upload.begun)
+            yield LeftUpload(place, upload.path, upload.id, size, upload.begun)

@@ -22,6 +22,7 @@ from formats.errors import FormatError, StoreInUse
 from formats.native import layout
 from formats.native.probe import Prober
 from formats.native.remove import is_overtaken, is_unfinished, newest_attempt, remove_epochs, stored_files
+from formats.native.sink_bucket import is_bucket
 from formats.native.store import NativeStore, files_of
 from formats.storage import Storage, Written, delete_all
 from formats.storage.ranges import whole_file
@@ -121,8 +122,10 @@ def carry_out(storage: Storage, removal: Removal, newest: int) -> None:
     going = [epoch.epoch for epoch in removal.epochs]
     removed = remove_epochs(NativeStore(storage), going, removal.needed, newest)
     _check_newest(storage, newest)
-    orphans = [orphan.path for orphan in removal.orphans if orphan.goes]
-    delete_all(storage, uploads.abort_all(path for path in orphans if path not in removed.needed))
+    orphans = {orphan.path for orphan in removal.orphans if orphan.goes}
+    elsewhere = {path for path in orphans if is_bucket(path)}
+    delete_all(storage, sorted(orphans - elsewhere - removed.needed))
+    uploads.give_up(NativeStore(storage), elsewhere)
 
 
 def _check_newest(storage: Storage, newest: int) -> None:
