@@ -99,6 +99,7 @@ class Removal(msgspec.Struct, frozen=True):
     unknown: why nothing goes, where it is not known what is needed.
     reasons: by epoch that stays for a rule or a tag, for which, in words.
     tags: paths of those that go with their epochs.
+    uploads_unknown: why it is not known which uploads to sinks nobody will complete, of which none go then.
     """
 
     epochs: tuple[EpochRemoval, ...]
@@ -110,6 +111,7 @@ class Removal(msgspec.Struct, frozen=True):
     unknown: str | None = None
     reasons: dict[int, tuple[str, ...]] = {}
     tags: tuple[str, ...] = ()
+    uploads_unknown: str | None = None
 
     @property
     def bytes(self) -> int:

@@ -12,7 +12,7 @@ import msgspec
 from abscli.planner.retention import Retention
 from abscli.stores.removal import Removal
 
-VERSION = "1.2"
+VERSION = "1.3"
 
 
 def to_json(
@@ -31,6 +31,7 @@ def to_json(
         "epochs": msgspec.to_builtins(removal.epochs),
         "orphans": msgspec.to_builtins(removal.orphans),
         "unknown": removal.unknown,
+        "uploads_unknown": removal.uploads_unknown,
         "jobs": msgspec.to_builtins(removal.jobs),
         "kept": list(removal.kept),
         "reasons": [{"epoch": epoch, "reasons": list(why)} for epoch, why in sorted(removal.reasons.items())],

@@ -11,7 +11,7 @@ import pytest
 
 from abscli.cli.main import main
 from formats.native import layout
-from formats.storage import open_writable
+from formats.storage import ObjectStorage, open_writable
 from formats.storage.credentials import ENDPOINT, hadoop_configuration, s3_settings
 from formats.storage.uploading import open_uploads
 from tests.support.jobs.small import write_words
@@ -269,6 +269,21 @@ def test_uploads_that_are_left_are_named_and_given_up(abs_: Abs, job: Path, sink
     abs_("gc", "here", "--keep", "100", "--min-age", "0s", "--yes")
     assert abs_.findings("here") == []
     assert len(uploads.below()) == 1
+
+
+def test_a_sinks_bucket_that_is_gone_keeps_nothing_in_the_store(abs_: Abs, job: Path, bucket: str) -> None:
+    job.write_text(JOB % bucket)
+    run(abs_, job, "here")
+    stray = Path("here/epochs/0000000001/stray")
+    stray.touch()
+    ObjectStorage(bucket).delete_all([file.path for file in ObjectStorage(bucket).below("")])
+    Uploads(bucket)._ask("DELETE", None, {})
+    answer = abs_.json("gc", "here", "--min-age", "0s")
+    assert "no bucket" in answer["uploads_unknown"]
+    checked(answer)
+    said = abs_("gc", "here", "--min-age", "0s", "--yes")
+    assert "uploads to sinks are not looked for: " in " ".join(said.split())
+    assert not stray.exists()
 
 
 @pytest.mark.parametrize(

@@ -103,12 +103,13 @@ def plan_removal(
         if (layout.epoch_of(file.path) not in going or is_unfinished(file.path))
         and (reason := _why(file, references, going, needed, unreferenced, ceiling)) is not None
     )
-    orphans += _uploads(opened=store, blocked=blocked, min_age=min_age, now=now)
+    left, uploads_unknown = _uploads(opened=store, blocked=blocked, min_age=min_age, now=now)
     kept = tuple(row.epoch for row in rows if row.epoch not in going)
     return Removal(
-        epochs, orphans, kept, {e: why for e, why in blocked.items() if e not in going}, needed,
+        epochs, orphans + left, kept, {e: why for e, why in blocked.items() if e not in going}, needed,
         reasons={epoch: stays[epoch] for epoch in kept if epoch in stays},
         tags=tuple(layout.tag(*tag) for tag in _tags(store) if tag.epoch in going),
+        uploads_unknown=uploads_unknown,
     )  # fmt: skip
 
 
@@ -185,13 +186,19 @@ def _epoch(
     return EpochRemoval(row.epoch, row.status, row.triggered, reason, size, len(goes), len(mine) - len(goes))
 
 
-def _uploads(*, opened: NativeStore, blocked: dict[int, str], min_age: float, now: float) -> tuple[OrphanFile, ...]:
-    """Uploads that nobody will complete; none where an epoch cannot be read, which may name them."""
+def _uploads(
+    *, opened: NativeStore, blocked: dict[int, str], min_age: float, now: float
+) -> tuple[tuple[OrphanFile, ...], str | None]:
+    """Uploads that nobody will complete, and why these are not known: an epoch cannot be read, which may name them; or
+    a bucket is out of reach, which keeps nothing in the store."""
     if blocked:
-        return ()
-    left = ((upload, max(0.0, round(now - upload.begun, 3))) for upload in uploads.left_uploads(opened))
+        return (), None
     reason = "an upload that no epoch names"
-    return tuple(OrphanFile(upload.uri, upload.bytes, age, reason, age >= min_age) for upload, age in left)
+    try:
+        left = [(upload, max(0.0, round(now - upload.begun, 3))) for upload in uploads.left_uploads(opened)]
+    except (FormatError, OSError) as error:
+        return (), str(error)
+    return tuple(OrphanFile(upload.uri, upload.bytes, age, reason, age >= min_age) for upload, age in left), None
 
 
 def _unreferenced(store: NativeStore) -> set[str]:

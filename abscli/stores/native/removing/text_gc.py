@@ -23,6 +23,9 @@ def text(
             for line in wrapped(f"epoch {epoch} stays: {why}", width, "  ")
         ],
         _reasons(removal, width),
+        wrapped(f"uploads to sinks are not looked for: {removal.uploads_unknown}", width, "  ", "")
+        if removal.uploads_unknown
+        else [],
         _sum(removal, removed, command),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
