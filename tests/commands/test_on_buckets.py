@@ -277,7 +277,7 @@ def test_a_sinks_bucket_that_is_gone_keeps_nothing_in_the_store(abs_: Abs, job: 
     stray = Path("here/epochs/0000000001/stray")
     stray.touch()
     ObjectStorage(bucket).delete_all([file.path for file in ObjectStorage(bucket).below("")])
-    Uploads(bucket)._ask("DELETE", None, {})
+    open_uploads(bucket)._ask("DELETE", None, {})
     answer = abs_.json("gc", "here", "--min-age", "0s")
     assert "no bucket" in answer["uploads_unknown"]
     checked(answer)
