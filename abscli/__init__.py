@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 __all__ = (
-    "BadOption", "BadPlan", "BadPredicate", "BadReference", "ChecksumMismatch", "Damaged", "Diff", "Directory",
-    "EngineError", "EngineStopped", "Epoch", "FormatError", "Garbage", "JobFailed", "NoRecovery", "NotFound",
-    "OtherFormat", "OtherJob", "Rebuilt", "RecoveryPlan", "Report", "Restore", "Restored", "Retention", "Rows",
-    "StalePlan", "Start", "Store", "StoreInUse", "UnknownTask", "Unreachable", "UnsafePath", "UnsupportedVersion",
-    "UsageError", "open_directory", "open_store", "plan_graph", "read_plan", "rebuild", "run_job",
+    "BadFile", "BadOption", "BadPlan", "BadPredicate", "BadReference", "ChecksumMismatch", "Column", "Damaged", "Diff",
+    "Directory", "EngineError", "EngineStopped", "Epoch", "FormatError", "Garbage", "Grouped", "Job", "JobFailed",
+    "Loop", "NoRecovery", "NotFound", "OtherFormat", "OtherJob", "Output", "Rebuilt", "RecoveryPlan", "Report",
+    "Restore", "Restored", "Retention", "Rows", "StalePlan", "Start", "Store", "StoreInUse", "Stream", "UnknownTask",
+    "Unreachable", "UnsafePath", "UnsupportedVersion", "UsageError", "col", "count", "open_directory", "open_store",
+    "plan_graph", "read_plan", "rebuild", "run_job",
 )  # fmt: skip
 
 # isort: off
 if TYPE_CHECKING:
-    from abscli.api import Diff, Directory, Epoch, Garbage, Rebuilt, RecoveryPlan, Report, Restore, Restored
-    from abscli.api import Retention, Rows, Start, Store
+    from abscli.api import Column, Diff, Directory, Epoch, Garbage, Grouped, Job, Loop, Output, Rebuilt, RecoveryPlan
+    from abscli.api import Report, Restore, Restored, Retention, Rows, Start, Store, Stream, col, count
     from abscli.api import open_directory, open_store, plan_graph, read_plan, rebuild, run_job
-    from abscli.errors import BadOption, BadPlan, BadPredicate, BadReference, ChecksumMismatch, Damaged, EngineError
-    from abscli.errors import EngineStopped, FormatError, JobFailed, NoRecovery, NotFound, OtherFormat, OtherJob
-    from abscli.errors import StalePlan, StoreInUse, UnknownTask, Unreachable, UnsafePath, UnsupportedVersion
-    from abscli.errors import UsageError
+    from abscli.errors import BadFile, BadOption, BadPlan, BadPredicate, BadReference, ChecksumMismatch, Damaged
+    from abscli.errors import EngineError, EngineStopped, FormatError, JobFailed, NoRecovery, NotFound, OtherFormat
+    from abscli.errors import OtherJob, StalePlan, StoreInUse, UnknownTask, Unreachable, UnsafePath
+    from abscli.errors import UnsupportedVersion, UsageError
 else:
 
     def __getattr__(name):

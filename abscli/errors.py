@@ -22,9 +22,10 @@ from formats.errors import (
 from formats.plan import BadPlan
 from formats.query.predicate import BadPredicate
 from formats.reference import BadReference
+from formats.user_file.mistakes import BadFile
 
 __all__ = (
-    "BadOption", "BadPlan", "BadPredicate", "BadReference", "ChecksumMismatch", "Damaged", "EngineError",
+    "BadFile", "BadOption", "BadPlan", "BadPredicate", "BadReference", "ChecksumMismatch", "Damaged", "EngineError",
     "EngineStopped", "FormatError", "JobFailed", "NoRecovery", "NotFound", "OtherFormat", "OtherJob", "StalePlan",
     "StoreInUse", "UnknownTask", "Unreachable", "UnsafePath", "UnsupportedVersion", "UsageError",
 )  # fmt: skip

@@ -49,7 +49,7 @@ complete -c abs -n '__abs_is demo' -s h -l help -d 'Show this message and exit'
 
 # abs topology
 complete -c abs -n '__abs_is topology' -F
-complete -c abs -n '__abs_is topology' -s o -l output -r -f -a 'table json ndjson dot mermaid svg' -d 'Form of the graph on stdout'
+complete -c abs -n '__abs_is topology' -s o -l output -r -f -a 'table json ndjson dot mermaid svg yaml' -d 'Form of the graph on stdout'
 complete -c abs -n '__abs_is topology' -l check -d 'Also find what \'abs run\' would refuse; imports the job\'s modules and looks for its input'
 complete -c abs -n '__abs_is topology' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is topology' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
@@ -183,7 +183,7 @@ complete -c abs -n '__abs_is diff' -s h -l help -d 'Show this message and exit'
 
 # abs plan-recovery
 complete -c abs -n '__abs_is plan-recovery' -f -a '(__fish_complete_directories)'
-complete -c abs -n '__abs_is plan-recovery' -l topology -r -F -d 'Plan from this topology file, or Flink\'s plan JSON, alone; needs --failed'
+complete -c abs -n '__abs_is plan-recovery' -l topology -r -F -d 'Plan from this job file, one of Python is imported, or Flink\'s plan JSON, alone; needs --failed'
 complete -c abs -n '__abs_is plan-recovery' -l failed -r -f -d 'A task that has died, such as counts/1; repeatable'
 complete -c abs -n '__abs_is plan-recovery' -l failed-worker -r -f -d 'A worker of the running job that is lost, by its number from 0: all of its tasks; repeatable'
 complete -c abs -n '__abs_is plan-recovery' -l recovery -r -f -a 'set local' -d 'Of a running job: the recovery set goes back (set), or the lost tasks take their steps again, alone (local)'
@@ -209,7 +209,7 @@ complete -c abs -n '__abs_is plan-recovery' -s h -l help -d 'Show this message a
 
 # abs restore
 complete -c abs -n '__abs_is restore' -F
-complete -c abs -n '__abs_is restore' -l job -r -F -d 'Topology file of the job: its code, and where its sources and sinks are. A plan of a store of abs needs it'
+complete -c abs -n '__abs_is restore' -l job -r -F -d 'Job file: its code, and where sources and sinks are; one of Python is imported. A plan of a store of abs needs it'
 complete -c abs -n '__abs_is restore' -l to -r -f -a '(__fish_complete_directories)' -d 'Store that the restored epoch goes to, a directory or s3://BUCKET/PATH; default: the plan\'s own. Of Flink and Spark: a new directory, or an empty place in a bucket'
 complete -c abs -n '__abs_is restore' -l sink-to -r -f -a '(__fish_complete_directories)' -d 'Of a plan made with --sink: new directory for the log of the file sink'
 complete -c abs -n '__abs_is restore' -l engine -r -f -a 'spark inline' -d 'spark: worker processes; inline: this process alone, no JVM'
@@ -249,7 +249,7 @@ complete -c abs -n '__abs_is rewrite' -s h -l help -d 'Show this message and exi
 
 # abs rebuild
 complete -c abs -n '__abs_is rebuild' -f -a '(__fish_complete_directories)'
-complete -c abs -n '__abs_is rebuild' -l job -r -F -d 'Topology file of the job, for its graph, its name and its directory where they are lost'
+complete -c abs -n '__abs_is rebuild' -l job -r -F -d 'Job file, for its graph, its name and its directory where they are lost; one of Python is imported'
 complete -c abs -n '__abs_is rebuild' -s y -l yes -d 'Do it; without, nothing is changed'
 complete -c abs -n '__abs_is rebuild' -l endpoint -r -f -d 'Where S3 answers, such as http://127.0.0.1:9000; goes before AWS_ENDPOINT_URL and profiles'
 complete -c abs -n '__abs_is rebuild' -l region -r -f -d 'The region of S3\'s buckets; goes before AWS_REGION and profiles'
@@ -282,7 +282,7 @@ complete -c abs -n '__abs_is simulate' -s h -l help -d 'Show this message and ex
 
 # abs drill
 complete -c abs -n '__abs_is drill' -f -a '(__fish_complete_directories)'
-complete -c abs -n '__abs_is drill' -l job -r -F -d 'Topology file of the job, whose code restores; a store of abs needs it'
+complete -c abs -n '__abs_is drill' -l job -r -F -d 'Job file, whose code restores; one of Python is imported. A store of abs needs it'
 complete -c abs -n '__abs_is drill' -l engine -r -f -a 'spark inline' -d 'spark: worker processes; inline: this process alone, no JVM'
 complete -c abs -n '__abs_is drill' -l master -r -f -d 'Spark master: local[*], local[N], spark://HOST:PORT, yarn or k8s://'
 complete -c abs -n '__abs_is drill' -l deep -d 'Of a Spark checkpoint: have Spark\'s own reader read the copy, too'

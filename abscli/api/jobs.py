@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import TYPE_CHECKING, Any, Protocol
 
 from abscli.api.shared import Unwatched, unshown
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from abscli.engine.coordinator import Progress as JobProgress
     from abscli.engine.job import Outcome
     from abscli.engine.telemetry.news import News
+    from abscli.jobs.files import JobSource
+    from formats.durations import Duration
 
 
 class RunningJob(Protocol):
@@ -26,7 +29,7 @@ class RunningJob(Protocol):
 
 
 def run_job(
-    job: str | os.PathLike[str],
+    job: JobSource,
     store: str | os.PathLike[str],
     *,
     engine: str = "spark",
@@ -34,14 +37,14 @@ def run_job(
     context: Any = None,
     workers: int | None = None,
     policy: str | None = None,
-    interval: float | None = 1.0,
-    epoch_timeout: float = 600.0,
+    interval: Duration | None = 1.0,
+    epoch_timeout: Duration = 600.0,
     max_concurrent: int = 1,
     keep: int | None = 10,
     recovery: str = "set",
     state_memory: int | None = None,
     restarts: int = 3,
-    worker_timeout: float = 15.0,
+    worker_timeout: Duration = 15.0,
     advertise: str | None = None,
     bind: str | None = None,
     insecure: bool = False,
@@ -56,21 +59,21 @@ def run_job(
 ) -> Outcome:
     """Runs a job to its end, or until SIGTERM or SIGINT, and takes snapshots of it.
 
-    job: its topology file.
+    job: its file, or one that is built in Python. A file of Python is imported.
     store: the directory that the snapshots go to.
     engine: `spark`, or `inline` for this process alone.
     master: of Spark.
     context: a SparkContext that runs already, and goes on, in place of one at `master`.
     workers: processes, at most; None for as many as there are slots. Never more than have something to do.
     policy: `aligned`, `unaligned` or `at-least-once`; None for that of the last run.
-    interval: seconds from one epoch to the next; None for no periodic ones.
-    epoch_timeout: seconds after which an epoch that cannot complete is given up.
+    interval: from one epoch to the next, seconds, "500ms" or a timedelta; None for no periodic ones.
+    epoch_timeout: likewise, after which an epoch that cannot complete is given up.
     max_concurrent: epochs in flight at once.
     keep: complete epochs that stay; None keeps all.
     recovery: what restarts when a worker is lost: `set`, what must, or `full`, every task.
     state_memory: bytes of keyed state that each worker has in memory, more is on its local disk; None: all of it.
     restarts: how often within ten epochs that may be; 0: the job stops with EngineStopped when a worker is lost.
-    worker_timeout: seconds without a sign of life after which a worker is lost.
+    worker_timeout: likewise, without a sign of life after which a worker is lost.
     advertise: host under which workers on other hosts reach this one, and bind: the address on which it listens; None:
         as Spark finds them.
     insecure: what goes between hosts is not encrypted, and who takes part in the job does not have to prove it.
@@ -92,27 +95,43 @@ def run_job(
     >>> open_store("made").state("seen").num_rows
     2
     """
-    import shlex
-
     from abscli.engine.errors import UsageError
     from abscli.engine.job import JobOptions
     from abscli.engine.losses.decisions import Scope
-    from abscli.stores.native.run import job_directory, prepare_job
+    from abscli.jobs.files import job_directory
+    from abscli.jobs.job import Job
+    from abscli.stores.native.run import prepare_job
 
     try:
         scope = Scope(recovery)
     except ValueError:
         raise UsageError(f"there is no recovery {recovery!r}", hint=f"choose one of {', '.join(Scope)}") from None
-    file = os.fspath(job)
+    file = "JOB" if isinstance(job, Job) else shlex.quote(os.fspath(job))
     options = JobOptions(
-        directory=job_directory(file), job_hint=shlex.quote(file) + " --engine inline" * (engine == "inline"),
-        engine=engine, master=master, context=context, workers=workers, policy=policy, interval=interval,
-        epoch_timeout=epoch_timeout, max_concurrent=max_concurrent, keep=keep, from_epoch=from_epoch,
-        take_over=take_over, accept_missing=accept_missing, recovery=scope, restarts=restarts,
-        state_memory=state_memory, worker_timeout=worker_timeout, advertise=advertise, bind=bind, insecure=insecure,
+        directory=job_directory(job), job_hint=file + " --engine inline" * (engine == "inline"),
+        engine=engine, master=master, context=context, workers=workers, policy=policy,
+        interval=None if interval is None else _seconds("interval", interval),
+        epoch_timeout=_seconds("epoch_timeout", epoch_timeout), max_concurrent=max_concurrent, keep=keep,
+        from_epoch=from_epoch, take_over=take_over, accept_missing=accept_missing, recovery=scope, restarts=restarts,
+        state_memory=state_memory, worker_timeout=_seconds("worker_timeout", worker_timeout), advertise=advertise,
+        bind=bind, insecure=insecure,
     )  # fmt: skip
-    prepared = prepare_job(file, os.fspath(store), options, resume=resume, parallelism=parallelism or {})
+    prepared = prepare_job(job, os.fspath(store), options, resume=resume, parallelism=parallelism or {})
     if prepared.resumed is not None:
         for warning in prepared.resumed.warnings:
             Unwatched().note(warning)
     return prepared.run(on_progress or unshown, on_news or unshown, on_start or unshown)
+
+
+def _seconds(name: str, duration: Duration) -> float:
+    """UsageError for one that is none, or not above zero."""
+    from abscli.engine.errors import UsageError
+    from formats.durations import seconds_of
+
+    try:
+        seconds = seconds_of(duration)
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from None
+    if seconds <= 0:
+        raise UsageError(f"{name} is {duration!r}, which is not above zero")
+    return seconds

@@ -77,9 +77,9 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
         >>> plan.prepare(job="job.yaml")
         Restore(RecoveryPlan('snapshots', system='abs', back to 4, relies on 15 files))
         """
+        from abscli.jobs.files import read_job
         from abscli.stores.plans import open_planned
         from abscli.stores.recovery import BadOption, JobFile, RestoreRequest, refuse_others
-        from formats.job.file import parse_job
 
         given = {
             "--job": job, "--until": until == "end", "--policy": policy, "--accept-missing-parts": accept_missing,
@@ -93,7 +93,7 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
         request = RestoreRequest(
             to=None if to is None else os.fspath(to),
             sink_to=None if sink_to is None else os.fspath(sink_to),
-            job=None if file is None else JobFile(file, os.path.dirname(os.path.abspath(file)), *parse_job(file)),
+            job=None if file is None else JobFile(file, os.path.dirname(os.path.abspath(file)), *read_job(file)),
             engine=engine,
             master=master,
             policy=policy,

@@ -452,15 +452,15 @@ class Store(Contents):
         Raises NoRecovery where none can be restored, Damaged, BadOption, OtherJob, EngineStopped, JobFailed.
         """
         from abscli.api.drills import drill_of_copy
+        from abscli.jobs.files import read_job
         from abscli.stores.recovery import BadOption, JobFile
-        from formats.job.file import parse_job
 
         chosen = self.named if epoch is None else epoch
         number = None if chosen in (None, "latest") else self.resolve(chosen)
         if job is not None and not self.system.recovery().runs_job:
             raise BadOption("--job", f"no job is run for a checkpoint of {self.system.words.title}: leave it out")
         file = None if job is None else os.fspath(job)
-        topology = None if file is None else JobFile(file, os.path.dirname(os.path.abspath(file)), *parse_job(file))
+        topology = None if file is None else JobFile(file, os.path.dirname(os.path.abspath(file)), *read_job(file))
         watch = watch or Unwatched()
         drilled = self.system.drill(self.view, number, topology, engine=engine, master=master, watch=watch)
         if drilled is not None:

@@ -183,11 +183,11 @@ def rebuild(
     >>> rebuild("snapshots").whole, open_store("snapshots").job
     (True, 'reach')
     """
+    from abscli.jobs.files import read_job
     from abscli.stores.native.alone import alone, writable
     from abscli.stores.native.rebuilding.rebuild import Offer, carry_out, decide
     from abscli.stores.own import check_own
     from abscli.stores.registry import locate
-    from formats.job.file import parse_topology
     from formats.native.books import read_books
     from formats.timestamps import now
 
@@ -195,7 +195,7 @@ def rebuild(
     system, storage = locate(path)
     check_own(system, path, "`abs rebuild`")
     place = writable(storage)
-    offer = None if file is None else Offer(parse_topology(file), os.path.dirname(os.path.abspath(file)))
+    offer = None if file is None else Offer(read_job(file).topology, os.path.dirname(os.path.abspath(file)))
     show = show or unshown
     with alone(place, path, not dry_run, hint="wait for it, or stop it with SIGTERM"):
         show("reading the books")

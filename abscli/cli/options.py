@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -22,9 +21,7 @@ COMPLETES: dict[str, str] = {"JOB": "file", "FILE": "file", "PLAN": "file", "PAT
 WORDS = "abscli.words"
 """Where a command's own words stand in the `meta` of its context."""
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT])?(?:i?B)?")
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhd])?")
 
 
 class Policy(StrEnum):
@@ -74,15 +71,12 @@ def at_least(least: int) -> Callable[[str | int], int]:
 
 def duration(text: str | float) -> float:
     """Seconds of `500ms`, `10s`, `5m`, `2h`, `1d` or `1h30m`; a number alone is seconds. BadParameter otherwise."""
-    written = str(text).strip()
-    parts = [(m[1], m[2]) for m in _DURATION.finditer(written)]
-    whole = "".join(number + (unit or "") for number, unit in parts) == written
-    if not parts or not whole or (len(parts) > 1 and not all(unit for _, unit in parts)):
-        raise typer.BadParameter(f"{written!r} is not a duration such as 500ms, 10s, 5m or 1h30m")
-    seconds = sum(float(number) * _UNITS[unit or "s"] for number, unit in parts)
-    if not math.isfinite(seconds):
-        raise typer.BadParameter(f"{written!r} is too long a duration")
-    return seconds
+    from formats.durations import seconds_of
+
+    try:
+        return seconds_of(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def positive_duration(text: str | float) -> float:

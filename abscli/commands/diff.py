@@ -41,7 +41,8 @@ def diff(
     after: Annotated[
         str | None,
         typer.Argument(metavar="REF", show_default=False,
-                       help="To: likewise, of the same store or of another one; or a job file. Left out with --uids."),
+                       help="To: likewise, of the same store or of another one; or a job file, one of Python "
+                       "is imported. Left out with --uids."),
     ] = None,
     operator: Annotated[
         str | None, typer.Option("--operator", metavar="ID", help="Compare the state of this operator alone.")
@@ -140,7 +141,7 @@ def _is_job(ref: str) -> bool:
     """Whether a REF is the file of a job; a store is a folder, or a file that is not called so."""
     import os
 
-    return ref.endswith((".yaml", ".yml", ".json")) and os.path.isfile(ref)
+    return ref.endswith((".yaml", ".yml", ".json", ".py")) and os.path.isfile(ref)
 
 
 def _check_out(out: str | None) -> None:

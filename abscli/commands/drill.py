@@ -30,7 +30,7 @@ def drill(
     job: Annotated[
         str | None,
         typer.Option("--job", metavar="JOB",
-                     help="Topology file of the job, whose code restores; a store of abs needs it."),
+                     help="Job file, whose code restores; one of Python is imported. A store of abs needs it."),
     ] = None,
     engine: EngineChoice = Engine.SPARK,
     master: Master = "local[*]",

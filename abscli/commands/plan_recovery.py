@@ -57,7 +57,8 @@ def plan_recovery(
     topology: Annotated[
         str | None,
         typer.Option("--topology", metavar="JOB",
-                     help="Plan from this topology file, or Flink's plan JSON, alone; needs --failed."),
+                     help="Plan from this job file, one of Python is imported, or Flink's plan JSON, alone; needs "
+                     "--failed."),
     ] = None,
     failed: Failed = None,
     failed_worker: Annotated[

@@ -28,7 +28,8 @@ def rebuild(
     job: Annotated[
         str | None,
         typer.Option("--job", metavar="JOB",
-                     help="Topology file of the job, for its graph, its name and its directory where they are lost."),
+                     help="Job file, for its graph, its name and its directory where they are lost; one of Python is "
+                     "imported."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it; without, nothing is changed.")] = False,
     output: OutputForm = Output.TABLE,

@@ -51,8 +51,8 @@ def restore(
     job: Annotated[
         str | None,
         typer.Option("--job", metavar="JOB",
-                     help="Topology file of the job: its code, and where its sources and sinks are. A plan of a store "
-                     "of abs needs it."),
+                     help="Job file: its code, and where sources and sinks are; one of Python is imported. A plan of a "
+                     "store of abs needs it."),
     ] = None,
     to: Annotated[
         str | None,

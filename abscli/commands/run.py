@@ -61,7 +61,11 @@ EXIT_STATUS = exits.status(
 
 def run(
     context: typer.Context,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Topology file; functions are found beside it.")],
+    job: Annotated[
+        str,
+        typer.Argument(metavar="JOB", help="Job file: YAML, JSON, or Python, which is imported; functions are found "
+                       "beside it."),
+    ],
     store: Annotated[
         str,
         typer.Option("--store", metavar="PATH",
@@ -252,6 +256,11 @@ def run(
     a run begins a new generation: an epoch that refers to what the old tasks wrote, complete before any record moves.
     Modules that have changed are named on stderr.
 
+    A job in Python (job.py) is imported to get its graph, and is the same job as the file of YAML that 'abs topology
+    job.py -o yaml' prints. Importing a file runs it: run only files that you trust. Workers import its functions by
+    name, as of any other job; nothing is pickled. No store and no plan ever leads to a file being imported: only a JOB
+    that is named does.
+
     --dry-run says all at once that a run would be refused for: functions that do not load, connectors and kinds of
     operators that cannot be run, input and columns that are not there, a store or sinks of another job.
 
@@ -282,8 +291,9 @@ def run(
     )
     from abscli.engine.job import JobOptions
     from abscli.engine.losses.decisions import Scope
+    from abscli.jobs.files import job_directory
     from abscli.stores.native.rescale import parallelism_of
-    from abscli.stores.native.run import job_directory, prepare_job
+    from abscli.stores.native.run import prepare_job
 
     check_directory(store, "--store")
     again = words_again(context, {"--store": 1, "--resume": 0, "--from-epoch": 1, "--dry-run": 0})

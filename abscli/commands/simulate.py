@@ -57,7 +57,8 @@ class Recovery(StrEnum):
 def simulate(
     job: Annotated[
         str | None,
-        typer.Argument(metavar="JOB", show_default=False, help="Topology file, YAML or JSON; not with --example."),
+        typer.Argument(metavar="JOB", show_default=False,
+                       help="Job file: YAML, JSON, or Python, which is imported; not with --example."),
     ] = None,
     example: Annotated[
         Example | None,
@@ -145,12 +146,12 @@ def simulate(
     `deterministic: false` and `replayable` edges count; `ordered_output` is taken as not given, since a stand-in does
     not keep that promise.
     """
+    from abscli.jobs.files import read_job
     from abscli.protocol.policy import Policy as Protocol
     from abscli.sim import report
     from abscli.sim.campaign import Failures
     from abscli.sim.model import Model, narrowed
     from abscli.text import simulate as render
-    from formats.job.file import parse_topology
 
     if check:
         if job is not None or example is not None:
@@ -162,7 +163,7 @@ def simulate(
     if job is None:
         _single_token(output, out)
         return
-    topology = parse_topology(job)
+    topology = read_job(job).topology
     narrow = narrowed(topology, subtasks)
     if narrow != topology:
         note(f"operators are simulated with at most {subtasks} subtasks (--subtasks)")

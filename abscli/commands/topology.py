@@ -12,12 +12,13 @@ from abscli.cli.options import Quiet, Verbose
 from abscli.cli.output import emit_json, emit_ndjson, emit_text, note, plain_ascii, width
 
 if TYPE_CHECKING:
-    from formats.job.model import Topology
+    from formats.job.file import Check
 
 EXAMPLES = (
     ("abs topology job.yaml", "The operators as a numbered list, with a rail for every back edge."),
     ("abs topology job.yaml -o json | jq .back_edges", "The edges that close a cycle."),
     ("abs topology job.yaml -o svg > job.svg", "A picture for a browser or a page, with back edges dashed."),
+    ("abs topology job.py -o yaml", "What a job in Python is as a file of YAML; job.py is imported."),
     ("abs topology job.yaml --check", "Also whether it can be run: its functions load, its input is there."),
     ("curl -s localhost:8081/jobs/$JOB/plan > plan.json; abs topology plan.json", "A job that runs on Flink."),
     ("abs topology job.yaml -o dot | dot -Tpng > job.png", "Another picture, by way of Graphviz."),
@@ -39,11 +40,14 @@ class GraphForm(StrEnum):
     DOT = "dot"
     MERMAID = "mermaid"
     SVG = "svg"
+    YAML = "yaml"
 
 
 def topology(
     job: Annotated[
-        str, typer.Argument(metavar="JOB", help="Topology file, YAML or JSON; or Flink's plan of a job (JSON).")
+        str,
+        typer.Argument(metavar="JOB", help="Job file: YAML, JSON, or Python, which is imported; or Flink's plan of a "
+                       "job (JSON)."),
     ],
     output: Annotated[
         GraphForm,
@@ -63,6 +67,9 @@ def topology(
     cycle, found by depth-first search from the sources in declared order. Tasks and channels are counted. The file is
     read, nothing is run: functions and inputs that it names need not exist.
 
+    A file of Python (job.py) is imported, and so run, to get the job that it makes: do that with files that you trust.
+    -o yaml prints the same job as a file of YAML, which may stand in its place.
+
     Flink's plans are read too: that of REST, /jobs/:id/plan, and that of getExecutionPlan().
 
     Every error of the file is reported at once. With --check these are also a function that cannot be loaded, a
@@ -74,7 +81,8 @@ def topology(
     from abscli.stores.registry import parse_job
     from abscli.text.topology import topology_json, topology_text
 
-    graph = JobGraph.of(_checked(job) if check else parse_job(job))
+    read = parse_job(job, _faults(job) if check else None)
+    graph = JobGraph.of(read.topology)
     match output:
         case GraphForm.TABLE:
             emit_text(topology_text(graph, width=width(), ascii_only=plain_ascii()))
@@ -92,24 +100,17 @@ def topology(
             from abscli.draw.topology_svg import topology_svg
 
             emit_text(topology_svg(graph))
+        case GraphForm.YAML:
+            from formats.job.written import job_yaml
+
+            emit_text(job_yaml(*read))
     if check:
         note(f"{job} can be run: its functions load, its input is there")
 
 
-def _checked(job: str) -> Topology:
-    """The job graph of a file that `abs run` accepts; BadFile with all that is in the way."""
-    import os
-
+def _faults(job: str) -> Check:
     from abscli.engine.runnable import all_faults
-    from abscli.stores.registry import foreign_graph
-    from formats.bounds import read_user_file
-    from formats.errors import OtherFormat
-    from formats.job.file import MAX_BYTES, parse_topology_bytes
+    from abscli.jobs.files import job_directory
 
-    data = read_user_file(job, MAX_BYTES, hint="give a topology file, YAML or JSON")
-    if (foreign := foreign_graph(data, job)) is not None:
-        title = foreign[0].words.title
-        message = f"this is {title}'s plan of a job, which {title} runs; --check is of a topology file"
-        raise OtherFormat(message, path=job)
-    directory = os.path.dirname(os.path.abspath(job))
-    return parse_topology_bytes(data, job, lambda graph: all_faults(graph, directory, from_start=True))
+    directory = job_directory(job)
+    return lambda graph: all_faults(graph, directory, from_start=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +95,7 @@ def load(reference: str, root: str) -> Function:
             raise UsageError(f"no built-in function {reference!r}", hint=f"built in: {names}; or give module:function")
         return BUILT_IN[reference]
     try:
-        with _LOADING:
-            if sys.path[0] != root:
-                sys.path[:] = [root, *(path for path in sys.path if path != root)]
-            _forget_elsewhere(module_name, root)
+        with beside(root, module_name):
             function = getattr(importlib.import_module(module_name), name)
     except KeyboardInterrupt:
         raise
@@ -109,6 +107,17 @@ def load(reference: str, root: str) -> Function:
         raise UsageError(f"{reference!r} is no function but {type(function).__name__}")
     result: Function = function
     return result
+
+
+@contextlib.contextmanager
+def beside(root: str, module_name: str) -> Iterator[None]:
+    """While the block runs no other thread imports modules of jobs, and a module of this name is looked for in `root`
+    first, which stays so."""
+    with _LOADING:
+        if sys.path[0] != root:
+            sys.path[:] = [root, *(path for path in sys.path if path != root)]
+        _forget_elsewhere(module_name, root)
+        yield
 
 
 def _forget_elsewhere(module_name: str, root: str) -> None:

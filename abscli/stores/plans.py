@@ -32,4 +32,4 @@ def plan_graph(job: str, failed: Sequence[str], *, local: bool = False) -> Plan[
     """What must restart when these tasks have died, from a file of a job's graph alone; UnknownTask."""
     from abscli.stores.native import plan
 
-    return plan.plan_graph(parse_job(job), failed, local=local)
+    return plan.plan_graph(parse_job(job).topology, failed, local=local)

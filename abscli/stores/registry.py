@@ -15,6 +15,7 @@ from formats.errors import FormatError, NotFound, OtherFormat
 from formats.reference import NOTHING, ReadOptions
 
 if TYPE_CHECKING:
+    from formats.job.file import Check, Job
     from formats.job.model import Topology
     from formats.storage import Storage
     from formats.view import CheckpointStore
@@ -127,11 +128,23 @@ def foreign_graph(data: bytes, file: str) -> tuple[System, Topology] | None:
     return None
 
 
-def parse_job(path: str) -> Topology:
-    """The graph of a job, from a topology file or from what a system describes its jobs by."""
-    from formats.bounds import read_user_file
-    from formats.job.file import MAX_BYTES, parse_topology_bytes
+def parse_job(path: str, check: Check | None = None) -> Job:
+    """A job from its file, or from what a system describes its jobs by. A file of Python is imported.
 
-    data = read_user_file(path, MAX_BYTES, hint="give a topology file, YAML or JSON")
-    foreign = foreign_graph(data, path)
-    return foreign[1] if foreign is not None else parse_topology_bytes(data, path)
+    check: what else has to hold. OtherFormat where that is asked of another system's description.
+    """
+    from abscli.jobs.files import is_python, read_job
+    from formats.bounds import read_user_file
+    from formats.job.changes import NO_CHANGES
+    from formats.job.file import MAX_BYTES, Job, parse_job_bytes
+
+    if is_python(path):
+        return read_job(path, check)
+    data = read_user_file(path, MAX_BYTES, hint="give a job file: YAML, JSON or Python")
+    if (foreign := foreign_graph(data, path)) is None:
+        return parse_job_bytes(data, path, check)
+    if check is not None:
+        title = foreign[0].words.title
+        message = f"this is {title}'s plan of a job, which {title} runs; --check is of a topology file"
+        raise OtherFormat(message, path=path)
+    return Job(foreign[1], NO_CHANGES)

@@ -19,11 +19,13 @@ from formats.user_file.values import Schema
 
 __all__ = [
     "MAX_BYTES",
+    "MAX_PARALLELISM",
     "SCHEMA",
     "VERSION",
     "BadFile",
     "Job",
     "Mistake",
+    "job_of",
     "parse_job",
     "parse_job_bytes",
     "parse_topology",
@@ -94,7 +96,12 @@ def parse_job_bytes(data: bytes, name: str, check: Check | None = None) -> Job:
     mistakes = Mistakes(name)
     if len(data) > MAX_BYTES:
         mistakes.fatal(Spot(1, 1), f"more than {MAX_BYTES} bytes, too many for a topology")
-    root = read_nodes(data, mistakes)
+    return job_of(read_nodes(data, mistakes), mistakes, check)
+
+
+def job_of(root: Node | None, mistakes: Mistakes, check: Check | None = None) -> Job:
+    """The job that a tree of nodes says, wherever it comes from; mistakes: found in it so far. The rest is as of
+    `parse_job`."""
     if not isinstance(root, Mapping):
         content = read.describe(root) if root and not (isinstance(root, Scalar) and root.value is None) else "nothing"
         mistakes.fatal(root or Spot(1, 1), f"a topology must be a mapping, not {content}", "begin with version: 1")

@@ -262,7 +262,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
     """Makes `abs topology` raise."""
 
     def arrange(error: BaseException) -> None:
-        def raises(path: str) -> None:
+        def raises(path: str, check: object) -> None:
             raise error
 
         monkeypatch.setattr("abscli.stores.registry.parse_job", raises)

@@ -128,7 +128,9 @@ def test_bash_completes_options_of_the_command(folder: Path) -> None:
 def test_bash_completes_choices(folder: Path) -> None:
     assert bash_completes("abs run --policy ", folder) == ["aligned", "unaligned", "at-least-once"]
     assert bash_completes("abs run --policy at", folder) == ["at-least-once"]
-    assert bash_completes("abs topology -o ", folder) == ["table", "json", "ndjson", "dot", "mermaid", "svg"]
+    assert bash_completes("abs topology -o ", folder) == [
+        "table", "json", "ndjson", "dot", "mermaid", "svg", "yaml",
+    ]  # fmt: skip
     assert bash_completes("abs inspect --output=js", folder) == ["json"]
     assert bash_completes("abs inspect --output=", folder) == ["table", "json", "ndjson"]
     assert bash_completes("abs completion ", folder) == ["bash", "zsh", "fish"]

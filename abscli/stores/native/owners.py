@@ -7,10 +7,10 @@ import os
 import msgspec
 
 from abscli.engine.generations.change import change_of, other_code, way_out
+from abscli.jobs.files import read_job
 from abscli.planner.succession import Becomes, Carried
 from formats.errors import OtherJob
 from formats.job.changes import Changes
-from formats.job.file import parse_job
 from formats.native.store import NativeStore
 
 
@@ -41,7 +41,7 @@ class Succeeded(msgspec.Struct, frozen=True):
 
 def succeeded(store: NativeStore, epoch: int, file: str) -> Succeeded:
     """What becomes of a complete epoch in the job of this file. Raises OtherJob, Damaged, FormatError."""
-    topology, changes = parse_job(file)
+    topology, changes = read_job(file)
     if topology.job != store.job:
         raise OtherJob(f"is the store of job {store.job!r}, not of {topology.job!r}", path=store.path)
     change = change_of(store, epoch, topology, changes)

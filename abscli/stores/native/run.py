@@ -15,6 +15,7 @@ from abscli.engine.job import rehearse as rehearse_job
 from abscli.engine.job import run_job as run_in_store
 from abscli.engine.runnable import all_faults, check_runnable, graph_faults
 from abscli.engine.telemetry.news import News, Rescaled
+from abscli.jobs.files import JobSource, read_job
 from abscli.planner.rescale import Change, with_parallelism
 from abscli.stores.native.plan import newest_whole, own_line
 from abscli.stores.native.rescale import in_words, overridden, rescaled, rescaled_by
@@ -22,7 +23,6 @@ from abscli.stores.own import open_native
 from abscli.stores.reasons import NoPlan
 from abscli.stores.recovery import BadOption
 from formats.errors import NotFound
-from formats.job.file import parse_job
 from formats.job.model import Topology
 from formats.native.lock import held
 from formats.native.store import NativeStore, is_native
@@ -92,13 +92,8 @@ class PreparedJob:
         return rehearsal
 
 
-def job_directory(job: str) -> str:
-    """Where the functions and the inputs of a topology file are looked for."""
-    return os.path.dirname(os.path.abspath(job))
-
-
 def prepare_job(
-    job: str,
+    job: JobSource,
     store: str,
     options: JobOptions,
     *,
@@ -106,7 +101,7 @@ def prepare_job(
     dry_run: bool = False,
     parallelism: Mapping[str, int] = NO_CHANGE,
 ) -> PreparedJob:
-    """A job from its topology file, once that holds; nothing is changed.
+    """A job from its file, once that holds; nothing is changed.
 
     resume: go on from the newest whole epoch, and start where there is none.
     dry_run: it will not be run, so functions and inputs are looked for here though a cluster may have others.
@@ -119,7 +114,7 @@ def prepare_job(
     # Workers of a cluster may have what this machine lacks: there a run finds out by itself.
     here = dry_run or options.engine == "inline" or options.master.startswith("local")
     from_start = not resume and not options.from_epoch
-    topology, changes = parse_job(
+    topology, changes = read_job(
         job,
         lambda graph: all_faults(graph, options.directory, from_start=from_start) if here else graph_faults(graph),
     )

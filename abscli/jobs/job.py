@@ -1,0 +1,113 @@
+"""A job in Python: sources begin its streams, and it is the same job as its YAML."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+from abscli.jobs.document import read_drafts
+from abscli.jobs.drafts import Drafts, Input
+from abscli.jobs.lines import caller
+from abscli.jobs.streams import Marks, Stream, add_operator
+from formats.job.changes import Changes
+from formats.job.file import Check
+from formats.job.file import Job as JobRead
+from formats.job.model import Kind, Topology
+from formats.job.written import job_yaml
+
+
+class Job:
+    """A job that is built in Python.
+
+        from abscli import Job, count
+        from mywords import split
+
+        job = Job("wordcount", parallelism=2)
+        lines = job.text("corpus/*.txt", id="lines")
+        lines.flat_map(split).group_by("word").agg(n=count(), id="counts").to_jsonl("out")
+
+    Functions are those of modules beside its file, or of the file itself: workers import them by name.
+    """
+
+    def __init__(self, name: str, *, parallelism: int | None = None, max_parallelism: int | None = None) -> None:
+        """parallelism: tasks of every operator that says nothing else, 1 if left out; max_parallelism: key groups."""
+        line, file = caller()
+        directory = os.getcwd() if file is None else os.path.dirname(file)
+        given = {"parallelism": parallelism, "max_parallelism": max_parallelism}
+        marks = {key: value for key, value in given.items() if value is not None}
+        self._drafts = Drafts(name, line, directory, marks)
+
+    # -- sources ---------------------------------------------------------------------------------------------
+
+    def text(self, path: str, **marks: Unpack[Marks]) -> Stream:
+        """The lines of files, in one column, `line`. path: with `*` for several, relative to the job's file."""
+        return self._source("text", {"type": "text", "path": path}, marks)
+
+    def jsonl(self, path: str, *, schema: Mapping[str, str] | None = None, **marks: Unpack[Marks]) -> Stream:
+        """Files of JSON lines, a column for each key. schema: types by column; None: as in the first file."""
+        connector = {"type": "jsonl", "path": path, **({} if schema is None else {"schema": dict(schema)})}
+        return self._source("jsonl", connector, marks)
+
+    def _source(self, name: str, connector: dict[str, Any], marks: Mapping[str, object]) -> Stream:
+        line, _ = caller()
+        return Stream(self._drafts, (Input(add_operator(self._drafts, Kind.SOURCE, name, connector, (), marks, line)),))
+
+    # -- since the last run ----------------------------------------------------------------------------------
+
+    def moved(self, before: str, after: str) -> None:
+        """The operator `before` of older epochs is `after` now: its state goes on there."""
+        self._drafts.moved.append((caller()[0], before, after))
+
+    def removed(self, id: str) -> None:
+        """An operator of older epochs is gone: its state is dropped on purpose."""
+        self._drafts.removed.append((caller()[0], id))
+
+    # -- what it is ------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Its own."""
+        return self._drafts.name
+
+    @property
+    def directory(self) -> str:
+        """Of its file: where workers look for its functions, and what its paths are relative to."""
+        return self._drafts.directory
+
+    @property
+    def topology(self) -> Topology:
+        """Its graph; BadFile with all that is wrong."""
+        return self.read().topology
+
+    @property
+    def changes(self) -> Changes:
+        """What became of operators since the last run."""
+        return self.read().changes
+
+    def read(self, check: Check | None = None) -> JobRead:
+        """Graph and changes, as of a job file; BadFile with all that is wrong. check: what else has to hold."""
+        return read_drafts(self._drafts, check)
+
+    def yaml(self) -> str:
+        """The same job as a job file says it; the file has to lie where this one does."""
+        return job_yaml(*self.read())
+
+    def __repr__(self) -> str:
+        return f"Job({self.name!r}, {len(self._drafts.operators)} operators)"
+
+    # -- in a notebook ---------------------------------------------------------------------------------------
+
+    def _repr_svg_(self) -> str:
+        from abscli.draw.topology_svg import topology_svg
+        from abscli.graph.job_graph import JobGraph
+
+        return topology_svg(JobGraph.of(self.topology))
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        from formats.user_file.mistakes import BadFile
+
+        try:
+            return {"image/svg+xml": self._repr_svg_(), "text/plain": repr(self)}
+        except BadFile as error:  # a job in the making is shown nevertheless
+            return {"text/plain": f"{self!r}, which does not hold yet:\n{error}"}

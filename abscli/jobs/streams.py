@@ -1,0 +1,250 @@
+"""Streams of a job in Python. Every method gives a new stream and leaves its own as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self, TypedDict, Unpack
+
+from abscli.jobs.drafts import DraftOperator, Drafts, Input
+from abscli.jobs.lines import Line, caller, refused
+from abscli.jobs.references import Function, reference_of
+from formats.job.model import Aggregation, Kind, Partition
+
+EmitWhen = Literal["epoch", "record", "batch"]
+
+
+class Marks(TypedDict, total=False):
+    """What may be said of every operator.
+
+    id: its own, in place of that of its function or method; state goes with it from run to run.
+    parallelism: how many tasks, in place of the job's number.
+    max_parallelism: how many key groups.
+    deterministic: False: the same input may give other output.
+    ordered_output: a promise that nothing that it puts out depends on how its inputs interleave.
+    """
+
+    id: str
+    parallelism: int
+    max_parallelism: int
+    deterministic: bool
+    ordered_output: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a named output of `agg` computes; made by `count()` and the methods of `col(name)`."""
+
+    function: Aggregation
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column to compute an output of. name: its own."""
+
+    name: str
+
+    def sum(self) -> Output:
+        """Of its values; null where there is none. An overflow is an error."""
+        return Output(Aggregation.SUM, self.name)
+
+    def min(self) -> Output:
+        """The smallest of its values."""
+        return Output(Aggregation.MIN, self.name)
+
+    def max(self) -> Output:
+        """The largest of its values."""
+        return Output(Aggregation.MAX, self.name)
+
+
+def col(name: str) -> Column:
+    """The column `name`, to compute an output of: `col("amount").sum()`."""
+    return Column(name)
+
+
+def count() -> Output:
+    """How many rows there are."""
+    return Output(Aggregation.COUNT, "*")
+
+
+def add_operator(
+    drafts: Drafts, kind: Kind, name: str, work: object, inputs: tuple[Input, ...], marks: Mapping[str, object],
+    line: Line,
+) -> str:  # fmt: skip
+    """The id of a new operator of the job; BadFile. name: its id where none is said."""
+    more = {key: value for key, value in marks.items() if key != "id"}
+    id = marks.get("id", name)
+    if not isinstance(id, str):
+        raise refused(line, f"{id!r} is no id of an operator", "a letter, then letters, digits, '_', '.' or '-'")
+    drafts.add(DraftOperator(id, line, kind, work, inputs, more))
+    return id
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stream:
+    """What operators of a job put out, for others to read."""
+
+    _drafts: Drafts
+    _inputs: tuple[Input, ...]
+
+    # -- row by row ------------------------------------------------------------------------------------------
+
+    def map(self, function: Function, **marks: Unpack[Marks]) -> Stream:
+        """One row a row. function: from a RecordBatch to one with as many rows, row by row."""
+        return self._by_function(Kind.MAP, function, marks)
+
+    def filter(self, function: Function, **marks: Unpack[Marks]) -> Stream:
+        """The rows that stay. function: from a RecordBatch to a BooleanArray, row by row."""
+        return self._by_function(Kind.FILTER, function, marks)
+
+    def flat_map(self, function: Function, **marks: Unpack[Marks]) -> Stream:
+        """Any number of rows a row. function: from a RecordBatch to another one, row by row."""
+        return self._by_function(Kind.FLAT_MAP, function, marks)
+
+    def union(self, *others: Stream, **marks: Unpack[Marks]) -> Stream:
+        """The rows of all of these, by an operator of its own; `merge` does without."""
+        merged = self.merge(*others) if others else self
+        return merged._then(Kind.UNION, "union", {}, marks)
+
+    def merge(self, *others: Stream) -> Stream:
+        """What reads this reads the others as well: an operator with several inputs."""
+        line, _ = caller()
+        inputs = list(self._inputs)
+        for other in others:
+            if other._drafts is not self._drafts:
+                names = f"{self._drafts.name!r} and {other._drafts.name!r}"
+                raise refused(line, f"these streams are of two jobs, {names}", "begin both with the same Job")
+            inputs += other._inputs
+        return Stream(self._drafts, tuple(inputs))
+
+    # -- by key ----------------------------------------------------------------------------------------------
+
+    def group_by(self, *key: str) -> Grouped:
+        """The rows of each key together. key: names of columns."""
+        return Grouped(self, key)
+
+    def distinct(self, *key: str, **marks: Unpack[Marks]) -> Stream:
+        """The first row of each key. key: names of columns."""
+        return self._then(Kind.DISTINCT, "distinct", list(key), marks)
+
+    # -- how rows go to the next operator's tasks ------------------------------------------------------------
+
+    def forward(self) -> Self:
+        """Each task to the one of the same number."""
+        return self._spread(Partition.FORWARD)
+
+    def rebalance(self) -> Self:
+        """To all tasks in turn."""
+        return self._spread(Partition.REBALANCE)
+
+    def broadcast(self) -> Self:
+        """Every row to every task."""
+        return self._spread(Partition.BROADCAST)
+
+    def hash(self, *key: str) -> Self:
+        """Rows of one key to one task. key: names of columns."""
+        return self._spread(Partition.HASH, key)
+
+    def replayable(self) -> Self:
+        """A log of what is sent since the last complete epoch is planned with. The engine keeps none yet."""
+        return replace(self, _inputs=tuple(replace(one, replayable=True) for one in self._inputs))
+
+    # -- cycles ----------------------------------------------------------------------------------------------
+
+    def iterate(self) -> Loop:
+        """These rows, and those that come back: of what is made of them `closed_by` says what does."""
+        line, _ = caller()
+        number = self._drafts.begin_loop(line)
+        return Loop(self._drafts, (*self._inputs, Input(number)), number)
+
+    # -- sinks -----------------------------------------------------------------------------------------------
+
+    def to_jsonl(self, path: str, **marks: Unpack[Marks]) -> None:
+        """Files of JSON lines in a folder, or in a bucket of S3. path: relative to the job's file."""
+        self._then(Kind.SINK, "to_jsonl", {"type": "jsonl", "path": path}, marks)
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _by_function(self, kind: Kind, function: Function, marks: Marks) -> Stream:
+        line, _ = caller()
+        reference = reference_of(function, self._drafts.directory, line)
+        return self._then(kind, reference.rpartition(":")[2], reference, marks)
+
+    def _then(self, kind: Kind, name: str, work: object, marks: Mapping[str, object]) -> Stream:
+        line, _ = caller()
+        return Stream(self._drafts, (Input(add_operator(self._drafts, kind, name, work, self._inputs, marks, line)),))
+
+    def _spread(self, partition: Partition, key: tuple[str, ...] | None = None) -> Self:
+        inputs = tuple(replace(one, partition=partition, key=key) for one in self._inputs)
+        return replace(self, _inputs=inputs)
+
+    def __repr__(self) -> str:
+        sources = [str(one.source) if isinstance(one.source, str) else "what comes back" for one in self._inputs]
+        return f"{type(self).__name__}({', '.join(sources)} of job {self._drafts.name!r})"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Loop(Stream):
+    """A stream into which rows come back: what reads it reads those as well."""
+
+    _number: int
+
+    def closed_by(self, stream: Stream) -> None:
+        """Its rows come back into the loop. They have to be made of it; how they are spread over the tasks of the next
+        operator can be said of them: `loop.closed_by(step.rebalance())`."""
+        line, _ = caller()
+        if stream._drafts is not self._drafts:
+            names = f"{self._drafts.name!r} and {stream._drafts.name!r}"
+            raise refused(line, f"the loop and what closes it are of two jobs, {names}", "begin both with the same Job")
+        self._drafts.close_loop(self._number, stream._inputs, line)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grouped:
+    """Rows by key, to be aggregated."""
+
+    _stream: Stream
+    _key: tuple[str, ...]
+
+    def agg(
+        self,
+        named: Mapping[str, Output] | None = None,
+        /,
+        *,
+        emit: EmitWhen = "epoch",
+        id: str = "agg",
+        parallelism: int | None = None,
+        max_parallelism: int | None = None,
+        deterministic: bool = True,
+        ordered_output: bool = False,
+        **outputs: Output,
+    ) -> Stream:
+        """A row for each key: its columns, then the outputs: `agg(n=count(), most=col("amount").max())`.
+
+        named: outputs whose names are those of options here: `agg({"id": col("id").max()})`.
+        emit: `epoch`: the keys that have changed in it, `record`: at every row, `batch`: the keys of a batch of rows.
+        id, parallelism, max_parallelism, deterministic, ordered_output: as of every operator.
+        """
+        line, _ = caller()
+        work: dict[str, Any] = {"key": list(self._key)}
+        for name, output in {**(named or {}), **outputs}.items():
+            if name in ("key", "emit"):
+                raise refused(line, f"an output cannot be called {name}: a job file means something else by that")
+            if not isinstance(output, Output):
+                hint = "give count(), or col(NAME).sum(), .min() or .max()"
+                raise refused(line, f"output {name} is {output!r}", hint)
+            work[name] = {output.function.value: output.column}
+        if emit != "epoch":
+            work["emit"] = emit
+        marks: dict[str, object] = {
+            "id": id,
+            **({} if parallelism is None else {"parallelism": parallelism}),
+            **({} if max_parallelism is None else {"max_parallelism": max_parallelism}),
+            **({} if deterministic else {"deterministic": False}),
+            **({"ordered_output": True} if ordered_output else {}),
+        }
+        return self._stream._then(Kind.REDUCE, "agg", work, marks)
+
+    def __repr__(self) -> str:
+        return f"Grouped({self._stream!r} by {', '.join(self._key)})"

@@ -1,0 +1,28 @@
+"""Durations as people write them."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import timedelta
+
+Duration = float | str | timedelta
+"""Seconds, `500ms` or `1h30m`, or Python's own."""
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhd])?")
+
+
+def seconds_of(duration: Duration) -> float:
+    """Seconds of `500ms`, `10s`, `5m`, `2h`, `1d` or `1h30m`; a number alone is seconds. ValueError otherwise."""
+    if isinstance(duration, timedelta):
+        return duration.total_seconds()
+    written = str(duration).strip()
+    parts = [(m[1], m[2]) for m in _PART.finditer(written)]
+    whole = "".join(number + (unit or "") for number, unit in parts) == written
+    if not parts or not whole or (len(parts) > 1 and not all(unit for _, unit in parts)):
+        raise ValueError(f"{written!r} is not a duration such as 500ms, 10s, 5m or 1h30m")
+    seconds = sum(float(number) * _UNITS[unit or "s"] for number, unit in parts)
+    if not math.isfinite(seconds):
+        raise ValueError(f"{written!r} is too long a duration")
+    return seconds

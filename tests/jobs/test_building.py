@@ -1,0 +1,470 @@
+"""A job that is built in Python is the job of its YAML, and what cannot be one is refused at its line."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from abscli import BadFile, Grouped, Job, Loop, Output, Stream, col, count
+from abscli.graph.backedges import back_edges
+from formats.job.changes import Changes, Move
+from formats.job.file import Job as JobRead
+from formats.job.file import parse_job, parse_job_bytes
+from formats.job.model import Aggregate, Aggregation, Edge, Emit, Kind, Operator, Partition, Topology
+from formats.job.written import job_yaml
+from tests.jobs.functions import further, step
+from tests.support.imports import ROOT
+
+EXAMPLES = ROOT / "abscli" / "examples"
+GOOD = ROOT / "tests" / "data" / "topologies" / "good"
+
+
+NESTED = """version: 1
+job: nested loops
+parallelism: 3
+operators:
+  seeds: {source: {type: text, path: seeds.txt}}
+  outer: {from: [seeds, judged], union: {}}
+  inner: {from: {outer: {}, inner: {partition: broadcast}}, map: refine:step}
+  judged: {from: {inner: {}, again: {partition: rebalance}}, filter: refine:good, deterministic: false}
+  again: {from: {judged: {replayable: true}}, map: refine:again, parallelism: 2}
+  results: {from: again, sink: {type: jsonl, path: out}, parallelism: 1}
+"""
+
+
+# -- the same job ----------------------------------------------------------------------------------------------
+
+
+def test_the_word_count_that_is_shipped() -> None:
+    job = Job("wordcount", parallelism=2)
+    lines = job.text("corpus/*.py", id="lines")
+    counts = lines.flat_map("words").group_by("word").agg(n=count(), id="counts")
+    counts.to_jsonl("out", id="printed")
+    assert job.read() == parse_job(EXAMPLES / "wordcount.yaml")
+
+
+def test_the_loop_that_is_shipped() -> None:
+    job = Job("imports", parallelism=2)
+    schema = {"module": "string", "reached": "string"}
+    imports = job.jsonl("imports.jsonl", schema=schema, id="imports", parallelism=1)
+    loop = imports.iterate()
+    pairs = loop.distinct("module", "reached", id="pairs")
+    loop.closed_by(pairs.flat_map("steps:further"))
+    pairs.to_jsonl("out", id="printed")
+    assert job.read() == parse_job(EXAMPLES / "imports.yaml")
+
+
+def test_loops_in_loops_that_share_operators() -> None:
+    job = Job("nested loops", parallelism=3)
+    seeds = job.text("seeds.txt", id="seeds")
+    outer_loop = seeds.iterate()
+    outer = outer_loop.union(id="outer")
+    inner_loop = outer.iterate()
+    inner = inner_loop.map("refine:step", id="inner")
+    inner_loop.closed_by(inner.broadcast())
+    judged_loop = inner.iterate()
+    judged = judged_loop.filter("refine:good", id="judged", deterministic=False)
+    again = judged.replayable().map("refine:again", id="again", parallelism=2)
+    judged_loop.closed_by(again.rebalance())
+    outer_loop.closed_by(judged)
+    again.to_jsonl("out", id="results", parallelism=1)
+    assert job.read() == parse_job_bytes(NESTED.encode(), "nested.yaml")
+
+
+def test_what_stands_at_the_top_and_what_became_of_operators() -> None:
+    job = Job("a job", parallelism=3, max_parallelism=16)
+    job.text("in.txt").to_jsonl("out", id="new", max_parallelism=4, ordered_output=True)
+    job.moved("old", "new")
+    job.removed("gone")
+    topology, changes = job.read()
+    assert [(op.parallelism, op.max_parallelism, op.ordered_output) for op in topology.operators] == [
+        (3, 16, False), (3, 4, True),
+    ]  # fmt: skip
+    assert changes == job.changes == Changes((Move("old", "new"),), ("gone",))
+    assert parse_job_bytes(job.yaml().encode(), "job.yaml") == job.read()
+
+
+@pytest.mark.parametrize("path", sorted([*GOOD.iterdir(), *EXAMPLES.glob("*.yaml")]), ids=lambda path: path.name)
+def test_a_topology_is_written_as_a_file_that_is_read_as_the_same(path: Path) -> None:
+    read = parse_job(path)
+    assert parse_job_bytes(job_yaml(*read).encode(), "again.yaml") == read
+
+
+def test_a_parallelism_that_most_have_and_the_key_groups_of_others_do_not_allow_is_not_the_default() -> None:
+    sources = [Operator(f"s{n}", Kind.SOURCE, 9, 100 + n, connector={"type": "text", "path": "x"}) for n in range(3)]
+    small = [Operator(f"m{n}", Kind.SOURCE, 1 + n, 4, connector={"type": "text", "path": "x"}) for n in range(3)]
+    topology = Topology("j", (*sources, *small), ())
+    assert parse_job_bytes(job_yaml(topology).encode(), "j.yaml").topology == topology
+
+
+Spread = tuple[Partition | None, tuple[str, ...]]
+IDS = st.from_regex(r"[A-Za-z][A-Za-z0-9_.-]{0,6}", fullmatch=True) | st.sampled_from(["no", "on", "null", "y", "e1"])
+COLUMNS = st.lists(st.sampled_from(["a", "b c", "no", "é", "1"]), min_size=1, max_size=2, unique=True).map(tuple)
+KINDS = [Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.UNION, Kind.DISTINCT, Kind.REDUCE]
+AGGREGATES = {
+    Aggregation.COUNT: lambda column: count(),
+    Aggregation.SUM: lambda column: col(column).sum(),
+    Aggregation.MIN: lambda column: col(column).min(),
+    Aggregation.MAX: lambda column: col(column).max(),
+}
+
+
+@st.composite
+def jobs(draw: Callable[..., Any]) -> tuple[Job, Topology]:
+    """A job, and the graph that it is: both are made from the same draws, the graph without the builder."""
+    ids = draw(st.lists(IDS, min_size=3, max_size=8, unique=True))
+    parallelism = draw(st.integers(1, 3))
+    job = Job(draw(st.sampled_from(["j", "no", "a: b", "é"])), parallelism=parallelism, max_parallelism=8)
+    operators: list[Operator] = []
+    incoming: dict[str, list[tuple[str, Spread, bool]]] = {}
+    streams: dict[str, Stream] = {}
+    loops: list[tuple[Loop, str]] = []
+    readers: dict[str, list[str]] = {id: [] for id in ids}
+
+    def spread(stream: Stream, source: str, key: tuple[str, ...], width: int) -> tuple[Stream, Spread]:
+        partitions = [None, Partition.HASH] if key else [None, Partition.REBALANCE, Partition.BROADCAST, Partition.HASH]
+        alike = next(op.parallelism for op in operators if op.id == source) == width
+        partition = draw(st.sampled_from([*partitions, *([Partition.FORWARD] if alike and not key else [])]))
+        default = Partition.HASH if key else Partition.FORWARD if alike else Partition.REBALANCE
+        match partition:
+            case None:
+                return stream, (default, key)
+            case Partition.HASH:
+                columns = key or draw(COLUMNS)
+                return stream.hash(*columns), (partition, columns)
+            case Partition.FORWARD:
+                return stream.forward(), (partition, ())
+            case Partition.REBALANCE:
+                return stream.rebalance(), (partition, ())
+            case Partition.BROADCAST:
+                return stream.broadcast(), (partition, ())
+        raise AssertionError(partition)
+
+    for number, id in enumerate(ids):
+        width = draw(st.sampled_from([parallelism, 1, 2]))
+        own = {} if width == parallelism else {"parallelism": width}
+        marks: dict[str, Any] = {"id": id, **own}
+        deterministic = draw(st.booleans())
+        marks |= {} if deterministic else {"deterministic": False}
+        kind = Kind.SOURCE if number == 0 else draw(st.sampled_from([Kind.SOURCE, *KINDS, *KINDS, Kind.SINK]))
+        key = draw(COLUMNS) if kind in (Kind.DISTINCT, Kind.REDUCE) else ()
+        more: dict[str, Any] = {"deterministic": deterministic}
+        if kind is Kind.SOURCE:
+            schema = draw(st.none() | st.just({"a": "int64", "no": "string"}))
+            if schema is None and draw(st.booleans()):
+                streams[id] = job.text("in/*", **marks)
+                more["connector"] = {"type": "text", "path": "in/*"}
+            else:
+                streams[id] = job.jsonl("in/*", schema=schema, **marks)
+                more["connector"] = {"type": "jsonl", "path": "in/*", **({"schema": schema} if schema else {})}
+            operators.append(Operator(id, kind, width, 8, **more))
+            continue
+        senders = draw(st.lists(st.sampled_from(sorted(streams)), min_size=1, max_size=3, unique=True))
+        inputs, edges = [], []
+        for sender in senders:
+            stream, way = spread(streams[sender], sender, key, width)
+            inputs.append(stream)
+            edges.append((sender, way, False))
+        read = inputs[0].merge(*inputs[1:])
+        if kind is not Kind.SINK and draw(st.booleans()):
+            read = read.iterate()
+            assert isinstance(read, Loop)
+            loops.append((read, id))
+        match kind:
+            case Kind.MAP:
+                streams[id] = read.map(step, **marks)
+            case Kind.FILTER:
+                streams[id] = read.filter(step, **marks)
+            case Kind.FLAT_MAP:
+                streams[id] = read.flat_map("words", **marks)
+            case Kind.UNION:
+                streams[id] = read.union(**marks)
+            case Kind.DISTINCT:
+                streams[id] = read.distinct(*key, **marks)
+            case Kind.SINK:
+                read.to_jsonl(f"out/{id}", **marks)
+            case Kind.REDUCE:
+                emit = draw(st.sampled_from(list(Emit)))
+                functions = draw(st.lists(st.sampled_from(list(Aggregation)), min_size=1, max_size=3))
+                named = {f"o{n}": (function, "*" if function is Aggregation.COUNT else "v")
+                         for n, function in enumerate(functions)}  # fmt: skip
+                outputs: dict[str, Output] = {name: AGGREGATES[f](column) for name, (f, column) in named.items()}
+                streams[id] = read.group_by(*key).agg(outputs, emit=emit.value, **marks)
+                more |= {"emit": emit, "aggregates": tuple(Aggregate(n, *pair) for n, pair in named.items())}
+        functions_of = {Kind.MAP: "functions:step", Kind.FILTER: "functions:step", Kind.FLAT_MAP: "words"}
+        more |= {"function": functions_of[kind]} if kind in functions_of else {}
+        more |= {"connector": {"type": "jsonl", "path": f"out/{id}"}} if kind is Kind.SINK else {}
+        operators.append(Operator(id, kind, width, 8, key=key, **more))
+        incoming[id] = edges
+        for sender, _, _ in edges:
+            readers[sender].append(id)
+    for loop, head in loops:
+        reached, waiting = {head}, [head]
+        while waiting:
+            fresh = set(readers[waiting.pop()]) - reached
+            reached |= fresh
+            waiting += fresh
+        taken = {sender for sender, _, _ in incoming[head]}
+        tail = draw(st.sampled_from(sorted((reached & streams.keys()) - taken) or [head]))
+        operator = next(op for op in operators if op.id == head)
+        stream, way = spread(streams[tail], tail, operator.key, operator.parallelism)
+        replayable = draw(st.booleans())
+        loop.closed_by(stream.replayable() if replayable else stream)
+        incoming[head].append((tail, way, replayable))
+        readers[tail].append(head)
+    edges_in_order = tuple(
+        Edge(sender, op.id, way[0] or Partition.FORWARD, way[1], replayable)
+        for op in operators for sender, way, replayable in incoming.get(op.id, [])
+    )  # fmt: skip
+    return job, Topology(job.name, tuple(operators), edges_in_order)
+
+
+@given(jobs())
+def test_any_job_is_its_graph_and_its_yaml_is_the_same_again(both: tuple[Job, Topology]) -> None:
+    job, topology = both
+    assert job.topology == topology
+    assert parse_job_bytes(job.yaml().encode(), "job.yaml") == JobRead(topology, job.changes)
+
+
+def test_functions_are_named_from_where_the_job_stands() -> None:
+    job = Job("j")
+    job.text("in").map(step).flat_map(further).to_jsonl("out")
+    assert [op.function for op in job.topology.operators] == [None, "functions:step", "functions:further", None]
+    assert [op.id for op in job.topology.operators] == ["text", "step", "further", "to_jsonl"]
+    assert job.directory == str(Path(__file__).parent)
+
+
+def test_a_stream_is_left_as_it_was() -> None:
+    job = Job("j")
+    lines = job.text("in")
+    spread = lines.rebalance()
+    lines.to_jsonl("a", id="a")
+    spread.to_jsonl("b", id="b")
+    assert [edge.partition for edge in job.topology.edges] == [Partition.FORWARD, Partition.REBALANCE]
+    with pytest.raises(AttributeError):
+        lines._inputs = ()  # type: ignore[misc]
+    assert repr(lines) == "Stream(text of job 'j')"
+    assert repr(lines.group_by("line")) == "Grouped(Stream(text of job 'j') by line)"
+    assert isinstance(lines.group_by("line"), Grouped)
+
+
+def test_several_streams_close_a_loop_in_the_order_in_which_they_are_said() -> None:
+    job = Job("j")
+    loop = job.text("in").iterate()
+    seen = loop.distinct("line")
+    one, other = seen.map(step, id="one"), seen.map(step, id="other")
+    loop.closed_by(other.merge(one.broadcast()).hash("line"))
+    sources = [edge.source for edge in job.topology.edges if edge.target == "distinct"]
+    assert sources == ["text", "other", "one"]
+    assert sorted(back_edges(job.topology)) == [("one", "distinct"), ("other", "distinct")]
+
+
+# -- what is refused -------------------------------------------------------------------------------------------
+
+
+def line_of(text: str) -> int:
+    """The line of this file with that text in a comment."""
+    lines = Path(__file__).read_text().splitlines()
+    (number,) = (number for number, line in enumerate(lines, 1) if line.endswith(f"# {text}"))
+    return number
+
+
+def mistake(error: BadFile) -> tuple[int, str, str | None]:
+    (one,) = error.mistakes
+    assert one.file.endswith("test_building.py")
+    return one.line, one.message, one.hint
+
+
+def test_a_lambda_is_refused_at_its_line() -> None:
+    with pytest.raises(BadFile) as caught:
+        Job("j").text("in").map(lambda batch: batch)  # the lambda
+    line, message, hint = mistake(caught.value)
+    assert (line, message) == (line_of("the lambda"), "a lambda has no name under which a worker could import it")
+    assert "def name(batch)" in str(hint)
+
+
+@functools.lru_cache
+def cached(batch: object) -> object:
+    return batch
+
+
+def other_name(batch: object) -> object:
+    return batch
+
+
+another_name, other_name = other_name, step
+
+
+class Holder:
+    def method(self, batch: object) -> object:
+        return batch
+
+    def __call__(self, batch: object) -> object:
+        return batch
+
+
+def inner() -> Any:
+    def split(batch: object) -> object:
+        return batch
+
+    return split
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (inner(), "split stands inside inner, where a worker cannot import it"),
+        (Holder().method, "method stands inside Holder, where a worker cannot import it"),
+        (Holder(), "has no name under which a worker could import it"),
+        (functools.partial(step), "has no name under which a worker could import it"),
+        (another_name, "test_building:other_name is another function than the one that was given, or none"),
+        (3, "3 has no name"),
+        (None, "None has no name"),
+        (print, "print stands in no file"),
+    ],
+)
+def test_a_function_that_no_worker_can_import_is_refused(function: Any, message: str) -> None:
+    with pytest.raises(BadFile, match=re.escape(message)):
+        Job("j").text("in").map(function)
+
+
+def test_a_function_that_is_wrapped_under_its_own_name_can_be_imported() -> None:
+    job = Job("j")
+    job.text("in").map(cached)
+    assert job.topology.operators[1].function == "test_building:cached"
+
+
+def test_ids_that_clash_are_both_named() -> None:
+    job = Job("j")
+    lines = job.text("in")
+    lines.map(step)  # the first step
+    with pytest.raises(BadFile) as caught:
+        lines.filter(step)  # the second step
+    line, message, hint = mistake(caught.value)
+    assert line == line_of("the second step")
+    assert message == f"two operators have the id 'step': this filter, and the map of line {line_of('the first step')}"
+    assert hint == "give one of them another with id=..."
+
+
+def test_a_loop_that_is_not_closed_is_told_where_it_begins() -> None:
+    job = Job("j")
+    job.text("in").iterate().distinct("line")  # an open loop
+    with pytest.raises(BadFile) as caught:
+        job.read()
+    line, message, _ = mistake(caught.value)
+    assert (line, message) == (line_of("an open loop"), "this loop is never closed")
+
+
+def test_what_closes_a_loop_has_to_come_from_it() -> None:
+    job = Job("j")
+    lines = job.text("in")
+    loop = lines.iterate()
+    loop.distinct("line")
+    loop.closed_by(lines.map(step))
+    with pytest.raises(BadFile, match=r"step does not come from the loop of line \d+: there is no cycle"):
+        job.read()
+
+
+def test_a_loop_that_only_closes_itself_is_none() -> None:
+    job = Job("j")
+    loop = job.text("in").iterate()
+    loop.distinct("line")
+    loop.closed_by(loop)
+    with pytest.raises(BadFile, match="text does not come from the loop"):
+        job.read()
+
+
+def test_a_loop_is_closed_once() -> None:
+    loop = Job("j").text("in").iterate()
+    seen = loop.distinct("line")
+    loop.closed_by(seen.map(step))
+    with pytest.raises(BadFile, match=r"closed on line \d+ already"):
+        loop.closed_by(seen)
+
+
+def test_streams_of_two_jobs_do_not_meet() -> None:
+    one, other = Job("one").text("in"), Job("other").text("in")
+    for call in (lambda: one.merge(other), lambda: one.union(other), lambda: one.iterate().closed_by(other)):
+        with pytest.raises(BadFile, match="two jobs, 'one' and 'other'"):
+            call()
+
+
+def test_one_stream_is_not_read_twice() -> None:
+    job = Job("j")
+    lines = job.text("in")
+    lines.merge(lines.rebalance()).to_jsonl("out")
+    with pytest.raises(BadFile, match="operator to_jsonl reads text twice"):
+        job.read()
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda lines: lines.map(step, id="1st"), "'1st' is no operator id"),
+        (lambda lines: lines.map(step, id=1), "1 is no id of an operator"),
+        (lambda lines: lines.map(step, parallelism=0), "parallelism must be"),
+        (lambda lines: lines.map(step, parallelism=200), "parallelism 200 is above max_parallelism 128"),
+        (lambda lines: lines.map(step, parallelism=[object()]), "is nothing that a job file can say"),
+        (lambda lines: lines.map(step, wide=True), "unknown key 'wide'"),
+        (lambda lines: lines.map("a b"), "must be module:function"),
+        (lambda lines: lines.forward().map(step, parallelism=3), "forward from parallelism 1 to 3"),
+        (lambda lines: lines.rebalance().distinct("line"), "needs hash, not rebalance"),
+        (lambda lines: lines.distinct(), "names no column"),
+        (lambda lines: lines.group_by("line").agg(), "has no output"),
+        (lambda lines: lines.group_by("line").agg(line=count()), "has the name of a key column"),
+        (lambda lines: lines.group_by("line").agg(n="count"), "output n is 'count'"),
+        (lambda lines: lines.group_by("line").agg({"emit": count()}), "an output cannot be called emit"),
+        (lambda lines: lines.group_by("line").agg(n=count(), emit="now"), "emit"),
+        (lambda lines: lines.to_jsonl(Path("out")), "is nothing that a job file can say"),
+    ],
+)
+def test_what_no_job_file_may_say_is_refused_in_its_words(build: Callable[[Any], object], message: str) -> None:
+    job = Job("j")
+
+    def built() -> None:
+        build(job.text("in"))
+        job.read()
+
+    with pytest.raises(BadFile, match=re.escape(message)) as caught:
+        built()
+    assert all(one.file.endswith("test_building.py") for one in caught.value.mistakes)
+
+
+def test_all_mistakes_are_told_at_once_each_at_its_line() -> None:
+    job = Job("j")
+    job.text("in").iterate().distinct("line")  # mistake one
+    job.text("other", id="other", parallelism=0)  # mistake two
+    with pytest.raises(BadFile) as caught:
+        job.read()
+    assert [one.line for one in caught.value.mistakes] == [line_of("mistake one"), line_of("mistake two")]
+
+
+# -- in an editor and a notebook -------------------------------------------------------------------------------
+
+
+def test_a_notebook_shows_the_graph() -> None:
+    job = Job("j")
+    lines = job.text("in")
+    lines.map(step).to_jsonl("out")
+    bundle = job._repr_mimebundle_()
+    assert bundle["image/svg+xml"].startswith("<svg ")
+    assert 'data-operator="step"' in bundle["image/svg+xml"]
+    assert bundle["text/plain"] == repr(job) == "Job('j', 3 operators)"
+    lines.iterate()
+    assert "this loop is never closed" in job._repr_mimebundle_()["text/plain"]
+
+
+def test_every_public_method_is_typed_and_documented() -> None:
+    for kind in (Job, Stream, Loop, Grouped):
+        for name, member in inspect.getmembers(kind, inspect.isfunction):
+            if not name.startswith("_"):
+                assert member.__doc__, name
+                assert "return" in member.__annotations__, name
