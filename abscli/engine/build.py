@@ -10,6 +10,7 @@ from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.messages import JobSpec
 from abscli.engine.channels.routing import Route
 from abscli.engine.io.bucket_sinks import make_sink
+from abscli.engine.io.pacing import PacedSource
 from abscli.engine.io.sinks import Sink
 from abscli.engine.io.sources import Source, make_source
 from abscli.engine.local.steps import Place, Steps
@@ -164,7 +165,8 @@ def _role(
 ) -> tuple[Source | None, Sink | None, Runnable | None]:
     if op.kind is Kind.SOURCE:
         positions, connector = (part.positions, part.connector) if part else (None, None)
-        return make_source(op, index, spec.directory, positions, connector), None, None
+        source = make_source(op, index, spec.directory, positions, connector)
+        return source if spec.pace is None else PacedSource(source, spec.pace), None, None
     if op.kind is Kind.SINK:
         return None, make_sink(op, index, spec.directory, spec.attempt_id, may_show, sinks_in=spec.sinks_in), None
     return None, None, make_operator(op, TaskId(op.id, index), spec.root, make_state)

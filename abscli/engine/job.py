@@ -75,6 +75,7 @@ class JobOptions:
     trace: a file for all that the machines see and do, appended to.
     sinks_in: a folder that sinks write to, each in one of its own, in place of where the job file says.
     whole: every epoch has files of its own for all of the state, and refers to no older ones.
+    pace: lines that each source task reads for an epoch, at most; None: as it comes.
     """
 
     directory: str
@@ -106,6 +107,7 @@ class JobOptions:
     trace: str | None = None
     sinks_in: str | None = None
     whole: bool = False
+    pace: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +339,7 @@ def _attempt(
         state_memory=options.state_memory,
         sinks_in=options.sinks_in,
         whole=options.whole,
+        pace=options.pace,
     )
     signals.attach(service)
     on_service(service)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
 from abscli.jobs.document import read_drafts
 from abscli.jobs.drafts import Drafts, Input
 from abscli.jobs.lines import caller
 from abscli.jobs.streams import Marks, Stream, add_operator
+from formats.durations import Duration
 from formats.job.changes import Changes
 from formats.job.file import Check
 from formats.job.file import Job as JobRead
@@ -92,6 +93,35 @@ class Job:
     def yaml(self) -> str:
         """The same job as a job file says it; the file has to lie where this one does."""
         return job_yaml(*self.read())
+
+    def test(
+        self,
+        rows: Mapping[str, Iterable[str | Mapping[str, Any]]],
+        *,
+        keys: Mapping[str, Sequence[str]] | None = None,
+        kills: int = 5,
+        timeout: Duration = "1m",
+    ) -> dict[str, list[dict[str, Any]]]:
+        """Runs it on these rows, in place of what its sources read, and kills it: what its sinks show, by their ids.
+
+        It runs in one batch and without a kill; in small batches; and twice more, while its process gets SIGKILL after
+        every epoch, or after every other one, and another goes on from there. What the sinks show in the end has to be
+        the same. Of sinks behind a `reduce` that is the last row of each key, of others every row.
+
+        rows: by source: lines of text, or objects as of JSON lines.
+        keys: by sink, columns whose last row counts, where that is not the key of the `reduce`; none: every row counts.
+        kills: in each round, at most.
+        timeout: for each of the attempts, seconds, "1m" or a timedelta.
+
+        Nothing is left behind. Raises AssertionError that shows the rows that differ, and after which kill they came;
+        BadFile, UsageError, JobFailed, EngineStopped.
+        """
+        from abscli.engine.runnable import graph_faults
+        from abscli.jobs.trial import try_job
+        from formats.durations import seconds_of
+
+        topology = self.read(graph_faults).topology
+        return try_job(topology, self.directory, rows, keys or {}, kills, seconds_of(timeout))
 
     def __repr__(self) -> str:
         return f"Job({self.name!r}, {len(self._drafts.operators)} operators)"

@@ -45,6 +45,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     state_memory: bytes of keyed state that it has in memory, more is on local disk; None: all of it.
     sinks_in: where sinks write, where that is not what the topology says. whole: whether every epoch has files of its
     own for all of the state.
+    pace: lines that a source reads for each epoch; None: as it comes.
     """
 
     topology: Topology
@@ -67,6 +68,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     hadoop: dict[str, str] = {}
     sinks_in: str | None = None
     whole: bool = False
+    pace: int | None = None
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
