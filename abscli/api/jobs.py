@@ -96,12 +96,14 @@ def run_job(
     2
     """
     from abscli.engine.errors import UsageError
+    from abscli.engine.functions import refuse_in_imports
     from abscli.engine.job import JobOptions
     from abscli.engine.losses.decisions import Scope
     from abscli.jobs.files import job_directory
     from abscli.jobs.job import Job
     from abscli.stores.native.run import prepare_job
 
+    refuse_in_imports()
     try:
         scope = Scope(recovery)
     except ValueError:

@@ -109,15 +109,39 @@ def load(reference: str, root: str) -> Function:
     return result
 
 
+class _Imports(threading.local):
+    """Whether this thread imports a module of a job."""
+
+    active = False
+
+
+_imports = _Imports()
+
+
 @contextlib.contextmanager
 def beside(root: str, module_name: str) -> Iterator[None]:
     """While the block runs no other thread imports modules of jobs, and a module of this name is looked for in `root`
-    first, which stays so."""
+    first, which stays so. UsageError within such a block."""
+    refuse_in_imports()
     with _LOADING:
         if sys.path[0] != root:
             sys.path[:] = [root, *(path for path in sys.path if path != root)]
         _forget_elsewhere(module_name, root)
-        yield
+        _imports.active = True
+        try:
+            yield
+        finally:
+            _imports.active = False
+
+
+def refuse_in_imports() -> None:
+    """UsageError while this thread imports a module of a job: what runs a job there would import it again, and so on,
+    in every worker."""
+    if _imports.active:
+        raise UsageError(
+            "a job is run, or tested, while a file of a job is imported",
+            hint='workers import that file, too: put it behind `if __name__ == "__main__":`, or into another file',
+        )
 
 
 def _forget_elsewhere(module_name: str, root: str) -> None:

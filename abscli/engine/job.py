@@ -23,6 +23,7 @@ from abscli.engine.channels.messages import JobSpec, Patience
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.drivers.inline import InlineWorkers
 from abscli.engine.errors import EngineStopped, UsageError
+from abscli.engine.functions import refuse_in_imports
 from abscli.engine.generations.generation import publish
 from abscli.engine.io.outputs import Outputs
 from abscli.engine.journal import Journal, records_read
@@ -154,6 +155,7 @@ def run_job(
     verify: called with the store's lock held, before anything is written. Raises UsageError, EngineStopped,
     JobFailed, and the errors of `formats` (StoreInUse, OtherJob, Damaged).
     """
+    refuse_in_imports()
     check_runnable(topology)
     _check_recovery(options)
     _check_addresses(options)

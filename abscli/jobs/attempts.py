@@ -57,6 +57,10 @@ PACED_SECONDS = 0.001
 """From one epoch to the next, where what they hold is said by the pace."""
 
 
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""A process that forks must have one thread alone: these have numpy and Arrow start none."""
+
+
 class Attempts:
     """Runs attempts one after the other. Leaving it ends all of its processes."""
 
@@ -66,8 +70,7 @@ class Attempts:
             [sys.executable, "-P", "-c", f"from {__name__} import serve; serve()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # A process that forks must have no threads: numpy's would be among them.
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OPENBLAS_NUM_THREADS": "1"},
+            env={**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(paths)},
             start_new_session=True,
         )
         return self

@@ -116,10 +116,12 @@ class Job:
         Nothing is left behind. Raises AssertionError that shows the rows that differ, and after which kill they came;
         BadFile, UsageError, JobFailed, EngineStopped.
         """
+        from abscli.engine.functions import refuse_in_imports
         from abscli.engine.runnable import graph_faults
         from abscli.jobs.trial import try_job
         from formats.durations import seconds_of
 
+        refuse_in_imports()
         topology = self.read(graph_faults).topology
         return try_job(topology, self.directory, rows, keys or {}, kills, seconds_of(timeout))
 

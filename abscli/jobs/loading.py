@@ -55,13 +55,16 @@ def _run(source: bytes, name: str, file: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(name)
     sys.modules[name] = module  # where functions of the file are looked up while it runs
     try:
         # Not by its loader: bytecode of a file that was changed within a second, to the same length, passes for good.
         exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
     except BaseException as error:  # a file that calls sys.exit() must not end the command as if all were well
         del sys.modules[name]
-        if isinstance(error, KeyboardInterrupt | BadFile):
+        if before is not None:
+            sys.modules[name] = before
+        if isinstance(error, KeyboardInterrupt | MemoryError | BadFile):
             raise
         raise _in_file(error, file) from error
     return module
@@ -74,7 +77,9 @@ def _in_file(error: BaseException, file: str) -> BadFile:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
     line = Line(shown_path(frames[-1].filename), frames[-1].lineno or 1) if frames else Line(shown_path(file), 1)
     reason = str(error)
-    return refused(line, type(error).__name__ + (f": {reason}" if reason else ""))
+    hint = getattr(error, "hint", None)
+    message = type(error).__name__ + (f": {reason}" if reason else "")
+    return refused(line, message, hint if isinstance(hint, str) else None)
 
 
 def _is_users(file: str) -> bool:

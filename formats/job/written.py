@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from formats.errors import FormatError
 from formats.job.changes import NO_CHANGES, Changes
 from formats.job.file import MAX_PARALLELISM, VERSION
 from formats.job.model import KEYED, Edge, Emit, Kind, Operator, Partition, Topology
+from formats.job.operators import ID
 
 WIDTH = 110
 """Columns of a line, where it can be broken."""
@@ -24,7 +26,10 @@ def job_yaml(topology: Topology, changes: Changes = NO_CHANGES) -> str:
 
 
 def job_document(topology: Topology, changes: Changes = NO_CHANGES) -> dict[str, Any]:
-    """What stands in the file, as plain values."""
+    """What stands in the file, as plain values; FormatError for an id that no job file can have."""
+    for op in topology.operators:
+        if not ID.fullmatch(op.id):
+            raise FormatError(f"operator {op.id!r} of another system has an id that no job file can have")
     parallelism = _most(op.parallelism for op in topology.operators)
     max_parallelism = _most(op.max_parallelism for op in topology.operators)
     if parallelism > max_parallelism:  # a file is refused for that, though every operator says something else

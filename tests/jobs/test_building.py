@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abscli import BadFile, Grouped, Job, Loop, Output, Stream, col, count
+from abscli import BadFile, FormatError, Grouped, Job, Loop, Output, Stream, col, count
 from abscli.graph.backedges import back_edges
 from formats.job.changes import Changes, Move
 from formats.job.file import Job as JobRead
@@ -103,6 +103,14 @@ def test_a_parallelism_that_most_have_and_the_key_groups_of_others_do_not_allow_
     small = [Operator(f"m{n}", Kind.SOURCE, 1 + n, 4, connector={"type": "text", "path": "x"}) for n in range(3)]
     topology = Topology("j", (*sources, *small), ())
     assert parse_job_bytes(job_yaml(topology).encode(), "j.yaml").topology == topology
+
+
+def test_an_id_of_another_system_that_no_job_file_can_have_is_said() -> None:
+    topology = Topology("j", (Operator("Source: in", Kind.OPAQUE, 1, 128),), ())
+    with pytest.raises(
+        FormatError, match="operator 'Source: in' of another system has an id that no job file"
+    ):
+        job_yaml(topology)
 
 
 Spread = tuple[Partition | None, tuple[str, ...]]

@@ -15,6 +15,7 @@ import pytest
 import abscli
 from abscli import BadFile, Job
 from abscli.cli.main import main
+from abscli.engine.drivers.spark import _zip_modules
 from abscli.engine.functions import load
 from abscli.jobs.files import read_job
 from formats.job.file import parse_job_bytes
@@ -228,6 +229,53 @@ def test_a_cell_of_a_notebook_is_no_place_for_a_function(tmp_path: Path) -> None
     done = subprocess.run([sys.executable, "-c", cell], capture_output=True, text=True, cwd=tmp_path, check=True)
     assert "split stands in no file that a worker could import it from" in done.stdout
     assert f"put it into a module in {tmp_path}" in done.stdout
+
+
+def test_workers_elsewhere_import_it_from_what_is_sent_to_them(tmp_path: Path) -> None:
+    """With its job in it, which every worker then makes as well."""
+    write(tmp_path)
+    archive = _zip_modules(str(tmp_path))
+    assert archive is not None
+    function = load("wordjob:split", archive)
+    assert function.__code__.co_filename == f"{archive}/wordjob.py"
+    assert sys.modules["wordjob"].job.topology == read_job(tmp_path / "wordjob.py").topology
+    del sys.modules["wordjob"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "run_job(job, 'store', engine='inline')",
+        "run_job('job.yaml', 'store', engine='inline')",
+        "run_job('wordjob.py', 'store', engine='inline')",
+        "job.test({'lines': ['a']})",
+    ],
+)
+def test_a_file_that_runs_its_job_when_it_is_imported_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Every worker would import it again: a job in each worker of the job, and so on."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text(YAML.replace("NAME", "wordjob"))
+    file = write(tmp_path, f"{FILE}from abscli import run_job\n{call}\n")
+    last = len(file.read_text().splitlines())
+    code, _, err = topology(capsys, "wordjob.py")
+    assert code == 2
+    assert f"wordjob.py:{last}:1: UsageError: a job is run, or tested, while a file of a job is imported" in err
+    assert 'hint: workers import that file, too: put it behind `if __name__ == "__main__":`' in err
+    done = subprocess.run([sys.executable, "wordjob.py"], capture_output=True, text=True)
+    assert "a job is run, or tested, while a file of a job is imported" in done.stderr
+    assert done.returncode == 1
+
+
+def test_a_file_that_fails_leaves_the_module_that_was_there(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    read_job(file)
+    module = sys.modules["wordjob"]
+    file.write_text("1 / 0\n")
+    with pytest.raises(BadFile, match="ZeroDivisionError"):
+        read_job(file)
+    assert sys.modules["wordjob"] is module
 
 
 # -- what goes wrong in it -------------------------------------------------------------------------------------
