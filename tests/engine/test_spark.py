@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import abscli
 from abscli.engine.channels import wire
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
@@ -225,5 +226,19 @@ def test_a_stranger_at_the_door_is_turned_away(tmp_path: Path, spark: Any) -> No
                 sock.sendall(data)
 
     outcome = run_job(word_count(), str(tmp_path / STORE), options(tmp_path, spark), on_service=knock)
+    assert outcome.finished
+    assert last_counts(tmp_path) == counts
+
+
+def test_workers_import_what_a_file_of_python_makes_a_job_of(tmp_path: Path, spark: Any) -> None:
+    (tmp_path / "sparkjob.py").write_text(
+        "import pyarrow as pa\nimport pyarrow.compute as pc\nfrom abscli import Job, count\n\n\n"
+        "def split(batch):\n"
+        '    return pa.record_batch([pc.split_pattern(batch["line"], " ").flatten()], names=["word"])\n\n\n'
+        'job = Job("words", parallelism=2)\nwords = job.text("in/*.txt").flat_map(split)\n'
+        'words.group_by("word").agg(n=count()).to_jsonl("out")\n'
+    )
+    counts = write_words(tmp_path, lines=20)
+    outcome = abscli.run_job(tmp_path / "sparkjob.py", tmp_path / "store", context=spark, interval="500ms")
     assert outcome.finished
     assert last_counts(tmp_path) == counts
