@@ -99,6 +99,7 @@ def run_job(
     from abscli.engine.functions import refuse_in_imports
     from abscli.engine.job import JobOptions
     from abscli.engine.losses.decisions import Scope
+    from abscli.jobs.durations import positive_seconds
     from abscli.jobs.files import job_directory
     from abscli.jobs.job import Job
     from abscli.stores.native.run import prepare_job
@@ -112,28 +113,14 @@ def run_job(
     options = JobOptions(
         directory=job_directory(job), job_hint=file + " --engine inline" * (engine == "inline"),
         engine=engine, master=master, context=context, workers=workers, policy=policy,
-        interval=None if interval is None else _seconds("interval", interval),
-        epoch_timeout=_seconds("epoch_timeout", epoch_timeout), max_concurrent=max_concurrent, keep=keep,
+        interval=None if interval is None else positive_seconds("interval", interval),
+        epoch_timeout=positive_seconds("epoch_timeout", epoch_timeout), max_concurrent=max_concurrent, keep=keep,
         from_epoch=from_epoch, take_over=take_over, accept_missing=accept_missing, recovery=scope, restarts=restarts,
-        state_memory=state_memory, worker_timeout=_seconds("worker_timeout", worker_timeout), advertise=advertise,
-        bind=bind, insecure=insecure,
+        state_memory=state_memory, worker_timeout=positive_seconds("worker_timeout", worker_timeout),
+        advertise=advertise, bind=bind, insecure=insecure,
     )  # fmt: skip
     prepared = prepare_job(job, os.fspath(store), options, resume=resume, parallelism=parallelism or {})
     if prepared.resumed is not None:
         for warning in prepared.resumed.warnings:
             Unwatched().note(warning)
     return prepared.run(on_progress or unshown, on_news or unshown, on_start or unshown)
-
-
-def _seconds(name: str, duration: Duration) -> float:
-    """UsageError for one that is none, or not above zero."""
-    from abscli.engine.errors import UsageError
-    from formats.durations import seconds_of
-
-    try:
-        seconds = seconds_of(duration)
-    except ValueError as error:
-        raise UsageError(f"{name}: {error}") from None
-    if seconds <= 0:
-        raise UsageError(f"{name} is {duration!r}, which is not above zero")
-    return seconds

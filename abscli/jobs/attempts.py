@@ -18,6 +18,7 @@ from typing import Self
 
 import msgspec
 
+from abscli.engine.errors import EngineStopped
 from formats.job.model import Topology
 
 
@@ -67,7 +68,7 @@ class Attempts:
     def __enter__(self) -> Self:
         paths = [os.path.abspath(path) for path in sys.path]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", f"from {__name__} import serve; serve()"],
+            [sys.executable, "-P", "-u", "-c", f"from {__name__} import serve; serve()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(paths)},
@@ -81,7 +82,7 @@ class Attempts:
         self._process.communicate()
 
     def run(self, order: Order, seconds: float) -> Answer:
-        """How an attempt has ended. TimeoutError if it has not within so many seconds; RuntimeError if it is gone."""
+        """How an attempt has ended. TimeoutError if it has not within so many seconds."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -94,7 +95,8 @@ class Attempts:
                 raise TimeoutError
             more = os.read(self._process.stdout.fileno(), 1 << 16)
             if not more:
-                raise RuntimeError(f"the process that runs attempts ended with {self._process.wait()}")
+                status = self._process.wait()
+                raise EngineStopped(f"the process that runs the attempts of a test has ended with status {status}")
             line += more
         return msgspec.json.decode(line, type=Answer)
 

@@ -110,7 +110,7 @@ class Job:
 
         rows: by source: lines of text, or objects as of JSON lines.
         keys: by sink, columns whose last row counts, where that is not the key of the `reduce`; none: every row counts.
-        kills: in each round, at most.
+        kills: in each round, at most; 1 or more.
         timeout: for each of the attempts, seconds, "1m" or a timedelta.
 
         Nothing is left behind. Raises AssertionError that shows the rows that differ, and after which kill they came;
@@ -118,12 +118,12 @@ class Job:
         """
         from abscli.engine.functions import refuse_in_imports
         from abscli.engine.runnable import graph_faults
+        from abscli.jobs.durations import positive_seconds
         from abscli.jobs.trial import try_job
-        from formats.durations import seconds_of
 
         refuse_in_imports()
         topology = self.read(graph_faults).topology
-        return try_job(topology, self.directory, rows, keys or {}, kills, seconds_of(timeout))
+        return try_job(topology, self.directory, rows, keys or {}, kills, positive_seconds("timeout", timeout))
 
     def __repr__(self) -> str:
         return f"Job({self.name!r}, {len(self._drafts.operators)} operators)"

@@ -71,6 +71,8 @@ def try_job(
 
     Raises AssertionError with what differs; UsageError, JobFailed, EngineStopped.
     """
+    if kills < 1:
+        raise UsageError(f"kills is {kills}: a test without a kill proves nothing", hint="give 1 or more")
     given = _given(topology, rows)
     by_key = {op.id: _key_of(topology, op, keys) for op in topology.operators if op.kind is Kind.SINK}
     _check_ids(keys, by_key, "sink", "keys")
@@ -78,15 +80,15 @@ def try_job(
         trial = _Trial(attempts, _fed(topology, given, folder), directory, folder, seconds)
         widths = {op.id: op.parallelism for op in topology.operators}
         longest = max((-(-len(lines) // widths[id]) for id, lines in given.items()), default=1)
-        pace = max(1, -(-longest // max(1, kills)))
-        small = max(1, -(-longest // (STEPS * max(1, kills))))
+        pace, small = (max(1, -(-longest // epochs)) for epochs in (kills, STEPS * kills))
         whole = trial.run("in one batch, without a kill")
         expected = {id: _last(whole.rows[id], key, id) for id, key in by_key.items()}
-        for run in (
-            trial.run(f"in batches of at most {_lines(small)}, without a kill", small),
-            trial.run(f"in batches of at most {_lines(pace)}, killed after every epoch", pace, kills, 1),
-            trial.run(f"in batches of at most {_lines(small)}, killed after every other epoch", small, kills, 2),
+        for lines, most, after, how in (
+            (small, 0, 1, "without a kill"),
+            (pace, kills, 1, "killed after every epoch"),
+            (small, kills, 2, "killed after every other epoch"),
         ):
+            run = trial.run(f"in batches of at most {_lines(lines)}, {how}", lines, most, after)
             _compare(topology.job, run, expected, by_key)
         return {id: [written.row for written in last.values()] for id, last in expected.items()}
 
@@ -122,7 +124,7 @@ class _Trial:
             answer = self.attempts.run(order, self.seconds)
         except TimeoutError:
             raise EngineStopped(
-                f"job {self.topology.job} {run.title} has not ended within {self.seconds:g} s, on rows that do",
+                f"job {self.topology.job} {run.title} has not ended within {self.seconds:g} s",
                 hint="give a longer timeout=..., or look for a loop that does not come to rest",
             ) from None
         if answer.failure is not None:
@@ -200,7 +202,8 @@ def _key_of(topology: Topology, sink: Operator, keys: Mapping[str, Sequence[str]
     Behind a `reduce` rows between the last ones depend on where epochs end, which is no fault.
     """
     if sink.id in keys:
-        return tuple(keys[sink.id])
+        named = keys[sink.id]
+        return (named,) if isinstance(named, str) else tuple(named)
     operators = {op.id: op for op in topology.operators}
     ends: set[tuple[str, ...]] = set()
     seen, waiting = {sink.id}, [sink.id]

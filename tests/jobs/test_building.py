@@ -107,9 +107,7 @@ def test_a_parallelism_that_most_have_and_the_key_groups_of_others_do_not_allow_
 
 def test_an_id_of_another_system_that_no_job_file_can_have_is_said() -> None:
     topology = Topology("j", (Operator("Source: in", Kind.OPAQUE, 1, 128),), ())
-    with pytest.raises(
-        FormatError, match="operator 'Source: in' of another system has an id that no job file"
-    ):
+    with pytest.raises(FormatError, match="operator 'Source: in' of another system has an id that no job file"):
         job_yaml(topology)
 
 

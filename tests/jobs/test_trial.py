@@ -166,6 +166,13 @@ def test_rows_that_no_source_could_read_are_refused(rows: Any, message: str) -> 
         word_count().test(rows)
 
 
+def test_how_often_and_how_long_is_said_in_numbers_above_zero() -> None:
+    with pytest.raises(UsageError, match="kills is 0: a test without a kill proves nothing"):
+        word_count().test({"lines": []}, kills=0)
+    with pytest.raises(UsageError, match="timeout: 'soon' is not a duration"):
+        word_count().test({"lines": []}, timeout="soon")
+
+
 def test_keys_are_of_sinks() -> None:
     with pytest.raises(UsageError, match="keys: 'counts' is no sink of the job") as caught:
         word_count().test({"lines": []}, keys={"counts": ["word"]})
@@ -189,7 +196,7 @@ def test_both_counted_and_other_rows_in_one_sink_need_keys() -> None:
     words.merge(counts).to_jsonl("out", id="out")
     with pytest.raises(UsageError, match="which rows of sink out count is not known"):
         job.test({"lines": ["a"]}, kills=1, timeout=PATIENCE)
-    rows = job.test({"lines": ["a a"]}, keys={"out": ["word"]}, kills=1, timeout=PATIENCE)
+    rows = job.test({"lines": ["a a"]}, keys={"out": "word"}, kills=1, timeout=PATIENCE)
     assert [row["word"] for row in rows["out"]] == ["a"]
 
 
