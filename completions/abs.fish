@@ -15,6 +15,23 @@ function __abs_is --description 'Whether that command is the one named'
     test "$command" = "$argv[1]"
 end
 
+function __abs_offers --description 'What the store on the command line has'
+    set -l words (commandline -opc)
+    set -l current (commandline -ct | string replace -r -- '^--[a-z-]+=' '')
+    set -l behind ''
+    if test $argv[1] = ref
+        # What comes behind the last '@' is of the store before it; a path goes on with a slash.
+        if not string match -qr -- '@[^/]*$' $current
+            __fish_complete_directories $current ''
+            return
+        end
+        set behind (string replace -r -- '@[^@]*$' '@' $current)
+    end
+    for offer in ($words[1] __complete $argv[1] $words[2..-1] "$current" 2>/dev/null </dev/null)
+        echo $behind$offer
+    end
+end
+
 complete -c abs -f
 complete -c abs -n "__abs_is ''" -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n "__abs_is ''" -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
@@ -75,8 +92,8 @@ complete -c abs -n '__abs_is run' -l advertise -r -f -d 'Name or address under w
 complete -c abs -n '__abs_is run' -l bind -r -f -d 'Address on which the driver listens; default: spark.driver.bindAddress, or what --advertise says'
 complete -c abs -n '__abs_is run' -l insecure -d 'Encrypt nothing that goes between hosts: who is on their network can read and change it'
 complete -c abs -n '__abs_is run' -l resume -d 'Start from the newest whole epoch; where there is none, from the beginning'
-complete -c abs -n '__abs_is run' -l from-epoch -r -f -d 'Start from this epoch'
-complete -c abs -n '__abs_is run' -l parallelism -r -f -d 'Run this operator with N tasks, in place of the job file\'s number; repeatable'
+complete -c abs -n '__abs_is run' -l from-epoch -r -f -a '(__abs_offers epoch)' -d 'Start from this epoch'
+complete -c abs -n '__abs_is run' -l parallelism -r -f -a '(__abs_offers parallelism)' -d 'Run this operator with N tasks, in place of the job file\'s number; repeatable'
 complete -c abs -n '__abs_is run' -l take-over -d 'Write sinks that another store has written since; what is not of this one\'s line is set aside in superseded/'
 complete -c abs -n '__abs_is run' -l accept-missing-parts -d 'Go on although parts of the output that belong to it are gone'
 complete -c abs -n '__abs_is run' -l trace -r -F -d 'Append to this file what the protocol\'s machines see and do, for \'abs simulate --check\''
@@ -91,9 +108,9 @@ complete -c abs -n '__abs_is run' -s v -l verbose -d 'Say more; -vv shows the tr
 complete -c abs -n '__abs_is run' -s h -l help -d 'Show this message and exit'
 
 # abs inspect
-complete -c abs -n '__abs_is inspect' -f -a '(__fish_complete_directories)'
-complete -c abs -n '__abs_is inspect' -l operator -r -f -d 'Only this operator of the epoch'
-complete -c abs -n '__abs_is inspect' -l task -r -f -d 'Only this task, such as counts/1'
+complete -c abs -n '__abs_is inspect' -f -a '(__abs_offers ref)'
+complete -c abs -n '__abs_is inspect' -l operator -r -f -a '(__abs_offers operator)' -d 'Only this operator of the epoch'
+complete -c abs -n '__abs_is inspect' -l task -r -f -a '(__abs_offers task)' -d 'Only this task, such as counts/1'
 complete -c abs -n '__abs_is inspect' -l watch -d 'Show it again whenever it changes, until interrupted; if it is not there, wait'
 complete -c abs -n '__abs_is inspect' -l stats -d 'Where the bytes of the epoch\'s state are: keys, key groups, skew, timers'
 complete -c abs -n '__abs_is inspect' -l ttl -r -f -d 'With --stats: how long state lives that has a time to live: what is expired'
@@ -113,7 +130,8 @@ complete -c abs -n '__abs_is inspect' -s v -l verbose -d 'Say more; -vv shows th
 complete -c abs -n '__abs_is inspect' -s h -l help -d 'Show this message and exit'
 
 # abs state
-complete -c abs -n '__abs_is state' -f -a '(__fish_complete_directories)'
+complete -c abs -n '__abs_is state' -f -a '(__abs_offers ref)'
+complete -c abs -n '__abs_is state' -f -a '(__abs_offers operator)'
 complete -c abs -n '__abs_is state' -l key -r -f -d 'The row of this key: a value, or column=value,...; repeatable'
 complete -c abs -n '__abs_is state' -l where -r -f -d 'Rows that satisfy it, such as "n >= 10 and word = spark"; repeatable: all of them'
 complete -c abs -n '__abs_is state' -l limit -r -f -d 'At most this many rows; a table has 40 unless told'
@@ -139,7 +157,7 @@ complete -c abs -n '__abs_is state' -s v -l verbose -d 'Say more; -vv shows the 
 complete -c abs -n '__abs_is state' -s h -l help -d 'Show this message and exit'
 
 # abs validate
-complete -c abs -n '__abs_is validate' -f -a '(__fish_complete_directories)'
+complete -c abs -n '__abs_is validate' -f -a '(__abs_offers ref)'
 complete -c abs -n '__abs_is validate' -l quick -d 'Presence and sizes only; digests and rows are listed as unchecked'
 complete -c abs -n '__abs_is validate' -l deep -d 'Also ask Spark\'s own state reader, of a Spark checkpoint; starts a JVM'
 complete -c abs -n '__abs_is validate' -l strict -d 'Any finding counts, incomplete epochs and unreferenced files included'
@@ -163,9 +181,9 @@ complete -c abs -n '__abs_is validate' -s v -l verbose -d 'Say more; -vv shows t
 complete -c abs -n '__abs_is validate' -s h -l help -d 'Show this message and exit'
 
 # abs diff
-complete -c abs -n '__abs_is diff' -f -a '(__fish_complete_directories)'
-complete -c abs -n '__abs_is diff' -f -a '(__fish_complete_directories)'
-complete -c abs -n '__abs_is diff' -l operator -r -f -d 'Compare the state of this operator alone'
+complete -c abs -n '__abs_is diff' -f -a '(__abs_offers ref)'
+complete -c abs -n '__abs_is diff' -f -a '(__abs_offers ref)'
+complete -c abs -n '__abs_is diff' -l operator -r -f -a '(__abs_offers operator)' -d 'Compare the state of this operator alone'
 complete -c abs -n '__abs_is diff' -l rows -d 'Show the changes themselves, not only their number'
 complete -c abs -n '__abs_is diff' -l out -r -F -d 'Write the changes to x.parquet, x.arrow or x.jsonl'
 complete -c abs -n '__abs_is diff' -l uids -r -F -d 'Compare a snapshot of Flink with a job: its operators\' uids, one a line, or its plan JSON'
@@ -182,15 +200,15 @@ complete -c abs -n '__abs_is diff' -s v -l verbose -d 'Say more; -vv shows the t
 complete -c abs -n '__abs_is diff' -s h -l help -d 'Show this message and exit'
 
 # abs plan-recovery
-complete -c abs -n '__abs_is plan-recovery' -f -a '(__fish_complete_directories)'
+complete -c abs -n '__abs_is plan-recovery' -f -a '(__abs_offers ref)'
 complete -c abs -n '__abs_is plan-recovery' -l topology -r -F -d 'Plan from this job file, one of Python is imported, or Flink\'s plan JSON, alone; needs --failed'
-complete -c abs -n '__abs_is plan-recovery' -l failed -r -f -d 'A task that has died, such as counts/1; repeatable'
+complete -c abs -n '__abs_is plan-recovery' -l failed -r -f -a '(__abs_offers task)' -d 'A task that has died, such as counts/1; repeatable'
 complete -c abs -n '__abs_is plan-recovery' -l failed-worker -r -f -d 'A worker of the running job that is lost, by its number from 0: all of its tasks; repeatable'
 complete -c abs -n '__abs_is plan-recovery' -l recovery -r -f -a 'set local' -d 'Of a running job: the recovery set goes back (set), or the lost tasks take their steps again, alone (local)'
 complete -c abs -n '__abs_is plan-recovery' -l strategy -r -f -a 'auto full repair' -d 'full: every task goes back; auto: the same. repair: make the epoch whole that is not'
-complete -c abs -n '__abs_is plan-recovery' -l distrust -r -f -d 'Do not use this task\'s part of the epoch; repeatable'
-complete -c abs -n '__abs_is plan-recovery' -l epoch -r -f -d 'The epoch to come by; as in PATH@N'
-complete -c abs -n '__abs_is plan-recovery' -l parallelism -r -f -d 'Restore this operator with N tasks; repeatable'
+complete -c abs -n '__abs_is plan-recovery' -l distrust -r -f -a '(__abs_offers task)' -d 'Do not use this task\'s part of the epoch; repeatable'
+complete -c abs -n '__abs_is plan-recovery' -l epoch -r -f -a '(__abs_offers epoch)' -d 'The epoch to come by; as in PATH@7'
+complete -c abs -n '__abs_is plan-recovery' -l parallelism -r -f -a '(__abs_offers parallelism)' -d 'Restore this operator with N tasks; repeatable'
 complete -c abs -n '__abs_is plan-recovery' -l query-id -r -f -d 'Of a Spark checkpoint that has lost its own: the query\'s id'
 complete -c abs -n '__abs_is plan-recovery' -l keep-in-flight -d 'Of a Spark checkpoint: the batch after N runs again with exactly the input that it had'
 complete -c abs -n '__abs_is plan-recovery' -l set-offset -r -f -d 'Of a Spark checkpoint: go on from N in a partition of Kafka (0:orders-3=12), or from version N of a Delta table (0:version=7); repeatable'
@@ -230,7 +248,7 @@ complete -c abs -n '__abs_is restore' -s v -l verbose -d 'Say more; -vv shows th
 complete -c abs -n '__abs_is restore' -s h -l help -d 'Show this message and exit'
 
 # abs rewrite
-complete -c abs -n '__abs_is rewrite' -f -a '(__fish_complete_directories)'
+complete -c abs -n '__abs_is rewrite' -f -a '(__abs_offers ref)'
 complete -c abs -n '__abs_is rewrite' -l changes -r -F -d 'What changes, in YAML or JSON'
 complete -c abs -n '__abs_is rewrite' -l layout -r -f -a 'canonical' -d 'Write all keyed state so, for any state backend'
 complete -c abs -n '__abs_is rewrite' -l to -r -f -a '(__fish_complete_directories)' -d 'New directory, or empty place in a bucket, for the copy; without, nothing is written'
@@ -281,7 +299,7 @@ complete -c abs -n '__abs_is simulate' -s v -l verbose -d 'Say more; -vv shows t
 complete -c abs -n '__abs_is simulate' -s h -l help -d 'Show this message and exit'
 
 # abs drill
-complete -c abs -n '__abs_is drill' -f -a '(__fish_complete_directories)'
+complete -c abs -n '__abs_is drill' -f -a '(__abs_offers ref)'
 complete -c abs -n '__abs_is drill' -l job -r -F -d 'Job file, whose code restores; one of Python is imported. A store of abs needs it'
 complete -c abs -n '__abs_is drill' -l engine -r -f -a 'spark inline' -d 'spark: worker processes; inline: this process alone, no JVM'
 complete -c abs -n '__abs_is drill' -l master -r -f -d 'Spark master: local[*], local[N], spark://HOST:PORT, yarn or k8s://'
@@ -295,7 +313,7 @@ complete -c abs -n '__abs_is drill' -s v -l verbose -d 'Say more; -vv shows the 
 complete -c abs -n '__abs_is drill' -s h -l help -d 'Show this message and exit'
 
 # abs copy
-complete -c abs -n '__abs_is copy' -f -a '(__fish_complete_directories)'
+complete -c abs -n '__abs_is copy' -f -a '(__abs_offers ref)'
 complete -c abs -n '__abs_is copy' -f -a '(__fish_complete_directories)'
 complete -c abs -n '__abs_is copy' -l endpoint -r -f -d 'Where S3 answers, such as http://127.0.0.1:9000; goes before AWS_ENDPOINT_URL and profiles'
 complete -c abs -n '__abs_is copy' -l region -r -f -d 'The region of S3\'s buckets; goes before AWS_REGION and profiles'
@@ -305,12 +323,13 @@ complete -c abs -n '__abs_is copy' -s v -l verbose -d 'Say more; -vv shows the t
 complete -c abs -n '__abs_is copy' -s h -l help -d 'Show this message and exit'
 
 # abs tag
-complete -c abs -n '__abs_is tag' -f -a '(__fish_complete_directories)'
+complete -c abs -n '__abs_is tag' -f -a '(__abs_offers ref)'
+complete -c abs -n '__abs_is tag' -f -a '(__abs_offers tag)'
 complete -c abs -n '__abs_is tag' -l move -d 'Take the name from the epoch that has it now'
 complete -c abs -n '__abs_is tag' -l remove -d 'Take the name away'
 complete -c abs -n '__abs_is tag' -l quick -d 'Look whether the files of the epoch are there, without reading them'
 complete -c abs -n '__abs_is tag' -l endpoint -r -f -d 'Where S3 answers, such as http://127.0.0.1:9000; goes before AWS_ENDPOINT_URL and profiles'
-complete -c abs -n '__abs_is tag' -l region -r -f -d 'The region of S3\'s buckets; goes before AWS_REGION and profiles'
+complete -c abs -n '__abs_is tag' -l region -r -f -a '(__abs_offers tag)' -d 'The region of S3\'s buckets; goes before AWS_REGION and profiles'
 complete -c abs -n '__abs_is tag' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
 complete -c abs -n '__abs_is tag' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is tag' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
@@ -322,7 +341,7 @@ complete -c abs -n '__abs_is gc' -l keep -l keep-last -r -f -d 'Complete epochs 
 complete -c abs -n '__abs_is gc' -l keep-hourly -r -f -d 'The newest epoch stays of each of the last N hours that have one, in UTC'
 complete -c abs -n '__abs_is gc' -l keep-daily -r -f -d 'The newest epoch stays of each of the last N days that have one, in UTC'
 complete -c abs -n '__abs_is gc' -l keep-within -r -f -d 'All epochs stay that were triggered within this of the newest, such as 2h'
-complete -c abs -n '__abs_is gc' -l keep-tag -r -f -d 'Of tagged epochs only those with this tag stay for it, or with one that fits release-*; repeatable. Default: every tag keeps its epoch'
+complete -c abs -n '__abs_is gc' -l keep-tag -r -f -a '(__abs_offers tag)' -d 'Of tagged epochs only those with this tag stay for it, or with one that fits release-*; repeatable. Default: every tag keeps its epoch'
 complete -c abs -n '__abs_is gc' -l older-than -r -f -d 'Only epochs that were triggered longer ago than this, such as 7d. Not of Flink\'s'
 complete -c abs -n '__abs_is gc' -l min-age -r -f -d 'Files that nothing refers to go only when they are as old as this: 1h, of Flink\'s 1d'
 complete -c abs -n '__abs_is gc' -l stopped -r -F -d 'A job of Flink\'s that does not run, by its id: you have looked; repeatable'

@@ -116,7 +116,7 @@ def _options(command: Any, context: Any) -> Iterator[Option]:
             default=_default(param) if takes_value else None,
             repeatable=bool(param.multiple or param.count),
             required=param.required,
-            completes=_completes(param, metavar),
+            completes=_completes(param, metavar, command),
             environment=_variables(param, context),
         )
 
@@ -129,7 +129,7 @@ def _arguments(command: Any) -> Iterator[Argument]:
                 help=" ".join((param.help or "").split()),
                 required=param.required,
                 choices=_choices(param),
-                completes=_completes(param, param.metavar),
+                completes=_completes(param, param.metavar, command),
             )
 
 
@@ -137,8 +137,10 @@ def _choices(param: Any) -> tuple[str, ...]:
     return tuple(COMMANDS) if param.metavar == "COMMAND" else tuple(getattr(param.type, "choices", ()))
 
 
-def _completes(param: Any, metavar: str | None) -> str:
-    return "choice" if _choices(param) else COMPLETES.get(metavar or "", "")
+def _completes(param: Any, metavar: str | None, command: Any) -> str:
+    if _choices(param):
+        return "choice"
+    return COMPLETES.get(f"{command.name} {metavar}") or COMPLETES.get(metavar or "", "")
 
 
 def _default(param: Any) -> str | None:

@@ -18,6 +18,9 @@ WITH_FUNCTIONS = frozenset({"run", "restore", "demo", "drill"})
 WITH_LOGS = frozenset({"run", "restore", "drill"})
 """Commands that have --log-format."""
 
+COMPLETE = "__complete"
+"""What completion scripts begin with; no command of people's."""
+
 UNBOUNDED = WITH_FUNCTIONS | {"simulate"}
 """Commands that may take as much memory as there is: the state of a job, the worlds of a search. What others read was
 often written by somebody else."""
@@ -33,6 +36,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     if not args or args in (["--help"], ["-h"], ["help"]):
         return _print_overview()
+    if args[0] == COMPLETE:
+        from abscli.cli.offers import complete
+        from formats import bounds
+
+        if argv is None:
+            bounds.own_process()
+        return complete(args[1:])
     if args[0] not in WITH_FUNCTIONS:  # the threads of numpy's BLAS cost 0.1 s to start, and nothing here needs them
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from abscli.cli import output

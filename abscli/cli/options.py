@@ -15,8 +15,12 @@ from typer.core import TyperOption
 from abscli.cli.output import LogForm, Output, voice
 
 COMPLETES: dict[str, str] = {"JOB": "file", "FILE": "file", "PLAN": "file", "PATH": "directory",
-                             "REF": "directory", "DIR": "directory"}
-"""What a shell offers for a value, by the metavar."""
+                             "DIR": "directory", "REF": "ref", "EPOCH": "epoch", "OPERATOR": "operator",
+                             "OP=N": "parallelism", "TAG": "tag", "tag NAME": "tag", "TASK": "task"}
+"""What a shell offers for a value, by the metavar, or by command and metavar."""
+
+FROM_STORE = frozenset({"ref", "epoch", "operator", "parallelism", "tag", "task"})
+"""Of these, what the store on the command line has; of a reference, behind its `@`."""
 
 WORDS = "abscli.words"
 """Where a command's own words stand in the `meta` of its context."""

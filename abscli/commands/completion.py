@@ -43,8 +43,10 @@ def completion(
 ) -> None:
     """Print the completion script of a shell.
 
-    The script is static: completing starts no Python. It completes commands, options, the values of options that
-    have a fixed choice, files and directories.
+    The script completes commands, options, the values of options that have a fixed choice, files and directories by
+    itself. For what a store has it asks abs: epochs and tags behind the '@' of a reference, and tasks, operators,
+    epochs and tags for the arguments and options that take them, from the first store on the command line. The store is
+    only read; one that does not answer within two seconds has nothing to offer; ABS_COMPLETION_TIMEOUT=10 waits longer.
     """
     emit_text(_written(shell) or _made(shell))
 

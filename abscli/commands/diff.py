@@ -45,7 +45,7 @@ def diff(
                        "is imported. Left out with --uids."),
     ] = None,
     operator: Annotated[
-        str | None, typer.Option("--operator", metavar="ID", help="Compare the state of this operator alone.")
+        str | None, typer.Option("--operator", metavar="OPERATOR", help="Compare the state of this operator alone.")
     ] = None,
     rows: Annotated[bool, typer.Option("--rows", help="Show the changes themselves, not only their number.")] = False,
     out: Annotated[

@@ -59,7 +59,7 @@ def gc(
     ] = None,
     keep_tag: Annotated[
         list[str] | None,
-        typer.Option("--keep-tag", metavar="NAME",
+        typer.Option("--keep-tag", metavar="TAG",
                      help="Of tagged epochs only those with this tag stay for it, or with one that fits release-*; "
                           "repeatable. Default: every tag keeps its epoch."),
     ] = None,

@@ -62,7 +62,7 @@ EXIT_STATUS = exits.status(
 def inspect(
     ref: Ref,
     operator: Annotated[
-        str | None, typer.Option("--operator", metavar="ID", help="Only this operator of the epoch.")
+        str | None, typer.Option("--operator", metavar="OPERATOR", help="Only this operator of the epoch.")
     ] = None,
     task: Annotated[
         str | None, typer.Option("--task", metavar="TASK", help="Only this task, such as counts/1.")

@@ -83,7 +83,8 @@ def plan_recovery(
         typer.Option("--distrust", metavar="TASK", help="Do not use this task's part of the epoch; repeatable."),
     ] = None,
     epoch: Annotated[
-        int | None, typer.Option("--epoch", metavar="N", parser=at_least(0), help="The epoch to come by; as in PATH@N.")
+        int | None,
+        typer.Option("--epoch", metavar="EPOCH", parser=at_least(0), help="The epoch to come by; as in PATH@7."),
     ] = None,
     parallelism: Annotated[
         list[str] | None,

@@ -140,7 +140,7 @@ def run(
         typer.Option("--resume", help="Start from the newest whole epoch; where there is none, from the beginning."),
     ] = False,
     from_epoch: Annotated[
-        int | None, typer.Option("--from-epoch", metavar="N", parser=at_least(0), help="Start from this epoch.")
+        int | None, typer.Option("--from-epoch", metavar="EPOCH", parser=at_least(0), help="Start from this epoch.")
     ] = None,
     parallelism: Annotated[
         list[str] | None,

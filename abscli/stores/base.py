@@ -98,6 +98,20 @@ class Orphans:
         return total(list(self.files.values()))
 
 
+class Glance(Protocol):
+    """A store as a shell asks for it at each press of a key: by names, and at most one small file of an epoch."""
+
+    def epochs(self) -> Iterator[int]:
+        """Epochs that are complete or have begun, the newest first, each looked for when it is taken."""
+
+    def tags(self) -> Iterator[str]:
+        """Names of epochs."""
+
+    def operators(self, epoch: int | str | None) -> dict[str, int]:
+        """Operators of an epoch (a number, `latest` or a tag; None: the newest complete one) with their parallelism;
+        FormatError if it cannot be read."""
+
+
 class OwnReader(Protocol):
     """The system's own reader, running."""
 
@@ -180,6 +194,11 @@ class System(Protocol):
 
     def open(self, storage: Storage, options: ReadOptions) -> CheckpointStore:
         """The store; NotFound if there is none, FormatError for options that do not hold."""
+
+    def glance(self, storage: Storage) -> Glance | None:
+        """The store as a shell asks for it, with as little imported as can be; None if none of this system lies there,
+        or the system offers nothing. FormatError for one that cannot be read."""
+        return None
 
     def check(
         self, storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress,

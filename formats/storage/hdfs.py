@@ -17,7 +17,6 @@ import functools
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from formats.errors import Damaged, FormatError, NotFound, Unreachable, UnsafePath
@@ -230,6 +229,8 @@ class HdfsStorage:
     def delete_all(self, paths: Iterable[str]) -> None:
         """As `delete`, of many at once."""
         wanted = list(paths)
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="abs-ask") as pool:
             list(pool.map(self._remove, wanted))
         for folder in sorted({path.rpartition("/")[0] for path in wanted}, reverse=True):
@@ -267,6 +268,8 @@ class HdfsStorage:
         """
         files: list[Written] = []
         folders = [check_path(path) if path else ""]
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="abs-ask") as pool:
             while folders:
                 deeper: list[str] = []

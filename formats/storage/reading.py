@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from formats.errors import UnsafePath
@@ -65,6 +64,8 @@ def concurrently(storage: Storage, function: Callable[[T], R], items: Iterable[T
     asked at once; what the first that fails has raised is raised."""
     if not isinstance(storage, ServedStorage):
         return [function(item) for item in items]
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="abs-ask") as pool:
         return list(pool.map(function, items))
 

@@ -40,6 +40,8 @@ def main() -> None:
             "abs --help": [ABS, "--help"],
             "abs run --help": [ABS, "run", "--help"],
             "abs completion bash": [ABS, "completion", "bash"],
+            "completion of STORE@": [ABS, "__complete", "ref", "inspect", f"{folder / 'store'}@"],
+            "completion of a task": [ABS, "__complete", "task", "inspect", str(folder / "store"), "c"],
             "abs inspect STORE -o json": [ABS, "inspect", str(folder / "store"), "-o", "json"],
             "abs inspect STORE@latest -o json": [ABS, "inspect", f"{folder / 'store'}@latest", "-o", "json"],
             "abs validate STORE -o json": [ABS, "validate", str(folder / "store"), "-o", "json"],

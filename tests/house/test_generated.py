@@ -95,10 +95,11 @@ def bash_completes(line: str, folder: Path) -> list[str]:
     # `compopt` works in a completion only; the script has to live without it.
     code = (
         f'source "{ROOT}/completions/abs.bash"\n'
+        'COMP_LINE=$1 COMP_POINT=${#1}\nshift\n'
         'COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))\n_abs\nprintf "%s\\n" "${COMPREPLY[@]}"'
     )
     done = subprocess.run(
-        ["bash", "--norc", "-c", code, "bash", *words], capture_output=True, text=True, check=True, cwd=folder
+        ["bash", "--norc", "-c", code, "bash", line, *words], capture_output=True, text=True, check=True, cwd=folder
     )
     assert done.stderr == ""
     return [offer for offer in done.stdout.split("\n") if offer]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from abscli.diff.epochs import Besides
     from abscli.diff.state import Side
     from abscli.report.findings import StoreReport
+    from abscli.stores.flink.glance import FlinkGlance
     from abscli.stores.flink.recovery import FlinkRecovery
     from abscli.stores.flink.rewriting.text_rewrite import FlinkRewritten
     from abscli.stores.flink.upgrading.text_upgrade import UpgradeReport
@@ -47,6 +48,14 @@ class Flink(System):
         from formats.flink.opening import open_flink
 
         return open_flink(storage, **options.given())
+
+    def glance(self, storage: Storage) -> FlinkGlance | None:
+        # To know that there is nothing of Flink's to offer costs no more than this.
+        if not any(entry.name in self.inside or entry.name.startswith("chk-") for entry in storage.list("")):
+            return None
+        from abscli.stores.flink.glance import glance
+
+        return glance(storage)
 
     def check(
         self, storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from abscli.report.findings import StoreReport
     from abscli.stores.base import Owners
     from abscli.stores.drills import Drilled
+    from abscli.stores.native.glance import NativeGlance
     from abscli.stores.native.recovery import NativeRecovery
     from abscli.stores.native.tagging import NativeTags
     from abscli.stores.native.text_copy import CopyPage
@@ -43,6 +44,15 @@ class Native(System):
         from formats.native.store import NativeStore
 
         return NativeStore(storage)
+
+    def glance(self, storage: Storage) -> NativeGlance | None:
+        from formats.native import layout
+
+        if storage.size(layout.STORE) is None:  # to know that it is not ours costs no more than this
+            return None
+        from abscli.stores.native.glance import glance
+
+        return glance(storage)
 
     def check(
         self, storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress,

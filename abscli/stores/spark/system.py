@@ -12,6 +12,7 @@ from formats.reference import NOTHING, ReadOptions
 if TYPE_CHECKING:
     from abscli.diff.epochs import Besides
     from abscli.diff.state import Side
+    from abscli.stores.spark.glance import SparkGlance
     from abscli.stores.spark.recovery import SparkRecovery
     from abscli.text.inspect_page import EpochPage
     from abscli.text.validate import Advice
@@ -42,6 +43,11 @@ class Spark(System):
         from formats.spark.store import SparkStore
 
         return SparkStore(storage)
+
+    def glance(self, storage: Storage) -> SparkGlance | None:
+        from abscli.stores.spark.glance import glance
+
+        return glance(storage)
 
     def check(
         self, storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress,
