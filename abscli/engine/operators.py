@@ -16,7 +16,7 @@ from abscli.engine.state.aggregates import Overflow, ValueColumn, merged, result
 from abscli.engine.state.key_table import Located
 from abscli.engine.state.keyed_state import KeyedState, Rows, State
 from formats.ids import TaskId
-from formats.job.model import Aggregation, Emit, Kind, Operator
+from formats.job.model import Aggregate, Aggregation, Emit, Kind, Operator
 
 
 class Runnable(Protocol):
@@ -103,6 +103,9 @@ class Reduce:
     def process(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch | None:
         assert self.state is not None
         rows, keys = _numbered(batch, first), _keys(batch, self.state.key, self._operator.id)
+        for aggregate, _, kind in self._results(batch):
+            # Now: what waits for the state of its keys may come to it after what comes later.
+            self.state.kinds.setdefault(aggregate.name, kind)
         if self._operator.emit == Emit.RECORD:
             return _joined([self._row_by_row(state, some) for state, some in self.state.divided(rows, keys)])
         if self._operator.emit == Emit.BATCH:
@@ -159,7 +162,13 @@ class Reduce:
     def _aggregates(
         self, state: KeyedState, batch: pa.RecordBatch
     ) -> list[tuple[str, Aggregation, pa.Array | None, ValueColumn]]:
-        result = []
+        return [
+            (aggregate.name, aggregate.function, values, state.column(aggregate.name, kind))
+            for aggregate, values, kind in self._results(batch)
+        ]
+
+    def _results(self, batch: pa.RecordBatch) -> Iterator[tuple[Aggregate, pa.Array | None, pa.DataType]]:
+        """Each aggregate with its column, and the type that comes of that; JobFailed where none does."""
         for aggregate in self._operator.aggregates:
             values = None
             if aggregate.column != "*":
@@ -168,8 +177,7 @@ class Reduce:
                 kind = result_type(aggregate.function, values.type if values is not None else None)
             except TypeError as error:
                 raise JobFailed(f"operator {self._operator.id}, output {aggregate.name}: {error}") from None
-            result.append((aggregate.name, aggregate.function, values, state.column(aggregate.name, kind)))
-        return result
+            yield aggregate, values, kind
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         assert self.state is not None

@@ -242,6 +242,25 @@ def test_inputs_may_have_columns_of_two_types(limit: int | None) -> None:
     assert total == {f"w{i}": 4 * i for i in range(40)}
 
 
+@pytest.mark.parametrize("emit", Emit)
+@pytest.mark.parametrize("limit", [None, 1, 10**9])
+def test_values_are_of_the_type_that_came_first_whatever_comes_of_a_key(limit: int | None, emit: Emit) -> None:
+    """Else one task would put out, and keep, columns of two types."""
+    run = Run(Kind.REDUCE, emit, limit)
+    whole = [pa.field("price", pa.int64()) if f.name == "price" else f for f in SCHEMA]
+    numbers = [(*row[:3], 2, *row[4:]) for row in words(range(20, 60))]
+    columns = zip(*numbers, strict=True)
+    later = pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, whole, strict=True)], schema=pa.schema(whole))
+    pieces = [run.runnable.process(batch_of(words(range(20))), 1), run.runnable.process(later, 21)]
+    pieces += run.runnable.flush()
+    out = [piece for piece in pieces if piece is not None]
+    assert {piece.schema.field("mean").type for piece in out} == {pa.float64()}
+    assert sum(row["mean"] for piece in out for row in piece.to_pylist()) == 20 * 0.5 + 40 * 2
+    copy = run.state.copy(1, None)
+    assert copy is not None
+    assert {table.schema.field("mean").type for table in copy.tables()} == {pa.float64()}
+
+
 def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(Kind.REDUCE, Emit.EPOCH, 1)
 

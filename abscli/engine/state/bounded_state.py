@@ -19,6 +19,7 @@ from abscli.engine.state.keyed_state import (
     Intervals,
     KeyedState,
     KeyGroups,
+    Kinds,
     Rows,
     StateCopy,
     Work,
@@ -42,13 +43,16 @@ ENOUGH = 8192
 class Part:
     """The state of some key groups. newest: the interval of its last change. waiting: rows that are not in it yet."""
 
-    def __init__(self, key: tuple[str, ...], max_parallelism: int, intervals: Intervals, memory: StateMemory) -> None:
+    def __init__(
+        self, key: tuple[str, ...], max_parallelism: int, intervals: Intervals, kinds: Kinds, memory: StateMemory
+    ) -> None:
         self.rows = 0
         self.newest = NEVER
         self.waiting = WaitingRows(key)
         self._key = key
         self._max_parallelism = max_parallelism
         self._intervals = intervals
+        self._kinds = kinds
         self._memory = memory
         self._state: KeyedState | None = None
         self._file: SpillFile | None = None
@@ -72,7 +76,7 @@ class Part:
         """Its state, in memory until that of another part is asked for; `settle` afterwards."""
         if self._state is None:
             self._memory.make_room(self._size, self)
-            state = KeyedState(self._key, self._max_parallelism, self._intervals, ROOM)
+            state = KeyedState(self._key, self._max_parallelism, self._intervals, ROOM, self._kinds)
             if self._file is not None:
                 self._file.load(state)
             self._state = state
@@ -148,6 +152,7 @@ class BoundedState:
         self._memory = memory
         self._groups = groups
         self._intervals = Intervals()
+        self.kinds: Kinds = {}
         self._parts: dict[int, Part] = {}
         self._gathered = 0
         self._emitted: dict[int, Callable[[], pa.Table]] = {}
@@ -257,7 +262,7 @@ class BoundedState:
         for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
             number = int(ordered[start])
             if number not in self._parts:
-                self._parts[number] = Part(self.key, self._max_parallelism, self._intervals, self._memory)
+                self._parts[number] = Part(self.key, self._max_parallelism, self._intervals, self.kinds, self._memory)
             yield self._parts[number], order[start:stop]
 
 

@@ -44,14 +44,21 @@ class Rows(NamedTuple):
 Work = Iterator[tuple["KeyedState", Rows]]
 """State and rows whose keys it has; the state is in memory until the next is asked for."""
 
+Kinds = dict[str, pa.DataType]
+"""Types of columns, by name."""
+
 Add = Callable[["KeyedState", Rows], object]
 """Takes rows into a state which has their keys."""
 
 
 class State(Protocol):
-    """The keyed state of a task as its operator and its copies use it, in memory or not."""
+    """The keyed state of a task as its operator and its copies use it, in memory or not.
+
+    kinds: of its values: the types that came first.
+    """
 
     key: tuple[str, ...]
+    kinds: Kinds
 
     @property
     def rows(self) -> int:
@@ -133,17 +140,19 @@ class KeyedState:
     """`State` in memory.
 
     key: names of the key columns; the first batch fixes their types and those of the values.
-    intervals: of the task, whose state this may be a part of; None for all of it.
+    intervals, kinds: of the task, whose state this may be a part of; None for all of it.
     room: for so many keys at first, a power of two.
     touched: something came in or changed since that was last set to False.
     newest: the interval of the last change.
     """
 
     def __init__(
-        self, key: Sequence[str], max_parallelism: int, intervals: Intervals | None = None, room: int = 1024
-    ) -> None:
+        self, key: Sequence[str], max_parallelism: int, intervals: Intervals | None = None, room: int = 1024,
+        kinds: Kinds | None = None,
+    ) -> None:  # fmt: skip
         self.key = tuple(key)
         self.index = KeyIndex(room)
+        self.kinds: Kinds = {} if kinds is None else kinds
         self.values: dict[str, ValueColumn] = {}
         self.touched = False
         self.newest = NEVER
@@ -171,9 +180,9 @@ class KeyedState:
         yield self, rows
 
     def column(self, name: str, kind: pa.DataType) -> ValueColumn:
-        """A column of values, made of this type where there is none."""
+        """A column of values, made of this type where the task has none of another."""
         if name not in self.values:
-            self.values[name] = ValueColumn(kind, self._room)
+            self.values[name] = ValueColumn(self.kinds.setdefault(name, kind), self._room)
         return self.values[name]
 
     def locate(self, columns: Sequence[pa.Array], hashes: Hashes | None = None) -> Located:
