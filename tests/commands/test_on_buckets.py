@@ -152,7 +152,8 @@ def test_plans_are_made_and_carried_out_there(abs_: Abs, job: Path, anywhere: st
     abs_("plan-recovery", f"{anywhere}@1", "--out", "plan.json")
     words = ("restore", "plan.json", "--job", job, "--engine", "inline", "--yes")
     abs_(*words, "--dry-run", "--to", f"{anywhere}-copy")
-    abs_(*words, "--to", f"{anywhere}-copy")
+    said = abs_(*words, "--to", f"{anywhere}-copy")
+    assert f"--store {anywhere}-copy --resume" in said
     assert abs_.findings(f"{anywhere}-copy") == []
     abs_(*words)
     assert abs_.findings(anywhere) == []

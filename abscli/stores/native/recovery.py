@@ -146,7 +146,9 @@ class NativeRecovery(Recovery[NativeStore, NativePlan, "NativeRestored | Repaire
         if restored.finished and request.until != "drained":
             return notes
         assert request.job is not None
-        where = restored.store if os.path.isabs(restored.store) else os.path.relpath(restored.store)
+        where = restored.store
+        if "://" not in where and not os.path.isabs(where):
+            where = os.path.relpath(where)
         command = f"abs run {shlex.quote(request.job.path)}{_engine(request)} --store {shlex.quote(where)} --resume"
         command += "".join(f" --parallelism {id}={number}" for id, number in restored.parallelism.items())
         return (*notes, f"next: {command}")
