@@ -233,6 +233,11 @@ class SinkFile(msgspec.Struct, frozen=True, omit_defaults=True):
     sha256: str
     upload: UploadFacts | None = None
 
+    @property
+    def object(self) -> str:
+        """What readers look for, relative to the sink's place."""
+        return self.upload.object if self.upload is not None else self.name
+
 
 class ScheduleFacts(msgspec.Struct, frozen=True):
     """The order in which a task took what it was given, up to a copy.

@@ -27,7 +27,7 @@ from formats.native.facts import PACKED_VERSION, SinkFile, UploadFacts
 from formats.native.probe import Prober
 from formats.native.remove import newest_attempt
 from formats.native.sink import PartId, Stretch, new_claim, part_name
-from formats.native.sink_bucket import SinkBucket, object_name
+from formats.native.sink_bucket import SHOWN, SinkBucket, object_name
 from formats.storage import LocalStorage, ObjectStorage
 from formats.timestamps import now
 from tests.support.jobs.lines import (
@@ -212,6 +212,12 @@ def test_an_upload_that_was_ended_by_somebody_is_missed(lines: Lines) -> None:
     with pytest.raises(Damaged, match=r"an output part of \d+ rows is gone") as caught:
         lines.resume()
     assert "--from-epoch" in (caught.value.hint or "")
+    assert SHOWN.fullmatch((caught.value.path or "").rpartition("/")[2])
+    missed = Prober(lines.store().storage)
+    report, _ = with_output(lines.store(), check_all(lines.store(), (), missed), missed, at_rest=True)
+    paths = {f.path or "" for f in report.all_findings if f.code is Code.SINK_PART_MISSING}
+    assert paths
+    assert all(SHOWN.fullmatch(path.rpartition("/")[2]) for path in paths)
     lines.run(from_epoch=lines.complete()[-2])
     assert lines.wrong() == {}
 

@@ -139,4 +139,4 @@ class BucketMoves:
             self._bucket.storage.delete_all(names)
 
     def _where(self, file: SinkFile) -> str:
-        return f"{self._bucket.path}/{file.upload.object if file.upload is not None else file.name}"
+        return f"{self._bucket.path}/{file.object}"

@@ -537,7 +537,7 @@ def _parts_missing(sink: Examined, missing: Sequence[Missing], store: NativeStor
     option = f"--from-epoch {complete[-1] if complete else 0}"
     return Damaged(
         message,
-        path=os.path.join(sink.folder.path, first.file.name),
+        path=os.path.join(sink.folder.path, first.file.object),
         hint=f"put it back; or make it again from the epoch before it, with {option}; or, where a reader took it away, "
         "go on without it with --accept-missing-parts",
     )

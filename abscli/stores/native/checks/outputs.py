@@ -135,7 +135,7 @@ def check_parts_shown(
         place = look.place(part.id)
         if place is None and look.is_uploaded(part):
             continue
-        where = os.path.join(look.path, place or part.file.name)
+        where = os.path.join(look.path, place or part.file.object)
         probe = probes.get(place or "")
         size = probe.size if probe else None
         if place is None:
