@@ -404,6 +404,8 @@ def _client(bucket: Bucket, settings: tuple[tuple[str, str], ...], process: int,
     client: Any = dict(CLIENT)
     try:
         if bucket.kind == "gs":
+            if os.environ.get("GOOGLE_BASE_URL", "").startswith("http://"):
+                client["allow_http"] = True
             return GCSStore(bucket.name, client_options=client, retry_config=RETRY)
         if bucket.kind == "az":
             account: Any = {"account_name": bucket.account} if bucket.account else {}
