@@ -17,21 +17,24 @@ __all__ = (
 
 # isort: off
 if TYPE_CHECKING:
-    from abscli.api import Column, Diff, Directory, Epoch, Garbage, Grouped, Job, Loop, Output, Rebuilt, RecoveryPlan
-    from abscli.api import Report, Restore, Restored, Retention, Rows, Start, Store, Stream, col, count
-    from abscli.api import open_directory, open_store, plan_graph, read_plan, rebuild, run_job
+    from abscli.api import Diff, Directory, Epoch, Garbage, Rebuilt, RecoveryPlan, Report, Restore, Restored
+    from abscli.api import Retention, Rows, Start, Store, open_directory, open_store, plan_graph, read_plan
+    from abscli.api import rebuild, run_job
     from abscli.errors import BadFile, BadOption, BadPlan, BadPredicate, BadReference, ChecksumMismatch, Damaged
     from abscli.errors import EngineError, EngineStopped, FormatError, JobFailed, NoRecovery, NotFound, OtherFormat
     from abscli.errors import OtherJob, StalePlan, StoreInUse, UnknownTask, Unreachable, UnsafePath
     from abscli.errors import UnsupportedVersion, UsageError
+    from abscli.jobs.job import Job
+    from abscli.jobs.streams import Column, Grouped, Loop, Output, Stream, col, count
 else:
 
     def __getattr__(name):
         if name not in __all__:
             raise AttributeError(f"module 'abscli' has no attribute {name!r}")
         from abscli import api, errors
+        from abscli.jobs import job, streams
 
-        return getattr(errors if hasattr(errors, name) else api, name)
+        return next(getattr(module, name) for module in (errors, api, job, streams) if hasattr(module, name))
 
 
 def __dir__() -> list[str]:

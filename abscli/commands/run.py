@@ -227,8 +227,10 @@ def run(
     on), on every host; of S3 also by fs.s3a.* in Spark's configuration, which workers are given, then by AWS_PROFILE
     and the files of profiles, then by the machine's role. A server that lets a second writer create what is there
     already is refused at the start. No kernel lets go of a lock there: a job whose machine is gone is followed after
-    15 s without a sign of life. One that was taken for dead and comes back completes and shows nothing. Sinks write
-    to directories.
+    15 s without a sign of life. One that was taken for dead and comes back completes and shows nothing.
+
+    Sources read the files that are there when the job first starts, each to its end; then the job ends. Lines and files
+    that come later are not read.
 
     What goes between the driver and workers on other hosts, and from worker to worker, is encrypted (TLS 1.3), and both
     ends of every connection show a certificate that is made for this attempt alone. Its key reaches the workers through

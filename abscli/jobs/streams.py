@@ -11,6 +11,8 @@ from abscli.jobs.lines import Line, caller, refused
 from abscli.jobs.references import Function, reference_of
 from formats.job.model import Aggregation, Kind, Partition
 
+__all__ = ("Column", "Grouped", "Loop", "Output", "Stream", "col", "count")
+
 EmitWhen = Literal["epoch", "record", "batch"]
 
 
@@ -122,6 +124,11 @@ class Stream:
 
     def group_by(self, *key: str) -> Grouped:
         """The rows of each key together. key: names of columns."""
+        for column in key:
+            if not isinstance(column, str):
+                name = column.name if isinstance(column, Column) else "column"
+                hint = f'give names of columns: group_by("{name}")'
+                raise refused(caller()[0], f"group_by: {column!r} is no name", hint)
         return Grouped(self, key)
 
     def distinct(self, *key: str, **marks: Unpack[Marks]) -> Stream:
@@ -227,6 +234,8 @@ class Grouped:
         id, parallelism, max_parallelism, deterministic, ordered_output: as of every operator.
         """
         line, _ = caller()
+        if named is not None and not isinstance(named, Mapping):
+            raise refused(line, f"agg: {named!r} has no name", "name each output: agg(n=count())")
         work: dict[str, Any] = {"key": list(self._key)}
         for name, output in {**(named or {}), **outputs}.items():
             if name in ("key", "emit"):

@@ -71,6 +71,7 @@ def try_job(
 
     Raises AssertionError with what differs; UsageError, JobFailed, EngineStopped.
     """
+    __tracebackhide__ = True
     if kills < 1:
         raise UsageError(f"kills is {kills}: a test without a kill proves nothing", hint="give 1 or more")
     given = _given(topology, rows)
@@ -104,6 +105,7 @@ class _Trial:
 
     def run(self, title: str, pace: int | None = None, kills: int = 0, kill_after: int = 1) -> Run:
         """To its end. kills: how often at most it is killed."""
+        __tracebackhide__ = True
         self.runs += 1
         run = Run(title)
         store, sinks = (os.path.join(self.folder, f"{name}-{self.runs}") for name in ("store", "sinks"))
@@ -120,6 +122,7 @@ class _Trial:
         return run
 
     def _attempt(self, order: Order, run: Run) -> Answer:
+        __tracebackhide__ = True
         try:
             answer = self.attempts.run(order, self.seconds)
         except TimeoutError:
@@ -139,6 +142,7 @@ class _Trial:
 
 def _given(topology: Topology, rows: Mapping[str, Iterable[Row]]) -> dict[str, list[str]]:
     """The lines of each source; UsageError unless there are rows for each and for nothing else."""
+    __tracebackhide__ = True
     sources = {op.id: op for op in topology.operators if op.kind is Kind.SOURCE}
     _check_ids(rows, sources, "source", "rows")
     if missing := [id for id in sources if id not in rows]:
@@ -147,12 +151,14 @@ def _given(topology: Topology, rows: Mapping[str, Iterable[Row]]) -> dict[str, l
 
 
 def _check_ids(named: Iterable[str], known: Iterable[str], kind: str, argument: str) -> None:
+    __tracebackhide__ = True
     for id in named:
         if id not in known:
             raise UsageError(f"{argument}: {id!r} is no {kind} of the job", hint=f"{kind}s: {', '.join(known)}")
 
 
 def _line(row: Row, source: Operator) -> str:
+    __tracebackhide__ = True
     type = (source.connector or {}).get("type")
     if type == "text":
         text = row["line"] if isinstance(row, Mapping) and set(row) == {"line"} else row
@@ -258,6 +264,7 @@ def _compare(
     job: str, run: Run, expected: Mapping[str, dict[str, Written]], keys: Mapping[str, tuple[str, ...] | None]
 ) -> None:
     """AssertionError for rows that are others than they are in one batch and without a kill."""
+    __tracebackhide__ = True
     lines: list[str] = []
     for sink, before in expected.items():
         after = _last(run.rows[sink], keys[sink], sink)

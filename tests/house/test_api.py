@@ -20,6 +20,7 @@ import pytest
 import abscli
 from abscli import api, errors
 from abscli.api.jobs import RunningJob
+from abscli.jobs import job, streams
 from formats.native import lock
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage
@@ -84,13 +85,14 @@ def test_every_public_name_is_there_and_says_what_it_is(name: str) -> None:
 
 
 def test_the_list_of_names_is_that_of_the_modules_that_have_them() -> None:
-    assert sorted(abscli.__all__) == sorted((*api.__all__, *errors.__all__))
+    modules = api, errors, job, streams
+    assert sorted(abscli.__all__) == sorted(name for module in modules for name in module.__all__)
     with pytest.raises(AttributeError, match="no attribute 'close_store'"):
         abscli.close_store  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_every_public_method_is_documented() -> None:
-    for kind in (getattr(api, name) for name in api.__all__ if isinstance(getattr(api, name), type)):
+    for kind in (member for name in abscli.__all__ if isinstance(member := getattr(abscli, name), type)):
         for name, member in inspect.getmembers(kind):
             if not name.startswith("_") and (callable(member) or isinstance(member, property)):
                 assert member.__doc__, f"{kind.__name__}.{name}"

@@ -425,6 +425,8 @@ def test_one_stream_is_not_read_twice() -> None:
         (lambda lines: lines.rebalance().distinct("line"), "needs hash, not rebalance"),
         (lambda lines: lines.distinct(), "names no column"),
         (lambda lines: lines.group_by("line").agg(), "has no output"),
+        (lambda lines: lines.group_by(col("line")).agg(n=count()), "group_by: Column(name='line') is no name"),
+        (lambda lines: lines.group_by("line").agg(count()), "has no name"),
         (lambda lines: lines.group_by("line").agg(line=count()), "has the name of a key column"),
         (lambda lines: lines.group_by("line").agg(n="count"), "output n is 'count'"),
         (lambda lines: lines.group_by("line").agg({"emit": count()}), "an output cannot be called emit"),
