@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 from tests.support.java import QUICK
 from tests.support.jobs.kills import check_counted, write_rows
+from tests.support.processes import children, descendants
 
 pytestmark = pytest.mark.minutes
 
@@ -32,20 +33,6 @@ operators:
     parallelism: 2
   out: {from: counts, sink: {type: jsonl, path: out}, parallelism: 2}
 """
-
-
-def children(process: int) -> list[int]:
-    """The processes that a process has started and that live."""
-    with contextlib.suppress(OSError):
-        tasks = Path(f"/proc/{process}/task").iterdir()
-        return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
-    return []
-
-
-def descendants(process: int) -> Iterator[int]:
-    for child in children(process):
-        yield child
-        yield from descendants(child)
 
 
 def command(process: int) -> str:

@@ -73,7 +73,7 @@ def test_the_job_has_every_kind_that_runs() -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_kind_takes_its_steps_again(tmp_path: Path, policy: str, emit: str) -> None:
     lost = (POLICIES.index(policy) + EMITS.index(emit)) % 2
-    counts: Counter[str] = write_rows(tmp_path, files=120)
+    counts: Counter[str] = write_rows(tmp_path, files=240)
     with (tmp_path / "slow.py").open("a") as module:
         module.write("\nimport pyarrow as pa\nimport pyarrow.compute as pc\n" + CHOOSING)
     options = inline(tmp_path, policy=policy, recovery=Scope.LOCAL)
