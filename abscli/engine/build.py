@@ -14,7 +14,8 @@ from abscli.engine.io.pacing import PacedSource
 from abscli.engine.io.sinks import Sink
 from abscli.engine.io.sources import Source, make_source
 from abscli.engine.local.steps import Place, Steps
-from abscli.engine.operators import MakeState, Runnable, in_memory, make_operator
+from abscli.engine.operators.making import MakeState, in_memory, make_operator
+from abscli.engine.operators.runnable import Runnable
 from abscli.engine.state.bounded_state import BoundedState
 from abscli.engine.state.keyed_state import State
 from abscli.engine.state.memory import StateMemory

@@ -18,7 +18,7 @@ from abscli.engine.errors import JobFailed
 from abscli.engine.io.sinks import Sink
 from abscli.engine.io.sources import Source
 from abscli.engine.local.steps import Differs, Place, Steps
-from abscli.engine.operators import Runnable
+from abscli.engine.operators.runnable import Runnable
 from abscli.engine.state.packing import Loader, Packer
 from abscli.engine.state.part_io import Durable, PartDraft, write_logs, write_part, write_state
 from abscli.protocol.events import (

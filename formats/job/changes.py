@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from formats.job.operators import ID, ID_SCHEMA
+from formats.job.identifiers import ID, ID_SCHEMA
 from formats.user_file import values as read
 from formats.user_file.mistakes import Mistakes
 from formats.user_file.nodes import Mapping, Node, shown

@@ -6,19 +6,18 @@ them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from formats.job.model import KEYED, Aggregate, Aggregation, Emit, Kind, Partition
+from formats.job.identifiers import ID, ID_SCHEMA, clipped
+from formats.job.kinds import KINDS
+from formats.job.model import KEYED, Aggregate, Emit, Kind, Partition
 from formats.user_file import values as read
 from formats.user_file.mistakes import Mistakes
 from formats.user_file.nodes import Mapping, Node, Scalar, Sequence, shown
-from formats.user_file.values import Record, Schema, Shape, one_of, shape
+from formats.user_file.values import Record, Schema, Shape, one_of
 
-ID = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-ID_SCHEMA: Schema = {"type": "string", "pattern": f"^{ID.pattern}$"}
 _IDS: Schema = {"propertyNames": {"pattern": ID_SCHEMA["pattern"]}}
 
 
@@ -107,7 +106,7 @@ def read_operator(
         hint = "a letter, then letters, digits, '_', '.' or '-'"
         mistakes.add(key, f"{shown(key.text)} is no operator id", hint)
     draft = Draft(key.text, key)
-    where = f"operator {_clip(key.text)}"
+    where = f"operator {clipped(key.text)}"
     if not isinstance(node, Mapping):
         hint = "write {} for an opaque operator without inputs" if getattr(node, "value", "") is None else None
         mistakes.add(node, f"{where} must be a mapping, not {read.describe(node)}", hint)
@@ -125,10 +124,6 @@ def read_operator(
         _read_inputs(draft, node.pairs["from"][1], where, mistakes)
     _read_kind(draft, node, where, mistakes)
     return draft
-
-
-def _clip(id: str) -> str:
-    return id if len(id) <= 60 and ID.fullmatch(id) else shown(id)
 
 
 # -- marks and inputs -----------------------------------------------------------------------------------------
@@ -175,7 +170,7 @@ def _read_inputs(draft: Draft, node: Node, where: str, mistakes: Mistakes) -> No
         if name is None or not isinstance(sender, Scalar):
             draft.inputs_broken = True
         else:
-            draft.inputs.append(_input(name, sender, options, f"{where}: input {_clip(name)}", mistakes))
+            draft.inputs.append(_input(name, sender, options, f"{where}: input {clipped(name)}", mistakes))
         if isinstance(sender, Scalar):
             seen.add(sender.text)
     if not draft.inputs and not draft.inputs_broken:
@@ -202,147 +197,6 @@ def _input(source: str, at: Scalar, options: Node | None, label: str, mistakes: 
     broken = any(values.get(name, "") is None for name in ("partition", "key"))
     replayable = values.get("replayable") is True
     return Input(source, at, options, values.get("partition"), values.get("key"), replayable, broken)
-
-
-# -- kinds: each shape reads the members of a draft that are its own -------------------------------------------
-
-Members = dict[str, Any]
-
-
-def _member(name: str, of: Shape[Any]) -> Shape[Members]:
-    """A kind that is given one value."""
-    return Shape(lambda node, label, mistakes: {name: of.read(node, label, mistakes)}, of.reference())
-
-
-_FILE: dict[str, Shape[Any]] = {"type": read.string, "path": read.string, "deterministic": read.boolean}
-
-
-_TYPES: Schema = {"type": "object", "minProperties": 1, "additionalProperties": read.string.reference()}
-
-
-@shape(None, description="Column to type.", **_TYPES)
-def _types(node: Node, label: str, mistakes: Mistakes) -> None:
-    columns = read.mapping(node, label, mistakes)
-    if columns is None:
-        return
-    if not columns.pairs:
-        mistakes.add(node, f"{label} names no column", "leave it out to take the columns from the first file")
-    for key, value in columns.pairs.values():
-        read.string.read(key, f"{label}: a column", mistakes)
-        read.string.read(value, f"{label}: the type of {shown(key.text)}", mistakes)
-
-
-CONNECTORS = {
-    Kind.SOURCE: {
-        "text": Record(_FILE, {"path": None}),
-        "jsonl": Record({**_FILE, "schema": _types}, {"path": None}),
-    },
-    Kind.SINK: {"jsonl": Record(_FILE, {"path": None})},
-}
-"""The options of connectors that this format knows; those of all others are kept as they are."""
-
-
-def _connector(kind: Kind) -> Shape[Members]:
-    types = CONNECTORS[kind]
-    any_type = Record({"type": read.string}, {"type": "text, jsonl or another connector's name"}, more=True)
-
-    def read_connector(node: Node, label: str, mistakes: Mistakes) -> Members | None:
-        values = any_type.read(node, label, mistakes)
-        if values is None or not isinstance(node, Mapping) or "type" not in node.pairs:
-            return None
-        options = types.get(values["type"])
-        if options:
-            options.read(node, label, mistakes, title=f"{label} {values['type']}")
-        unread = Mistakes("") if options else mistakes  # what was checked by name needs no second mistake
-        rows = node.pairs.items()
-        return {"connector": {name: read.plain(v, f"{label}: {_clip(name)}", unread) for name, (_, v) in rows}}
-
-    of_types = [{"if": {"properties": {"type": {"const": type}}}, "then": r.schema} for type, r in types.items()]
-    return Shape(read_connector, any_type.schema | {"allOf": of_types}, kind.value)
-
-
-_KEYED_FUNCTION = Record({"key": read.columns, "function": read.function}, {"function": None})
-_JOIN = Record(_KEYED_FUNCTION.fields, {"function": None, "key": "key: [column, ...]"})
-
-
-@shape(None, anyOf=[read.function.reference(), _KEYED_FUNCTION.schema])
-def _process(node: Node, label: str, mistakes: Mistakes) -> Members | None:
-    if isinstance(node, Mapping):
-        return _KEYED_FUNCTION.read(node, label, mistakes)
-    return {"function": read.function.read(node, label, mistakes)}
-
-
-@shape(None, anyOf=[{"type": "object", "maxProperties": 0}, {"type": "null"}, {"const": True}])
-def _union(node: Node, label: str, mistakes: Mistakes) -> Members:
-    empty = isinstance(node, Scalar) and (node.value is None or node.value is True)
-    if not empty and not (isinstance(node, Mapping) and not node.pairs):
-        mistakes.add(node, f"{label} takes no options, not {read.describe(node)}", "write {}; its inputs stand in from")
-    return {}
-
-
-_REDUCE = Record({"key": read.columns, "emit": one_of(Emit)}, {"key": "key: [column, ...]"}, more=True)
-_OUTPUT_SCHEMA: Schema = {
-    "type": "object",
-    "minProperties": 1,
-    "maxProperties": 1,
-    "additionalProperties": False,
-    "properties": {f.value: {"const": "*"} if f is Aggregation.COUNT else read.string.reference() for f in Aggregation},
-}
-
-
-@shape("reduce", **_REDUCE.schema, minProperties=2, additionalProperties=_OUTPUT_SCHEMA)
-def _reduce(node: Node, label: str, mistakes: Mistakes) -> Members | None:
-    values = _REDUCE.read(node, label, mistakes)
-    if values is None or not isinstance(node, Mapping):
-        return {"key": None, "emit": Emit.EPOCH}
-    named = {name: pair for name, pair in node.pairs.items() if name not in _REDUCE.fields}
-    if not named:
-        mistakes.add(node, f"{label} has no output", 'for example n: {count: "*"}')
-    outputs = [
-        _output(at, value, f"{label}: output {_clip(name)}", mistakes)
-        for name, (at, value) in named.items()
-        if read.string.read(at, f"{label}: an output", mistakes) is not None
-    ]
-    aggregates = tuple(output for output in outputs if output is not None)
-    for output in aggregates:
-        if output.name in (values["key"] or ()):
-            message = f"{label}: output {_clip(output.name)} has the name of a key column"
-            mistakes.add(named[output.name][0], message, "rename the output")
-    emit = values.get("emit") or Emit.EPOCH
-    return {"key": values["key"], "emit": emit, "aggregates": aggregates, "outputs_broken": None in outputs}
-
-
-def _output(at: Scalar, node: Node, label: str, mistakes: Mistakes) -> Aggregate | None:
-    options = read.mapping(node, label, mistakes)
-    if options is None:
-        return None
-    if len(options.pairs) != 1:
-        message = f"{label} must have one of {', '.join(Aggregation)}, not {len(options.pairs)} entries"
-        mistakes.add(options, message, f'for example {at.text}: {{count: "*"}}')
-        return None
-    ((key, value),) = options.pairs.values()
-    function = one_of(Aggregation).read(key, f"{label}: its function", mistakes)
-    column = read.string.read(value, f"{label}: its column", mistakes)
-    if function is None or column is None:
-        return None
-    if function is Aggregation.COUNT and column != "*":
-        mistakes.add(value, f'{label}: count takes "*", not {shown(column)}', "it counts rows")
-        return None
-    return Aggregate(at.text, function, column)
-
-
-KINDS: dict[Kind, Shape[Members]] = {
-    Kind.SOURCE: _connector(Kind.SOURCE),
-    Kind.MAP: _member("function", read.function),
-    Kind.FILTER: _member("function", read.function),
-    Kind.FLAT_MAP: _member("function", read.function),
-    Kind.REDUCE: _reduce,
-    Kind.DISTINCT: _member("key", read.columns),
-    Kind.PROCESS: _process,
-    Kind.JOIN: Shape(_JOIN.read, _JOIN.schema),
-    Kind.UNION: _union,
-    Kind.SINK: _connector(Kind.SINK),
-}
 
 
 def _read_kind(draft: Draft, node: Mapping, where: str, mistakes: Mistakes) -> None:

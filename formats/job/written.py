@@ -8,8 +8,8 @@ from typing import Any
 from formats.errors import FormatError
 from formats.job.changes import NO_CHANGES, Changes
 from formats.job.file import MAX_PARALLELISM, VERSION
+from formats.job.identifiers import ID
 from formats.job.model import KEYED, Edge, Emit, Kind, Operator, Partition, Topology
-from formats.job.operators import ID
 
 WIDTH = 110
 """Columns of a line, where it can be broken."""

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abscli.engine.errors import JobFailed
-from abscli.engine.operators import Runnable, make_operator
+from abscli.engine.operators.making import make_operator
+from abscli.engine.operators.runnable import Runnable
 from abscli.engine.state import bounded_state, key_table
 from abscli.engine.state.bounded_state import BoundedState
 from abscli.engine.state.keyed_state import State, StateCopy

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from formats.errors import FormatError, UnsupportedVersion
 from formats.job.file import MAX_BYTES, BadFile, parse_topology, parse_topology_bytes
+from formats.job.kinds import KINDS
 from formats.job.model import Aggregate, Edge, Kind, Partition, Topology, canonical
-from formats.job.operators import KINDS
 from formats.user_file.mistakes import Mistakes
 from formats.user_file.nodes import read_nodes
 

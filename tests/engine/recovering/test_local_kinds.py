@@ -10,7 +10,7 @@ import pytest
 
 from abscli.engine.errors import UsageError
 from abscli.engine.losses.decisions import Scope
-from abscli.engine.operators import make_operator
+from abscli.engine.operators.making import make_operator
 from formats.ids import TaskId
 from formats.job.model import Aggregate, Edge, Kind, Topology
 from tests.engine.recovering.alone import check_alone

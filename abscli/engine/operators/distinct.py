@@ -1,0 +1,32 @@
+"""The operator that passes on the first row of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from abscli.engine.operators.rows import joined, key_columns, numbered
+from abscli.engine.state.keyed_state import Rows, State
+from formats.job.model import Operator
+
+
+class Distinct:
+    """Lets a row pass the first time its key is seen."""
+
+    def __init__(self, operator: Operator, state: State) -> None:
+        self.state: State | None = state
+        self._id = operator.id
+
+    def process(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch | None:
+        assert self.state is not None
+        outputs = []
+        for state, rows in self.state.divided(numbered(batch, first), key_columns(batch, self.state.key, self._id)):
+            located = state.locate(key_columns(rows.batch, state.key, self._id), rows.hashes)
+            places = np.sort(located.first[located.new])
+            outputs.append(Rows(rows.batch.take(pa.array(places)), rows.numbers[places]))
+        return joined(outputs)
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        yield from ()

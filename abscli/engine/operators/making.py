@@ -1,0 +1,42 @@
+"""A task's operator, made of what the job file says of it. Outputs never depend on where batches end (`emit: batch`
+says so)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from abscli.engine.errors import UsageError
+from abscli.engine.functions import load
+from abscli.engine.operators.distinct import Distinct
+from abscli.engine.operators.reduce import Reduce
+from abscli.engine.operators.row_wise import RowWise
+from abscli.engine.operators.runnable import Runnable
+from abscli.engine.state.keyed_state import KeyedState, State
+from formats.ids import TaskId
+from formats.job.model import Kind, Operator
+
+MakeState = Callable[[Operator], State]
+"""The keyed state of a task of an operator."""
+
+
+def in_memory(operator: Operator) -> State:
+    """All of it."""
+    return KeyedState(operator.key, operator.max_parallelism)
+
+
+def make_operator(operator: Operator, task: TaskId, root: str, make_state: MakeState = in_memory) -> Runnable:
+    """The runnable operator of a task that is neither source nor sink; UsageError for kinds that cannot be run."""
+    match operator.kind:
+        case Kind.MAP | Kind.FILTER | Kind.FLAT_MAP:
+            assert operator.function is not None
+            return RowWise(operator, task, load(operator.function, root))
+        case Kind.UNION:
+            return RowWise(operator, task, None)
+        case Kind.DISTINCT:
+            return Distinct(operator, make_state(operator))
+        case Kind.REDUCE:
+            return Reduce(operator, task, make_state(operator))
+    raise UsageError(
+        f"operator {operator.id} is {operator.kind}: it can be inspected and planned for, not run",
+        hint="run knows source, map, filter, flat_map, reduce, distinct, union and sink",
+    )

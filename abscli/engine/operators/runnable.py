@@ -1,0 +1,26 @@
+"""What an operator of a task does, whatever its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import pyarrow as pa
+
+from abscli.engine.state.keyed_state import State
+
+
+class Runnable(Protocol):
+    """One task's operator."""
+
+    state: State | None
+
+    def process(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch | None:
+        """Rows out for rows in; `first` numbers the batch's first record, for messages."""
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """What is owed once an epoch, before its barrier, piece by piece; nothing is processed before the last."""
+
+
+EMITTED_ROWS = 1 << 16
+"""Of what is emitted at the end of an epoch, in one batch."""

@@ -1,0 +1,58 @@
+"""What may stand under `source` and `sink`: the options of each type of connector."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from formats.job.identifiers import clipped
+from formats.job.model import Kind
+from formats.user_file import values as read
+from formats.user_file.mistakes import Mistakes
+from formats.user_file.nodes import Mapping, Node, shown
+from formats.user_file.values import Record, Schema, Shape, shape
+
+_FILE: dict[str, Shape[Any]] = {"type": read.string, "path": read.string, "deterministic": read.boolean}
+
+
+_TYPES: Schema = {"type": "object", "minProperties": 1, "additionalProperties": read.string.reference()}
+
+
+@shape(None, description="Column to type.", **_TYPES)
+def _types(node: Node, label: str, mistakes: Mistakes) -> None:
+    columns = read.mapping(node, label, mistakes)
+    if columns is None:
+        return
+    if not columns.pairs:
+        mistakes.add(node, f"{label} names no column", "leave it out to take the columns from the first file")
+    for key, value in columns.pairs.values():
+        read.string.read(key, f"{label}: a column", mistakes)
+        read.string.read(value, f"{label}: the type of {shown(key.text)}", mistakes)
+
+
+CONNECTORS = {
+    Kind.SOURCE: {
+        "text": Record(_FILE, {"path": None}),
+        "jsonl": Record({**_FILE, "schema": _types}, {"path": None}),
+    },
+    Kind.SINK: {"jsonl": Record(_FILE, {"path": None})},
+}
+"""The options of connectors that this format knows; those of all others are kept as they are."""
+
+
+def connector(kind: Kind) -> Shape[dict[str, Any]]:
+    types = CONNECTORS[kind]
+    any_type = Record({"type": read.string}, {"type": "text, jsonl or another connector's name"}, more=True)
+
+    def read_connector(node: Node, label: str, mistakes: Mistakes) -> dict[str, Any] | None:
+        values = any_type.read(node, label, mistakes)
+        if values is None or not isinstance(node, Mapping) or "type" not in node.pairs:
+            return None
+        options = types.get(values["type"])
+        if options:
+            options.read(node, label, mistakes, title=f"{label} {values['type']}")
+        unread = Mistakes("") if options else mistakes  # what was checked by name needs no second mistake
+        rows = node.pairs.items()
+        return {"connector": {name: read.plain(v, f"{label}: {clipped(name)}", unread) for name, (_, v) in rows}}
+
+    of_types = [{"if": {"properties": {"type": {"const": type}}}, "then": r.schema} for type, r in types.items()]
+    return Shape(read_connector, any_type.schema | {"allOf": of_types}, kind.value)

@@ -1,0 +1,105 @@
+"""What may stand under each kind of operator: a table of shapes, each of which reads the members of a draft that are
+its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from formats.job.connectors import connector
+from formats.job.identifiers import clipped
+from formats.job.model import Aggregate, Aggregation, Emit, Kind
+from formats.user_file import values as read
+from formats.user_file.mistakes import Mistakes
+from formats.user_file.nodes import Mapping, Node, Scalar, shown
+from formats.user_file.values import Record, Schema, Shape, one_of, shape
+
+Members = dict[str, Any]
+
+
+def _member(name: str, of: Shape[Any]) -> Shape[Members]:
+    """A kind that is given one value."""
+    return Shape(lambda node, label, mistakes: {name: of.read(node, label, mistakes)}, of.reference())
+
+
+_KEYED_FUNCTION = Record({"key": read.columns, "function": read.function}, {"function": None})
+_JOIN = Record(_KEYED_FUNCTION.fields, {"function": None, "key": "key: [column, ...]"})
+
+
+@shape(None, anyOf=[read.function.reference(), _KEYED_FUNCTION.schema])
+def _process(node: Node, label: str, mistakes: Mistakes) -> Members | None:
+    if isinstance(node, Mapping):
+        return _KEYED_FUNCTION.read(node, label, mistakes)
+    return {"function": read.function.read(node, label, mistakes)}
+
+
+@shape(None, anyOf=[{"type": "object", "maxProperties": 0}, {"type": "null"}, {"const": True}])
+def _union(node: Node, label: str, mistakes: Mistakes) -> Members:
+    empty = isinstance(node, Scalar) and (node.value is None or node.value is True)
+    if not empty and not (isinstance(node, Mapping) and not node.pairs):
+        mistakes.add(node, f"{label} takes no options, not {read.describe(node)}", "write {}; its inputs stand in from")
+    return {}
+
+
+_REDUCE = Record({"key": read.columns, "emit": one_of(Emit)}, {"key": "key: [column, ...]"}, more=True)
+_OUTPUT_SCHEMA: Schema = {
+    "type": "object",
+    "minProperties": 1,
+    "maxProperties": 1,
+    "additionalProperties": False,
+    "properties": {f.value: {"const": "*"} if f is Aggregation.COUNT else read.string.reference() for f in Aggregation},
+}
+
+
+@shape("reduce", **_REDUCE.schema, minProperties=2, additionalProperties=_OUTPUT_SCHEMA)
+def _reduce(node: Node, label: str, mistakes: Mistakes) -> Members | None:
+    values = _REDUCE.read(node, label, mistakes)
+    if values is None or not isinstance(node, Mapping):
+        return {"key": None, "emit": Emit.EPOCH}
+    named = {name: pair for name, pair in node.pairs.items() if name not in _REDUCE.fields}
+    if not named:
+        mistakes.add(node, f"{label} has no output", 'for example n: {count: "*"}')
+    outputs = [
+        _output(at, value, f"{label}: output {clipped(name)}", mistakes)
+        for name, (at, value) in named.items()
+        if read.string.read(at, f"{label}: an output", mistakes) is not None
+    ]
+    aggregates = tuple(output for output in outputs if output is not None)
+    for output in aggregates:
+        if output.name in (values["key"] or ()):
+            message = f"{label}: output {clipped(output.name)} has the name of a key column"
+            mistakes.add(named[output.name][0], message, "rename the output")
+    emit = values.get("emit") or Emit.EPOCH
+    return {"key": values["key"], "emit": emit, "aggregates": aggregates, "outputs_broken": None in outputs}
+
+
+def _output(at: Scalar, node: Node, label: str, mistakes: Mistakes) -> Aggregate | None:
+    options = read.mapping(node, label, mistakes)
+    if options is None:
+        return None
+    if len(options.pairs) != 1:
+        message = f"{label} must have one of {', '.join(Aggregation)}, not {len(options.pairs)} entries"
+        mistakes.add(options, message, f'for example {at.text}: {{count: "*"}}')
+        return None
+    ((key, value),) = options.pairs.values()
+    function = one_of(Aggregation).read(key, f"{label}: its function", mistakes)
+    column = read.string.read(value, f"{label}: its column", mistakes)
+    if function is None or column is None:
+        return None
+    if function is Aggregation.COUNT and column != "*":
+        mistakes.add(value, f'{label}: count takes "*", not {shown(column)}', "it counts rows")
+        return None
+    return Aggregate(at.text, function, column)
+
+
+KINDS: dict[Kind, Shape[Members]] = {
+    Kind.SOURCE: connector(Kind.SOURCE),
+    Kind.MAP: _member("function", read.function),
+    Kind.FILTER: _member("function", read.function),
+    Kind.FLAT_MAP: _member("function", read.function),
+    Kind.REDUCE: _reduce,
+    Kind.DISTINCT: _member("key", read.columns),
+    Kind.PROCESS: _process,
+    Kind.JOIN: Shape(_JOIN.read, _JOIN.schema),
+    Kind.UNION: _union,
+    Kind.SINK: connector(Kind.SINK),
+}
