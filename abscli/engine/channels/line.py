@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-RECEIVE_BYTES = 1 << 16
+RECEIVE_BYTES = 1 << 18
 """Taken from a socket at once."""
 
 ENCRYPT_BYTES = 1 << 16
@@ -109,19 +109,37 @@ class SecureLine(Line):
         return bool(self._outgoing or self._encrypted.pending)
 
     def receive(self, buffer: memoryview) -> int:
-        while True:
-            with contextlib.suppress(ssl.SSLWantReadError):
-                if self._shake_hands():
-                    try:
-                        return self._tls.read(len(buffer), buffer)  # type: ignore[return-value]
-                    except ssl.SSLZeroReturnError:
-                        return 0
-            self.unread = False
-            # Whatever is to be sent: two ends that both take nothing before they have sent all would wait for ever.
-            with contextlib.suppress(BlockingIOError):
-                self._send_encrypted()
-            if not self._take():
-                return 0
+        # As much as there is, as a socket gives: a record of TLS is smaller than most of what is sent.
+        count = 0
+        while count < len(buffer):
+            try:
+                got = self._decrypt(buffer[count:])
+            except ssl.SSLWantReadError:
+                self.unread = False
+                # Whatever is to be sent: two ends that both take nothing before they have sent all would wait for ever.
+                with contextlib.suppress(BlockingIOError):
+                    self._send_encrypted()
+                try:
+                    got = self._take()
+                except OSError:
+                    if count:
+                        break  # what ended the connection, or that nothing more has come, is said the next time
+                    raise
+                if got:
+                    continue
+            if not got:
+                break
+            count += got
+        return count
+
+    def _decrypt(self, buffer: memoryview) -> int:
+        """Bytes that have come, 0 at the end; SSLWantReadError where there are none, or hands are not shaken yet."""
+        if not self._shake_hands():
+            raise ssl.SSLWantReadError
+        try:
+            return self._tls.read(len(buffer), buffer)  # type: ignore[return-value]
+        except ssl.SSLZeroReturnError:
+            return 0
 
     def send(self, parts: Sequence[memoryview]) -> int:
         self.flush()
@@ -152,12 +170,12 @@ class SecureLine(Line):
             if not self._take():
                 raise ConnectionError("it ended the connection when it was asked for its certificate")
 
-    def _take(self) -> bool:
-        """What has come on the socket; False at its end."""
+    def _take(self) -> int:
+        """Bytes that have come on the socket, still encrypted; 0 at its end."""
         received = self.sock.recv(RECEIVE_BYTES)
         self._received.write(received)
         self.unread = bool(received)
-        return self.unread
+        return len(received)
 
     def _send_encrypted(self) -> None:
         while self.unsent:
