@@ -15,7 +15,7 @@ from abscli.engine.errors import UsageError
 from abscli.engine.generations.change import change_since, other_code
 from abscli.engine.generations.code import modules_of
 from abscli.engine.generations.generation import Opening, opening
-from abscli.engine.io.outputs import Outputs
+from abscli.engine.sinks.outputs import Outputs
 from abscli.engine.telemetry.news import Changed, NewGeneration, OtherCode
 from abscli.planner.repeats import may_repeat
 from abscli.planner.succession import Fate, Succession

@@ -25,11 +25,11 @@ from abscli.engine.drivers.inline import InlineWorkers
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.functions import refuse_in_imports
 from abscli.engine.generations.generation import publish
-from abscli.engine.io.outputs import Outputs
 from abscli.engine.journal import Journal, records_read
 from abscli.engine.losses.crew import Launcher
 from abscli.engine.losses.decisions import Scope
 from abscli.engine.runnable import check_runnable
+from abscli.engine.sinks.outputs import Outputs
 from abscli.engine.telemetry.news import Changed, News, SlotsAwaited, Stopping
 from abscli.engine.telemetry.tracing import TraceFile, check_trace
 from abscli.protocol.coordinator import Coordinator, Until

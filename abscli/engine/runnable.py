@@ -10,8 +10,8 @@ import pyarrow as pa
 from abscli.engine.columns import column_faults
 from abscli.engine.errors import UsageError
 from abscli.engine.functions import load
-from abscli.engine.io.sinks import place_of
 from abscli.engine.io.sources import SOURCE_TYPES, declared_schema, find_splits, infer_schema
+from abscli.engine.sinks.places import place_of
 from abscli.graph.backedges import back_edges
 from abscli.graph.restless import restless_loops
 from formats.job.expand import size_of

@@ -15,10 +15,10 @@ from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.messages import Lag
 from abscli.engine.channels.routing import Route
 from abscli.engine.errors import JobFailed
-from abscli.engine.io.sinks import Sink
 from abscli.engine.io.sources import Source
 from abscli.engine.local.steps import Differs, Place, Steps
 from abscli.engine.operators.runnable import Runnable
+from abscli.engine.sinks.sink import Sink
 from abscli.engine.state.packing import Loader, Packer
 from abscli.engine.state.part_io import Durable, PartDraft, write_logs, write_part, write_state
 from abscli.protocol.events import (

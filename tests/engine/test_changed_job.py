@@ -12,8 +12,8 @@ import pytest
 from abscli.engine import journal
 from abscli.engine.errors import UsageError
 from abscli.engine.generations import generation
-from abscli.engine.io.outputs import Outputs
 from abscli.engine.job import Outcome, rehearse, run_job
+from abscli.engine.sinks.outputs import Outputs
 from abscli.engine.telemetry.news import Changed, NewGeneration, News, OtherCode
 from abscli.stores.native.check import check
 from abscli.stores.native.plan import newest_whole

@@ -13,8 +13,8 @@ import pytest
 from abscli.cli.main import main
 from abscli.engine.errors import JobFailed
 from abscli.engine.io import sources
-from abscli.engine.io.sinks import JsonLinesSink
 from abscli.engine.job import run_job
+from abscli.engine.sinks.folder_sinks import JsonLinesSink
 from formats.job.model import Aggregate, Edge, Kind, Operator, Partition, Topology
 from formats.native.sink import staged_path
 from formats.query.predicate import BadPredicate, filtered, may_hold, parse_predicate

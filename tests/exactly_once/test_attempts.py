@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from abscli.engine.errors import UsageError
-from abscli.engine.io.sinks import JsonLinesSink
+from abscli.engine.sinks.folder_sinks import JsonLinesSink
 from abscli.stores.native.restore import copy_epoch
 from formats.errors import StoreInUse
 from formats.native.sink import staged_path

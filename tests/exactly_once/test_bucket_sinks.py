@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from abscli.engine.errors import EngineStopped, UsageError
-from abscli.engine.io.bucket_moves import BucketMoves
-from abscli.engine.io.outputs import Outputs
+from abscli.engine.sinks.bucket_moves import BucketMoves
+from abscli.engine.sinks.outputs import Outputs
 from abscli.report.findings import Code
 from abscli.stores.native.check import check_all
 from abscli.stores.native.checks.outputs import with_output

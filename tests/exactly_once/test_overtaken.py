@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from abscli.engine.errors import EngineStopped
-from abscli.engine.io.outputs import Outputs
 from abscli.engine.journal import Journal
+from abscli.engine.sinks.outputs import Outputs
 from abscli.stores.native.check import check_all
 from abscli.stores.native.checks.outputs import with_output
 from formats.native import layout
@@ -120,13 +120,13 @@ def test_an_attempt_that_is_overtaken_between_two_steps_loses_and_shows_nothing(
         return {name: (lines.folder / "out" / name).stat().st_ino for name in lines.sink.visible()}
 
     def overtake() -> None:
-        monkeypatch.setattr("abscli.engine.io.moves.os", os)
+        monkeypatch.setattr("abscli.engine.sinks.moves.os", os)
         for lock in (lines.folder / "a" / layout.LOCK, lines.folder / "out" / CLAIMS / "lock"):
             lock.unlink()
         lines.resume(other, epochs=4, take_over=True)
         parts.append(visible())
 
-    monkeypatch.setattr("abscli.engine.io.moves.os", Interrupted(step, after=after, event=overtake))
+    monkeypatch.setattr("abscli.engine.sinks.moves.os", Interrupted(step, after=after, event=overtake))
     with pytest.raises(EngineStopped, match=r"taken over|took the store over"):
         lines.resume(take_over=True)
     assert visible() == parts[0]

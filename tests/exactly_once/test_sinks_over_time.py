@@ -14,8 +14,8 @@ import pytest
 
 from abscli.engine import attempt, journal
 from abscli.engine.errors import EngineStopped, UsageError
-from abscli.engine.io.outputs import Outputs
 from abscli.engine.job import JobOptions
+from abscli.engine.sinks.outputs import Outputs
 from abscli.report.findings import Code
 from abscli.stores.native.check import check
 from abscli.stores.native.plan import plan_recovery

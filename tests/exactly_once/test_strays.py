@@ -12,10 +12,10 @@ import pytest
 
 from abscli.engine.coordinator import Progress
 from abscli.engine.errors import EngineStopped
-from abscli.engine.io.outputs import Outputs
-from abscli.engine.io.sinks import JsonLinesSink
 from abscli.engine.job import run_job
 from abscli.engine.losses.decisions import Scope
+from abscli.engine.sinks.folder_sinks import JsonLinesSink
+from abscli.engine.sinks.outputs import Outputs
 from abscli.engine.telemetry.news import News
 from abscli.stores.native.plan import newest_whole
 from abscli.stores.reasons import NoPlan

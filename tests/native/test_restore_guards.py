@@ -16,12 +16,12 @@ import pytest
 from abscli.engine import attempt
 from abscli.engine.coordinator import Service
 from abscli.engine.errors import EngineError
-from abscli.engine.io.sinks import STAGED
 from abscli.engine.job import run_job
 from abscli.stores.native.plan import plan_recovery
 from abscli.stores.native.restore import check_plan, restore
 from formats.errors import Damaged, StalePlan
 from formats.native import layout
+from formats.native.sink import STAGED
 from formats.native.store import NativeStore
 from formats.plan import encode
 from formats.storage import LocalStorage
@@ -159,7 +159,7 @@ def killed(job: Path, when: str, *more: object) -> None:
     code = (
         "import os, signal, sys\n"
         "import abscli.engine.attempt as attempt\n"
-        "from abscli.engine.io.outputs import Outputs\n"
+        "from abscli.engine.sinks.outputs import Outputs\n"
         "import abscli.engine.journal as journal\n"
         f"place = {places[when]}\n"
         "inner = getattr(*place)\n"

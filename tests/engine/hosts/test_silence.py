@@ -11,10 +11,10 @@ import pytest
 from abscli.engine.channels import lease
 from abscli.engine.channels.lease import Lease, LeaseExpired
 from abscli.engine.channels.messages import Patience
-from abscli.engine.io.sinks import JsonLinesSink
 from abscli.engine.losses.silence import Apart, Complaints, Stalls
+from abscli.engine.sinks.folder_sinks import JsonLinesSink
 from formats.storage import LocalStorage
-from tests.engine.test_sinks import ID, OUT, rows
+from tests.engine.sinks.test_staging import ID, OUT, rows
 
 PATIENCE = Patience.of(15.0)
 NOBODY: dict[int, float] = {}

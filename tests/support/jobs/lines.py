@@ -201,7 +201,7 @@ def signal_at(where: str, n: int, number: int) -> None:
     (an upload), `put` (a piece of it), `complete` (it is shown); `completing` is just before the last. Else never.
     """
     from abscli.engine import journal
-    from abscli.engine.io import outputs
+    from abscli.engine.sinks import outputs
     from formats.storage.uploading import UPLOADS
 
     left, counting = n, threading.Lock()

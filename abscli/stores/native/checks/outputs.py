@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from abscli.engine.io.sinks import place_of
+from abscli.engine.sinks.places import place_of
 from abscli.planner.lineage import Life, by_number, is_on, lives_of, maker
 from abscli.planner.settlement import with_makers
 from abscli.report.findings import Code, Finding, StoreReport

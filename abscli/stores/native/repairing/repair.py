@@ -25,8 +25,9 @@ from typing import NamedTuple
 import msgspec
 
 from abscli.engine.generations.code import changed_modules, modules_of
-from abscli.engine.io.outputs import Examined, Outputs
 from abscli.engine.runnable import check_runnable
+from abscli.engine.sinks.examined import Examined
+from abscli.engine.sinks.outputs import Outputs
 from abscli.engine.stretch import Passed, RunAgain, Stretch, run_stretch
 from abscli.planner.lineage import lives_of, maker, stretches
 from abscli.planner.repair import cut_of

@@ -9,70 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from abscli.engine.errors import EngineStopped, UsageError
-from abscli.engine.io.bucket_moves import BucketMoves
-from abscli.engine.io.moves import Moves
-from abscli.engine.io.sinks import folder_of, place_of
-from abscli.planner.lineage import Life, by_number, is_on, lives_of, maker, stretches
-from abscli.planner.settlement import Missing, Settlement, SinkFacts, Wanted, settle, with_makers
+from abscli.engine.sinks.bucket_moves import BucketMoves
+from abscli.engine.sinks.examined import Examined, sink_facts
+from abscli.engine.sinks.moves import Moves
+from abscli.engine.sinks.places import folder_of, place_of
+from abscli.engine.sinks.promises import NO_PROMISES, Promises, read_promises, wanted_of
+from abscli.engine.sinks.refusals import parts_missing, way_on
+from abscli.engine.sinks.settling import bring_in, file_by_attempt, put_away_for_good, settle_bucket, show, take_away
+from abscli.planner.lineage import by_number, lives_of, stretches
+from abscli.planner.settlement import SinkFacts
 from formats.disk import sync_folder
-from formats.errors import Damaged, FormatError, StoreInUse
+from formats.errors import Damaged, StoreInUse
 from formats.job.model import Kind, Operator, Topology
 from formats.native import layout, lock
 from formats.native.facts import AttemptFacts, PartFacts, SinkFile, digest, digest_1, is_version_1
-from formats.native.sink import (
-    CLAIMS,
-    OWNER_1,
-    UNNAMED,
-    Claims,
-    PartId,
-    SinkClaim,
-    SinkFolder,
-    Stretch,
-    epoch_of_part,
-    new_claim,
-    staged_path,
-)
+from formats.native.sink import CLAIMS, Claims, PartId, SinkClaim, SinkFolder, Stretch, new_claim
 from formats.native.sink_bucket import SinkBucket, is_bucket
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage, ObjectStorage, Storage, absolute, no_directory, real_place
 from formats.timestamps import now
-
-
-@dataclass(frozen=True, slots=True)
-class Examined:
-    """A sink as an attempt found it.
-
-    claim: the newest, None where there is none.
-    showing: the line that what is visible was made on.
-    makers_1: which attempt of a store of version 1 has which numbers: what lies without an attempt's id can only be
-    of these.
-    named: all parts that manifests of the store name, of whichever sink.
-    wanted: what it should show.
-    taken_over: the store that showed something last, None where it was this one.
-    """
-
-    operator: str
-    folder: SinkFolder | SinkBucket
-    claim: SinkClaim | None
-    showing: tuple[Stretch, ...]
-    makers_1: tuple[Stretch, ...]
-    named: Mapping[PartId, SinkFile]
-    wanted: Wanted
-    taken_over: str | None
-
-    def facts(self) -> SinkFacts:
-        """What lies there now."""
-        return _sink_facts(self.folder, self.showing, self.makers_1, self.named)
-
-    def settlement(self) -> Settlement:
-        """What has to be done, by what lies there now."""
-        return settle(self.facts(), self.wanted)
 
 
 class Outputs:
@@ -153,13 +112,13 @@ class Outputs:
         are the same. UsageError where another store or another sink has written since, or something is visible that
         nobody claims; Damaged where a part of the line is gone.
         """
-        promises = _promises(store) if store is not None and self._sinks else NO_PROMISES
+        promises = read_promises(store) if store is not None and self._sinks else NO_PROMISES
         before = {op.id: op.id for op in self._sinks} if origins is None else origins
         examined = [self._examine(op, store, promises, parent, before.get(op.id)) for op in self._sinks]
         for sink in examined:
             missing = sink.settlement().missing
             if missing and not self._accept_missing:
-                raise _parts_missing(sink, missing, store)
+                raise parts_missing(sink, missing, store)
         return examined
 
     def _examine(
@@ -174,7 +133,7 @@ class Outputs:
         showing = claim.line if claim is not None else by_number(lives, promises.highest)
         ids_1 = {attempt.id for attempt in promises.attempts if is_version_1(attempt)}
         makers_1 = tuple(stretch for stretch in by_number(lives, promises.highest) if stretch.id in ids_1)
-        facts = _sink_facts(folder, showing, makers_1, promises.named)
+        facts = sink_facts(folder, showing, makers_1, promises.named)
         taken_over = None
         if facts.visible:
             if claim is None and not self._is_ours_1(folder, store):
@@ -186,7 +145,7 @@ class Outputs:
         lies_in = partial(self._lies_in, op=op, present=facts.parts(), other_folders=other_folders)
         if origin is None:
             self._may_follow(op, folder, facts, promises, parent)
-        wanted = _wanted(promises, op.id if origin is None else origin, lies_in, parent)
+        wanted = wanted_of(promises, op.id if origin is None else origin, lies_in, parent)
         return Examined(op.id, folder, claim, showing, makers_1, promises.named, wanted, taken_over)
 
     def _lies_in(self, part: PartId, file: SinkFile, *, op: Operator, present: Collection[PartId],
@@ -224,7 +183,7 @@ class Outputs:
                     if id in facts.visible and self._made_here(op, parts[id]):
                         raise UsageError(
                             f"sink {op.id}: {folder.path} shows what sink {operator} of this job made",
-                            hint=_way_on(operator, op.id),
+                            hint=way_on(operator, op.id),
                         )
             epoch = promises.parents[epoch]
 
@@ -250,38 +209,23 @@ class Outputs:
             if isinstance(sink.folder, SinkBucket):
                 # Names say who made what: what shows need not agree with the newest claim, and all is done under ours.
                 claim = self._claim(sink, store, attempt, line)
-                _settle_bucket(sink, sink.folder, claim, self._bucket_moves(sink.operator, sink.folder, claim))
+                settle_bucket(sink, sink.folder, claim, self._bucket_moves(sink.operator, sink.folder, claim))
                 continue
             moves = self._moves(sink.operator, sink.folder, sink.claim)
-            _file_by_attempt(sink.folder, moves, sink.makers_1)
+            file_by_attempt(sink.folder, moves, sink.makers_1)
             # What is visible has to agree with the newest claim at every moment: so what is not of both lines goes
             # before the new claim, and what only the new one has comes after it.
-            self._set_aside(sink, moves)
+            take_away(sink, moves)
             claim = self._claim(sink, store, attempt, line)
             # Whoever had the sink before may have shown a last part in between; from here on it cannot.
             moves = self._moves(sink.operator, sink.folder, claim)
-            self._bring_in(sink, sink.folder, moves, {life.id for life in older})
+            bring_in(sink, sink.folder, moves, {life.id for life in older})
 
     def _moves(self, operator: str, folder: SinkFolder, claim: SinkClaim | None) -> Moves:
         return Moves(folder, claim, partial(self._overtaken, operator, folder))
 
     def _bucket_moves(self, operator: str, bucket: SinkBucket, claim: SinkClaim) -> BucketMoves:
         return BucketMoves(bucket, claim, partial(self._overtaken, operator, bucket))
-
-    def _set_aside(self, sink: Examined, moves: Moves) -> Settlement:
-        """Take away what does not belong; what is to be done besides. EngineStopped if another attempt has claimed the
-        sink.
-
-        What lies there is of that one's line then: taken for what was there before, all that it shows would be set
-        aside, as the work of attempts that never made it.
-        """
-        settlement = sink.settlement()
-        inodes = {part: moves.inode(part.name) for part in settlement.away}
-        # Looked up after the folder, so that what was listed is what this claim speaks of.
-        moves.check()
-        for part, inode in inodes.items():
-            moves.set_aside(part.name, part.superseded, inode)
-        return settlement
 
     def _claim(
         self, sink: Examined, store: NativeStore, attempt: AttemptFacts, line: tuple[Stretch, ...]
@@ -301,27 +245,6 @@ class Outputs:
             raise self._overtaken(sink.operator, sink.folder) from None
         self._claims[sink.operator] = sink.folder, claim
         return claim
-
-    def _bring_in(self, sink: Examined, folder: SinkFolder, moves: Moves, attempts: set[str]) -> None:
-        moves.clear()
-        settlement = self._set_aside(sink, moves)
-        missing = {part.id for part in settlement.missing}
-        for part in settlement.doubled:
-            moves.drop_double(part.staged, part.name)
-        for part in settlement.back:
-            if part not in missing:
-                moves.publish(part.superseded, part.name)
-        for part in settlement.reveal:
-            if part not in missing:
-                moves.publish(part.staged, part.name)
-        for part in settlement.aside:
-            moves.set_aside(part.staged, part.superseded, moves.inode(part.staged))
-        for part in settlement.strays:
-            _put_away_for_good(moves, part)
-        _drop_unfinished(folder, attempts)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(folder.path, OWNER_1))
-        sync_folder(folder.path)
 
     def reveal(self, parts: Sequence[PartFacts]) -> None:
         """The manifest that names these parts is written: they become visible.
@@ -343,7 +266,7 @@ class Outputs:
             moves = self._moves(operator, folder, claim)
             for part in its_parts:
                 for file in part.sink:
-                    _show(folder, moves, part.attempt_id, file)
+                    show(folder, moves, part.attempt_id, file)
             sync_folder(folder.path)
         self._clear_strays(epoch)
 
@@ -360,7 +283,7 @@ class Outputs:
             moves = self._moves(operator, folder, claim)
             for part in folder.staged_by(claim.attempt_id):
                 if part.epoch.number <= epoch:
-                    _put_away_for_good(moves, part)
+                    put_away_for_good(moves, part)
 
     def _overtaken(self, operator: str, folder: Claims) -> EngineStopped:
         other = folder.newest_claim()
@@ -375,142 +298,6 @@ class Outputs:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Promises:
-    """What the attempts and complete epochs of a store say of the output of all its sinks; read once for an attempt.
-
-    attempts: ascending.
-    lives: those that have epochs of their own.
-    highest: the highest epoch number ever seen.
-    parents: by epoch.
-    origins: by epoch, of operators that have another id from there on, the one in its parent.
-    parts: by epoch and operator, of the epochs that can be read.
-    named: all parts.
-    unread: epochs of which it is not known what they name.
-    """
-
-    attempts: Sequence[AttemptFacts]
-    lives: Sequence[Life]
-    highest: int
-    parents: Mapping[int, int]
-    origins: Mapping[int, Mapping[str, str]]
-    parts: Mapping[int, Mapping[str, Mapping[PartId, SinkFile]]]
-    named: Mapping[PartId, SinkFile]
-    unread: Sequence[int]
-
-
-NO_PROMISES = Promises((), (), 0, {}, {}, {}, {}, ())
-
-
-def _promises(store: NativeStore) -> Promises:
-    attempts = store.attempts()
-    ids = {attempt.attempt: attempt.id for attempt in attempts}
-    parents: dict[int, int] = {}
-    origins: dict[int, dict[str, str]] = {}
-    by_epoch: dict[int, dict[str, dict[PartId, SinkFile]]] = {}
-    named: dict[PartId, SinkFile] = {}
-    unread: list[int] = []
-    for epoch in store.epoch_numbers():
-        if not store.has_manifest(epoch):
-            continue
-        try:
-            manifest = store.manifest(epoch)
-            parents[epoch] = manifest.parent
-            origins[epoch] = {after: before for before, after in manifest.moved.items()}
-            parts = store.parts(epoch)
-        except FormatError:
-            unread.append(epoch)
-            continue
-        by_operator = by_epoch[epoch] = {}
-        for part in parts:
-            for file in part.sink:
-                id = PartId(part.attempt_id or ids.get(part.attempt, ""), file.name)
-                by_operator.setdefault(part.operator, {})[id] = file
-                named[id] = file
-    lives = lives_of(attempts, store.is_fenced)
-    return Promises(attempts, lives, store.highest_number(), parents, origins, by_epoch, named, unread)
-
-
-def _wanted(
-    promises: Promises,
-    operator: str,
-    lies_in: Callable[[PartId, SinkFile], bool],
-    parent: int,
-) -> Wanted:
-    """What the store says that a sink should show, and all that it has ever asked of any. operator: the sink's id in
-    the epoch `parent`; lies_in: whether a part of the sink's tasks is one for its folder."""
-    parts_due: dict[PartId, SinkFile] = {}
-    # Up the line, to the first epoch whose manifest is gone: above it, what no manifest names belongs to nobody.
-    epoch = parent
-    while epoch in promises.parts:
-        parts = promises.parts[epoch].get(operator, {})
-        parts_due.update({id: file for id, file in parts.items() if lies_in(id, file)})
-        operator = promises.origins.get(epoch, {}).get(operator, operator)
-        epoch = promises.parents[epoch]
-    # Which parts an epoch names that cannot be read is not known: none of the attempt that made it may be set aside.
-    makers = by_number(promises.lives)
-    attempts = {attempt.id for attempt in promises.attempts}
-    attempts -= {maker(makers, unread) or "" for unread in promises.unread}
-    return Wanted(stretches(promises.lives, parent), parts_due, epoch, promises.named, frozenset(attempts))
-
-
-def _sink_facts(
-    folder: SinkFolder | SinkBucket, showing: tuple[Stretch, ...], makers_1: Sequence[Stretch],
-    named: Mapping[PartId, SinkFile],
-) -> SinkFacts:  # fmt: skip
-    """What lies in a sink's place now. named: what manifests of the store name."""
-    if isinstance(folder, SinkBucket):
-        # In the order in which a part moves: what is shown meanwhile is seen at least once. Of uploads those count that
-        # a manifest names; they are whole then.
-        waiting, superseded = folder.waiting(), folder.superseded()
-        staged = {
-            part: file.bytes
-            for part in waiting
-            if (file := named.get(part)) is not None and file.upload is not None and file.upload.id in waiting[part]
-        }
-        return SinkFacts({one.part: one.bytes for one in folder.shown()}, staged, superseded)
-    staged, superseded = _filed(folder.staged(), makers_1), _filed(folder.superseded(), makers_1)
-    return SinkFacts(with_makers(folder.visible(), showing), staged, superseded)
-
-
-def _settle_bucket(sink: Examined, bucket: SinkBucket, claim: SinkClaim, moves: BucketMoves) -> None:
-    """Make a sink in a bucket show exactly what belongs to the line of the claim, which is the newest."""
-    shown = bucket.shown()
-    settlement = sink.settlement()
-    missing = {part.id for part in settlement.missing}
-    moves.set_aside([one for one in shown if one.part not in settlement.stays])
-    # Who had the sink before may be about to take away what was not of its line.
-    before = sink.claim.line if sink.claim is not None else None
-    doubtful = {part for part in settlement.stays if before is not None and not is_on(before, part.epoch)}
-    moves.rename([one for one in shown if one.part in doubtful])
-    moves.show_again([part for part in settlement.back if part not in missing])
-    moves.complete([(part, sink.named[part]) for part in settlement.reveal if part not in missing])
-    # What a lost attempt has shown meanwhile.
-    belongs = {*settlement.stays, *settlement.back, *settlement.reveal}
-    shown = bucket.shown()
-    times = Counter(one.part for one in shown)
-    moves.set_aside([one for one in shown if one.part not in belongs])
-    moves.rename([one for one in shown if one.part in belongs and times[one.part] > 1])
-
-
-def _filed(parts: dict[PartId, int], makers: Sequence[Stretch]) -> dict[PartId, int]:
-    """The parts with the attempt that made them also where a store of version 1 left them without."""
-    return {
-        part if part.attempt_id else PartId(maker(makers, part.epoch.number) or "", part.name): size
-        for part, size in parts.items()
-    }
-
-
-def _file_by_attempt(folder: SinkFolder, moves: Moves, makers: Sequence[Stretch]) -> None:
-    """Put what a store of version 1 staged and set aside where this version keeps it: by the attempt that made it."""
-    for part in [part for part in folder.staged() if not part.attempt_id]:
-        if attempt_id := maker(makers, part.epoch.number):
-            moves.set_aside(part.staged, PartId(attempt_id, part.name).staged, moves.inode(part.staged))
-    for part in [part for part in folder.superseded() if not part.attempt_id]:
-        if attempt_id := maker(makers, part.epoch.number):
-            moves.set_aside(part.superseded, PartId(attempt_id, part.name).superseded, moves.inode(part.superseded))
-
-
 def _newest_claim(folder: Claims) -> SinkClaim | None:
     try:
         return folder.newest_claim()
@@ -521,57 +308,3 @@ def _newest_claim(folder: Claims) -> SinkClaim | None:
             "the epochs"
         )
         raise
-
-
-def _parts_missing(sink: Examined, missing: Sequence[Missing], store: NativeStore | None) -> Damaged:
-    first = missing[0]
-    more = f", and {len(missing) - 1} more like it" if len(missing) > 1 else ""
-    if first.size is None:
-        message = f"an output part of {first.file.rows} rows is gone{more}"
-    else:
-        message = f"an output part has {first.size} bytes, {first.file.bytes} were written{more}"
-    oldest = min(epoch_of_part(part.file.name) for part in missing)
-    epochs = store.epoch_numbers() if store is not None else []
-    on_line = [epoch for epoch in epochs if epoch < oldest and maker(sink.wanted.line, epoch) is not None]
-    complete = [epoch for epoch in on_line if store is not None and store.has_manifest(epoch)]
-    option = f"--from-epoch {complete[-1] if complete else 0}"
-    return Damaged(
-        message,
-        path=os.path.join(sink.folder.path, first.file.object),
-        hint=f"put it back; or make it again from the epoch before it, with {option}; or, where a reader took it away, "
-        "go on without it with --accept-missing-parts",
-    )
-
-
-def _way_on(before: str, now: str) -> str:
-    """What to do where a sink that begins anew would write where one of the job has written."""
-    apart = "give it another path; or set that aside, with --take-over"
-    if before == now:
-        return f"it had been removed in between, and begins anew: {apart}"
-    return f"if it is the same sink, add `moved: [{{from: {before}, to: {now}}}]` to the job file; else {apart}"
-
-
-def _put_away_for_good(moves: Moves, part: PartId) -> None:
-    """A part that waits never becomes visible."""
-    moves.set_aside(part.staged, part._replace(attempt_id=UNNAMED).superseded, moves.inode(part.staged))
-
-
-def _show(folder: SinkFolder, moves: Moves, id: str, file: SinkFile) -> None:
-    """Reveal a part, if that has not been done."""
-    epoch_of_part(file.name)  # a name that leads elsewhere is refused before anything is moved
-    try:
-        moves.publish(staged_path(id, file.name), file.name)
-    except FileNotFoundError:
-        if folder.visible().get(file.name) != file.bytes:
-            raise Damaged(
-                f"an output part of {file.rows} rows is gone", path=folder.storage.local_path(file.name),
-                hint="`abs run --resume` says what can be done",
-            ) from None  # fmt: skip
-
-
-def _drop_unfinished(folder: SinkFolder, attempts: set[str]) -> None:
-    """Delete what attempts of this store were writing when they ended: it belongs to no epoch."""
-    for id, path in folder.unfinished():
-        if not id or id in attempts:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(folder.storage.local_path(path))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from abscli.engine.io.outputs import Outputs
+from abscli.engine.sinks.outputs import Outputs
 from formats.job.model import Edge, Kind, Operator, Partition, Topology
 from formats.native.facts import PartFacts, SinkFile, TriggerFacts, digest, header
 from formats.native.sink import part_name

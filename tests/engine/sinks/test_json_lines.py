@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abscli.engine.io import json_lines as module
-from abscli.engine.io.json_lines import json_lines
+from abscli.engine.sinks import json_lines as module
+from abscli.engine.sinks.json_lines import json_lines
 
 TEXT = st.characters(exclude_categories=["Cs"])
 KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {

@@ -10,7 +10,10 @@ from typing import IO
 
 import msgspec
 
-from abscli.engine.io.sinks import JsonLinesSink, Sink, StagingSink, folder_of
+from abscli.engine.sinks.folder_sinks import JsonLinesSink
+from abscli.engine.sinks.places import folder_of
+from abscli.engine.sinks.sink import Sink
+from abscli.engine.sinks.staging import StagingSink
 from formats.disk import writing
 from formats.job.model import Operator
 from formats.native.facts import SinkFile, UploadFacts

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from abscli.engine.io.sinks import JsonLinesSink
+from abscli.engine.sinks.folder_sinks import JsonLinesSink
 from formats.job.model import Kind
 from formats.native.sink import SinkFolder
 from tests.support.jobs.small import operator

@@ -1,51 +1,20 @@
-"""What a sink of a worker has to do, and the `jsonl` sink: a part file a task and epoch, staged until the epoch is
-complete."""
+"""Sinks whose rows become a part file a task and epoch, staged until that is complete: what folders and buckets have in
+common."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import IO, NamedTuple, Protocol
+from typing import IO, NamedTuple
 
 import pyarrow as pa
 
-from abscli.engine.io.json_lines import json_lines
-from formats.disk import sync_folder, writing
-from formats.job.model import Operator
+from abscli.engine.sinks.json_lines import json_lines
+from formats.disk import writing
 from formats.native.facts import SinkFile
-from formats.native.sink import STAGED, part_name, staged_path
-from formats.native.sink_bucket import bucket_place, is_bucket
-
-
-class Sink(Protocol):
-    """One sink task. It stages what belongs to an epoch; what is staged shows once the manifest is durable, and not by
-    the worker (`outputs`)."""
-
-    @property
-    def parts(self) -> tuple[SinkFile, ...]:
-        """What no complete epoch covers yet, as far as it is cut."""
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """More rows, of the part that is open."""
-
-    def cut(self, epoch: int) -> Callable[[], tuple[SinkFile, ...]]:
-        """End the part of `epoch`: what makes all parts durable that its completion makes visible, and says which
-        these are.
-
-        To be called in the order of the epochs: what makes a later one durable waits for the earlier, and fails if one
-        of them has failed.
-        """
-
-    def commit(self, epoch: int) -> None:
-        """Epoch is complete, and its manifest names what was pending."""
-
-    def close(self) -> None:
-        """Let go of all that no epoch has staged yet: its rows belong to none."""
+from formats.native.sink import part_name
 
 
 class Pending(NamedTuple):
@@ -57,19 +26,6 @@ class Pending(NamedTuple):
     epoch: int
     part: SinkFile
     staged: Future[SinkFile]
-
-
-def folder_of(operator: Operator, directory: str, sinks_in: str | None = None) -> str:
-    """Where a sink writes, a folder or a place in a bucket. directory: of the job file; sinks_in: a folder with one for
-    each sink, in place of it."""
-    assert operator.connector is not None
-    path = operator.connector["path"]
-    return place_of(directory, path) if sinks_in is None else os.path.join(sinks_in, operator.id)
-
-
-def place_of(directory: str, path: str) -> str:
-    """Where a sink's path leads. directory: of the job file."""
-    return bucket_place(path) if is_bucket(path) else os.path.normpath(os.path.join(directory, path))
 
 
 class StagingSink(ABC):
@@ -164,42 +120,3 @@ class StagingSink(ABC):
     @abstractmethod
     def _name_of(self, file: IO[bytes]) -> str:
         """What messages call a file of rows."""
-
-
-class JsonLinesSink(StagingSink):
-    """One sink task that writes to a folder: its rows lie there all the time, and get the part's name when they are
-    staged."""
-
-    def __init__(
-        self, operator: Operator, index: int, directory: str, attempt: str,
-        may_show: Callable[[], None] = lambda: None, *, sinks_in: str | None = None,
-    ) -> None:  # fmt: skip
-        assert operator.connector is not None
-        super().__init__(operator.connector["path"], index, attempt, may_show)
-        self._folder = folder_of(operator, directory, sinks_in)
-        self._staged = os.path.join(self._folder, STAGED, attempt)
-        os.makedirs(self._staged, exist_ok=True)
-        for folder in (self._folder, os.path.join(self._folder, STAGED)):
-            sync_folder(folder)
-
-    def _begin(self) -> IO[bytes]:
-        name = f".open-{self._index:05d}-{secrets.token_hex(4)}"
-        return open(os.path.join(self._staged, name), "wb")
-
-    def _put(self, file: IO[bytes], part: SinkFile) -> SinkFile:
-        # `close` writes again what could not be written: its error has to be named, too.
-        with writing(os.path.join(self._staged, part.name), part.bytes), file:
-            file.flush()
-            os.fsync(file.fileno())
-        self._may_show()
-        os.replace(file.name, os.path.join(self._folder, staged_path(self._attempt, part.name)))
-        sync_folder(self._staged)
-        return part
-
-    def _drop(self, file: IO[bytes]) -> None:
-        file.close()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(file.name)
-
-    def _name_of(self, file: IO[bytes]) -> str:
-        return file.name

@@ -1,0 +1,55 @@
+"""The `jsonl` sink in a folder: a part file a task and epoch, staged beside those that readers see."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable
+from typing import IO
+
+from abscli.engine.sinks.places import folder_of
+from abscli.engine.sinks.staging import StagingSink
+from formats.disk import sync_folder, writing
+from formats.job.model import Operator
+from formats.native.facts import SinkFile
+from formats.native.sink import STAGED, staged_path
+
+
+class JsonLinesSink(StagingSink):
+    """One sink task that writes to a folder: its rows lie there all the time, and get the part's name when they are
+    staged."""
+
+    def __init__(
+        self, operator: Operator, index: int, directory: str, attempt: str,
+        may_show: Callable[[], None] = lambda: None, *, sinks_in: str | None = None,
+    ) -> None:  # fmt: skip
+        assert operator.connector is not None
+        super().__init__(operator.connector["path"], index, attempt, may_show)
+        self._folder = folder_of(operator, directory, sinks_in)
+        self._staged = os.path.join(self._folder, STAGED, attempt)
+        os.makedirs(self._staged, exist_ok=True)
+        for folder in (self._folder, os.path.join(self._folder, STAGED)):
+            sync_folder(folder)
+
+    def _begin(self) -> IO[bytes]:
+        name = f".open-{self._index:05d}-{secrets.token_hex(4)}"
+        return open(os.path.join(self._staged, name), "wb")
+
+    def _put(self, file: IO[bytes], part: SinkFile) -> SinkFile:
+        # `close` writes again what could not be written: its error has to be named, too.
+        with writing(os.path.join(self._staged, part.name), part.bytes), file:
+            file.flush()
+            os.fsync(file.fileno())
+        self._may_show()
+        os.replace(file.name, os.path.join(self._folder, staged_path(self._attempt, part.name)))
+        sync_folder(self._staged)
+        return part
+
+    def _drop(self, file: IO[bytes]) -> None:
+        file.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(file.name)
+
+    def _name_of(self, file: IO[bytes]) -> str:
+        return file.name
