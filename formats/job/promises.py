@@ -1,0 +1,31 @@
+"""What a sink can promise, by the type of its connector and its options."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from formats.job.model import Kind, Operator
+
+
+class Promise(StrEnum):
+    """What becomes of an epoch's rows in a sink.
+
+    TWO_PHASE: prepared with the snapshot, shown by one step that can be taken again once the manifest names them.
+    IDEMPOTENT: written after the manifest, with an id or a key by which a second time changes nothing.
+    AT_LEAST_ONCE: written after the manifest, and again where it is not known whether they were.
+    """
+
+    TWO_PHASE = "two-phase"
+    IDEMPOTENT = "idempotent"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+_BY_TYPE = {"jsonl": Promise.TWO_PHASE}
+
+
+def promise_of(operator: Operator) -> Promise | None:
+    """What a sink promises; None of what is no sink, or has a connector that is not known."""
+    if operator.kind is not Kind.SINK or operator.connector is None:
+        return None
+    type = operator.connector.get("type")
+    return _BY_TYPE.get(type) if isinstance(type, str) else None
