@@ -16,7 +16,7 @@ from formats.flink.plan import FlinkPlan
 from formats.flink.rewriting import changes as flink_changes
 from formats.job import file as topology_file
 from formats.native import sink
-from formats.native.facts import FORMAT_VERSION, PACKED_VERSION, SCHEMAS, major
+from formats.native.facts import FORMAT_VERSION, NEWEST_VERSION, SCHEMAS, major
 from formats.native.plan import NativePlan
 from formats.plan import SCHEMA as PLAN
 from formats.plan import VERSION as PLAN_VERSION
@@ -30,7 +30,7 @@ _DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 
 def fact_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """The schema of one kind of sealed file; minor versions of the format may add members."""
-    return _schema(kind, SCHEMAS[kind], f"[1-{major(PACKED_VERSION)}]")
+    return _schema(kind, SCHEMAS[kind], f"[1-{major(NEWEST_VERSION)}]")
 
 
 def _schema(kind: type[msgspec.Struct], name: str, major: str) -> dict[str, Any]:

@@ -165,9 +165,9 @@ def begin(storage: Storage, request: Request, outputs: Outputs, workers: int | N
     sinks = outputs.examine(old_store, parent.epoch, parent.origins)
     create(storage, request.topology.job)
     store = NativeStore(storage)
-    # In a bucket workers write packs, and sinks in buckets name uploads.
-    newer = isinstance(storage, ObjectStorage) or outputs.are_in_buckets
-    bring_up(storage, store.facts, PACKED_VERSION if newer else FORMAT_VERSION)
+    # In a bucket workers write packs.
+    packed = PACKED_VERSION if isinstance(storage, ObjectStorage) else FORMAT_VERSION
+    bring_up(storage, store.facts, max(packed, outputs.store_version))
     attempts = store.attempts()
     attempt = AttemptFacts(
         attempt=max((a.attempt for a in attempts), default=0) + 1,

@@ -17,11 +17,12 @@ from abscli.graph.restless import restless_loops
 from formats.job.expand import size_of
 from formats.job.model import MAX_CHANNELS, MAX_TASKS, Kind, Operator, Topology
 from formats.job.rules import OperatorFault
+from formats.native.sink import ENDINGS
 from formats.native.sink_bucket import place_fault
 
 RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
                       Kind.SINK})  # fmt: skip
-SINK_TYPES = ("jsonl",)
+SINK_TYPES = ENDINGS
 
 
 def check_runnable(topology: Topology) -> None:

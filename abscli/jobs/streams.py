@@ -171,6 +171,14 @@ class Stream:
         """Files of JSON lines in a folder, or in a bucket of S3. path: relative to the job's file."""
         self._then(Kind.SINK, "to_jsonl", {"type": "jsonl", "path": path}, marks)
 
+    def to_csv(self, path: str, **marks: Unpack[Marks]) -> None:
+        """Files of CSV with a line of names, of rows that have one set of columns. path: as of `to_jsonl`."""
+        self._then(Kind.SINK, "to_csv", {"type": "csv", "path": path}, marks)
+
+    def to_parquet(self, path: str, **marks: Unpack[Marks]) -> None:
+        """Files of Parquet, of rows that have one set of columns. path: as of `to_jsonl`."""
+        self._then(Kind.SINK, "to_parquet", {"type": "parquet", "path": path}, marks)
+
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _by_function(self, kind: Kind, function: Function, marks: Marks) -> Stream:

@@ -174,7 +174,8 @@ def _line(row: Row, source: Operator) -> str:
 
 
 def _fed(topology: Topology, given: Mapping[str, list[str]], folder: str) -> Topology:
-    """The job with files of these lines for its sources: a file for each task, in blocks of the rows' order."""
+    """The job with files of these lines for its sources, a file for each task, in blocks of the rows' order, and with
+    sinks whose rows can be read back."""
     operators = []
     for op in topology.operators:
         if op.kind is Kind.SOURCE:
@@ -186,6 +187,9 @@ def _fed(topology: Topology, given: Mapping[str, list[str]], folder: str) -> Top
                 text = "".join(f"{line}\n" for line in islice(lines, start, start + block))
                 (place / f"{number:05}").write_text(text, encoding="utf-8")
             op = msgspec.structs.replace(op, connector={**(op.connector or {}), "path": str(place / "*")})
+        elif op.kind is Kind.SINK and op.connector is not None:
+            # Rows are compared as JSON has them, whatever files they are to be in.
+            op = msgspec.structs.replace(op, connector={"type": "jsonl", "path": op.id})
         operators.append(op)
     return msgspec.structs.replace(topology, operators=tuple(operators))
 

@@ -34,14 +34,14 @@ CONNECTORS = {
         "text": Record(_FILE, {"path": None}),
         "jsonl": Record({**_FILE, "schema": _types}, {"path": None}),
     },
-    Kind.SINK: {"jsonl": Record(_FILE, {"path": None})},
+    Kind.SINK: {type: Record(_FILE, {"path": None}) for type in ("jsonl", "csv", "parquet")},
 }
 """The options of connectors that this format knows; those of all others are kept as they are."""
 
 
 def connector(kind: Kind) -> Shape[dict[str, Any]]:
     types = CONNECTORS[kind]
-    any_type = Record({"type": read.string}, {"type": "text, jsonl or another connector's name"}, more=True)
+    any_type = Record({"type": read.string}, {"type": f"{', '.join(types)} or another connector's name"}, more=True)
 
     def read_connector(node: Node, label: str, mistakes: Mistakes) -> dict[str, Any] | None:
         values = any_type.read(node, label, mistakes)

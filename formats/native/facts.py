@@ -30,6 +30,12 @@ PACKED_VERSION = "4.0"
 """Of facts in which a file is a range of a pack, or a sink's part an upload: a reader of version 3 would look for a
 file of that name, and take the part for one that is gone; and gc of version 3 would remove packs."""
 
+TYPED_VERSION = "5.0"
+"""Of facts in which a sink's part is no file of JSON lines: a reader of version 4 takes its name for none."""
+
+NEWEST_VERSION = TYPED_VERSION
+"""That this program reads."""
+
 EpochNumber = Annotated[int, Meta(ge=0, le=10**10 - 1)]
 """As many digits as the name of an epoch's folder has."""
 
@@ -422,13 +428,15 @@ def version_for(parts: Iterable[PartFacts]) -> str:
     sinks have staged."""
     version = FORMAT_VERSION
     for part in parts:
+        if any(not file.name.endswith(".jsonl") for file in part.sink):
+            return TYPED_VERSION
         if any(file.upload is not None for file in part.sink):
-            return PACKED_VERSION
+            version = max(version, PACKED_VERSION)
         for file in files_of(part):
             if range_of(file.path) is not None:
-                return PACKED_VERSION
+                version = max(version, PACKED_VERSION)
             if isinstance(file, StateFileFacts) and file.key_groups is not None:
-                version = REFERRING_VERSION
+                version = max(version, REFERRING_VERSION)
     return version
 
 
@@ -461,7 +469,7 @@ def digest_1(facts: StoreFacts) -> str:
 
 def older_digests(facts: StoreFacts) -> set[str]:
     """Those that the store's own file can have had before an attempt brought it up to its version."""
-    versions = ("1.0", "2.0", FORMAT_VERSION, REFERRING_VERSION)
+    versions = ("1.0", "2.0", FORMAT_VERSION, REFERRING_VERSION, PACKED_VERSION)
     older = [version for version in versions if major(version) < major(facts.version)]
     return {digest(seal(msgspec.structs.replace(facts, version=version))) for version in older}
 
@@ -552,7 +560,7 @@ def _refuse_newer(data: bytes, path: str) -> None:
 
 
 def _refuse_major(version: str, path: str) -> None:
-    if major(version) > (ours := major(PACKED_VERSION)):
+    if major(version) > (ours := major(NEWEST_VERSION)):
         raise UnsupportedVersion(
             f"has format version {version}, this program reads up to {ours}.x", path=path, hint="use a newer abs"
         )

@@ -41,7 +41,7 @@ _CHANNEL = re.compile(rf"{_TASK}->{_TASK}")
 _ATTEMPT = re.compile(rf"(?:[0-9a-f]{{{ID_LENGTH}}})?")
 """Its id, part of paths; empty in a store of version 1."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_SINK_PART = re.compile(r"part-[0-9]{5,10}-[0-9]{10}\.jsonl")
+_SINK_PART = re.compile(r"part-[0-9]{5,10}-[0-9]{10}\.(?:jsonl|csv|parquet)")
 _HEX = frozenset("0123456789abcdef")
 _DOUBTFUL = ("\\", "\0", "//", "/.", "\n.", "\n/", "/\n", "\n\n")
 """What no plain path has, when paths stand one a line."""
@@ -176,7 +176,8 @@ def _sink_file(file: SinkFile, where: str) -> None:
     _name(file.name, _SINK_PART, "part of a sink", where)
     _name(file.sha256, _DIGEST, f"digest of {file.name}", where)
     if file.upload is not None:
-        own = re.compile(re.escape(file.name.removesuffix(".jsonl")) + r"-[0-9a-f]{32}\.jsonl")
+        stem, _, ending = file.name.rpartition(".")
+        own = re.compile(rf"{re.escape(stem)}-[0-9a-f]{{32}}\.{ending}")
         _name(file.upload.object, own, f"object of {file.name}", where)
 
 

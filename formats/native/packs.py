@@ -23,6 +23,7 @@ from formats.native.facts import (
     header,
     seal,
     unseal,
+    version_for,
     with_version,
 )
 from formats.native.names import check_facts
@@ -85,7 +86,7 @@ def _line(path: str, loose: Sequence[Loose], start: int) -> tuple[bytes, tuple[P
         attempt=first.attempt,
         attempt_id=first.attempt_id,
         parts=tuple(parts),
-        **header(PackFacts, PACKED_VERSION),
+        **header(PackFacts, max(PACKED_VERSION, version_for(parts))),
     )
     return seal(facts), facts.parts
 

@@ -67,13 +67,15 @@ Key = tuple[str, str | None]
 
 class Prober:
     """Looks at files. quick: presence and size alone; progress: called with the bytes of every chunk, by any thread
-    but one at a time."""
+    but one at a time; decode: also what is in state and logs."""
 
     def __init__(
-        self, storage: Storage, *, quick: bool = False, progress: Callable[[int], None] | None = None
-    ) -> None:
+        self, storage: Storage, *, quick: bool = False, progress: Callable[[int], None] | None = None,
+        decode: bool = True,
+    ) -> None:  # fmt: skip
         self.storage = storage
         self.quick = quick
+        self._decodes = decode
         self._progress = progress
         self._lock = threading.Lock()
         self._known: dict[Key, FileProbe] = {}
@@ -112,8 +114,8 @@ class Prober:
         return {path: self._known[path, sha256] for path, sha256 in wanted}
 
     def beside(self, storage: Storage) -> Prober:
-        """One that looks as this one does, at files elsewhere."""
-        return Prober(storage, quick=self.quick, progress=self._progress)
+        """One that looks as this one does, at files elsewhere: a sink's, which may be Parquet and are no state."""
+        return Prober(storage, quick=self.quick, progress=self._progress, decode=False)
 
     def forget(self, path: str) -> None:
         """Look at a file again the next time that it is asked for."""
@@ -158,7 +160,7 @@ class Prober:
 
     def _decode(self, path: str, size: int, data: bytes | None, width: int | None) -> FileProbe:
         """What is in it."""
-        if not path.endswith((".parquet", ".arrow")):
+        if not self._decodes or not path.endswith((".parquet", ".arrow")):
             return FileProbe(path, size)
         import pyarrow as pa
 

@@ -1,6 +1,6 @@
-"""The folder of a `jsonl` sink: what lies in it where, and who may write it.
+"""The folder of a sink of files: what lies in it where, and who may write it.
 
-    part-<task, 5 digits>-<epoch, 10 digits>.jsonl    what readers see
+    part-<task, 5 digits>-<epoch, 10 digits>.jsonl    what readers see; also .csv and .parquet, by the sink's type
     .staged/<attempt id>/part-...                     made, and of an epoch that is not known to be complete
     superseded/<attempt id>/part-...                  set aside when the job went back, or another store took over
     superseded/unnamed/part-...                       set aside since no epoch of its attempt names it
@@ -30,7 +30,9 @@ SUPERSEDED = "superseded"
 UNNAMED = "unnamed"
 """In place of an attempt's id: of visible parts that no epoch names, so that nothing brings them back."""
 OWNER_1 = ".abs-store"
-PART = re.compile(r"part-(\d{5})-(\d{10})\.jsonl", re.ASCII)
+ENDINGS = ("jsonl", "csv", "parquet")
+"""Of the names of parts: the types of sinks that write files."""
+PART = re.compile(rf"part-(\d{{5}})-(\d{{10}})\.(?:{'|'.join(ENDINGS)})", re.ASCII)
 OPEN = re.compile(r"\.open-\d{5}-[0-9a-f]{8}", re.ASCII)
 """A part that is being written; which epoch it belongs to is not known before it is cut."""
 CLAIM = re.compile(r"(\d{10})\.json", re.ASCII)
@@ -67,9 +69,9 @@ class SinkClaim(msgspec.Struct, frozen=True):
     claimed: str
 
 
-def part_name(index: int, epoch: int) -> str:
+def part_name(index: int, epoch: int, ending: str = "jsonl") -> str:
     """`part-<task, 5 digits>-<epoch, 10 digits>.jsonl`."""
-    return f"part-{index:05d}-{epoch:010d}.jsonl"
+    return f"part-{index:05d}-{epoch:010d}.{ending}"
 
 
 def epoch_of_part(name: str) -> int:

@@ -1,4 +1,4 @@
-"""The place of a `jsonl` sink in a bucket: what lies in it where.
+"""The place of a sink of files in a bucket: what lies in it where.
 
     part-<task, 5 digits>-<epoch, 10 digits>-<attempt id>.jsonl             what readers see
     part-...-<attempt id>-<claim, 10 digits>.jsonl                          the same, shown again by that claim
@@ -16,13 +16,14 @@ import re
 from typing import NamedTuple
 
 from formats.errors import FormatError
-from formats.native.sink import SUPERSEDED, Claims, PartId
+from formats.native.sink import ENDINGS, SUPERSEDED, Claims, PartId
 from formats.storage import ObjectStorage, common_name
 from formats.storage.objects import bucket_of, is_object_store
 from formats.storage.uploading import UPLOADS, open_uploads
 
-SHOWN = re.compile(r"(part-\d{5}-\d{10})-([0-9a-f]{32})(?:-(\d{10}))?\.jsonl", re.ASCII)
-ASIDE = re.compile(rf"{SUPERSEDED}/([0-9a-f]{{32}})/(part-\d{{5}}-\d{{10}}\.jsonl)", re.ASCII)
+_ENDING = rf"\.(?:{'|'.join(ENDINGS)})"
+SHOWN = re.compile(rf"(part-\d{{5}}-\d{{10}})-([0-9a-f]{{32}})(?:-(\d{{10}}))?({_ENDING})", re.ASCII)
+ASIDE = re.compile(rf"{SUPERSEDED}/([0-9a-f]{{32}})/(part-\d{{5}}-\d{{10}}{_ENDING})", re.ASCII)
 
 
 class Shown(NamedTuple):
@@ -37,13 +38,14 @@ class Shown(NamedTuple):
 def object_name(part: PartId, claim: int = 0) -> str:
     """Under which name readers see a part. claim: that shows it again, if one does."""
     again = f"-{claim:010d}" if claim else ""
-    return f"{part.name.removesuffix('.jsonl')}-{part.attempt_id}{again}.jsonl"
+    stem, dot, ending = part.name.rpartition(".")
+    return f"{stem}-{part.attempt_id}{again}{dot}{ending}"
 
 
 def part_of(object: str) -> tuple[PartId, int] | None:
     """Which part an object is, and which claim has shown it again; None for a name that no part has."""
     match = SHOWN.fullmatch(object)
-    return (PartId(match.group(2), f"{match.group(1)}.jsonl"), int(match.group(3) or 0)) if match else None
+    return (PartId(match.group(2), match.group(1) + match.group(4)), int(match.group(3) or 0)) if match else None
 
 
 def is_bucket(path: str) -> bool:

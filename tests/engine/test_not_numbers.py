@@ -14,7 +14,7 @@ from abscli.cli.main import main
 from abscli.engine.errors import JobFailed
 from abscli.engine.io import sources
 from abscli.engine.job import run_job
-from abscli.engine.sinks.folder_sinks import JsonLinesSink
+from abscli.engine.sinks.folder_sinks import FolderSink
 from formats.job.model import Aggregate, Edge, Kind, Operator, Partition, Topology
 from formats.native.sink import staged_path
 from formats.query.predicate import BadPredicate, filtered, may_hold, parse_predicate
@@ -161,7 +161,7 @@ def test_text_that_is_the_name_of_a_number_stays_text(tmp_path: Path) -> None:
 
 def test_within_lists_and_structs_they_are_named_too(tmp_path: Path) -> None:
     out = operator("out", Kind.SINK, connector={"type": "jsonl", "path": "out"})
-    sink = JsonLinesSink(out, 0, str(tmp_path), "a" * 32)
+    sink = FolderSink(out, 0, str(tmp_path), "a" * 32)
     kind = pa.struct([("x", pa.float32()), ("l", pa.list_(pa.float64()))])
     rows = [{"s": {"x": math.inf, "l": [math.nan, None, 2.0]}, "y": -math.inf}, {"s": None, "y": None}]
     sink.write(pa.record_batch([pa.array([r["s"] for r in rows], kind), pa.array([r["y"] for r in rows])], ["s", "y"]))

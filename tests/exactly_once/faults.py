@@ -149,15 +149,15 @@ def _parts_are_not_missed() -> None:
 @_fault("given up", {"run", "be_slow"}, "read and not shown")
 def _given_up_is_lost() -> None:
     """A part whose epoch was given up is named by no other."""
-    from abscli.engine.sinks.folder_sinks import JsonLinesSink
+    from abscli.engine.sinks.folder_sinks import FolderSink
 
-    plain = JsonLinesSink.cut
+    plain = FolderSink.cut
 
-    def cut(sink: JsonLinesSink, epoch: int) -> Any:
+    def cut(sink: FolderSink, epoch: int) -> Any:
         sink._pending.clear()
         return plain(sink, epoch)
 
-    JsonLinesSink.cut = cut  # type: ignore[method-assign]
+    FolderSink.cut = cut  # type: ignore[method-assign]
 
 
 @_fault("stray", {"run", "lose_workers"}, "shown and not|comes after a count")

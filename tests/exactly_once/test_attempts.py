@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from abscli.engine.errors import UsageError
-from abscli.engine.sinks.folder_sinks import JsonLinesSink
+from abscli.engine.sinks.folder_sinks import FolderSink
 from abscli.stores.native.restore import copy_epoch
 from formats.errors import StoreInUse
 from formats.native.sink import staged_path
@@ -174,7 +174,7 @@ def test_a_run_has_finished_when_all_is_visible_whoever_is_left(
     lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No worker takes part in showing what a manifest names."""
-    monkeypatch.setattr(JsonLinesSink, "commit", lambda sink, epoch: None)
+    monkeypatch.setattr(FolderSink, "commit", lambda sink, epoch: None)
     outcome = lines.run()
     assert outcome.finished
     assert lines.wrong() == {}

@@ -101,6 +101,19 @@ def test_it_stops_goes_on_goes_back_and_returns(lines: Lines) -> None:
     assert any(shown.claim for shown in SinkBucket(lines.out).shown())
 
 
+@pytest.mark.parametrize("type", ["csv", "parquet"])
+def test_parts_of_other_types_are_killed_gone_on_with_and_gone_back_before(lines: Lines, type: str) -> None:
+    lines.type = type
+    killed(lines, "completing", 3)
+    lines.resume(epochs=2)
+    first = lines.complete()[1]
+    lines.run(from_epoch=first, epochs=1)
+    lines.run(from_epoch=first)
+    assert lines.wrong() == {}
+    assert findings(lines) <= {Code.UPLOAD_LEFT}
+    assert {Path(shown.object).suffix for shown in SinkBucket(lines.out).shown()} == {f".{type}"}
+
+
 @EACH
 def test_the_manifest_names_what_is_completed_after_it(
     lines: Lines, monkeypatch: pytest.MonkeyPatch

@@ -78,7 +78,8 @@ def test_the_schema_refuses_bad_files_too_unless_they_are_bad_as_graphs(path: Pa
 KIND_EXAMPLES: dict[Kind, list[Any]] = {
     Kind.SOURCE: [{"type": "text", "path": "p", "deterministic": False}, {"type": "queue", "more": [1, {"b": None}]},
                   {"type": "jsonl", "path": "p", "schema": {"a": "int"}}],
-    Kind.SINK: [{"type": "jsonl", "path": "p", "deterministic": True}, {"type": "text", "anything": 1}],
+    Kind.SINK: [{"type": "jsonl", "path": "p", "deterministic": True}, {"type": "text", "anything": 1},
+                {"type": "csv", "path": "p"}, {"type": "parquet", "path": "p"}],
     Kind.MAP: ["f", "m.n:f"],
     Kind.FILTER: ["f"],
     Kind.FLAT_MAP: ["f"],

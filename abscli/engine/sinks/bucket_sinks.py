@@ -1,4 +1,4 @@
-"""The `jsonl` sink in a bucket: a part of a task and epoch is an upload, which nobody sees until it is completed."""
+"""Sinks in a bucket: a part of a task and epoch is an upload, which nobody sees until it is completed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import IO
 
 import msgspec
 
-from abscli.engine.sinks.folder_sinks import JsonLinesSink
+from abscli.engine.sinks.folder_sinks import FolderSink
 from abscli.engine.sinks.places import folder_of
 from abscli.engine.sinks.sink import Sink
 from abscli.engine.sinks.staging import StagingSink
@@ -36,7 +36,7 @@ def make_sink(
     place = folder_of(operator, directory, sinks_in)
     if is_bucket(place):
         return BucketSink(operator, index, place, attempt, may_show)
-    return JsonLinesSink(operator, index, directory, attempt, may_show, sinks_in=sinks_in)
+    return FolderSink(operator, index, directory, attempt, may_show, sinks_in=sinks_in)
 
 
 class BucketSink(StagingSink):
@@ -46,8 +46,7 @@ class BucketSink(StagingSink):
     def __init__(
         self, operator: Operator, index: int, place: str, attempt: str, may_show: Callable[[], None] = lambda: None
     ) -> None:
-        assert operator.connector is not None
-        super().__init__(operator.connector["path"], index, attempt, may_show)
+        super().__init__(operator, index, attempt, may_show)
         self._uploads = SinkBucket(place).uploads
 
     def _begin(self) -> IO[bytes]:

@@ -1,4 +1,4 @@
-"""The `jsonl` sink in a folder: a part file a task and epoch, staged beside those that readers see."""
+"""Sinks in a folder: a part file a task and epoch, staged beside those that readers see."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from formats.native.facts import SinkFile
 from formats.native.sink import STAGED, staged_path
 
 
-class JsonLinesSink(StagingSink):
+class FolderSink(StagingSink):
     """One sink task that writes to a folder: its rows lie there all the time, and get the part's name when they are
     staged."""
 
@@ -24,8 +24,7 @@ class JsonLinesSink(StagingSink):
         self, operator: Operator, index: int, directory: str, attempt: str,
         may_show: Callable[[], None] = lambda: None, *, sinks_in: str | None = None,
     ) -> None:  # fmt: skip
-        assert operator.connector is not None
-        super().__init__(operator.connector["path"], index, attempt, may_show)
+        super().__init__(operator, index, attempt, may_show)
         self._folder = folder_of(operator, directory, sinks_in)
         self._staged = os.path.join(self._folder, STAGED, attempt)
         os.makedirs(self._staged, exist_ok=True)

@@ -26,7 +26,17 @@ from formats.disk import sync_folder
 from formats.errors import Damaged, StoreInUse
 from formats.job.model import Kind, Operator, Topology
 from formats.native import layout, lock
-from formats.native.facts import AttemptFacts, PartFacts, SinkFile, digest, digest_1, is_version_1
+from formats.native.facts import (
+    FORMAT_VERSION,
+    PACKED_VERSION,
+    TYPED_VERSION,
+    AttemptFacts,
+    PartFacts,
+    SinkFile,
+    digest,
+    digest_1,
+    is_version_1,
+)
 from formats.native.sink import CLAIMS, Claims, PartId, SinkClaim, SinkFolder, Stretch, new_claim
 from formats.native.sink_bucket import SinkBucket, is_bucket
 from formats.native.store import NativeStore
@@ -54,9 +64,12 @@ class Outputs:
         self._claims: dict[str, tuple[SinkFolder | SinkBucket, SinkClaim]] = {}
 
     @property
-    def are_in_buckets(self) -> bool:
-        """Whether any of them is."""
-        return any(is_bucket(self._folder(op)) for op in self._sinks)
+    def store_version(self) -> str:
+        """That a store needs whose epochs name their parts."""
+        if any((op.connector or {})["type"] != "jsonl" for op in self._sinks):
+            return TYPED_VERSION
+        # Parts in buckets are uploads.
+        return PACKED_VERSION if any(is_bucket(self._folder(op)) for op in self._sinks) else FORMAT_VERSION
 
     def _folder(self, op: Operator) -> str:
         return folder_of(op, self._directory, self._sinks_in)

@@ -3,7 +3,6 @@ common."""
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -11,8 +10,8 @@ from typing import IO, NamedTuple
 
 import pyarrow as pa
 
-from abscli.engine.sinks.json_lines import json_lines
-from formats.disk import writing
+from abscli.engine.sinks.part_files import PART_FILES, PartFile
+from formats.job.model import Operator
 from formats.native.facts import SinkFile
 from formats.native.sink import part_name
 
@@ -34,20 +33,20 @@ class StagingSink(ABC):
     nothing.
 
     What an aborted epoch staged stays pending: the next complete epoch covers it, and waits for it to be durable.
-    path: as facts have it. attempt: the id of the one that runs; its parts are staged apart from those of any other.
+    attempt: the id of the one that runs; its parts are staged apart from those of any other.
     may_show: called just before a part is staged, and raises where this worker may do nothing any more.
     """
 
-    def __init__(self, path: str, index: int, attempt: str, may_show: Callable[[], None]) -> None:
-        self.path = path
+    def __init__(self, operator: Operator, index: int, attempt: str, may_show: Callable[[], None]) -> None:
+        assert operator.connector is not None
+        self.path: str = operator.connector["path"]
+        self._type: str = operator.connector["type"]
+        self._name = operator.id
         self._attempt = attempt
         self._may_show = may_show
         self._index = index
-        self._open: IO[bytes] | None = None
-        self._digest = hashlib.sha256()
-        self._unstaged: set[IO[bytes]] = set()
-        self._rows = 0
-        self._bytes = 0
+        self._open: PartFile | None = None
+        self._unstaged: set[PartFile] = set()
         self._pending: list[Pending] = []
 
     @property
@@ -56,31 +55,28 @@ class StagingSink(ABC):
         return tuple(one.part for one in self._pending)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows as JSON lines, columns in order, nulls kept, NaN and infinities by name."""
+        """As of `Sink`; JobFailed where a file of the sink's type cannot hold the rows."""
         if not batch.num_rows:
             return
         if self._open is None:
-            self._open = self._begin()
-        for data in json_lines(batch):
-            with writing(self._name_of(self._open), len(data)):
-                self._open.write(data)
-            self._digest.update(data)
-            self._bytes += len(data)
-        self._rows += batch.num_rows
+            file = self._begin()
+            self._open = PART_FILES[self._type](file, self._name_of(file), self._name)
+        self._open.write(batch)
 
     def cut(self, epoch: int) -> Callable[[], tuple[SinkFile, ...]]:
         """As of `Sink`."""
         file, self._open = self._open, None
         if file is not None:
             self._unstaged.add(file)
-            part = SinkFile(self.path, part_name(self._index, epoch), self._bytes, self._rows, self._digest.hexdigest())
+            file.finish()
+            name = part_name(self._index, epoch, self._type)
+            part = SinkFile(self.path, name, file.bytes, file.rows, file.sha256)
             self._pending.append(Pending(epoch, part, Future()))
-            self._digest, self._rows, self._bytes = hashlib.sha256(), 0, 0
         pending = tuple(self._pending)
 
         def stage() -> tuple[SinkFile, ...]:
             if file is not None:
-                self._stage(file, pending[-1])
+                self._stage(file.file, pending[-1])
                 self._unstaged.discard(file)
             return tuple(one.staged.result() for one in pending)
 
@@ -101,7 +97,8 @@ class StagingSink(ABC):
     def close(self) -> None:
         """Delete the open file, and those that no epoch has staged yet: their rows belong to none."""
         for file in [*self._unstaged, *([self._open] if self._open is not None else [])]:
-            self._drop(file)
+            file.abandon()
+            self._drop(file.file)
         self._open = None
         self._unstaged.clear()
 

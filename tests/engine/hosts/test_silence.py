@@ -12,7 +12,7 @@ from abscli.engine.channels import lease
 from abscli.engine.channels.lease import Lease, LeaseExpired
 from abscli.engine.channels.messages import Patience
 from abscli.engine.losses.silence import Apart, Complaints, Stalls
-from abscli.engine.sinks.folder_sinks import JsonLinesSink
+from abscli.engine.sinks.folder_sinks import FolderSink
 from formats.storage import LocalStorage
 from tests.engine.sinks.test_staging import ID, OUT, rows
 
@@ -91,7 +91,7 @@ def test_after_a_pause_no_file_gets_its_name(clock: list[float], tmp_path: Path)
     held = Lease(10.0)
     storage = LocalStorage(tmp_path / "store", may_show=held.check)
     storage.put("a/first", b"1")
-    sink = JsonLinesSink(OUT, 0, str(tmp_path), ID, held.check)
+    sink = FolderSink(OUT, 0, str(tmp_path), ID, held.check)
     sink.write(rows(1))
     stage = sink.cut(1)
     clock[0] = 160.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from abscli.engine.sinks.folder_sinks import JsonLinesSink
+from abscli.engine.sinks.folder_sinks import FolderSink
 from formats.job.model import Kind
 from formats.native.sink import SinkFolder
 from tests.support.jobs.small import operator
@@ -23,7 +23,7 @@ def rows(*values: int) -> pa.RecordBatch:
 
 
 def test_an_epoch_is_not_durable_before_the_parts_of_given_up_epochs_that_it_names(tmp_path: Path) -> None:
-    sink = JsonLinesSink(OUT, 0, str(tmp_path), ID)
+    sink = FolderSink(OUT, 0, str(tmp_path), ID)
     sink.write(rows(1))
     slow = sink.cut(3)  # given up while its part is being written
     sink.write(rows(2))
@@ -41,7 +41,7 @@ def test_an_epoch_is_not_durable_before_the_parts_of_given_up_epochs_that_it_nam
 
 
 def test_a_part_that_could_not_be_written_fails_every_epoch_that_names_it(tmp_path: Path) -> None:
-    sink = JsonLinesSink(OUT, 0, str(tmp_path), ID)
+    sink = FolderSink(OUT, 0, str(tmp_path), ID)
     sink.write(rows(1))
     lost = sink.cut(3)
     ((_, unnamed),) = SinkFolder(str(tmp_path / "out")).unfinished()

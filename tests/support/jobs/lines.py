@@ -17,10 +17,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import csv, parquet
 
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.io import sources
@@ -37,13 +39,13 @@ TASKS = 2
 LINES_AN_EPOCH = 10
 
 
-def topology(out: str = "out") -> Topology:
-    """out: where the sink writes."""
+def topology(out: str = "out", type: str = "jsonl") -> Topology:
+    """out: where the sink writes; type: of its files."""
     return Topology(
         "copied",
         (
             Operator("lines", Kind.SOURCE, TASKS, 8, connector={"type": "text", "path": "in/*.txt"}),
-            Operator("out", Kind.SINK, TASKS, 8, connector={"type": "jsonl", "path": out}),
+            Operator("out", Kind.SINK, TASKS, 8, connector={"type": type, "path": out}),
         ),
         (Edge("lines", "out", Partition.FORWARD),),
     )
@@ -93,11 +95,13 @@ class Gate:
 
 @dataclass
 class Lines:
-    """The job in one folder, on any of several stores. gate: see there; out: where its sink writes."""
+    """The job in one folder, on any of several stores. gate: see there; out: where its sink writes; type: of its
+    files."""
 
     folder: Path
     gate: Gate
     out: str = "out"
+    type: str = "jsonl"
 
     def run(
         self, store: str = "a", *, epochs: int | None = None, at: Callable[[int], None] = lambda n: None, **more: object
@@ -116,7 +120,7 @@ class Lines:
 
         defaults: dict[str, object] = {"engine": "inline", "interval": 0.005, "workers": TASKS, "keep": None}
         options = JobOptions(str(self.folder), "job.yaml", **{**defaults, **more})  # type: ignore[arg-type]
-        return run_job(topology(self.out), self.where(store), options, progress, services.append)
+        return run_job(topology(self.out, self.type), self.where(store), options, progress, services.append)
 
     def where(self, store: str) -> str:
         """The place of a store: beside the job, or where its URI says."""
@@ -145,7 +149,7 @@ class Lines:
         """How often each line is visible."""
         place = open_writable(self.out if "://" in self.out else str(self.folder / self.out))
         names = [entry.name for entry in place.list("") if entry.size is not None and entry.name.startswith("part-")]
-        return Counter(json.loads(row)["line"] for name in names for row in place.read(name).splitlines())
+        return Counter(line for name in names for line in _lines_in(name, place.read(name)))
 
     def wrong(self) -> dict[str, int]:
         """How much more or less often than once each line is visible, where it is not once."""
@@ -154,13 +158,22 @@ class Lines:
         return {line: shown[line] - due[line] for line in shown.keys() | due.keys() if shown[line] != due[line]}
 
 
+def _lines_in(name: str, data: bytes) -> list[str]:
+    """The lines of one part, read alone."""
+    if name.endswith(".jsonl"):
+        return [json.loads(row)["line"] for row in data.splitlines()]
+    table = csv.read_csv(BytesIO(data)) if name.endswith(".csv") else parquet.read_table(BytesIO(data))
+    lines: list[str] = table["line"].to_pylist()
+    return lines
+
+
 def restore_to(lines: Lines, epoch: int, to: str, *, store: str = "a") -> None:
     """As `abs plan-recovery STORE@EPOCH` and `abs restore PLAN --to` do it."""
     plan = plan_recovery(lines.store(store), epoch=epoch)
     options = JobOptions(
         str(lines.folder), "job.yaml", engine="inline", workers=2, keep=None, until="drained", interval=0.01
     )
-    restore(plan, topology(lines.out), options, to=lines.where(to))
+    restore(plan, topology(lines.out, lines.type), options, to=lines.where(to))
 
 
 def in_a_process(
@@ -169,7 +182,7 @@ def in_a_process(
     """The job on a store in a process that sends itself a signal; see `main`."""
     job = "tests.support.jobs.lines"
     command = [sys.executable, "-m", job, str(lines.folder), store, from_epoch, where, str(n), str(number)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LINES_OUT": lines.out}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LINES_OUT": lines.out, "LINES_TYPE": lines.type}
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
@@ -255,7 +268,8 @@ def main() -> None:
     gate = Gate()
     gate.install(setattr)
     claims.SECONDS = float(os.environ.get("CLAIM_SECONDS", claims.SECONDS))
-    Lines(Path(folder), gate, os.environ["LINES_OUT"]).run(store, from_epoch=int(from_epoch) if from_epoch else None)
+    lines = Lines(Path(folder), gate, os.environ["LINES_OUT"], os.environ["LINES_TYPE"])
+    lines.run(store, from_epoch=int(from_epoch) if from_epoch else None)
 
 
 if __name__ == "__main__":
