@@ -9,13 +9,14 @@ from functools import partial
 from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.messages import JobSpec
 from abscli.engine.channels.routing import Route
-from abscli.engine.io.pacing import PacedSource
-from abscli.engine.io.sources import Source, make_source
 from abscli.engine.local.steps import Place, Steps
 from abscli.engine.operators.making import MakeState, in_memory, make_operator
 from abscli.engine.operators.runnable import Runnable
 from abscli.engine.sinks.bucket_sinks import make_sink
 from abscli.engine.sinks.sink import Sink
+from abscli.engine.sources.contract import Source
+from abscli.engine.sources.making import make_source
+from abscli.engine.sources.pacing import PacedSource
 from abscli.engine.state.bounded_state import BoundedState
 from abscli.engine.state.keyed_state import State
 from abscli.engine.state.memory import StateMemory

@@ -10,8 +10,10 @@ import pyarrow as pa
 from abscli.engine.columns import column_faults
 from abscli.engine.errors import UsageError
 from abscli.engine.functions import load
-from abscli.engine.io.sources import SOURCE_TYPES, declared_schema, find_splits, infer_schema
 from abscli.engine.sinks.places import place_of
+from abscli.engine.sources.jsonl import infer_schema
+from abscli.engine.sources.making import SOURCE_TYPES, declared_schema
+from abscli.engine.sources.splits import find_splits
 from abscli.graph.backedges import back_edges
 from abscli.graph.restless import restless_loops
 from formats.job.expand import size_of

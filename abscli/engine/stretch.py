@@ -21,8 +21,8 @@ from abscli.engine.build import build_tasks
 from abscli.engine.channels.inbox import Barrier, Batch
 from abscli.engine.channels.messages import JobSpec
 from abscli.engine.channels.peers import CHANNEL_BYTES
-from abscli.engine.io.sources import make_source
 from abscli.engine.local.steps import Place
+from abscli.engine.sources.making import make_source
 from abscli.engine.task import RunningTask
 from abscli.planner.repair import Cut
 from abscli.protocol.events import EndOfInput

@@ -15,10 +15,10 @@ from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.messages import Lag
 from abscli.engine.channels.routing import Route
 from abscli.engine.errors import JobFailed
-from abscli.engine.io.sources import Source
 from abscli.engine.local.steps import Differs, Place, Steps
 from abscli.engine.operators.runnable import Runnable
 from abscli.engine.sinks.sink import Sink
+from abscli.engine.sources.contract import Source
 from abscli.engine.state.packing import Loader, Packer
 from abscli.engine.state.part_io import Durable, PartDraft, write_logs, write_part, write_state
 from abscli.protocol.events import (
@@ -483,7 +483,7 @@ class RunningTask:
             attempt_id=self._attempt_id,
             rows=self._rows,
             counters=Counters(dict(self.machine.sent), dict(self.machine.received)),
-            positions=self.source.positions if self.source is not None else None,
+            positions=self.source.cut() if self.source is not None else None,
             round_robin={r.edge.target: r.turn for r in self.routes},
             connector=self.source.connector if self.source is not None else None,
             finished=self.machine.finished,
@@ -508,6 +508,8 @@ class RunningTask:
         next epoch that is complete, and an aggregate begins to gather what it emits for that."""
         if self.operator is not None and self.operator.state is not None:
             self.operator.state.end_interval(epoch)
+        if self.source is not None:
+            self.source.cut()
         if self.sink is not None:
             self._pool.submit(self.sink.cut(epoch))
 

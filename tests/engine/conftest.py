@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from abscli.engine.io import sources
+from abscli.engine.sources import line_files
 from tests.support.jobs.inline import Middle, store
 
 
@@ -15,13 +15,13 @@ from tests.support.jobs.inline import Middle, store
 def small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Middle:
     """Sources read little at a time, and slowly while the job is in its middle: a worker acks between two reads."""
     middle = Middle()
-    monkeypatch.setattr(sources, "CHUNK", 1024)
-    read = sources.LineFiles.next_lines
+    monkeypatch.setattr(line_files, "CHUNK", 1024)
+    read = line_files.LineFiles.next_lines
 
-    def slowly(files: sources.LineFiles) -> tuple[str, bytes] | None:
+    def slowly(files: line_files.LineFiles) -> tuple[str, bytes] | None:
         if (store(tmp_path).latest() or 0) < middle.epochs:
             time.sleep(0.05)
         return read(files)
 
-    monkeypatch.setattr(sources.LineFiles, "next_lines", slowly)
+    monkeypatch.setattr(line_files.LineFiles, "next_lines", slowly)
     return middle

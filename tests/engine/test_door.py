@@ -22,8 +22,8 @@ from abscli.engine.channels.door import HELLO_BYTES, TOKEN_BYTES, Door, greeting
 from abscli.engine.channels.messages import ChannelHello
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.errors import EngineStopped
-from abscli.engine.io import sources
 from abscli.engine.job import run_job
+from abscli.engine.sources import line_files
 from abscli.engine.telemetry.news import Recovered
 from abscli.engine.worker import Worker
 from tests.support.doors import HELLO, House, turned_away, until
@@ -211,7 +211,7 @@ def test_a_job_does_not_notice_strangers_at_any_of_its_doors(tmp_path: Path, mon
 def test_a_second_sender_of_a_channel_is_turned_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with the token: the first one's records go on to count."""
     counts = write_words(tmp_path, lines=20_000)
-    monkeypatch.setattr(sources, "CHUNK", 2048)
+    monkeypatch.setattr(line_files, "CHUNK", 2048)
     workers: list[Worker] = []
     made = Worker.__init__
 
@@ -244,7 +244,7 @@ def test_a_hello_for_a_number_that_is_taken_ends_the_attempt_by_name(
 ) -> None:
     """Spark has started the worker again: with the token it is no stranger, and the first one is lost."""
     write_words(tmp_path, lines=20_000)
-    monkeypatch.setattr(sources, "CHUNK", 2048)
+    monkeypatch.setattr(line_files, "CHUNK", 2048)
     services: list[Service] = []
 
     def again(progress: Progress) -> None:
@@ -263,7 +263,7 @@ def test_a_worker_that_is_started_again_takes_the_place_of_the_first(
 ) -> None:
     """And when it is gone at once, another one is started."""
     counts = write_words(tmp_path, lines=20_000)
-    monkeypatch.setattr(sources, "CHUNK", 2048)
+    monkeypatch.setattr(line_files, "CHUNK", 2048)
     services: list[Service] = []
     news: list[object] = []
 
@@ -285,7 +285,7 @@ import os, resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 from abscli.engine.channels import door
-from abscli.engine.io import sources
+from abscli.engine.sources import line_files
 from abscli.engine.job import run_job
 from abscli.engine.losses import restarting
 from tests.support.jobs.small import inline, last_counts, word_count

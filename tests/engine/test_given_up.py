@@ -10,9 +10,9 @@ import pytest
 
 from abscli.engine.channels import peers
 from abscli.engine.coordinator import Progress, Service
-from abscli.engine.io import sources
 from abscli.engine.job import run_job
 from abscli.engine.journal import Journal
+from abscli.engine.sources import line_files
 from abscli.engine.telemetry.news import EpochGivenUp, News
 from formats.job.expand import task_ids
 from formats.job.model import Edge, Kind, Partition, Topology
@@ -144,7 +144,7 @@ def test_the_parent_of_an_epoch_is_the_one_completed_before_it_not_before_its_tr
 def test_parents_of_a_job_with_two_epochs_in_flight_form_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "CHUNK", 2048)
+    monkeypatch.setattr(line_files, "CHUNK", 2048)
     write_words(tmp_path, lines=10_000)
     options = inline(tmp_path, interval=0.005, max_concurrent=2, keep=None)
     outcome = run_job(word_count(), str(tmp_path / "store"), options)
@@ -169,7 +169,7 @@ def words(batch):
 
 
 def test_records_of_a_split_are_counted_on_where_a_job_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "CHUNK", 2048)
+    monkeypatch.setattr(line_files, "CHUNK", 2048)
     monkeypatch.setattr(peers, "CHANNEL_BYTES", 4096)  # so that sources wait for the slow function
     write_words(tmp_path, lines=5_000)
     (tmp_path / "slowly.py").write_text(SLOWLY.format(gate=str(tmp_path / "gate")))

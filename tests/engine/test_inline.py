@@ -15,8 +15,8 @@ from abscli.engine.channels import inbox, peers
 from abscli.engine.coordinator import Progress
 from abscli.engine.drivers.inline import InlineWorkers
 from abscli.engine.errors import EngineError
-from abscli.engine.io import sources
 from abscli.engine.job import JobOptions, run_job
+from abscli.engine.sources import line_files, making
 from formats.ids import ChannelId
 from formats.job.model import Aggregate, Edge, Kind, Partition, Topology
 from tests.support.jobs.inline import STORE, Middle, failing, run, stop_after
@@ -45,7 +45,7 @@ def test_word_count_is_exact(tmp_path: Path) -> None:
 def test_results_do_not_depend_on_where_batches_end(
     tmp_path: Path, emit: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "CHUNK", chunk)
+    monkeypatch.setattr(line_files, "CHUNK", chunk)
     counts = write_words(tmp_path, lines=60)
     run(word_count(emit=emit), tmp_path)
     assert last_counts(tmp_path) == counts
@@ -119,7 +119,7 @@ def test_as_many_workers_run_as_are_asked_for_and_have_tasks_and_one_where_nothi
 def test_a_restored_source_looks_for_files_only_if_no_epoch_has_kept_its_columns(tmp_path: Path) -> None:
     def restored(path: str, kept: dict[str, str] | None) -> dict[str, str] | None:
         rows = operator("rows", Kind.SOURCE, 1, connector={"type": "jsonl", "path": path})
-        return sources.make_source(rows, 0, str(tmp_path), (), kept).connector
+        return making.make_source(rows, 0, str(tmp_path), (), kept).connector
 
     (tmp_path / "rows.jsonl").write_text('{"k": 1}\n')
     assert restored("read-and-gone/*.jsonl", {"k": "string"}) == {"k": "string"}
@@ -127,19 +127,19 @@ def test_a_restored_source_looks_for_files_only_if_no_epoch_has_kept_its_columns
 
 
 def test_how_far_sources_have_come_is_told_while_they_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "CHUNK", 1024)
+    monkeypatch.setattr(line_files, "CHUNK", 1024)
     records: list[int] = []
     read_since: list[int] = []
-    read = sources.LineFiles.next_lines
+    read = line_files.LineFiles.next_lines
 
-    def slowly(files: sources.LineFiles) -> tuple[str, bytes] | None:
+    def slowly(files: line_files.LineFiles) -> tuple[str, bytes] | None:
         if records:
             read_since.append(records[-1])
         else:
             time.sleep(0.1)
         return read(files)
 
-    monkeypatch.setattr(sources.LineFiles, "next_lines", slowly)
+    monkeypatch.setattr(line_files.LineFiles, "next_lines", slowly)
     write_words(tmp_path)
 
     def progress(now: Progress) -> None:
@@ -167,7 +167,7 @@ def test_tasks_of_one_worker_do_not_dial_each_other(tmp_path: Path, monkeypatch:
 
 def test_a_sender_waits_for_a_full_queue_of_its_own_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four sources fill four queues of one task, which takes from one of them at a time."""
-    monkeypatch.setattr(sources, "CHUNK", 256)
+    monkeypatch.setattr(line_files, "CHUNK", 256)
     monkeypatch.setattr(peers, "CHANNEL_BYTES", 1024)
     monkeypatch.setattr(inbox, "TARGET_ROWS", 1)
     queued: list[int] = []

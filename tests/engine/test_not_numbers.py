@@ -12,9 +12,9 @@ import pytest
 
 from abscli.cli.main import main
 from abscli.engine.errors import JobFailed
-from abscli.engine.io import sources
 from abscli.engine.job import run_job
 from abscli.engine.sinks.folder_sinks import FolderSink
+from abscli.engine.sources import line_files
 from formats.job.model import Aggregate, Edge, Kind, Operator, Partition, Topology
 from formats.native.sink import staged_path
 from formats.query.predicate import BadPredicate, filtered, may_hold, parse_predicate
@@ -71,7 +71,7 @@ def ran(folder: Path, keyed: Operator, rows: int = 80) -> list[dict[str, Any]]:
 def test_every_key_has_its_own_rows_in_the_output(
     tmp_path: Path, emit: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "CHUNK", chunk)
+    monkeypatch.setattr(line_files, "CHUNK", chunk)
     last = {row["k"]: row for row in ran(tmp_path, reduced(emit))}
     assert set(last) == set(KEYS)
     assert {key: row["n"] for key, row in last.items()} == dict.fromkeys(KEYS, 10) | {"NaN": 20, 0.0: 20}

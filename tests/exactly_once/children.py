@@ -243,13 +243,13 @@ def _lose(losses: list[Loss], goal: int | None) -> None:
     to stop. Sources do the same whenever they are asked again, so that steps can be taken again."""
     from abscli.cli import running
     from abscli.engine.coordinator import Progress, Service
-    from abscli.engine.io import sources
+    from abscli.engine.sources import line_files, text
 
-    read, init, shown = sources.TextSource.read, Service.__init__, running.Display.__call__
+    read, init, shown = text.TextSource.read, Service.__init__, running.Display.__call__
     services: list[Service] = []
     left, asked = list(losses), False
 
-    def slowly(source: sources.TextSource) -> object:
+    def slowly(source: text.TextSource) -> object:
         time.sleep(SLOWLY)
         return read(source)
 
@@ -269,8 +269,8 @@ def _lose(losses: list[Loss], goal: int | None) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
         shown(display, progress)
 
-    sources.CHUNK = 120
-    sources.TextSource.read = slowly  # type: ignore[method-assign, assignment]
+    line_files.CHUNK = 120
+    text.TextSource.read = slowly  # type: ignore[method-assign, assignment]
     Service.__init__ = begin  # type: ignore[method-assign, assignment]
     running.Display.__call__ = show  # type: ignore[method-assign]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from abscli.engine.coordinator import Progress, Service
-from abscli.engine.io import sources
 from abscli.engine.job import run_job
+from abscli.engine.sources import line_files
 from formats.job.file import parse_topology
 from formats.native import layout, lock
 from formats.native.store import NativeStore
@@ -43,7 +43,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Counter[str
     (folder / "slow.py").write_text(SLOW)
     (folder / "job.yaml").write_text(JOB.replace("flat_map: words", "flat_map: slow:split"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "CHUNK", 8)
+        patch.setattr(line_files, "CHUNK", 8)
         for parent in (None, -1):
             services: list[Service] = []
 

@@ -30,12 +30,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from abscli.engine.io import sources
 from abscli.engine.job import JobOptions, run_job
 from abscli.engine.local.hearing import Hearing
 from abscli.engine.local.ledger import Ledger
 from abscli.engine.local.steps import Steps
 from abscli.engine.losses.decisions import Scope
+from abscli.engine.sources import line_files
 from abscli.engine.worker import Worker
 from tests.support.intervals import median_interval
 from tests.support.jobs.small import last_counts, word_count, write_words
@@ -135,7 +135,7 @@ def compare(engine: str, workers: int, kib: int, pairs: int, megabytes: int, con
     """One line about so many pairs of runs."""
     costs: dict[Scope, list[Cost]] = {Scope.SET: [], Scope.LOCAL: []}
     with tempfile.TemporaryDirectory(prefix="abs-bench-") as root, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "CHUNK", kib << 10)
+        patch.setattr(line_files, "CHUNK", kib << 10)
         folder = Path(root)
         # Files of equal length, as many as tasks, so that all sources end together.
         counts = write_words(folder, files=workers, lines=megabytes * 27_000 // workers)
@@ -179,7 +179,7 @@ def profile(workers: int, kib: int, megabytes: int) -> None:
             together.append(each)
 
     with tempfile.TemporaryDirectory(prefix="abs-bench-") as root, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "CHUNK", kib << 10)
+        patch.setattr(line_files, "CHUNK", kib << 10)
         patch.setattr(Worker, "run", profiled)
         write_words(Path(root), files=workers, lines=megabytes * 27_000 // workers)
         one_run(Path(root), Scope.LOCAL, "inline", workers, None)

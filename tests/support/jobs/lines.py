@@ -25,8 +25,8 @@ import pyarrow as pa
 from pyarrow import csv, parquet
 
 from abscli.engine.coordinator import Progress, Service
-from abscli.engine.io import sources
 from abscli.engine.job import JobOptions, Outcome, run_job
+from abscli.engine.sources import line_files, text
 from abscli.stores.native.plan import plan_recovery
 from abscli.stores.native.restore import restore
 from formats.job.model import Edge, Kind, Operator, Partition, Topology
@@ -78,9 +78,9 @@ class Gate:
 
     def install(self, patch: Callable[[object, str, object], None]) -> None:
         """Let every source of the process read through this gate. patch: as `setattr`."""
-        plain = sources.TextSource.read
+        plain = text.TextSource.read
 
-        def read(source: sources.TextSource) -> pa.RecordBatch | None:
+        def read(source: text.TextSource) -> pa.RecordBatch | None:
             done = self.read.get(id(source), 0)
             if done >= (self.epochs + 1) * LINES_AN_EPOCH and not source.finished:
                 time.sleep(0.002)  # an empty poll, which would otherwise keep a core busy until the epoch is complete
@@ -89,8 +89,8 @@ class Gate:
             self.read[id(source)] = done + (rows.num_rows if rows is not None else 0)
             return rows
 
-        patch(sources, "CHUNK", 12 * LINES_AN_EPOCH)
-        patch(sources.TextSource, "read", read)
+        patch(line_files, "CHUNK", 12 * LINES_AN_EPOCH)
+        patch(text.TextSource, "read", read)
 
 
 @dataclass

@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from abscli.engine import journal
 from abscli.engine.coordinator import Progress, Service
-from abscli.engine.io import sources
 from abscli.engine.job import JobOptions, run_job
+from abscli.engine.sources import jsonl, line_files, text
 from abscli.engine.state import part_io
 from formats.job.expand import task_ids
 from formats.job.model import Aggregate, Edge, Kind, Topology
@@ -126,16 +126,16 @@ class Pace:
     def install(self, patch: Callable[[object, str, object], None]) -> None:
         """For the whole process. patch: as `setattr`."""
         reads: dict[int, int] = {}
-        patch(sources, "CHUNK", CHUNK)
-        for kind in (sources.TextSource, sources.JsonLinesSource):
+        patch(line_files, "CHUNK", CHUNK)
+        for kind in (text.TextSource, jsonl.JsonLinesSource):
             patch(kind, "read", self._slowed(kind.read, reads))
 
     def _slowed(self, plain: Callable[..., pa.RecordBatch | None], reads: dict[int, int]) -> Callable[..., object]:
-        def read(source: sources.TextSource | sources.JsonLinesSource) -> pa.RecordBatch | None:
+        def read(source: text.TextSource | jsonl.JsonLinesSource) -> pa.RecordBatch | None:
             done = reads.get(id(source), 0)
             if done >= (self.epochs + 1) * self.chunks and not source.finished:
                 time.sleep(0.002)
-                schema = sources.LINES if isinstance(source, sources.TextSource) else source._schema
+                schema = text.LINES if isinstance(source, text.TextSource) else source._schema
                 return pa.RecordBatch.from_pylist([], schema)
             reads[id(source)] = done + 1
             return plain(source)

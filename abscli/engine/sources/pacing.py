@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from abscli.engine.io.sources import Source
+from abscli.engine.sources.contract import Source
 from formats.view import Position
 
 TURN_SECONDS = 0.001
@@ -15,8 +15,10 @@ TURN_SECONDS = 0.001
 
 
 class PacedSource:
-    """Another source, read in small steps: after each it puts out nothing until its positions were asked for, which is
-    what a cut does. lines: of one step, at most."""
+    """Another source, read in small steps: after each it puts out nothing until it is cut.
+
+    lines: of one step, at most.
+    """
 
     def __init__(self, source: Source, lines: int) -> None:
         self._source = source
@@ -29,8 +31,12 @@ class PacedSource:
 
     @property
     def positions(self) -> tuple[Position, ...]:
-        self._pause = None
         return self._source.positions
+
+    def cut(self) -> tuple[Position, ...]:
+        """As of `Source`; the next step begins."""
+        self._pause = None
+        return self._source.cut()
 
     @property
     def connector(self) -> dict[str, str] | None:

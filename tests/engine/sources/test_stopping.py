@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abscli.engine.io import sources
-from abscli.engine.io.sources import Source, make_source
+from abscli.engine.sources import line_files
+from abscli.engine.sources.contract import Source
+from abscli.engine.sources.making import make_source
 from formats.job.model import Kind
 from tests.support.jobs.small import operator
 
@@ -70,7 +71,7 @@ def test_every_line_comes_once_wherever_a_source_is_stopped(
     folder: Path, stops: list[tuple[int, int]], chunk: int, lines: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "CHUNK", chunk)
+        patch.setattr(line_files, "CHUNK", chunk)
         source = text(folder)
         rows: list[str] = []
         for a, b in itertools.accumulate(stops, lambda one, two: (max(one[0], two[0]), max(one[1], two[1]))):
