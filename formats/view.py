@@ -57,12 +57,14 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     offset: in the connector's unit (bytes for files).
     records: rows.
     text: where it goes on, in the source's own words, where that is no number.
+    fingerprint: of what was read, by which it is noticed when that is no longer there.
     """
 
     split: str
     offset: int | None
     records: int | None
     text: str | None = None
+    fingerprint: str | None = None
 
 
 class TaskFacts(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from abscli.cli.options import Address
     from abscli.engine.coordinator import Progress
+    from abscli.engine.sources.inputs import LaterInput
     from abscli.engine.telemetry.metrics import JobMetrics
     from abscli.engine.telemetry.news import Changed, News
     from formats.view import Repeat
@@ -33,6 +34,10 @@ def check_directory(path: str, option: str) -> None:
             f"{path} cannot be a directory, {obstacle}: name a directory, or a path where nothing is yet",
             param_hint=f"'{option}'",
         )
+
+
+SHOWN = 3
+"""Files that a line names."""
 
 
 class Display:
@@ -56,6 +61,7 @@ class Display:
 
     def news(self, news: News) -> None:
         """What has just happened."""
+        from abscli.engine.sources.inputs import LaterInput
         from abscli.engine.telemetry.news import (
             EpochDone,
             EpochGivenUp,
@@ -86,7 +92,7 @@ class Display:
                 self._log(at, f"epoch {epoch} given up: {reason}", event="epoch-given-up", epoch=epoch, reason=reason)
             case Late(message, hint):
                 output.warn(message, hint, event="late")
-            case OtherCode() | NewGeneration():
+            case OtherCode() | NewGeneration() | LaterInput():
                 note_change(news)
             case Recovering():
                 output.warn(
@@ -137,8 +143,12 @@ class Display:
 
 def note_change(news: Changed) -> None:
     """Says what a job is that has changed since the epoch that it goes on from."""
+    from abscli.engine.sources.inputs import LaterInput
     from abscli.engine.telemetry.news import OtherCode
 
+    if isinstance(news, LaterInput):
+        _note_later_input(news)
+        return
     if isinstance(news, OtherCode):
         have = "has" if len(news.files) == 1 else "have"
         output.note(
@@ -150,6 +160,17 @@ def note_change(news: Changed) -> None:
     changes += [f"{operator} is gone" for operator in news.removed] + [f"{operator} is new" for operator in news.added]
     summary = ", ".join(changes) or "its channels are others"
     output.note(f"the job has changed: {summary}; generation {news.generation} begins with epoch {news.epoch}")
+
+
+def _note_later_input(later: LaterInput) -> None:
+    """Says what a source will not read, and how it would be."""
+    came = "a source reads the files that are there when the job first starts"
+    grew = "a source that has come to its end does not read what is appended later"
+    for files, why in ((later.files, came), (later.grown, grew)):
+        if files:
+            names = ", ".join(files[:SHOWN]) + (f" and {len(files) - SHOWN} more" if len(files) > SHOWN else "")
+            rest = " the rest of" if files is later.grown else ""
+            output.note(f"source {later.operator} does not read{rest} {names}: {why}; a run on a new store reads it")
 
 
 class Watching:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from abscli.engine.attempt import Request, Start, begin, first_epoch, look, policy_of
+from abscli.engine.attempt import Parent, Request, Start, begin, first_epoch, look, policy_of
 from abscli.engine.channels.door import is_loopback
 from abscli.engine.channels.messages import JobSpec, Patience
 from abscli.engine.coordinator import Progress, Service
@@ -30,6 +30,7 @@ from abscli.engine.losses.crew import Launcher
 from abscli.engine.losses.decisions import Scope
 from abscli.engine.runnable import check_runnable
 from abscli.engine.sinks.outputs import Outputs
+from abscli.engine.sources.inputs import LaterInput, later_input
 from abscli.engine.telemetry.news import Changed, News, SlotsAwaited, Stopping
 from abscli.engine.telemetry.tracing import TraceFile, check_trace
 from abscli.protocol.coordinator import Coordinator, Until
@@ -171,7 +172,8 @@ def run_job(
     with _signals(on_news) as signals, lock.exclusive(storage), contextlib.ExitStack() as stack:
         verify()
         request = _request(topology, options)
-        look(storage, request)  # what can be refused is refused before Spark is started, which takes seconds
+        # What can be refused is refused before Spark is started, which takes seconds.
+        later = _later_input(look(storage, request), topology, options)
         trace = stack.enter_context(contextlib.closing(TraceFile(options.trace))) if options.trace else None
         launcher = stack.enter_context(_launcher(options))
         if _is_secure(launcher, options) and (error := launcher.in_clear) is not None:
@@ -183,12 +185,20 @@ def run_job(
         _check_slots(slots, workers)
         stack.enter_context(outputs.hold())
         start = begin(storage, request, outputs, workers)
-        for news in start.news:
+        for news in (*start.news, *later):
             on_news(news)
         return _attempt(
             storage, topology, options, start, outputs, launcher, workers, on_progress, on_news, on_service, signals,
             trace,
         )  # fmt: skip
+
+
+def _later_input(parent: Parent, topology: Topology, options: JobOptions) -> tuple[LaterInput, ...]:
+    """Input that the job will not read; JobFailed where what it had read has changed."""
+    if options.until == "drained":  # sources read nothing
+        return ()
+    parts = parent.opening.parts if parent.opening else parent.parts
+    return tuple(later_input(topology, parts, options.directory))
 
 
 class Rehearsal(NamedTuple):
@@ -228,7 +238,7 @@ def rehearse(topology: Topology, store_path: str, options: JobOptions) -> Rehear
     outputs.examine(store, parent.epoch, parent.origins)
     attempts = store.attempts() if store else []
     number = max((attempt.attempt for attempt in attempts), default=0) + 1
-    news = tuple(parent.news(first_epoch(store, attempts)))
+    news = (*parent.news(first_epoch(store, attempts)), *_later_input(parent, topology, options))
     return Rehearsal(new, number, parent.epoch, policy_of(request, attempts), news)
 
 

@@ -11,9 +11,8 @@ from abscli.engine.columns import column_faults
 from abscli.engine.errors import UsageError
 from abscli.engine.functions import load
 from abscli.engine.sinks.places import place_of
-from abscli.engine.sources.jsonl import infer_schema
-from abscli.engine.sources.making import SOURCE_TYPES, declared_schema
-from abscli.engine.sources.splits import find_splits
+from abscli.engine.sources.finding import find_splits
+from abscli.engine.sources.making import SOURCE_TYPES, columns_of, declared_schema
 from abscli.graph.backedges import back_edges
 from abscli.graph.restless import restless_loops
 from formats.job.expand import size_of
@@ -120,5 +119,5 @@ def _source_columns(op: Operator, directory: str, *, from_start: bool) -> pa.Sch
         return None
     if from_start:
         splits = find_splits(op, directory)
-        schema = schema or infer_schema(os.path.join(directory, splits[0]))
+        schema = columns_of(op, os.path.join(directory, splits[0]))
     return schema

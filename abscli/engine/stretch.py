@@ -22,14 +22,14 @@ from abscli.engine.channels.inbox import Barrier, Batch
 from abscli.engine.channels.messages import JobSpec
 from abscli.engine.channels.peers import CHANNEL_BYTES
 from abscli.engine.local.steps import Place
-from abscli.engine.sources.making import make_source
+from abscli.engine.sources.making import ROW_FILES, extent, make_source
 from abscli.engine.task import RunningTask
 from abscli.planner.repair import Cut
 from abscli.protocol.events import EndOfInput
 from abscli.protocol.task import PartStage
 from formats.errors import NoRecovery
 from formats.ids import ChannelId, TaskId
-from formats.job.model import Kind, Topology
+from formats.job.model import Kind, Operator, Topology
 from formats.native.counters import Counters
 from formats.native.facts import PartFacts
 from formats.view import Position
@@ -268,7 +268,7 @@ class _Reader:
             connector = stretch.cut.connectors.get(name)
             task.source = make_source(operator, name.subtask, stretch.directory, begin, connector)
         for epoch, offsets in self._stops:
-            _check_files(name, epoch, offsets or {}, stretch.directory)
+            _check_files(stretch.topology.operator(name.operator), name, epoch, offsets or {}, stretch.directory)
         self._begin()
 
     @property
@@ -310,13 +310,14 @@ class _Reader:
         return all(stands.get(split, 0) >= offset for split, offset in offsets.items())
 
 
-def _check_files(task: TaskId, epoch: int, offsets: Mapping[str, int], directory: str) -> None:
+def _check_files(operator: Operator, task: TaskId, epoch: int, offsets: Mapping[str, int], directory: str) -> None:
     """NoRecovery if a file has not got what had been read of it."""
     for split, offset in offsets.items():
         path = os.path.join(directory, split)
-        size = os.path.getsize(path) if os.path.isfile(path) else None
+        size = extent(operator, path)
         if size is None or size < offset:
-            there = "is not there" if size is None else f"has {size:,} bytes"
+            unit = "rows" if (operator.connector or {}).get("type") in ROW_FILES else "bytes"
+            there = "is not there" if size is None else f"has {size:,} {unit}"
             message = f"{there}, and {task} had read {offset:,} of it at barrier {epoch}"
             raise NoRecovery(message, path=path, hint=_AS_IT_WAS)
 

@@ -8,7 +8,7 @@ from formats.job.identifiers import clipped
 from formats.job.model import Kind
 from formats.user_file import values as read
 from formats.user_file.mistakes import Mistakes
-from formats.user_file.nodes import Mapping, Node, shown
+from formats.user_file.nodes import Mapping, Node, Scalar, Sequence, shown
 from formats.user_file.values import Record, Schema, Shape, shape
 
 _FILE: dict[str, Shape[Any]] = {"type": read.string, "path": read.string, "deterministic": read.boolean}
@@ -29,10 +29,37 @@ def _types(node: Node, label: str, mistakes: Mistakes) -> None:
         read.string.read(value, f"{label}: the type of {shown(key.text)}", mistakes)
 
 
+_CHOSEN: dict[str, Shape[Any]] = {**_FILE, "columns": read.columns}
+
+
+@shape(None, type="string", minLength=1, maxLength=1)
+def _delimiter(node: Node, label: str, mistakes: Mistakes) -> None:
+    text = node.value if isinstance(node, Scalar) else None
+    if not isinstance(text, str) or len(text) != 1 or not text.isascii() or text in '"\r\n':
+        mistakes.add(node, f"{label} must be one ASCII character, not {read.describe(node)}", 'for a tab write "\\t"')
+
+
+@shape(None, type="array", items={"type": "string"})
+def _spellings(node: Node, label: str, mistakes: Mistakes) -> None:
+    items = node.items if isinstance(node, Sequence) else ()
+    if not isinstance(node, Sequence):
+        mistakes.add(node, f"{label} must be a list of texts, not {read.describe(node)}", 'write ["", "NA"]')
+    for item in items:
+        if not isinstance(item, Scalar) or not isinstance(item.value, str):
+            mistakes.add(item, f"{label}: a text is wanted, not {read.describe(item)}", "quote it")
+
+
+_CSV = Record(
+    {**_CHOSEN, "schema": _types, "delimiter": _delimiter, "header": read.boolean, "nulls": _spellings}, {"path": None}
+)
+
 CONNECTORS = {
     Kind.SOURCE: {
         "text": Record(_FILE, {"path": None}),
         "jsonl": Record({**_FILE, "schema": _types}, {"path": None}),
+        "csv": _CSV,
+        "parquet": Record(_CHOSEN, {"path": None}),
+        "arrow": Record(_CHOSEN, {"path": None}),
     },
     Kind.SINK: {type: Record(_FILE, {"path": None}) for type in ("jsonl", "csv", "parquet")},
 }
@@ -41,7 +68,8 @@ CONNECTORS = {
 
 def connector(kind: Kind) -> Shape[dict[str, Any]]:
     types = CONNECTORS[kind]
-    any_type = Record({"type": read.string}, {"type": f"{', '.join(types)} or another connector's name"}, more=True)
+    names = f"{', '.join(types)} or another connector's name"
+    any_type = Record({"type": read.string}, {"type": names}, more=True)
 
     def read_connector(node: Node, label: str, mistakes: Mistakes) -> dict[str, Any] | None:
         values = any_type.read(node, label, mistakes)

@@ -17,9 +17,20 @@ TYPES = {
 
 
 def schema_of(types: dict[str, Any], where: str) -> pa.Schema:
+    """Columns of these types; UsageError for one that is none."""
     fields = []
     for name, kind in types.items():
         if kind not in TYPES:
             raise UsageError(f"{where}: unknown type {kind!r} of column {name!r}", hint=f"one of {', '.join(TYPES)}")
         fields.append(pa.field(name, TYPES[kind]))
     return pa.schema(fields)
+
+
+def chosen(schema: pa.Schema, wanted: list[str] | None, where: str) -> pa.Schema:
+    """These columns of a file, in this order; None: all. UsageError for one that it has not."""
+    if wanted is None:
+        return schema
+    for name in wanted:
+        if name not in schema.names:
+            raise UsageError(f"{where} has no column {name!r}", hint=f"it has {', '.join(schema.names)}")
+    return pa.schema([schema.field(name) for name in wanted])

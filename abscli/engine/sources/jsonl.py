@@ -41,10 +41,11 @@ class JsonLinesSource(FromLines):
         except pa.ArrowInvalid as error:
             line, bad = _bad_line(text, self._schema)
             raise JobFailed(
-                f"task {self._task}: {split}, record {self._files.records(split) + 1 + line}: {bad[:200]!r} "
-                f"does not fit the schema: {str(error).splitlines()[0]}"
+                f"task {self._task}: {split}, record {self._files.splits.records(split) + 1 + line}: {bad[:200]!r} "
+                f"does not fit the schema: {str(error).splitlines()[0]}",
+                hint="mend that line, or give its column another type in schema; then go on with --resume",
             ) from None
-        self._files.advance(split, len(data), table.num_rows)
+        self._files.advance(split, data, table.num_rows)
         columns = [table.column(f.name).combine_chunks().cast(f.type) for f in self._schema]
         columns = [c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for c in columns]
         return pa.record_batch(columns, schema=self._schema)

@@ -8,29 +8,76 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from abscli.engine.errors import UsageError
-from abscli.engine.sources.columns import schema_of
+from abscli.engine.sources.arrow import open_arrow
+from abscli.engine.sources.columns import chosen, schema_of
 from abscli.engine.sources.contract import Source
+from abscli.engine.sources.csv import CsvForm, CsvSource, infer_csv
+from abscli.engine.sources.csv_records import CsvRecords
+from abscli.engine.sources.finding import find_splits, refuse_strangers
 from abscli.engine.sources.jsonl import JsonLinesSource, infer_schema
 from abscli.engine.sources.line_files import LineFiles
-from abscli.engine.sources.splits import find_splits, refuse_strangers
+from abscli.engine.sources.parquet import ParquetRows
+from abscli.engine.sources.row_files import OpenRowFile, RowFilesSource, kept_schema
 from abscli.engine.sources.text import LINES, TextSource
 from formats.ids import TaskId
 from formats.job.model import Operator
 from formats.view import Position
 
-SOURCE_TYPES = ("text", "jsonl")
+ROW_FILES: dict[str, OpenRowFile] = {"parquet": ParquetRows, "arrow": open_arrow}
+FILE_TYPES = ("text", "jsonl", "csv", *ROW_FILES)
+SOURCE_TYPES = FILE_TYPES
 
 
 def declared_schema(operator: Operator, kept: dict[str, str] | None = None) -> pa.Schema | None:
-    """The columns of a source before a file is looked at; None for a jsonl source without a schema.
+    """The columns of a source before a file is looked at; None where a file has to say them.
 
     kept: what an epoch has kept of them, in place of the topology file. UsageError for a type of column that is none.
     """
     assert operator.connector is not None
-    if operator.connector["type"] == "text":
+    kind = operator.connector["type"]
+    if kind == "text":
         return LINES
+    if kind in ROW_FILES:
+        return kept_schema(kept, f"operator {operator.id}") if kept else None
     declared = kept or operator.connector.get("schema")
     return schema_of(declared, f"operator {operator.id}") if declared else None
+
+
+def columns_of(operator: Operator, path: str) -> pa.Schema:
+    """The columns of a source whose first file this is; UsageError where it cannot say them."""
+    assert operator.connector is not None
+    options, where = operator.connector, f"operator {operator.id}"
+    declared, wanted = declared_schema(operator), options.get("columns")
+    if declared is not None:
+        return declared
+    if options["type"] == "csv":
+        return infer_csv(path, CsvForm.of(options), wanted, where)
+    if options["type"] == "jsonl":
+        return infer_schema(path)
+    try:
+        file = ROW_FILES[options["type"]](path, None)
+        schema = file.schema
+        file.close()
+    except (OSError, pa.ArrowException) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"{where}: {path} cannot be read as {options['type']}: {reason}") from None
+    return chosen(schema, wanted, path)
+
+
+def extent(operator: Operator, path: str) -> int | None:
+    """How far a file can be read now, in the unit of positions; None where it is not there, or is none of its kind."""
+    assert operator.connector is not None
+    if not os.path.isfile(path):
+        return None
+    if operator.connector["type"] not in ROW_FILES:
+        return os.path.getsize(path)
+    try:
+        file = ROW_FILES[operator.connector["type"]](path, None)
+        rows = file.rows
+        file.close()
+    except (OSError, pa.ArrowException):
+        return None
+    return rows
 
 
 def make_source(
@@ -49,10 +96,18 @@ def make_source(
         positions = tuple(positions)
         refuse_strangers(operator, directory, positions)
     splits: list[str] = []
-    if positions is None or (kind == "jsonl" and connector is None):
+    schema = declared_schema(operator, connector)
+    if positions is None or schema is None:
         splits = find_splits(operator, directory)
-    files = LineFiles(splits[index :: operator.parallelism], directory, task, positions)
-    if kind == "text":
-        return TextSource(files)
-    schema = declared_schema(operator, connector) or infer_schema(os.path.join(directory, splits[0]))
-    return JsonLinesSource(files, schema, task)
+    if schema is None:
+        schema = columns_of(operator, os.path.join(directory, splits[0]))
+    mine = splits[index :: operator.parallelism]
+    if kind in ROW_FILES:
+        return RowFilesSource(ROW_FILES[kind], schema, mine, directory, task, positions)
+    if kind == "csv":
+        form = CsvForm.of(operator.connector)
+        records = CsvRecords(form.delimiter)
+        files = LineFiles(mine, directory, task, positions, records, heading=form.header)
+        return CsvSource(files, form, schema)
+    files = LineFiles(mine, directory, task, positions)
+    return TextSource(files) if kind == "text" else JsonLinesSource(files, schema, task)

@@ -1,45 +1,72 @@
-"""The files of a source."""
+"""The splits of one source task: how far each has been read, and which is next."""
 
 from __future__ import annotations
 
-import glob
-import os
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Mapping
 
-from abscli.engine.errors import UsageError
-from formats.errors import UnsafePath
-from formats.job.model import Operator
 from formats.view import Position
 
 
-def find_splits(operator: Operator, directory: str) -> list[str]:
-    """All splits of a file source, sorted by path, relative to the job file; UsageError if there is none."""
-    assert operator.connector is not None
-    pattern = operator.connector["path"]
-    splits = sorted(
-        path
-        for path in glob.glob(pattern, root_dir=directory, recursive=True)
-        if os.path.isfile(os.path.join(directory, path))
-    )
-    if not splits:
-        hint = f"looked in {directory}"
-        if os.path.isdir(os.path.join(directory, pattern)):
-            hint += f"; it is a directory there: name its files, such as {os.path.join(pattern, '*')}"
-        raise UsageError(f"operator {operator.id}: no file matches {pattern!r}", hint=hint)
-    return splits
+class Splits:
+    """One split after the other, each from where it stood. ends, rows: as of `Source.stop_at`."""
 
+    def __init__(self, names: Iterable[str], positions: Iterable[Position] | None) -> None:
+        """positions: restored ones, which name the splits then; None: each begins."""
+        if positions is None:
+            positions = [Position(name, 0, 0) for name in names]
+        # Kept as they are handed out: with thousands of files, those that stand where they stood are not made anew.
+        self._positions = {
+            at.split: Position(at.split, at.offset or 0, at.records or 0, fingerprint=at.fingerprint)
+            for at in positions
+        }  # fmt: skip
+        self._todo = deque(self._positions)
+        self.ends: Mapping[str, int] | None = None
+        self.rows: int | None = None
 
-def refuse_strangers(operator: Operator, directory: str, positions: Iterable[Position]) -> None:
-    """UnsafePath for a split that a store names and the job's source does not: a store must not choose what is read."""
-    assert operator.connector is not None
-    pattern = operator.connector["path"]
-    own = set(glob.glob(pattern, root_dir=directory, recursive=True))
-    for position in positions:
-        path = os.path.join(directory, position.split)
-        if position.split not in own and os.path.lexists(path):  # a file that is gone is told when it is opened
-            raise UnsafePath(
-                f"the epoch has a position in it, and the source {operator.id} of the job file, {pattern!r}, does not "
-                "name it",
-                path=path,
-                hint="give the source the path that it had; if it has not changed, do not trust this store",
-            )
+    @property
+    def positions(self) -> tuple[Position, ...]:
+        """How far each has been read."""
+        return tuple(self._positions.values())
+
+    @property
+    def finished(self) -> bool:
+        """Whether every one has been read to its end."""
+        return not self._todo
+
+    def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
+        """As of `Source`. A split that is not among the offsets is not read."""
+        self.ends, self.rows = offsets, lines
+
+    def next(self) -> str | None:
+        """The split to read; None where there is none, or no more may be read."""
+        if self.rows == 0:
+            return None
+        if self.ends is None:
+            return self._todo[0] if self._todo else None
+        # One that may be read no further now is not at its end.
+        ends = self.ends
+        return next((name for name in self._todo if self.offset(name) < ends.get(name, 0)), None)
+
+    def end(self, split: str) -> None:
+        """Note that it has been read to its end."""
+        self._todo.remove(split)  # of which it is the first, or one of a few that may still be read
+
+    def offset(self, split: str) -> int:
+        """How far it has been read."""
+        return self._positions[split].offset or 0
+
+    def records(self, split: str) -> int:
+        """Rows read of it so far."""
+        return self._positions[split].records or 0
+
+    def fingerprint(self, split: str) -> str | None:
+        """Of what was read of it; None where that is not known."""
+        return self._positions[split].fingerprint
+
+    def advance(self, split: str, size: int, records: int, fingerprint: str | None) -> None:
+        """Note that what lies in the next `size` units became so many rows. fingerprint: of all up to there."""
+        before = self._positions[split]
+        self._positions[split] = Position(
+            split, (before.offset or 0) + size, (before.records or 0) + records, fingerprint=fingerprint
+        )

@@ -22,7 +22,7 @@ class TextSource(line_files.FromLines):
         while size < line_files.CHUNK and (chunk := self._files.next_lines()) is not None:
             split, data = chunk
             text = data.decode("utf-8", "replace").removesuffix("\n")
-            self._files.advance(split, len(data), text.count("\n") + 1)
+            self._files.advance(split, data, text.count("\n") + 1)
             texts.append(text)
             size += len(data)
         if not texts:

@@ -19,6 +19,7 @@ from prometheus_client import (
 
 from abscli.engine.coordinator import CIRCULATING_BYTES, Progress
 from abscli.engine.errors import UsageError
+from abscli.engine.sources.inputs import LaterInput
 from abscli.engine.telemetry.news import (
     EpochDone,
     EpochGivenUp,
@@ -128,7 +129,7 @@ class JobMetrics:
                 self._late.inc()
             case Silent():
                 self._silent.inc()
-            case FramesLetGo() | HeardAgain() | NewGeneration() | OtherCode() | Rescaled():
+            case FramesLetGo() | HeardAgain() | NewGeneration() | LaterInput() | OtherCode() | Rescaled():
                 pass
             case SlotsAwaited() | Stopping():
                 pass

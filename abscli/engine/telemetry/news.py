@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from abscli.engine.losses.decisions import Recovery
+from abscli.engine.sources.inputs import LaterInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,7 @@ class Rescaled:
     changes: str
 
 
-Changed = OtherCode | NewGeneration
+Changed = OtherCode | NewGeneration | LaterInput
 News = (
     EpochDone | EpochGivenUp | Stopping | SlotsAwaited | Late | Changed | Recovering | FramesLetGo | Recovered
     | Rescaled | Silent | HeardAgain

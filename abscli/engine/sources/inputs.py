@@ -1,0 +1,83 @@
+"""What has become of the input of a job since the epoch that it goes on from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from abscli.engine.errors import JobFailed
+from abscli.engine.sources.finding import matching
+from abscli.engine.sources.fingerprints import Fingerprint, is_same
+from abscli.engine.sources.making import FILE_TYPES, ROW_FILES
+from formats.job.model import Kind, Operator, Topology
+from formats.native.facts import PartFacts
+from formats.view import Position
+
+_PUT_BACK = "put back what it was; or read everything again, with --from-epoch 0 or on another store"
+
+
+@dataclass(frozen=True, slots=True)
+class LaterInput:
+    """Input of a source that came after it had looked: it is not read.
+
+    files: that match its path, and were not there when the job first started.
+    grown: files that are longer than what was read of them, and whose task has ended.
+    """
+
+    operator: str
+    files: tuple[str, ...]
+    grown: tuple[str, ...]
+
+
+def later_input(topology: Topology, parts: Iterable[PartFacts], directory: str) -> Iterator[LaterInput]:
+    """What will not be read, source by source; JobFailed for a file that is not what was read of it.
+
+    parts: of the epoch. Files that are not there are left to whoever reads them: this machine may have none of them.
+    """
+    parts = tuple(parts)
+    for op in topology.operators:
+        if op.kind is Kind.SOURCE and op.connector is not None and op.connector["type"] in FILE_TYPES:
+            mine = [part for part in parts if part.operator == op.id and part.positions is not None]
+            for part in mine:
+                for position in part.positions or ():
+                    _check(op, position, directory)
+            splits = {position.split for part in mine for position in part.positions or ()}
+            later = tuple(split for split in matching(op, directory) if split not in splits) if mine else ()
+            grown = tuple(
+                position.split
+                for part in mine if part.finished
+                for position in part.positions or () if _has_more(op, position, directory)
+            )  # fmt: skip
+            if later or grown:
+                yield LaterInput(op.id, later, grown)
+
+
+def _check(op: Operator, position: Position, directory: str) -> None:
+    path, offset = os.path.join(directory, position.split), position.offset or 0
+    if not offset or not os.path.isfile(path):
+        return
+    in_bytes = op.connector is not None and op.connector["type"] not in ROW_FILES
+    size = os.path.getsize(path)
+    if in_bytes and size < offset:
+        message = f"source {op.id}: {path} has {size:,} bytes, and {offset:,} were read of it: it has shrunk"
+        raise JobFailed(message, hint=_PUT_BACK)
+    fingerprint = Fingerprint.parse(position.fingerprint or "")
+    try:
+        same = fingerprint is None or is_same(path, fingerprint, offset)
+    except OSError as error:
+        raise JobFailed(f"source {op.id}: cannot read {path}: {error.strerror}") from error
+    if not same:
+        extent = f"the first {offset:,} bytes" if in_bytes else f"the file of which {offset:,} rows were read"
+        raise JobFailed(
+            f"source {op.id}: {path} is another file than was read: {extent} have not the checksum that the epoch notes"
+            if in_bytes
+            else f"source {op.id}: {path} is another one than {extent}: it has not the checksum that the epoch notes",
+            hint=_PUT_BACK,
+        )
+
+
+def _has_more(op: Operator, position: Position, directory: str) -> bool:
+    path = os.path.join(directory, position.split)
+    in_bytes = op.connector is not None and op.connector["type"] not in ROW_FILES
+    return in_bytes and os.path.isfile(path) and os.path.getsize(path) > (position.offset or 0)

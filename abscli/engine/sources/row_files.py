@@ -1,0 +1,176 @@
+"""Files that are written once and hold rows: Parquet and Arrow, with a position in rows for each."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+import pyarrow as pa
+
+from abscli.engine.errors import JobFailed
+from abscli.engine.sources.fingerprints import of_pieces
+from abscli.engine.sources.splits import Splits
+from formats.errors import Damaged
+from formats.ids import TaskId
+from formats.view import Position
+
+ROWS = 1 << 16
+"""Rows of a batch, at most."""
+
+_COLUMNS = "arrow-schema"
+"""Under which a source keeps its columns."""
+
+
+class RowFile(Protocol):
+    """A file of rows that is open."""
+
+    rows: int
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of all its columns."""
+
+    def read(self, start: int, most: int) -> pa.RecordBatch:
+        """Rows from `start` on, which is before the end: one at least, `most` at most."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+OpenRowFile = Callable[[str, list[str] | None], RowFile]
+"""From a path, and the columns to read, to the file; OSError, ArrowException."""
+
+
+class RowFilesSource:
+    """The columns of `schema` of the files of one task, one after the other."""
+
+    def __init__(
+        self,
+        open_file: OpenRowFile,
+        schema: pa.Schema,
+        names: Iterable[str],
+        directory: str,
+        task: TaskId,
+        positions: Iterable[Position] | None,
+    ) -> None:
+        self._open = open_file
+        self._schema = schema
+        self._splits = Splits(names, positions)
+        self._directory = directory
+        self._task = task
+        self._file: tuple[str, RowFile, str] | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self._splits.finished
+
+    @property
+    def positions(self) -> tuple[Position, ...]:
+        return self._splits.positions
+
+    def cut(self) -> tuple[Position, ...]:
+        """As of `Source`."""
+        return self._splits.positions
+
+    @property
+    def connector(self) -> dict[str, str]:
+        return {_COLUMNS: base64.b64encode(self._schema.serialize()).decode()}
+
+    def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
+        """As of `Source`."""
+        self._splits.stop_at(offsets, lines=lines)
+
+    def read(self) -> pa.RecordBatch | None:
+        """As of `Source`."""
+        splits = self._splits
+        while (name := splits.next()) is not None:
+            offset = splits.offset(name)
+            file, fingerprint = self._opened(name)
+            end = file.rows if splits.ends is None else min(file.rows, splits.ends[name])
+            if offset > file.rows:
+                raise JobFailed(
+                    f"task {self._task}: {self._path(name)} has {file.rows} rows, {offset} were read before",
+                    hint="a source file must not change; put it back, or go back with --from-epoch",
+                )
+            if offset < end:
+                rows = self._read(name, file, offset, min(ROWS, end - offset, splits.rows or ROWS))
+                if splits.rows is not None:
+                    splits.rows -= rows.num_rows
+                splits.advance(name, rows.num_rows, rows.num_rows, fingerprint)
+                return rows
+            splits.end(name)
+            self._let_go()
+        return None
+
+    def _read(self, name: str, file: RowFile, start: int, most: int) -> pa.RecordBatch:
+        try:
+            rows = file.read(start, most)
+        except (pa.ArrowException, OSError) as error:
+            raise self._unreadable(name, error) from error
+        return pa.record_batch([self._column(name, rows, field) for field in self._schema], schema=self._schema)
+
+    def _column(self, name: str, rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
+        column = rows.column(field.name)
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if column.type == field.type:
+            return column
+        try:
+            return column.cast(field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise JobFailed(
+                f"task {self._task}: column {field.name!r} of {self._path(name)} is of type {column.type}, in the "
+                f"first file it is {field.type}: {str(error).splitlines()[0]}",
+                hint="write all files of a source with the same types",
+            ) from None
+
+    def _opened(self, name: str) -> tuple[RowFile, str]:
+        """(the file, its fingerprint)."""
+        if self._file is None or self._file[0] != name:
+            self._let_go()
+            path = self._path(name)
+            try:
+                with open(path, "rb") as plain:
+                    fingerprint = str(of_pieces(plain))
+                file = self._open(path, self._schema.names)
+            except (pa.ArrowException, OSError) as error:
+                raise self._unreadable(name, error) from error
+            self._file = name, file, fingerprint
+            missing = [column for column in self._schema.names if column not in file.schema.names]
+            if missing:
+                raise JobFailed(
+                    f"task {self._task}: {path} has no column {missing[0]!r}; it has {', '.join(file.schema.names)}",
+                    hint="every file of a source has its columns: say which with columns: [...]",
+                )
+        return self._file[1:]
+
+    def _let_go(self) -> None:
+        if self._file is not None:
+            self._file[1].close()
+        self._file = None
+
+    def _unreadable(self, name: str, error: Exception) -> JobFailed:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        return JobFailed(
+            f"task {self._task}: cannot read {self._path(name)}: {reason}",
+            hint="is it whole? Files are to come under their names by a rename, once they are written",
+        )
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._directory, name)
+
+
+def plain_types(schema: pa.Schema) -> pa.Schema:
+    """Its columns without metadata, and with values in place of dictionaries."""
+    kinds = [(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in schema]
+    return pa.schema([pa.field(name, kind) for name, kind in kinds])
+
+
+def kept_schema(connector: dict[str, str], where: str) -> pa.Schema:
+    """The columns that an epoch has kept; Damaged if they cannot be read."""
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(connector[_COLUMNS], validate=True)))
+    except (KeyError, ValueError, OSError, pa.ArrowException) as error:
+        raise Damaged(f"{where}: the columns that the epoch has kept cannot be read: {error}") from error
