@@ -12,10 +12,13 @@ from abscli.text.cells import cells, shortened
 from abscli.text.columns import clean
 from abscli.text.spacetime import window
 
-ROOM, NARROW, WIDE = 960.0, 7.0, 44.0  # a step is as wide as the room for all of them allows, between these
+ROOM, NARROW, WIDE = 1080.0, 5.5, 64.0  # a step is as wide as the room for all of them allows, between these
+QUIET, SHORT = 10, 6.0  # so many steps without a snapshot or a failure are pressed together into the room of these
 APART = 17.0  # between the marks of one step at one task
-MARGIN, ROW, GROUP, LEVEL = 20.0, 38.0, 16.0, 12.0  # GROUP: more between two groups; LEVEL: of words above each other
+MARGIN, ROW, GROUP, LEVEL = 20.0, 40.0, 18.0, 12.0  # GROUP: more between two groups; LEVEL: of words above each other
 HANGING = 20.0  # how far a task's message to itself hangs below its line
+LOFTY = 22.0  # more between two lines where messages between them have their words
+LANE = ROW / 2 - 1  # half of what is coloured around a line
 SIZE = 10 * svg.SANS
 NAME_LIMIT, LABEL_LIMIT = 24, 30
 FEW = 24
@@ -37,12 +40,22 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class Pressed:
+    """Steps in which neither a snapshot nor a failure goes on, pressed together. count: how many are there."""
+
+    start: float
+    end: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Coordinates in pixels.
 
     steps: x of each step that is shown.
     tasks: y of each task's line.
     ends: x at which each task's line begins, and at which all end.
+    pressed: where time goes by faster.
     """
 
     marks: tuple[Mark, ...]
@@ -53,6 +66,7 @@ class Layout:
     ends: tuple[float, float]
     bottom: float
     left_out: int
+    pressed: tuple[Pressed, ...]
 
     @property
     def is_small(self) -> bool:
@@ -66,8 +80,8 @@ class Layout:
         return self.steps.get(step, self.ends[0])
 
 
-def laid_out(diagram: Diagram, max_steps: int | None, top: float) -> Layout:
-    """All places. max_steps: the last ones are shown. top: where the rows begin."""
+def laid_out(diagram: Diagram, max_steps: int | None) -> Layout:
+    """All places. max_steps: the last ones are shown."""
     steps, left_out = window(diagram, max_steps)
     shown = set(steps)
     tasks = diagram.lines()
@@ -76,13 +90,27 @@ def laid_out(diagram: Diagram, max_steps: int | None, top: float) -> Layout:
     small = len(steps) <= FEW
     moments = [m for m in diagram.moments if m.step in shown and (small or m.kind not in _BARS)]
     messages = tuple(m for m in diagram.messages if m.sent in shown or m.received in shown)
-    step_x, right = _steps(steps, moments, messages, left)
-    moment_x = _beside(moments, step_x)
-    words = [_words(moment, small=small) for moment in moments]
+    step_x, pressed, right = _steps(steps, moments, messages, left)
+    moment_x = _beside(moments, step_x, pressed)
+    words = _all_words(moments, tasks, small=small)
     levels, right = _levels(moments, moment_x, words, right)
-    rows, bottom = _rows(diagram, tasks, moments, levels, messages, top)
+    rows, bottom = _rows(diagram, tasks, moments, levels, messages, MARGIN + 20, small=small)
     marks = tuple(Mark(*parts) for parts in zip(moments, moment_x, words, levels, strict=True))
-    return Layout(marks, messages, step_x, rows, names, (left, right), bottom, left_out)
+    return Layout(marks, messages, step_x, rows, names, (left, right), bottom, left_out, pressed)
+
+
+def _all_words(moments: Sequence[Moment], tasks: Sequence[str], *, small: bool) -> list[str]:
+    """The words of each moment; those of something that happens to many tasks at once stand at the first of them."""
+    row = {task: at for at, task in enumerate(tasks)}
+    # Tasks hear of an epoch that is given up one after the other.
+    same = [(moment.kind, moment.label, 0 if moment.kind == "abort" else moment.step) for moment in moments]
+    first: dict[tuple[str, str, int], str] = {}
+    for moment, key in sorted(zip(moments, same, strict=True), key=lambda each: row[each[0].task]):
+        first.setdefault(key, moment.task)
+    return [
+        _words(moment, small=small) if first[key] == moment.task or moment.kind not in _WORDED else ""
+        for moment, key in zip(moments, same, strict=True)
+    ]
 
 
 def _words(moment: Moment, *, small: bool) -> str:
@@ -94,12 +122,23 @@ def _words(moment: Moment, *, small: bool) -> str:
 
 def _steps(
     steps: Sequence[int], moments: Sequence[Moment], messages: Sequence[Message], left: float
-) -> tuple[dict[int, float], float]:
-    """The x of each step, and of the end: where only records are on their way time is half as wide."""
+) -> tuple[dict[int, float], tuple[Pressed, ...], float]:
+    """The x of each step, where they are pressed together, and the end.
+
+    A step of a snapshot or a failure has twice the width of another.
+    """
     strong = {moment.step for moment in moments if moment.kind in _STRONG}
     strong |= {message.received for message in messages if message.barrier and message.received is not None}
-    weights = {step: 2 if step in strong else 1 for step in steps}
-    unit = max(NARROW, min(WIDE, ROOM / max(1, sum(weights.values()))))
+    runs: list[list[int]] = []
+    for step in steps:
+        if runs and step not in strong and runs[-1][-1] not in strong:
+            runs[-1].append(step)
+        else:
+            runs.append([step])
+    weights = {
+        step: 2.0 if step in strong else SHORT / len(run) if len(run) > QUIET else 1.0 for run in runs for step in run
+    }
+    unit = max(NARROW, min(WIDE, ROOM / max(1.0, sum(weights.values()))))
     most: dict[int, int] = {}
     for (step, _), count in Counter((moment.step, moment.task) for moment in moments).items():
         most[step] = max(count, most.get(step, 1))
@@ -107,17 +146,22 @@ def _steps(
     for step in steps:
         x += weights[step] * unit
         places[step] = x
-        x += (most.get(step, 1) - 1) * APART
-    return places, x + 2 * unit
+        if weights[step] >= 1:
+            x += (most.get(step, 1) - 1) * APART
+    pressed = tuple(
+        Pressed(places[run[0]] - 4, places[run[-1]] + 4, len(run)) for run in runs if len(run) > QUIET
+    )
+    return places, pressed, x + 2 * unit
 
 
-def _beside(moments: Sequence[Moment], step_x: dict[int, float]) -> list[float]:
-    """The x of each moment: those of one step at one task stand side by side, in order."""
+def _beside(moments: Sequence[Moment], step_x: dict[int, float], pressed: Sequence[Pressed]) -> list[float]:
+    """The x of each moment: those of one step at one task stand side by side, in order, unless they are pressed."""
     before: Counter[tuple[int, str]] = Counter()
     places = []
     for moment in moments:
-        key = moment.step, moment.task
-        places.append(step_x[moment.step] + before[key] * APART)
+        key, x = (moment.step, moment.task), step_x[moment.step]
+        apart = 0.0 if any(part.start <= x <= part.end for part in pressed) else APART
+        places.append(x + before[key] * apart)
         before[key] += 1
     return places
 
@@ -147,6 +191,8 @@ def _rows(
     levels: Sequence[int],
     messages: Sequence[Message],
     top: float,
+    *,
+    small: bool,
 ) -> tuple[dict[str, float], float]:
     """The y of each task, those of one group nearer to each other; and the lowest place that is used."""
     groups = dict(zip(diagram.tasks, diagram.groups, strict=False))
@@ -156,6 +202,7 @@ def _rows(
         group = groups.get(task, task)
         highest = max((n for n, m in zip(levels, moments, strict=True) if m.task == task), default=0)
         y += ROW + highest * LEVEL + (GROUP if before not in (None, group) else 0.0)
+        y += LOFTY if small and before is not None else 0.0
         places[task] = y
         y += HANGING if task in hanging else 0.0
         before = group

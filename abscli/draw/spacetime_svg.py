@@ -7,14 +7,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from abscli.draw import spacetime_legend as signs
 from abscli.draw import svg
-from abscli.draw.spacetime_layout import HANGING, LABEL_LIMIT, LEVEL, MARGIN, SIZE, Layout, Mark, laid_out
-from abscli.sim.diagram import COORDINATOR, Diagram, Message
+from abscli.draw.spacetime_cuts import against, cuts, logged, stretches
+from abscli.draw.spacetime_layout import HANGING, LABEL_LIMIT, LANE, LEVEL, MARGIN, SIZE, Layout, Mark, laid_out
+from abscli.sim.diagram import Diagram, Message
 from abscli.text.cells import cells, shortened
 from abscli.text.columns import clean
 
-BEND = 14.0  # sideways, a line passed: what passes lines must not lie over what goes from line to line
 BETWEEN_NUMBERS = 30.0  # of steps below the picture
+MAX_STEPS, OF_A_TASK = 100, 10
+"""How many steps are shown, at least and of each task, unless something else is asked for."""
+
 
 _EPOCHS = (
     ("#1559b3", "#7fb4ff"),
@@ -30,14 +34,22 @@ _RULES = (
     (".ink", "fill:none;stroke:currentColor;stroke-width:2.2"),
     (".ring", "stroke:currentColor;stroke-width:1.6"),
     (".full,.epoch text", "fill:currentColor"),
-    (".band", "fill:none;stroke:currentColor;stroke-width:9;stroke-opacity:0.22;stroke-linecap:round"),
-    (".through", "fill:none;stroke:currentColor;stroke-width:1.6;stroke-opacity:0.8"),
-    (".bar", "fill:none;stroke-width:8;stroke-opacity:0.45"),
+    (".kept", "fill:currentColor;fill-opacity:0.1"),
+    (".pressed", "fill-opacity:0.14"),
+    (".undone", "fill-opacity:0.3"),
+    (".band", "fill:none;stroke:currentColor;stroke-width:10;stroke-opacity:0.2;stroke-linecap:round"),
+    (".cut", "fill:none;stroke:currentColor;stroke-width:2.6;stroke-dasharray:7 3.5"),
+    (".logged", "fill:none;stroke:currentColor;stroke-width:1.6"),
+    (".against", "fill:none;stroke-dasharray:4 3;stroke-width:1.6"),
+    (".bar", "fill:none;stroke-width:8;stroke-opacity:0.55"),
     (".number", "font-size:9px;font-weight:600"),
 )
 _COLOURS = (
     *((f".e{at}", "color", day, night) for at, (day, night) in enumerate(_EPOCHS)),
     (".ring", "fill", "#ffffff", "#14181d"),
+    (".undone,.pressed", "fill", "#8b949e", "#6b7680"),
+    (".against", "stroke", "#b3121d", "#ff8088"),
+    (".against-tip", "fill", "#b3121d", "#ff8088"),
     (".epoch text.on", "fill", "#ffffff", "#14181d"),
     (".waits", "stroke", "#e0a100", "#c98f00"),
     (".again", "stroke", "#3f9b3f", "#57b957"),
@@ -67,28 +79,34 @@ class _Area(NamedTuple):
                 yield x, y
 
 
-def spacetime_svg(diagram: Diagram, *, max_steps: int | None = 80) -> str:
-    """A whole SVG document. max_steps: keeps the last ones, and says how many are left out.
+def spacetime_svg(diagram: Diagram, *, max_steps: int | None = None) -> str:
+    """A whole SVG document. max_steps: keeps the last ones, and says how many are left out; more of many tasks.
 
-    What belongs to an epoch has its colour: barriers, which are bold; copies, squares with its number; the cut, a line
-    through all copies; its beginning and end at the coordinator, a ring and a disc. Records are thin; dotted where the
-    receiver drops them, since they have come before. A task's line is yellow while an input waits, green while the task
-    takes again the steps of one that was lost, and dotted from a crash to the restore.
+    What belongs to an epoch has its colour: barriers, which are bold; copies, squares with its number; the cut, a
+    dashed line through all copies; the work that its snapshot keeps, the ground to the left of the cut; its beginning
+    and end at the coordinator, a ring and a disc. Work that a failure has undone is on grey ground. Records are thin;
+    in colour where they pass a cut and are logged; red where they pass it backwards; dotted where the receiver drops
+    them, since they have come before. A task's line is yellow while an input waits, green while the task takes again
+    the steps of one that was lost, and dotted from a crash to the restore. Many steps in which only records go are
+    pressed together.
     """
-    return _Picture(diagram, max_steps).document()
+    most = max(MAX_STEPS, OF_A_TASK * len(diagram.tasks)) if max_steps is None else max_steps
+    return _Picture(diagram, most).document()
 
 
 class _Picture:
     """The parts of one picture."""
 
-    def __init__(self, diagram: Diagram, max_steps: int | None) -> None:
+    def __init__(self, diagram: Diagram, max_steps: int) -> None:
         self.diagram = diagram
-        layout = laid_out(diagram, max_steps, MARGIN + 20)
+        layout = laid_out(diagram, max_steps)
         self.layout: Layout = layout
         self.right = layout.ends[1]
         numbers = {moment.epoch for moment in diagram.moments if moment.epoch is not None}
         numbers |= {message.epoch for message in diagram.messages if message.epoch is not None}
         self.colour = {epoch: f"e{at % len(_EPOCHS)}" for at, epoch in enumerate(sorted(numbers))}
+        self.logged, self.against = logged(diagram, layout.messages), against(diagram, layout.messages)
+        self.stretches = stretches(diagram, layout)
         self.tips: list[str] = []  # drawn last: no label may hide where a message arrives
         self.areas: dict[tuple[int, int], set[_Area]] = {}
         for y in layout.tasks.values():
@@ -99,22 +117,22 @@ class _Picture:
         layout = self.layout
         words = [part for mark in layout.marks for part in self._words(mark)]
         messages = [part for message in layout.messages for part in self._message(message)]
-        cuts = self._cuts()
+        drawn_cuts = self._cuts()
         parts = [svg.text(MARGIN, MARGIN + 14, clean(self.diagram.title), "title")]
         if count := layout.left_out:
             words_left_out = f"{count} earlier step{'s'[: count != 1]} left out"
             parts.append(svg.text(MARGIN, MARGIN + 30, words_left_out, "faint"))
-        for task, place in layout.tasks.items():
-            parts.append(svg.text(layout.ends[0] - 10, place + 4, layout.names[task], "mono end"))
+        parts += [*self._ground(), *self._pressed()]
+        for task in layout.tasks:
             parts += [*self._bars(task), *self._life(task)]
-        parts += [*cuts, *messages, *words, *self.tips]
+        parts += [*drawn_cuts, *messages, *words, *self.tips]
         parts += [self._mark(mark) for mark in layout.marks]
-        y = layout.bottom + (46 if cuts else 26)
+        parts += self._names()
+        y = layout.bottom + (48 if drawn_cuts else 28)
         parts += self._axis(y)
         width = max(self.right, MARGIN + cells(self.diagram.title) * 15 * svg.SANS, 360.0)
-        for line in textwrap.wrap("; ".join(self._legend()), int((width - MARGIN) / (11 * svg.SANS))):
-            y += 18
-            parts.append(svg.text(MARGIN, y, line, "faint"))
+        explained, y = signs.legend(self._entries(cut=bool(drawn_cuts)), MARGIN, y + 26, width)
+        parts += explained
         verdict, y = self._verdict(y + 16)
         width = max(self.right, width) + MARGIN
         about = f"{len(layout.tasks)} lines, {len(layout.messages)} messages, {len(layout.steps)} steps"
@@ -123,22 +141,63 @@ class _Picture:
         parts += verdict
         return svg.drawing(width, y + MARGIN, self.diagram.title, about, parts, rules=_RULES, colours=_COLOURS)
 
-    def _legend(self) -> list[str]:
-        """What the signs mean that are used."""
+    def _entries(self, *, cut: bool) -> list[signs.Entry]:
+        """The signs that are used."""
         kinds = {mark.moment.kind for mark in self.layout.marks}
         shown = {moment.kind for moment in self.diagram.moments if moment.step in self.layout.steps}
         messages = self.layout.messages
-        words = ["time runs to the right"]
-        words += ["a colour is an epoch"] if self.colour else []
-        words += ["bold: barrier"] if any(m.barrier for m in messages) else []
-        words += ["square: copy"] if "copy" in kinds else []
-        words += ["ring and disc: it begins and is complete"] if {"trigger", "complete"} & kinds else []
-        words += ["yellow: an input waits"] if "block" in shown else []
-        words += ["cross: lost"] if "crash" in kinds else []
-        words += ["green: steps taken again"] if "replayed" in kinds else []
-        words += ["dotted: come before, dropped"] if any(m.known for m in messages) else []
-        words += ["open circle: not received"] if any(m.received is None for m in messages) else []
-        return words
+        grounds = {stretch.epoch is None for stretch in self.stretches}
+        has_markers = any(message.barrier and message.label.startswith("marker") for message in messages)
+        used = {
+            signs.MARKER if has_markers else signs.BARRIER: any(m.barrier for m in messages),
+            signs.MESSAGE if has_markers else signs.RECORD: any(not m.barrier for m in messages),
+            signs.COPY: "copy" in kinds,
+            signs.CUT: cut,
+            signs.KEPT: False in grounds,
+            signs.UNDONE: True in grounds,
+            signs.EPOCH: bool({"trigger", "complete"} & kinds),
+            signs.WAITS: "block" in shown,
+            signs.LOGGED: any(m in self.logged for m in messages),
+            signs.AGAINST: any(m in self.against for m in messages),
+            signs.LOST: "crash" in kinds,
+            signs.AGAIN: "replayed" in kinds,
+            signs.KNOWN: any(m.known for m in messages),
+            signs.MISSED: any(m.received is None for m in messages),
+            signs.PRESSED: bool(self.layout.pressed),
+        }
+        return [sign for sign, is_used in used.items() if is_used]
+
+    def _names(self) -> list[str]:
+        """On a ground of their own, since a page that is scrolled keeps them in sight."""
+        left, top, bottom = self.layout.ends[0], MARGIN + 34, self.layout.bottom + LANE
+        size = f'width="{svg.number(left - 4)}" height="{svg.number(bottom - top)}"'
+        parts = [f'<g class="names"><rect class="plate" x="0" y="{svg.number(top)}" {size}/>']
+        parts += [
+            svg.text(left - 10, y + 4, self.layout.names[task], "mono end") for task, y in self.layout.tasks.items()
+        ]
+        return [*parts, "</g>"]
+
+    def _ground(self) -> list[str]:
+        """Behind each task's line, in the colour of the epoch that keeps its work; grey where it is undone."""
+        parts, n = [], svg.number
+        for stretch in self.stretches:
+            y = self.layout.tasks[stretch.task] - LANE
+            place = f'x="{n(stretch.start)}" y="{n(y)}" width="{n(stretch.end - stretch.start)}" height="{n(2 * LANE)}"'
+            if stretch.epoch is None:
+                parts.append(f'<rect class="undone" {place}/>')
+            else:
+                parts.append(f'<g class="epoch {self.colour[stretch.epoch]}"><rect class="kept" {place}/></g>')
+        return parts
+
+    def _pressed(self) -> list[str]:
+        """Over all lines, where time goes by faster."""
+        top = min(self.layout.tasks.values(), default=0.0) - LANE
+        size = f'y="{svg.number(top)}" height="{svg.number(self.layout.bottom + LANE - top)}"'
+        return [
+            f'<rect class="pressed" x="{svg.number(part.start)}" width="{svg.number(part.end - part.start)}" {size}>'
+            f"<title>{part.count} steps, pressed together</title></rect>"
+            for part in self.layout.pressed
+        ]
 
     # -- a task's line ------------------------------------------------------------------------------------
 
@@ -189,10 +248,18 @@ class _Picture:
         return parts if waits is None else [*parts, bar(waits, self.layout.ends[1], "waits")]
 
     def _axis(self, y: float) -> list[str]:
-        """Numbers of steps, as many as there is room for."""
-        parts, last = [svg.text(self.layout.ends[0] - 10, y, "step", "small faint end")], -BETWEEN_NUMBERS
+        """Numbers of steps, as many as there is room for; two strokes where time is pressed or steps are left out."""
+        left, right = self.layout.ends
+        parts = [svg.text(left - 10, y, "step", "small faint end")]
+        parts.append(f'<path class="thin" d="{svg.path((((left, y - 14), (right, y - 14)),))}"/>')
+        for part in self.layout.pressed:
+            parts += _strokes((part.start + part.end) / 2, y - 14)
+        if self.layout.left_out:
+            parts += _strokes(left + 6, y - 14)
+        last = -BETWEEN_NUMBERS
         for step, x in self.layout.steps.items():
-            if x - last >= BETWEEN_NUMBERS:
+            if x - last >= BETWEEN_NUMBERS and not any(p.start + 8 < x <= p.end - 4 for p in self.layout.pressed):
+                parts.append(f'<path class="thin" d="{svg.path((((x, y - 17), (x, y - 11)),))}"/>')
                 parts.append(svg.text(x, y, str(step), "small faint middle"))
                 last = x
         return parts
@@ -253,33 +320,34 @@ class _Picture:
             pieces: tuple[tuple[Point, ...], ...] = ((start, (start[0], low), (end[0], low), end),)
             before, places = (end[0], low), [((start[0] + end[0]) / 2, low - 4)]
         else:
-            order = list(layout.tasks)
-            rows = abs(order.index(message.sender) - order.index(message.receiver))
-            dx, dy = end[0] - start[0], end[1] - start[1]
-            bend = BEND * min(rows - 1, 3) / max(1.0, (dx * dx + dy * dy) ** 0.5) if message.received is not None else 0
-            aside = (-abs(dy) * bend, dx * bend if dy > 0 else -dx * bend)
-            # No part of a message may lie before it was sent.
-            curve = tuple(
-                (max(start[0], x + aside[0]), y + aside[1]) for x, y in (_between(start, end, t) for t in (0.35, 0.65))
-            )
-            pieces, before = ((start, *(curve if bend else ()), end),), curve[1]
-            places = [_along(pieces[0], t / 10) for t in (5, 4, 6, 3, 7, 2, 8, 1)]
+            pieces, before = ((start, end),), start
+            places = [_between(start, end, t / 10) for t in (5, 4, 6, 3, 7, 2, 8, 1)]
         when = "not received" if message.received is None else f"received at step {message.received}"
         when += ", dropped: it has come before" if message.known else ""
         whole = f"{message.label}: {message.sender} to {message.receiver}, sent at step {message.sent}, {when}"
         ends = f'data-from="{svg.escape(message.sender)}" data-to="{svg.escape(message.receiver)}"'
-        kind = "message" if message.epoch is None else f"barrier epoch {self.colour[message.epoch]}"
-        look = "ink" if message.barrier else "thin dotted" if message.known else "thin"
+        epoch = message.epoch if message.barrier else self.logged.get(message)
+        colour = None if epoch is None else self.colour[epoch]
+        kind = "message" if message.epoch is None else "barrier"
+        kind += "" if colour is None else f" epoch {colour}"
+        look, tip = "thin dotted" if message.known else "thin", "tip"
+        if message.barrier:
+            look = "ink"
+        elif colour is not None:
+            look, whole = "logged", f"{whole}, logged for epoch {epoch}"
+        elif message in self.against:
+            look, tip = "against", "against-tip"
+            whole = f"{whole}, passes cut {self.against[message]} backwards"
         yield f'<g class="{kind}" data-step="{message.sent}" {ends}><title>{svg.escape(whole)}</title>'
         yield f'<path class="{look}" d="{svg.path(pieces)}"/>'
         if message.received is None:
             place = f'cx="{svg.number(end[0])}" cy="{svg.number(end[1])}"'
             self.tips.append(f'<circle class="box" data-step="{message.sent}" {place} r="3"/>')
         else:
-            at, colour = f'data-step="{message.received}"', self.colour.get(message.epoch or 0)
+            at = f'data-step="{message.received}"'
             head = svg.arrow_head(end, before, 9 if message.barrier else 6)
             if colour is None:
-                self.tips.append(f'<path class="tip" {at} d="{head}"/>')
+                self.tips.append(f'<path class="{tip}" {at} d="{head}"/>')
             else:
                 self.tips.append(f'<g class="epoch {colour}" {at}><path class="full" d="{head}"/></g>')
         if layout.is_small:
@@ -301,44 +369,20 @@ class _Picture:
     # -- the whole ----------------------------------------------------------------------------------------
 
     def _cuts(self) -> list[str]:
-        """For each epoch a line through its copies, from two on; a task that has copied it twice counts with the last.
-
-        An epoch of which some copies are left out, being too early, has a line through the others.
-        """
-        copied: dict[int, set[str]] = {}
-        for moment in self.diagram.moments:
-            if moment.kind == "copy" and moment.epoch is not None:
-                copied.setdefault(moment.epoch, set()).add(moment.task)
-        copies: dict[int, dict[str, Point]] = {}
-        whole_at: dict[int, int] = {}
-        for mark in sorted(self.layout.marks, key=lambda mark: mark.x):
-            if mark.moment.kind == "copy" and mark.moment.epoch is not None:
-                place = mark.x, self.layout.tasks[mark.moment.task]
-                copies.setdefault(mark.moment.epoch, {})[mark.moment.task] = place
-                whole_at[mark.moment.epoch] = mark.moment.step
+        """A line through the copies of each epoch, with its name below."""
         parts: list[str] = []
-        expected = len([task for task in self.layout.tasks if task != COORDINATOR])
-        for epoch, drawn in sorted(copies.items()):
-            if len(drawn) == 1 < expected:
-                continue
-            places = sorted(drawn.values(), key=lambda place: place[1])
-            first, last = places[0], places[-1]
-            line = [(first[0], first[1] - 16), *places, (last[0], last[1] + 16)]
-            pieces = []
-            for a, b in pairwise(line):
-                middle = (a[1] + b[1]) / 2
-                pieces.append((a, (a[0], middle), (b[0], middle), b))
-            words = f"cut {epoch}" + (f", {len(copied[epoch])} of {expected}" if len(copied[epoch]) < expected else "")
-            place = last[0], last[1] + 24
+        for cut in cuts(self.diagram, self.layout):
+            words = f"cut {cut.epoch}" + (f", {cut.copied} of {cut.expected}" if cut.copied < cut.expected else "")
+            place = cut.places[-1][0], cut.places[-1][1] + 27
             while self._covered(_around(*place, words)):
                 place = place[0] + 10, place[1]
             self._cover(_around(*place, words))
             self.right = max(self.right, _around(*place, words).right)
-            path = svg.path(pieces)
-            parts.append(f'<g class="epoch {self.colour[epoch]}" data-step="{whole_at[epoch]}">')
+            path = svg.path(cut.pieces)
+            parts.append(f'<g class="epoch {self.colour[cut.epoch]}" data-step="{cut.last_step}">')
             parts.append(f'<path class="band" d="{path}"/>')
-            parts.append(f'<path class="through" d="{path}"/>')
-            parts.append(svg.text(place[0], place[1] + 4, words, "small middle") + "</g>")
+            parts.append(f'<path class="cut" d="{path}"/>')
+            parts.append(svg.text(place[0], place[1] + 4, words, "number middle") + "</g>")
         return parts
 
     def _verdict(self, y: float) -> tuple[list[str], float]:
@@ -372,11 +416,10 @@ def _between(a: Point, b: Point, part: float) -> Point:
     return a[0] + (b[0] - a[0]) * part, a[1] + (b[1] - a[1]) * part
 
 
-def _along(curve: Sequence[Point], part: float) -> Point:
-    """The point of a Bézier curve (de Casteljau)."""
-    while len(curve) > 1:
-        curve = [_between(a, b, part) for a, b in pairwise(curve)]
-    return curve[0]
+def _strokes(x: float, y: float) -> list[str]:
+    """A break of the axis."""
+    lines = (svg.path((((x + aside - 2, y + 5), (x + aside + 2, y - 5)),)) for aside in (-2.5, 2.5))
+    return [svg.plate(x, y, 5, 4), *(f'<path class="line" d="{line}"/>' for line in lines)]
 
 
 def _around(x: float, y: float, words: str) -> _Area:

@@ -94,7 +94,7 @@ class Recorder(World):
     def start(self, task: TaskId, attempt: int, first_epoch: int) -> None:
         super().start(task, attempt, first_epoch)
         if self.step:
-            self._note(task, f"from {self.disk.last}", "restore")
+            self._note(task, f"from {self.disk.last}", "restore", self.disk.last or None)
 
     def refill(self, channel: ChannelId) -> None:
         super().refill(channel)

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from abscli.draw.spacetime_cuts import against, cuts, logged, stretches
+from abscli.draw.spacetime_layout import laid_out
 from abscli.draw.spacetime_svg import spacetime_svg
 from abscli.sim.diagram import COORDINATOR, KINDS, Diagram, Message, Moment
 from abscli.text.cells import cells, shortened
@@ -155,6 +157,7 @@ def test_a_task_that_has_crashed_has_no_line_until_it_is_restored() -> None:
         assert "│" not in at["2"]
         assert "│" in at["4"]
     assert spacetime_svg(run).count('class="thin dotted"') == 1
+    assert spacetime_svg(run).count('class="undone"') == 1 + 1  # with the sign that explains it
 
 
 def test_a_cut_joins_the_copies_of_an_epoch_and_says_if_some_are_missing() -> None:
@@ -162,8 +165,72 @@ def test_a_cut_joins_the_copies_of_an_epoch_and_says_if_some_are_missing() -> No
     kept = tuple(moment for moment in ORPHAN.moments if (moment.task, moment.kind) != ("words/1", "copy"))
     fewer = dataclasses.replace(ORPHAN, moments=kept)
     assert ">cut 1, 3 of 4</text>" in spacetime_svg(fewer)
-    assert spacetime_svg(fewer).count('class="band"') == 1
+    assert spacetime_svg(fewer).count('class="band"') == 1 + 1
     assert ">cut 1</text>" in spacetime_svg(ORPHAN, max_steps=8)  # of which it shows two copies: none is missing
+
+
+def test_a_cut_whose_first_copies_are_left_out_comes_in_from_the_edge() -> None:
+    layout = laid_out(ORPHAN, 8)
+    (cut,) = cuts(ORPHAN, layout)
+    assert [place[0] == layout.ends[0] for place in cut.places] == [True, False, False]
+    assert [place[1] for place in cut.places] == [layout.tasks[task] for task in ("words/0", "words/1", "counts/0")]
+
+
+def test_a_cut_expects_no_copy_of_a_task_that_a_rescale_has_removed_or_not_added_yet() -> None:
+    moments = (
+        Moment(1, "a", "copy 1", "copy", 1), Moment(2, "b", "copy 1", "copy", 1),
+        Moment(3, "a", "rescale", "crash"), Moment(3, "b", "rescale", "crash"),
+        Moment(4, "a", "from 1", "restore", 1), Moment(4, "c", "from 1", "restore", 1),
+        Moment(5, "a", "copy 2", "copy", 2), Moment(6, "c", "copy 2", "copy", 2),
+    )  # fmt: skip
+    run = Diagram("t", ("a", "b", "c"), moments, (), None)
+    assert [(cut.copied, cut.expected) for cut in cuts(run, laid_out(run, 20))] == [(2, 2), (2, 2)]
+
+
+def test_the_ground_is_what_a_snapshot_keeps_and_what_a_failure_undoes() -> None:
+    moments = (
+        Moment(1, "a", "copy 1", "copy", 1), Moment(2, COORDINATOR, "complete 1", "complete", 1),
+        Moment(3, "a", "copy 2", "copy", 2), Moment(4, "a", "lost", "crash"), Moment(5, "a", "from 1", "restore", 1),
+        Moment(6, "a", "copy 3", "copy", 3), Moment(7, COORDINATOR, "complete 3", "complete", 3),
+        Moment(8, "a", "copy 4", "copy", 4),
+    )  # fmt: skip
+    run = Diagram("t", ("a",), moments, (), None)
+    layout = laid_out(run, 20)
+    x = layout.x
+    assert [(part.start, part.end, part.epoch) for part in stretches(run, layout)] == [
+        (layout.ends[0], x(1), 1), (x(1), x(4), None), (x(5), x(6), 3),
+    ]  # fmt: skip
+
+
+def test_what_passes_a_cut_is_logged_or_goes_backwards() -> None:
+    moments = (
+        Moment(3, "a", "copy 1", "copy", 1), Moment(4, "b", "copy 1", "copy", 1), Moment(5, "b", "log 1", "log"),
+        Moment(9, "b", "copy 2", "copy", 2), Moment(6, "a", "copy 2", "copy", 2),
+    )  # fmt: skip
+    before, on_its_way, behind = (Message("a", "b", *steps, "r") for steps in ((1, 2), (1, 5), (7, 8)))
+    unlogged = Message("a", "b", 2, 7, "r")
+    run = Diagram("t", ("a", "b"), moments, (before, on_its_way, behind, unlogged), None)
+    assert logged(run, run.messages) == {on_its_way: 1}
+    assert against(run, run.messages) == {behind: 2}
+    assert "logged for epoch 1" in spacetime_svg(run)
+    assert "passes cut 2 backwards" in spacetime_svg(run)
+
+
+def test_steps_with_records_alone_are_pressed_together_and_marked() -> None:
+    moments = (Moment(0, "a", "copy 1", "copy", 1), Moment(50, "a", "copy 2", "copy", 2))
+    messages = tuple(Message("a", "b", step, step + 1, "r") for step in range(1, 48))
+    layout = laid_out(Diagram("t", ("a", "b"), moments, messages, None), 100)
+    (pressed,) = layout.pressed
+    assert pressed.count == 48
+    assert (layout.x(48) - layout.x(1)) / 47 < (layout.x(50) - layout.x(48)) / 10
+    assert "48 steps, pressed together" in spacetime_svg(Diagram("t", ("a", "b"), moments, messages, None))
+
+
+def test_what_happens_to_all_at_once_is_said_once() -> None:
+    tasks = tuple(f"t/{number}" for number in range(9))
+    moments = tuple(Moment(step, task, "rescale", "crash") for step in (1, 40) for task in tasks)
+    padding = tuple(Moment(step, tasks[0], "r", "record") for step in range(2, 39))
+    assert spacetime_svg(Diagram("t", tasks, (*moments, *padding), (), None)).count(">rescale</text>") == 2
 
 
 def test_labels_of_events_do_not_cover_each_other() -> None:
@@ -179,7 +246,7 @@ def test_labels_of_events_do_not_cover_each_other() -> None:
 def test_what_is_not_received_is_named() -> None:
     assert "not received: w, lines/0 to words/1, sent at 12" in spacetime_text(ORPHAN)
     assert "sent at step 12, not received" in spacetime_svg(ORPHAN)
-    assert spacetime_svg(ORPHAN).count('<circle class="box"') == 2  # it, and the restore
+    assert spacetime_svg(ORPHAN).count('<circle class="box"') == 3  # it, the restore, and the sign that explains it
 
 
 def test_names_can_neither_steer_a_terminal_nor_leave_their_text() -> None:

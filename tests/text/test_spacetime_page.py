@@ -6,8 +6,12 @@ import base64
 import hashlib
 import json
 import re
+import shutil
+import subprocess
 from collections import Counter
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 
 from abscli.draw.spacetime_html import spacetime_html
@@ -70,7 +74,27 @@ def test_the_page_has_the_state_behind_every_step_and_shows_the_last_without_scr
     assert data is not None
     facts = json.loads(data[1])
     assert facts["steps"] == diagram.steps()
-    rows = re.findall("<tr><td>.*?</tr>", page)
+    rows = re.findall("<tr(?: class=first)?><td>.*?</tr>", page)
     assert len(rows) == len(facts["tasks"]) == len(diagram.lines())
     for row, changes in zip(rows, facts["tasks"], strict=True):
         assert re.findall("<td>([^<]*)</td>", row)[1:] == changes[-1][1:]
+
+
+@pytest.mark.parametrize("named", ["loss", "hostile"])
+def test_a_browser_runs_the_page_and_complains_of_nothing(named: str, tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("there is no Chromium here")
+    hostile = Diagram(BAD, (BAD, "b"), (Moment(1, BAD, BAD, "copy", 1),), (Message(BAD, "b", 1, 2, BAD, 1),), BAD)
+    path = tmp_path / "page.html"
+    path.write_text(spacetime_html(loss(local=True) if named == "loss" else hostile), encoding="utf-8")
+    run = subprocess.run(
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr",
+         "--virtual-time-budget=2000", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()],
+        capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    assert "CONSOLE" not in run.stderr
+    assert '<body class="live">' in run.stdout
+    assert re.search(r"<output[^>]*>step \d+</output>", run.stdout)
+    assert '<line class="cursor"' in run.stdout
+    assert "<img" not in run.stdout
