@@ -77,7 +77,7 @@ _abs() {
         topology)
             options='-o --output --check -q --quiet -v --verbose -h --help'
             case $prev in
-                -o|--output) kind=option-choice choices='table json ndjson dot mermaid svg yaml' ;;
+                -o|--output) kind=option-choice choices='table wide json ndjson dot mermaid svg yaml' ;;
                 *)
                     ((count == 0)) && kind=file
                     ;;

@@ -66,7 +66,7 @@ complete -c abs -n '__abs_is demo' -s h -l help -d 'Show this message and exit'
 
 # abs topology
 complete -c abs -n '__abs_is topology' -F
-complete -c abs -n '__abs_is topology' -s o -l output -r -f -a 'table json ndjson dot mermaid svg yaml' -d 'Form of the graph on stdout'
+complete -c abs -n '__abs_is topology' -s o -l output -r -f -a 'table wide json ndjson dot mermaid svg yaml' -d 'Form of the graph on stdout'
 complete -c abs -n '__abs_is topology' -l check -d 'Also find what \'abs run\' would refuse; imports the job\'s modules and looks for its input'
 complete -c abs -n '__abs_is topology' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is topology' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'

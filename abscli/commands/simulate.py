@@ -129,11 +129,12 @@ def simulate(
 
     A violation is a bug in abs: it is shown with its seed, the shortest trace that was found and a space-time diagram.
     The run that --trace and --out draw is the last one, under the first policy (aligned unless --policy says
-    otherwise). In a picture what belongs to an epoch has its colour: its barriers, which are bold, and the cut, a dashed
-    line through its copies; to the left of it, on coloured ground, is the work that its snapshot keeps, on grey ground
-    work that a failure has undone. Records are thin; in colour where they pass a cut and are logged, red where they pass
-    it backwards, as under at-least-once they may. Long stretches of records alone are pressed together, with a mark. A
-    page (x.html) has a cursor that goes from step to step (arrow keys, or a click), with the state of each task.
+    otherwise). In a picture what belongs to an epoch has its colour: its barriers, which are bold, and the cut, a
+    dashed line through its copies; to the left of it, on coloured ground, is the work that its snapshot keeps, on grey
+    ground work that a failure has undone. Records are thin; in colour where they pass a cut and are logged, red where
+    they pass it backwards, as under at-least-once they may. Long stretches of records alone are pressed together, with
+    a mark. A page (x.html) has a cursor that goes from step to step (arrow keys, or a click), with the state of each
+    task.
     --check holds what a real job did against the same machines: each is made again and told what it was told, and has
     to answer what it answered; at every manifest the cut is checked as in a simulated run, and what tasks saw of each
     other has to fit. Of 'abs run --recovery local' also the steps that are taken again are followed: they have to come

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     ("abs topology job.yaml", "The operators as a numbered list, with a rail for every back edge."),
     ("abs topology job.yaml -o json | jq .back_edges", "The edges that close a cycle."),
+    ("abs topology job.yaml -o wide", "An operator a line, however long names are, with more of each."),
     ("abs topology job.yaml -o svg > job.svg", "A picture for a browser or a page, with back edges dashed."),
     ("abs topology job.py -o yaml", "What a job in Python is as a file of YAML; job.py is imported."),
     ("abs topology job.yaml --check", "Also whether it can be run: its functions load, its input is there."),
@@ -35,6 +36,7 @@ class GraphForm(StrEnum):
     """The forms of a graph."""
 
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
     NDJSON = "ndjson"
     DOT = "dot"
@@ -65,7 +67,10 @@ def topology(
 
     Operators are listed in topological order with the edges that they read from. A back edge is one that closes a
     cycle, found by depth-first search from the sources in declared order. Tasks and channels are counted. The file is
-    read, nothing is run: functions and inputs that it names need not exist.
+    read, nothing is run: functions and inputs that it names need not exist. Lines are as wide as the terminal, and long
+    names broken at their own marks; -o wide breaks no line, and has the largest number of tasks and whether there is
+    state of each operator ("?" where the file does not say). In the picture (-o svg) data flows to the right, and how
+    inputs are partitioned stands once on the box that they lead to, unless they differ.
 
     A file of Python (job.py) is imported, and so run, to get the job that it makes: do that with files that you trust.
     -o yaml prints the same job as a file of YAML, which may stand in its place.
@@ -79,13 +84,15 @@ def topology(
     from abscli.draw.topology_drawings import topology_dot, topology_mermaid
     from abscli.graph.job_graph import JobGraph
     from abscli.stores.registry import parse_job
-    from abscli.text.topology import topology_json, topology_text
+    from abscli.text.topology import topology_json, topology_text, topology_wide
 
     read = parse_job(job, _faults(job) if check else None)
     graph = JobGraph.of(read.topology)
     match output:
         case GraphForm.TABLE:
             emit_text(topology_text(graph, width=width(), ascii_only=plain_ascii()))
+        case GraphForm.WIDE:
+            emit_text(topology_wide(graph, ascii_only=plain_ascii()))
         case GraphForm.JSON:
             emit_json(topology_json(graph))
         case GraphForm.NDJSON:

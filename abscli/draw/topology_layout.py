@@ -2,7 +2,8 @@
 
 Data flows downwards. Edges leave a box at its bottom and arrive at the top of another; they move sideways only in the
 gaps between rows, where no box stands. Back edges go up in lanes outside of all boxes that they pass: at the right, or
-at the left where their ends are nearer to it.
+at the left where their ends are nearer to it. A picture in which data flows to the right is the same with x and y
+exchanged.
 """
 
 from __future__ import annotations
@@ -57,12 +58,17 @@ class Box(NamedTuple):
 
 
 class Link(NamedTuple):
-    """An edge between nodes by number, and the width of its label. A back edge may be a self-loop."""
+    """An edge between nodes by number. A back edge may be a self-loop.
+
+    label: what its label takes across the way of the data.
+    along: what it takes along it.
+    """
 
     source: int
     target: int
     label: float
     back: bool
+    along: float = LABEL_HEIGHT
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,17 @@ class Layout:
 def lay_out(sizes: Sequence[tuple[float, float]], links: Sequence[Link]) -> Layout:
     """The layout of boxes of these sizes (width, height). Links that are not back edges have no cycle."""
     return _Drawing(sizes, links).layout()
+
+
+def lay_out_rightwards(sizes: Sequence[tuple[float, float]], links: Sequence[Link]) -> Layout:
+    """The same with data that flows to the right."""
+    upright = lay_out([(height, width) for width, height in sizes], links)
+    boxes = tuple(Box(box.top, box.left, box.height, box.width) for box in upright.boxes)
+    routes = tuple(
+        Route(tuple(tuple(Point(y, x) for x, y in piece) for piece in route.pieces), Point(*route.label[::-1]))
+        for route in upright.routes
+    )
+    return Layout(boxes, routes, upright.height, upright.width)
 
 
 class _Drawing:
@@ -134,7 +151,7 @@ class _Drawing:
         left = [min(self.x[node] - extents[node].left for node in nodes) for nodes in self.rows.rows]
         lanes = {}
         for number in sorted(self.up, key=lambda n: (row[self.links[n].source] - row[self.links[n].target], n)):
-            source, target, label, _ = self.links[number]
+            source, target, label, *_ = self.links[number]
             passed = slice(row[target], row[source] + 1)
             if self.right[number]:
                 lanes[number] = max(right[passed]) + LANE + label / 2
@@ -167,13 +184,19 @@ class _Drawing:
         for chain in rows.chains:
             for upper, lower in pairwise(chain):
                 aside[row[lower]] = max(aside[row[lower]], abs(self.x[upper] - self.x[lower]))
+        labels = [LABEL_HEIGHT] * len(rows.rows)
+        for chain, number in zip(rows.chains, self.down, strict=True):
+            labels[row[chain[-2]]] = max(labels[row[chain[-2]]], self.links[number].along)
+        for number in (*self.up, *self.loops.values()):
+            at = self._label_row(number)
+            labels[at] = max(labels[at], self.links[number].along)
         y, self.top, self.high = 0.0, [], []
         for number, nodes in enumerate(rows.rows):
             inner = GAP + min(STEEP_GAP, STEEPNESS * aside[number]) if number else 0.0
             y += max(inner, (turns[number] + 2) * TRACK if turns[number] else 0.0)
             heights = [self.sizes[node][1] for node in nodes if not rows.is_point(node)]
             self.top.append(y)
-            self.high.append(max(heights, default=LABEL_HEIGHT))
+            self.high.append(max([labels[number], *heights]))
             y += self.high[-1]
         self.height = y + ((turns[-1] + 1) * TRACK if turns[-1] else 0.0)
 
@@ -266,9 +289,13 @@ class _Drawing:
         else:
             x, y = self.tops[number], self.top[to_row] - self.track[number, True]
             corners += (Point(lane, y), Point(x, y), Point(x, self.boxes[target].top))
-        label_row = (from_row + to_row) // 2
-        label_row += 1 - label_row % 2
-        return Route(rounded(corners, ROUND), Point(lane, self._middle(label_row)))
+        return Route(rounded(corners, ROUND), Point(lane, self._middle(self._label_row(number))))
+
+    def _label_row(self, number: int) -> int:
+        """The row of a back edge's label: between two of boxes, or beside a box that it leads back to."""
+        source, target = self.links[number][:2]
+        middle = (self.rows.row[source] + self.rows.row[target]) // 2
+        return middle if source == target else middle + 1 - middle % 2
 
     @staticmethod
     def _around(box: Box, label: float) -> Route:

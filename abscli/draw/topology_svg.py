@@ -1,13 +1,15 @@
-"""The job graph as a picture: data flows downwards, back edges are dashed and run up at the right."""
+"""The job graph as a picture: data flows to the right, back edges are dashed and lead back below or above."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from abscli.draw import svg
-from abscli.draw.topology_layout import Box, Link, Route, lay_out
+from abscli.draw.topology_layout import LABEL_HEIGHT, Box, Link, Route, lay_out_rightwards
 from abscli.graph.job_graph import JobGraph
 from abscli.text.cells import broken, cells, shortened
 from abscli.text.topology import partition_label, show, topology_summary
-from formats.job.model import Edge, Kind, Operator
+from formats.job.model import Edge, Kind, Operator, Partition
 
 MARGIN = 20.0
 ID_LIMIT, ID_LINES = 28, 3  # characters of an id in one line, and lines; the whole id is its tooltip
@@ -21,16 +23,20 @@ def topology_svg(graph: JobGraph) -> str:
     edges = graph.topology.edges
     at = {op.id: number for number, op in enumerate(operators)}
     loop = {id: number for number, ids in enumerate(graph.loops, 1) for id in ids}
-    texts = [_texts(op, loop.get(op.id)) for op in operators]
-    labels = [shortened(partition_label(edge), LABEL_LIMIT) for edge in edges]
+    shared = {op.id: _shared_label(graph.inputs[op.id]) for op in operators}
+    texts = [_texts(op, loop.get(op.id), shared[op.id]) for op in operators]
+    labels = ["" if shared[edge.target] else _label_of(edge) for edge in edges]
     links = [
-        Link(at[edge.source], at[edge.target], _label_width(label), graph.is_back(edge))
+        Link(at[edge.source], at[edge.target], _room(edge, label), graph.is_back(edge), _label_width(label))
         for edge, label in zip(edges, labels, strict=True)
     ]
-    layout = lay_out([_size(*lines) for lines in texts], links)
+    layout = lay_out_rightwards([_size(*lines) for lines in texts], links)
 
     heading = [show(graph.topology.job), topology_summary(graph)]
-    legend = "dashed: back edge, which closes a cycle" if graph.back else ""
+    explained = ["dashed: back edge, which closes a cycle"] if graph.back else []
+    if any(edge.partition is Partition.FORWARD for edge in edges):
+        explained.append("an edge without a name: forward, from subtask i to subtask i")
+    legend = "; ".join(explained)
     top = MARGIN + (64 if legend else 48)
     width = max(layout.width, *(cells(line) * 7.5 for line in (*heading, legend))) + 2 * MARGIN
     left = (width - layout.width) / 2
@@ -43,23 +49,38 @@ def topology_svg(graph: JobGraph) -> str:
     parts.append(f'<g transform="translate({svg.number(left)} {svg.number(top)})">')
     drawn = list(zip(edges, labels, layout.routes, strict=True))
     parts += [_line(edge, route, graph.is_back(edge)) for edge, _, route in drawn]
-    parts += [_label(label, route) for _, label, route in drawn]
+    parts += [_label(edge, label, route) for edge, label, route in drawn if label]
     for op, lines, box in zip(operators, texts, layout.boxes, strict=True):
         parts.append(_box(op, *lines, box, op.id in loop))
     parts.append("</g>")
-    about = f"Job graph of {show(graph.topology.job)}: {heading[1]}. Data flows downwards; back edges are dashed."
+    about = f"Job graph of {show(graph.topology.job)}: {heading[1]}. Data flows to the right; back edges are dashed."
     return svg.drawing(width, top + layout.height + MARGIN, f"Job graph of {show(graph.topology.job)}", about, parts)
 
 
-def _texts(op: Operator, loop: int | None) -> tuple[list[str], str]:
-    """The lines of its id, and what it is."""
+def _shared_label(edges: Sequence[Edge]) -> str:
+    """How all inputs of an operator are partitioned: said once, on its box; `""` if each edge has to say it."""
+    labels = {_label_of(edge) for edge in edges}
+    return labels.pop() if len(labels) == 1 else ""
+
+
+def _label_of(edge: Edge) -> str:
+    return "" if edge.partition is Partition.FORWARD else shortened(partition_label(edge), LABEL_LIMIT)
+
+
+def _texts(op: Operator, loop: int | None, label: str) -> tuple[list[str], str, str]:
+    """The lines of its id, what it is, and how its inputs are partitioned if that is the same of all."""
     about = f"{op.kind.value}, {op.parallelism} task{'' if op.parallelism == 1 else 's'}"
-    return broken(op.id, ID_LIMIT, ID_LINES), about + (f", loop {loop}" if loop else "")
+    return broken(op.id, ID_LIMIT, ID_LINES), about + (f", loop {loop}" if loop else ""), label
 
 
-def _size(names: list[str], about: str) -> tuple[float, float]:
-    wide = max(*(cells(name) * 13 * svg.MONO for name in names), cells(about) * 11 * svg.SANS)
-    return max(wide + 28, 90.0), LINE * len(names) + 30
+def _size(names: list[str], about: str, label: str) -> tuple[float, float]:
+    wide = max(*(cells(name) * 13 * svg.MONO for name in names), cells(about) * 11 * svg.SANS, _label_width(label))
+    return max(wide + 28, 90.0), LINE * (len(names) + bool(label)) + 30
+
+
+def _room(edge: Edge, label: str) -> float:
+    """Across an edge's line: its label stands above it; that of a loop beyond its bow."""
+    return 0.0 if not label else LABEL_HEIGHT if edge.source == edge.target else 2 * LABEL_HEIGHT
 
 
 def _label_width(label: str) -> float:
@@ -78,12 +99,14 @@ def _line(edge: Edge, route: Route, back: bool) -> str:
     )
 
 
-def _label(label: str, route: Route) -> str:
+def _label(edge: Edge, label: str, route: Route) -> str:
+    """Above the line, which goes straight there; that of a loop beyond its bow."""
     x, y = route.label
-    return svg.plate(x, y, _label_width(label), 14) + svg.text(x, y + 3.5, label, "small faint middle")
+    y -= 0.0 if edge.source == edge.target else 9.0
+    return svg.plate(x, y, _label_width(label) - 6, 12) + svg.text(x, y + 3.5, label, "small faint middle")
 
 
-def _box(op: Operator, names: list[str], about: str, box: Box, looped: bool) -> str:
+def _box(op: Operator, names: list[str], about: str, label: str, box: Box, looped: bool) -> str:
     """Sources and sinks have round ends: the job begins and ends there."""
     x, corner = box.left + box.width / 2, box.height / 2 if op.kind in (Kind.SOURCE, Kind.SINK) else 6
     place = f'x="{svg.number(box.left)}" y="{svg.number(box.top)}"'
@@ -94,6 +117,7 @@ def _box(op: Operator, names: list[str], about: str, box: Box, looped: bool) -> 
             f"<title>{svg.escape(f'{op.id}: {about}')}</title>",
             f'<rect class="box{" looped" if looped else ""}" {place} {size}/>',
             *(svg.text(x, box.top + 20 + LINE * line, name, "mono name middle") for line, name in enumerate(names)),
+            *([svg.text(x, box.bottom - 10 - LINE, label, "small faint middle")] if label else ()),
             svg.text(x, box.bottom - 10, about, "faint middle"),
             "</g>",
         )

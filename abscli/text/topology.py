@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from abscli.graph.job_graph import JobGraph
-from abscli.text.cells import cells
+from abscli.text.cells import broken, cells
 from abscli.text.topology_rails import draw, lay
 from formats.job.expand import size_of
-from formats.job.model import Edge, Partition
+from formats.job.model import Edge, Operator, Partition
 
 HEAD = ("#", "operator", "kind", "tasks", "inputs")
+ENDLESS = 1_000_000
+"""Columns of a page that no line is broken for."""
 GAP = "  "
 
 
@@ -48,6 +50,22 @@ def topology_json(graph: JobGraph) -> dict[str, Any]:
         "tasks": tasks,
         "channels": channels,
     }
+
+
+def topology_wide(graph: JobGraph, *, ascii_only: bool = False) -> str:
+    """As `topology_text`, an operator a line however long it is, with more of each operator."""
+    lines = topology_text(graph, width=ENDLESS, ascii_only=ascii_only).splitlines()
+    about = ["max tasks  state  ", *(_more(graph.operators[id]) for id in graph.order)]
+    column = lines[2].index(HEAD[4])
+    rows = range(2, 2 + len(about))
+    for row, more in zip(rows, about, strict=True):
+        lines[row] = lines[row][:column].ljust(column) + more + lines[row][column:]
+    return "\n".join(lines) + "\n"
+
+
+def _more(op: Operator) -> str:
+    stateful = {True: "yes", False: "no", None: "?"}[op.stateful]
+    return f"{op.max_parallelism:>9}  {stateful:<5}  "
 
 
 def topology_text(graph: JobGraph, *, width: int = 80, ascii_only: bool = False) -> str:
@@ -113,7 +131,7 @@ def _table(graph: JobGraph, rails: list[tuple[str, str]], width: int) -> list[st
     heads = (HEAD[0].rjust(number_width), GAP, " " * rail_width, HEAD[1].ljust(id_width), GAP)
     lines = ["".join((*heads, HEAD[2].ljust(kind_width), GAP, HEAD[3].rjust(task_width), GAP, HEAD[4]))]
     for row, (first, more) in zip(rows, rails, strict=True):
-        names = [row[1][at : at + id_width] for at in range(0, len(row[1]), id_width)]
+        names = broken(row[1], id_width, len(row[1]))
         inputs = _fill([_input(graph, edge) for edge in graph.inputs[row[1]]] or ["-"], input_width)
         inputs = [
             part for line in inputs for part in (_wrap(line, input_width) if cells(line) > input_width else [line])
@@ -134,7 +152,9 @@ def _input(graph: JobGraph, edge: Edge) -> str:
 
 
 def _wrap(text: str, width: int) -> list[str]:
-    return _fill(text.split(" "), width, " ", "  ")
+    """Broken between words, and a word that is wider than the line at its own marks."""
+    words = [part for word in text.split(" ") for part in broken(word, max(8, width - 2), max(1, len(word)))]
+    return _fill(words, width, " ", "  ")
 
 
 def _fill(parts: list[str], width: int, between: str = ", ", indent: str = "") -> list[str]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from abscli.draw.topology_drawings import topology_dot, topology_mermaid
 from abscli.draw.topology_svg import topology_svg
 from abscli.graph.job_graph import JobGraph
-from abscli.text.topology import topology_json, topology_text
+from abscli.text.topology import topology_json, topology_text, topology_wide
 from abscli.text.topology_rails import Rail, draw, lay
 from formats.job.file import parse_topology, parse_topology_bytes
 from formats.job.model import Edge, Kind, Operator, Partition, Topology
@@ -69,6 +69,25 @@ def test_a_loop_has_a_rail_from_its_sender_up_to_its_receiver() -> None:
         "3  │   b         opaque      1  a forward",
         "4  └── c         opaque      1  b forward",
         "5      d         opaque      1  c forward",
+    ]
+
+
+LONG = "Source_kafka_orders_by_region_and_country_eu-central-1"
+
+
+def test_long_names_are_broken_at_their_own_marks() -> None:
+    text = topology_text(graph_of(f"  {LONG}: {{}}\n  sum:\n    from: {LONG}\n    parallelism: 2\n"), width=60)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 60
+    assert [line[3:19].strip() for line in lines[3:7]] == ["Source_kafka_", "orders_by_", "region_and_", "country_eu-"]
+
+
+def test_the_wide_form_has_an_operator_a_line_and_more_of_each() -> None:
+    graph = graph_of(f"  {LONG}: {{}}\n  next:\n    from: {LONG}\n    distinct: [a]\n    max_parallelism: 64\n")
+    assert topology_wide(graph).splitlines()[2:5] == [
+        f"#  {'operator':<54}  kind      tasks  max tasks  state  inputs",
+        f"1  {LONG}  opaque        1        128  ?      -",
+        f"2  {'next':<54}  distinct      1         64  yes    {LONG} hash(a)",
     ]
 
 

@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 
 from abscli.draw.layers import arrange, crossings, layers
 from abscli.draw.placement import Extent, place
-from abscli.draw.topology_layout import LABEL_HEIGHT, Box, Layout, Link, Piece, Point, lay_out, spread
+from abscli.draw.topology_layout import (
+    LABEL_HEIGHT,
+    Box,
+    Layout,
+    Link,
+    Piece,
+    Point,
+    lay_out,
+    lay_out_rightwards,
+    spread,
+)
 from abscli.draw.topology_svg import topology_svg
 from abscli.graph.backedges import back_edges
 from abscli.graph.job_graph import JobGraph
@@ -190,8 +200,9 @@ def test_every_operator_and_edge_is_in_the_picture(path: Path) -> None:
     groups = {group.get("data-operator"): group for group in root.iter(f"{SVG}g") if group.get("data-operator")}
     assert list(groups) == [op.id for op in graph.topology.operators]
     for op in graph.topology.operators:
-        *names, about = ("".join(text.itertext()) for text in groups[op.id].iter(f"{SVG}text"))
-        assert "".join(names) == op.id
+        texts = list(groups[op.id].iter(f"{SVG}text"))
+        assert "".join(text.text or "" for text in texts if "name" in (text.get("class") or "").split()) == op.id
+        about = texts[-1].text or ""
         assert about.startswith(f"{op.kind}, {op.parallelism} task")
     drawn = {(g.get("data-from"), g.get("data-to")): g for g in root.iter(f"{SVG}g") if g.get("data-from")}
     assert list(drawn) == [(edge.source, edge.target) for edge in graph.topology.edges]
@@ -199,7 +210,41 @@ def test_every_operator_and_edge_is_in_the_picture(path: Path) -> None:
     for edge in graph.topology.edges:
         dashed = "dashed" in (drawn[edge.source, edge.target][1].get("class") or "")
         assert dashed == graph.is_back(edge)
-        assert any(text and text.startswith(edge.partition.value) for text in shown)
+        assert edge.partition is Partition.FORWARD or any(
+            text and text.startswith(edge.partition.value) for text in shown
+        )
+
+
+def test_no_label_repeats_and_inputs_that_differ_have_theirs_on_the_edges() -> None:
+    picture = topology_svg(JobGraph.of(parse_topology(DATA / "good" / "imports.yaml")))
+    assert picture.count(">hash(module, reached)</text>") == 1
+    assert "forward</text>" not in picture
+    assert "an edge without a name: forward" in picture
+    operators = (Operator("s", Kind.SOURCE, 2, 8), Operator("t", Kind.SOURCE, 2, 8), Operator("j", Kind.JOIN, 2, 8))
+    edges = (Edge("s", "j", Partition.HASH, ("k",)), Edge("t", "j", Partition.BROADCAST))
+    mixed = topology_svg(JobGraph.of(Topology("mixed", operators, edges)))
+    assert [mixed.count(f">{label}</text>") for label in ("hash(k)", "broadcast")] == [1, 1]
+
+
+@given(numbered_edges, st.lists(st.tuples(st.integers(16, 40), st.integers(6, 200)), min_size=1, max_size=5))
+def test_data_flows_to_the_right_and_labels_have_their_room(
+    numbered: tuple[int, list[tuple[int, int]]], labels: list[tuple[int, int]]
+) -> None:
+    links = [
+        link._replace(label=float(high), along=float(wide))
+        for link, (high, wide) in zip(links_of(graph_of(*numbered), [16.0]), itertools.cycle(labels), strict=False)
+    ]
+    layout = lay_out_rightwards([(100, 44)] * numbered[0], links)
+    boxes = layout.boxes
+    for link, route in zip(links, layout.routes, strict=True):
+        x, y = route.label
+        label = Box(x - link.along / 2, y - link.label / 2, link.along, link.label)
+        assert not any(overlap(label, box) for box in boxes)
+        if link.source != link.target:
+            first, second = (boxes[link.target], boxes[link.source]) if link.back else (
+                boxes[link.source], boxes[link.target]
+            )
+            assert first.right < second.left
 
 
 def test_loops_are_marked_in_words_as_the_list_numbers_them() -> None:
