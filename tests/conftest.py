@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.objects.fixtures import Servers, use
+from tests.support.objects.servers import ObjectServer
+from tests.support.run import Run
+
 # A busy machine is slow at making examples, too: neither says anything about what is tested.
 settings.register_profile("abs", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("abs")
@@ -33,6 +37,31 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 _BEGAN = pytest.StashKey[float]()
+_RUN = pytest.StashKey[Run]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.stash[_RUN] = Run()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Workers share the folder of the run."""
+    node.workerinput["run"] = str(node.config.stash[_RUN].folder)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _RUN in config.stash:
+        config.stash[_RUN].end()
+
+
+@pytest.fixture(scope="session")
+def run_folder(pytestconfig: pytest.Config) -> Path:
+    """Of all workers of this run."""
+    if hasattr(pytestconfig, "workerinput"):
+        return Path(pytestconfig.workerinput["run"])
+    return pytestconfig.stash[_RUN].folder
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,6 +88,18 @@ def temporary() -> Iterator[None]:
         for name in ("SPARK_LOCAL_DIRS", "LOCAL_DIRS"):
             patch.delenv(name, raising=False)
         yield
+
+
+@pytest.fixture(scope="session")
+def servers(run_folder: Path) -> Servers:
+    """Object stores, each of which is started once for all workers."""
+    return Servers(run_folder)
+
+
+@pytest.fixture
+def s3(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
+    """An S3 by moto, which this process is a client of."""
+    return use(servers.get("S3 by moto"), monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.objects.fixtures import Servers, servers, use
+from tests.support.objects.fixtures import Servers, use
 from tests.support.objects.places import bucket_place
-
-__all__ = ("servers",)
 
 
 @pytest.fixture(params=["S3 by moto", "Azure by Azurite", "S3 by Ceph RGW"])

@@ -15,13 +15,11 @@ from formats.storage import ObjectStorage, open_writable
 from formats.storage.credentials import ENDPOINT, hadoop_configuration, s3_settings
 from formats.storage.uploading import open_uploads
 from tests.support.jobs.small import write_words
-from tests.support.objects.fixtures import Servers, s3, servers, use
+from tests.support.objects.fixtures import Servers, use
 from tests.support.objects.hdfs import SITE
 from tests.support.objects.places import bucket_place
 from tests.support.objects.servers import ObjectServer, free_port
 from tests.support.schemas import checked
-
-__all__ = ("s3", "servers")
 
 JOB = """version: 1
 job: words

@@ -18,13 +18,10 @@ from formats.native.packs import Loose, read_pack
 from formats.storage import MemoryStorage, ObjectStorage, ranges
 from formats.storage.objects import PART
 from formats.storage.ranges import range_of, whole_file
-from tests.support.objects.fixtures import s3, servers
 from tests.support.objects.places import bucket_place
 from tests.support.objects.servers import ObjectServer
 from tests.support.stores.packed import PackedBuild
 from tests.support.stores.small import loop_job
-
-__all__ = ("s3", "servers")
 
 BUILD = PackedBuild(MemoryStorage(), loop_job(2))
 TASKS = [TaskId("seen", 0), TaskId("seen", 1)]

@@ -41,12 +41,11 @@ from tests.support.jobs.lines import (
     wait_for,
     write_lines,
 )
-from tests.support.objects.fixtures import Servers, servers, use
+from tests.support.objects.fixtures import Servers, use
 from tests.support.objects.places import bucket_place
 from tests.support.objects.proxy import proxy_to
 from tests.support.objects.servers import ObjectServer
 
-__all__ = ("servers",)
 IN_PROGRESS = {Code.MISSING_ACK, Code.UNREFERENCED_FILE}
 """What is said of epochs that a kill has left."""
 IDS = ("a" * 32, "b" * 32)

@@ -21,12 +21,10 @@ from formats.native.evidence import open_for_validation
 from formats.native.probe import Prober
 from formats.storage import objects, open_writable
 from tests.support.jobs.lines import Gate, Lines, in_a_process, is_stopped, killed, restore_to, topology, wait_for
-from tests.support.objects.fixtures import SERVERS, Servers, s3, servers, use
+from tests.support.objects.fixtures import SERVERS, Servers, use
 from tests.support.objects.places import bucket_place
 from tests.support.objects.proxy import proxy_to
 from tests.support.objects.servers import ObjectServer
-
-__all__ = ("s3", "servers")
 
 
 @pytest.fixture

@@ -36,11 +36,8 @@ from tests.support.jobs.small import (
     write_graph,
     write_words,
 )
-from tests.support.objects.fixtures import s3, servers
 from tests.support.objects.places import bucket_place
 from tests.support.objects.servers import ObjectServer
-
-__all__ = ("s3", "servers")
 
 ROOT = Path(__file__).parents[2]
 

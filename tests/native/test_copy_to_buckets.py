@@ -9,12 +9,10 @@ import pytest
 from formats.storage import open_writable
 from tests.native.test_copy import became, made
 from tests.support.commands import result_of, run_command
-from tests.support.objects.fixtures import Servers, s3, servers, use
 from tests.support.objects.places import bucket_place
 from tests.support.objects.servers import ObjectServer
 from tests.support.stores.small import Build, loop_job, make_store
 
-__all__ = ("Servers", "s3", "servers", "use")
 Capture = pytest.CaptureFixture[str]
 
 

@@ -20,3 +20,12 @@ def descendants(process: int) -> Iterator[int]:
     for child in children(process):
         yield child
         yield from descendants(child)
+
+
+def lives(process: int) -> bool:
+    """Whether it has not ended; one that has, and that nobody has waited for, has ended."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

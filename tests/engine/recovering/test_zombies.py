@@ -26,11 +26,8 @@ from formats.storage import open_writable
 from formats.storage.ranges import whole_file
 from tests.support.jobs.kills import check_counted, fan, write_rows
 from tests.support.jobs.small import inline, open_gate
-from tests.support.objects.fixtures import s3, servers
 from tests.support.objects.places import bucket_place
 from tests.support.objects.servers import ObjectServer
-
-__all__ = ("s3", "servers")
 
 STEPS_AN_EPOCH = 6
 """Of a worker: acks of four tasks, a file of state, a part of the sink."""

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.objects.fixtures import SERVERS, Servers, s3, servers, use
+from tests.support.objects.fixtures import SERVERS, Servers, use
 from tests.support.objects.places import Place, bucket_place, local_place, memory_place
-
-__all__ = ("s3", "servers")
 
 
 @pytest.fixture(params=["local", "memory", *SERVERS])

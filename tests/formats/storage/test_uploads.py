@@ -24,12 +24,11 @@ from formats.storage.shared_key import authorization, string_to_sign
 from formats.storage.signing import Keys, signed
 from formats.storage.uploading import open_uploads
 from formats.storage.uploads import Answer
-from tests.support.objects.fixtures import Servers, servers, use
+from tests.support.objects.fixtures import Servers, use
 from tests.support.objects.places import bucket_place
 from tests.support.objects.proxy import proxy_to
 from tests.support.objects.servers import AZURE_ACCOUNT, AZURE_KEY, free_port
 
-__all__ = ("servers",)
 MIB = 1 << 20
 
 

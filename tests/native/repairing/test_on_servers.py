@@ -19,11 +19,9 @@ from formats.native.writer import put_fence
 from formats.storage import Storage, WritableStorage, walk
 from tests.support.jobs.damaged import assert_goes_on_exactly, damage_state, killed, newest, stopped
 from tests.support.jobs.repair import opened
-from tests.support.objects.fixtures import Servers, s3, servers, use
+from tests.support.objects.fixtures import Servers, use
 from tests.support.objects.places import bucket_place
 from tests.support.objects.servers import ObjectServer
-
-__all__ = ("s3", "servers")
 
 
 @pytest.fixture(params=["S3 by moto", "HDFS"])

@@ -1,48 +1,84 @@
-"""Object stores as fixtures: each server is started once for a test run's worker, when a test first asks for it."""
+"""Object stores as fixtures: each server is started once for a whole run, when a test of any worker first asks for it.
+
+`tests/conftest.py` has the fixtures. One that a module imports is another fixture, and would look at the server again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.objects.hdfs import minicluster
-from tests.support.objects.rgw import rgw
-from tests.support.objects.servers import ObjectServer, azurite, moto
+from tests.support.objects.hdfs import Hdfs
+from tests.support.objects.kinds import SERVERS
+from tests.support.objects.servers import ObjectServer
+from tests.support.processes import lives
+from tests.support.run import locked, until_the_end
 
-SERVERS: dict[str, Callable[[], AbstractContextManager[ObjectServer]]] = {
-    "S3 by moto": moto,
-    "Azure by Azurite": azurite,
-    "S3 by Ceph RGW": rgw,
-    "HDFS": minicluster,
-}
+__all__ = ("SERVERS", "Servers", "use")
+
+ROOT = Path(__file__).resolve().parents[3]
+PATIENCE = 900.0
+"""Seconds until a server that neither answers nor ends is given up: the first time it is installed, too."""
 
 
 class Servers:
-    """The servers of this process; one that cannot be had skips each test that asks for it."""
+    """The servers of this run; one that cannot be had skips each test that asks for it.
 
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-        self._running: dict[str, ObjectServer] = {}
-        self._reasons: dict[str, str] = {}
+    run: the folder that the run's workers share.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._facts: dict[str, dict[str, Any]] = {}
 
     def get(self, name: str) -> ObjectServer:
-        if name in self._reasons:
-            pytest.skip(self._reasons[name])
-        if name not in self._running:
-            try:
-                self._running[name] = self._stack.enter_context(SERVERS[name]())
-            except pytest.skip.Exception as reason:
-                self._reasons[name] = str(reason)
-                raise
-        return self._running[name]
+        if name not in self._facts:
+            folder = self._run / name.replace(" ", "-")
+            with locked(self._run, folder.name):  # other workers wait for the first
+                if not folder.exists():
+                    _start(name, folder, self._run)
+                self._facts[name] = json.loads((folder / "facts.json").read_text())
+        facts = self._facts[name]
+        if "skipped" in facts:
+            pytest.skip(facts["skipped"])
+        assert "server" in facts, f"{name} does not start: {facts['failed']}"
+        server = facts["server"]
+        if facts["class"] == Hdfs.__name__:
+            return Hdfs(**{**server, "folder": Path(server["folder"])})
+        return ObjectServer(**server)
 
 
-@pytest.fixture(scope="session")
-def servers() -> Iterator[Servers]:
-    with ExitStack() as stack:
-        yield Servers(stack)
+def _start(name: str, folder: Path, run: Path) -> None:
+    """Start the server in a process of its own, which lasts as long as the run; returns when it can be used."""
+    folder.mkdir()
+    reader = until_the_end(run)
+    with (folder / "log").open("wb") as log:
+        # It outlives this process, which is only one of the run's workers: nobody here waits for it.
+        process = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-m", "tests.support.objects.host", name, str(folder)],
+            {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(ROOT)},
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, reader, 0), (os.POSIX_SPAWN_DUP2, log.fileno(), 1),
+                (os.POSIX_SPAWN_DUP2, log.fileno(), 2),
+            ],
+            setsid=True,
+        )  # fmt: skip
+    os.close(reader)
+    (run / f"{folder.name}.pid").write_text(str(process))
+    deadline = time.monotonic() + PATIENCE
+    while not (folder / "facts.json").exists():
+        if not lives(process) or time.monotonic() > deadline:
+            reason = (folder / "log").read_text(errors="replace").strip()[-2000:]
+            (folder / "facts.json").write_text(json.dumps({"failed": reason}))
+            return
+        time.sleep(0.05)
 
 
 def use(server: ObjectServer, patch: pytest.MonkeyPatch, port: int | None = None) -> ObjectServer:
@@ -50,9 +86,3 @@ def use(server: ObjectServer, patch: pytest.MonkeyPatch, port: int | None = None
     for name, value in (server.environment if port is None else server.through(port)).items():
         patch.setenv(name, value)
     return server
-
-
-@pytest.fixture
-def s3(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
-    """An S3 by moto, which this process is a client of."""
-    return use(servers.get("S3 by moto"), monkeypatch)

@@ -65,4 +65,4 @@ def minicluster() -> Iterator[ObjectServer]:
                 time.sleep(0.1)
             environment = configured(folder / "conf", rpc, http)
             at = f"127.0.0.1:{rpc}/"
-            yield Hdfs("HDFS", "hdfs", http, environment, lambda name: None, at=at, folder=folder, rpc=rpc)
+            yield Hdfs("HDFS", "hdfs", http, environment, at=at, folder=folder, rpc=rpc)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.objects.servers import ObjectServer, await_port, free_port, make_s3_bucket, s3_environment
+from tests.support.objects.servers import ObjectServer, await_port, free_port, s3_environment
 
 PROGRAMS = ("radosgw", "radosgw-admin", "ceph-mon", "ceph-osd", "ceph", "ceph-authtool", "monmaptool")
 KEY, SECRET = "test", "testsecret"
@@ -103,8 +103,7 @@ def rgw() -> Iterator[ObjectServer]:
     assert guard.stdin is not None
     try:
         _start(folder, port)
-        environment = s3_environment(port, KEY, SECRET)
-        yield ObjectServer("S3 by Ceph RGW", "s3", port, environment, lambda name: make_s3_bucket(environment, name))
+        yield ObjectServer("S3 by Ceph RGW", "s3", port, s3_environment(port, KEY, SECRET))
     finally:
         guard.stdin.close()
         guard.wait()

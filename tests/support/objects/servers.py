@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,14 +47,20 @@ run_simple("127.0.0.1", int(sys.argv[1]), DomainDispatcherApplication(create_bac
 @dataclass(frozen=True)
 class ObjectServer:
     """One that runs. scheme: of its URIs; at: what stands in them before the name of a bucket; environment: what its
-    clients are told; make: makes a bucket of that name."""
+    clients are told. Other processes are told of one as JSON."""
 
     name: str
     scheme: str
     port: int
     environment: Mapping[str, str]
-    make: Callable[[str], None]
     at: str = ""
+
+    def make(self, name: str) -> None:
+        """Make a bucket of that name; a folder on HDFS comes with its first file."""
+        if self.scheme == "s3":
+            s3_client(self.environment).create_bucket(Bucket=name)
+        elif self.scheme == "az":
+            _make_container(self.port, name)
 
     def through(self, port: int) -> Mapping[str, str]:
         """What clients are told that are to reach it by another port."""
@@ -67,12 +74,7 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def make_s3_bucket(environment: Mapping[str, str], name: str) -> None:
-    """Make a bucket on what speaks S3."""
-    s3_client(environment).create_bucket(Bucket=name)
-
-
-def s3_client(environment: Mapping[str, str]) -> object:
+def s3_client(environment: Mapping[str, str]) -> Any:
     """AWS' own client, for what the project's cannot do, and for names that it refuses."""
     import boto3
     from botocore.config import Config
@@ -94,8 +96,7 @@ def moto() -> Iterator[ObjectServer]:
     pytest.importorskip("flask_cors", reason="moto's server needs flask and flask-cors")
     port = free_port()
     with running([sys.executable, "-W", "ignore", "-c", MOTO, str(port)], port):
-        environment = s3_environment(port, "testing", "testing")
-        yield ObjectServer("S3 by moto", "s3", port, environment, lambda name: make_s3_bucket(environment, name))
+        yield ObjectServer("S3 by moto", "s3", port, s3_environment(port, "testing", "testing"))
 
 
 def s3_environment(port: int, key: str, secret: str) -> dict[str, str]:
@@ -122,7 +123,7 @@ def azurite() -> Iterator[ObjectServer]:
                 "AZURE_STORAGE_ACCOUNT_NAME": AZURE_ACCOUNT,
                 "AZURE_STORAGE_ACCOUNT_KEY": AZURE_KEY,
             }
-            yield ObjectServer("Azure by Azurite", "az", port, environment, lambda name: _make_container(port, name))
+            yield ObjectServer("Azure by Azurite", "az", port, environment)
 
 
 def _azurite() -> list[str]:

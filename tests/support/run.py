@@ -1,0 +1,58 @@
+"""One run of the tests, of one process or of several: a folder that its workers share, and how long it lasts.
+
+The process that gathers results begins and ends a run. It holds the folder's pipe open, so that whatever reads from
+there learns that the run is over, however that process ended.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.processes import lives
+
+PIPE = "running"
+SECONDS = 60
+"""How long a busy machine may take to end what was started for a run."""
+
+
+class Run:
+    """One that this process began. folder: for its workers, in /tmp, since paths of sockets have to be short."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="abs-run-", dir="/tmp"))
+        os.mkfifo(self.folder / PIPE)
+        self._reader = os.open(self.folder / PIPE, os.O_RDONLY | os.O_NONBLOCK)  # a pipe opens when both ends are there
+        self._writer = os.open(self.folder / PIPE, os.O_WRONLY)
+
+    def end(self) -> None:
+        """Let what was started for it end; returns when it has, or TimeoutError names what has not."""
+        os.close(self._writer)
+        os.close(self._reader)
+        deadline = time.monotonic() + SECONDS
+        while remaining := [path.name for path in self.folder.glob("*.pid") if lives(int(path.read_text()))]:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{', '.join(remaining)} in {self.folder} did not end")
+            time.sleep(0.02)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def until_the_end(folder: Path) -> int:
+    """A descriptor that is at its end when the run is over."""
+    reader = os.open(folder / PIPE, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(reader, True)
+    return reader
+
+
+@contextmanager
+def locked(folder: Path, name: str) -> Iterator[None]:
+    """While no other worker of the run has the lock of this name."""
+    with (folder / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
