@@ -13,6 +13,7 @@ COMMANDS: dict[str, str] = {
     "topology": "Show a job's graph: operators, back edges and loops.",
     "run": "Run a job and take snapshots of it.",
     "inspect": "Show what a checkpoint store or one of its epochs holds.",
+    "report": "Make one page of a store, an epoch, a check or a plan.",
     "state": "Show the state that an epoch holds: keys and their values.",
     "validate": "Check that epochs are whole and consistent.",
     "diff": "Compare two epochs: state, positions, logs and job graph.",

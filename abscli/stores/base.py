@@ -300,6 +300,10 @@ class System(Protocol):
 
         return next_commands(page, epoch)
 
+    def recoveries(self, page: StorePage) -> list[str]:
+        """What restarted while the job ran, as far as the store tells, a line each, the newest last."""
+        return []
+
     def advice(self) -> Advice:
         """What findings mean here, and what to type about them."""
         from abscli.text.validate import Advice

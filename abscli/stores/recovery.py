@@ -175,6 +175,10 @@ class Recovery(Protocol[S, B, R]):
     def text(self, plan: Plan[B], *, width: int, plan_file: str | None, job: str | None) -> str:
         """The plan for people. plan_file: where it was written; job: the job's file, if it is known."""
 
+    def restarts(self, plan: Plan[B]) -> Mapping[str, str] | None:
+        """What restarts by a plan, ranges of subtasks by operator; None: the whole job, from a copy."""
+        return None
+
     def restored_text(self, plan: Plan[B], restored: R, request: RestoreRequest, *, width: int) -> str:
         """What a restore has done, for people."""
 

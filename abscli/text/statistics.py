@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +11,7 @@ import msgspec
 
 from abscli.text.columns import UNKNOWN, columns, moment, not_shown, number, size, wrapped
 from formats.statistics import FILES, PARTITIONS, SAMPLED, Large, StateStatistics
-from formats.view import CheckpointStore, Status
+from formats.view import CheckpointStore, OperatorFacts, Status
 
 VERSION = "1.0"
 SHOWN = 3
@@ -204,22 +204,27 @@ class TrendPage:
     @classmethod
     def of(cls, store: CheckpointStore) -> TrendPage:
         """The trend over the epochs of an open store that are complete."""
+        complete = [epoch.epoch for epoch in store.epochs() if epoch.status is Status.COMPLETE]
+        epochs = ((number, store.written(number), store.detail(number).operators) for number in complete)
+        return cls.over(store.path, store.format, store.job, epochs)
+
+    @classmethod
+    def over(
+        cls, path: str, format: str, job: str | None, epochs: Iterable[tuple[int, str | None, Sequence[OperatorFacts]]]
+    ) -> TrendPage:
+        """The trend over complete epochs, ascending: number, when it was written, operators."""
         by_operator: dict[str, list[Point]] = {}
         totals = []
-        for epoch in store.epochs():
-            if epoch.status is not Status.COMPLETE:
-                continue
-            written = store.written(epoch.epoch)
-            detail = store.detail(epoch.epoch)
-            for operator in detail.operators:
-                point = Point(epoch.epoch, written, operator.bytes, operator.rows)
+        for epoch, written, operators in epochs:
+            for operator in operators:
+                point = Point(epoch, written, operator.bytes, operator.rows)
                 by_operator.setdefault(operator.id, []).append(point)
-            sums = [[op.bytes for op in detail.operators], [op.rows for op in detail.operators]]
-            totals.append(Point(epoch.epoch, written, *map(_sum, sums)))
+            sums = [[op.bytes for op in operators], [op.rows for op in operators]]
+            totals.append(Point(epoch, written, *map(_sum, sums)))
         grown = [Growth(name, tuple(points), _per_day(points)) for name, points in by_operator.items()]
         grown = [one for one in grown if any(point.bytes for point in one.points)]
         grown.sort(key=lambda one: -(one.points[-1].bytes or 0))
-        return cls(store.path, store.format, store.job, tuple(grown), Growth("", tuple(totals), _per_day(totals)))
+        return cls(path, format, job, tuple(grown), Growth("", tuple(totals), _per_day(totals)))
 
 
 def _sum(values: Sequence[int | None]) -> int | None:

@@ -13,7 +13,7 @@ import pytest
 from tests.support.imports import MODULES, ROOT, imports, module_graph
 
 LAYERS = (
-    "graph", "protocol", "planner", "report", "sim", "engine", "diff", "text", "draw", "jobs", "stores", "errors",
+    "graph", "protocol", "planner", "report", "sim", "engine", "diff", "text", "draw", "pages", "jobs", "stores", "errors",
     "api", "cli", "examples", "commands",
 )  # fmt: skip
 """Each may import only what stands before it; `formats` stands before all."""

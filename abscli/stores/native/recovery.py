@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from abscli.planner.ranges import EMPTY, Ranges
 from abscli.stores.native import text_plan
 from abscli.stores.native.plan import plan_failed, plan_recovery
 from abscli.stores.native.repairing.repair_plan import plan_repair
@@ -121,6 +122,12 @@ class NativeRecovery(Recovery[NativeStore, NativePlan, "NativeRestored | Repaire
         )
         job = watch.job(plan.body.job)
         return restore(plan, request.job.topology, options, to=request.to, on_progress=job, on_news=job.news)
+
+    def restarts(self, plan: Plan[NativePlan]) -> dict[str, str]:
+        subtasks: dict[str, Ranges] = {}
+        for row in plan.body.restart:
+            subtasks[row.operator] = subtasks.get(row.operator, EMPTY) | Ranges.parse(row.subtasks)
+        return {operator: str(ranges) for operator, ranges in subtasks.items()}
 
     def text(self, plan: Plan[NativePlan], *, width: int, plan_file: str | None, job: str | None) -> str:
         return text_plan.plan_text(plan, width=width, plan_file=plan_file, job=shlex.quote(job) if job else "JOB")

@@ -115,6 +115,11 @@ class Native(System):
 
         return compare_rows(left, right, pair, rows=rows)
 
+    def recoveries(self, page: StorePage) -> list[str]:
+        from abscli.stores.native.text_inspect import recovery_lines
+
+        return recovery_lines(page)
+
     def store_text(self, page: StorePage, *, width: int, ascii: bool) -> str:
         from abscli.stores.native.text_inspect import store_text
 

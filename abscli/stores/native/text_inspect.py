@@ -30,19 +30,26 @@ def _tags(page: StorePage, width: int) -> list[str]:
 
 def _recoveries(page: StorePage, width: int) -> list[str]:
     """What restarted while an attempt ran, the newest few."""
-    recoveries = (page.raw or {}).get("recoveries", [])
+    recoveries = recovery_lines(page)
     if not recoveries:
         return []
     lines = ["", "Recovered while running:"]
     if len(recoveries) > SHOWN:
         lines.append(f"  ({len(recoveries) - SHOWN} earlier ones: -o json)")
-    for facts in recoveries[-SHOWN:]:
+    for line in recoveries[-SHOWN:]:
+        lines += wrapped(line, width, "    ", "  ")
+    return lines
+
+
+def recovery_lines(page: StorePage) -> list[str]:
+    """What restarted while attempts ran, a line each, the newest last."""
+    lines = []
+    for facts in (page.raw or {}).get("recoveries", []):
         text = f"{facts['lost']} attempt {facts['attempt']}: {facts['cause']}; " + recovered_text(
             facts["restart"], facts["untouched"], facts["epoch"], facts["seconds"], facts["replayed"]
         )
-        if (again := facts.get("again")) is not None:
-            text += again_text(**again)
-        lines += wrapped(text, width, "    ", "  ")
+        again = facts.get("again")
+        lines.append(text if again is None else text + again_text(**again))
     return lines
 
 

@@ -1,0 +1,296 @@
+"""The report of a store, an epoch, or a saved validation, comparison or plan: one page, and the same facts as JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import msgspec.structs
+
+from abscli.api.shared import WIDTH, Texts, unseen, unshown
+from abscli.api.store import Store, open_store
+from formats.errors import Damaged, FormatError, OtherFormat
+from formats.view import Status
+
+if TYPE_CHECKING:
+    from abscli.pages.facts import Report as Facts
+    from abscli.pages.facts import Times
+    from abscli.pages.store_report import Gathered
+    from abscli.stores.base import Progress
+    from formats.job.model import Topology
+    from formats.view import OperatorFacts
+
+MOST = 256 << 20
+"""Bytes of a saved file that are read."""
+UNREAD = 20
+"""Epochs that cannot be read and are named."""
+
+
+class HtmlReport(msgspec.Struct, frozen=True):
+    """What `abs report` writes.
+
+    ref: what it is of.
+    facts: all that it says.
+    reads: folders that it was made from, in which it is not written.
+    """
+
+    ref: str
+    facts: Facts
+    reads: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> str:
+        """`well`, `attention`, `wrong` or `unknown`."""
+        return str(self.facts.state)
+
+    @property
+    def headline(self) -> str:
+        """How it stands, in a sentence."""
+        return self.facts.headline
+
+    def html(self) -> bytes:
+        """The page: one file, which asks nobody for anything; the same bytes for the same facts."""
+        from abscli.pages.html import html_of
+
+        return html_of(self.facts)
+
+    def to_json(self) -> dict[str, Any]:
+        """`abs.report`, for programs; it stands in the page, too."""
+        from abscli.pages.html import json_of
+
+        return json_of(self.facts)
+
+    def items(self) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+        """The same in pieces: what stands once, then an epoch or a trouble each."""
+        whole = self.to_json()
+        lists = {"troubles": "trouble", "epochs": "epoch"}
+        header = {name: value for name, value in whole.items() if name not in lists}
+        return header, ({"type": kind, **item} for name, kind in lists.items() for item in whole[name])
+
+    def save(self, path: str | os.PathLike[str]) -> int:
+        """Writes the page in one step, over one that is there, and says how many bytes it has; FormatError for a place
+        in the store that it is of."""
+        from formats.output_file import check_outside, write_whole
+
+        for folder in self.reads:
+            check_outside(path, folder)
+        page = self.html()
+        write_whole(path, page)
+        return len(page)
+
+    def __repr__(self) -> str:
+        return f"HtmlReport({self.ref!r}, {self.state}: {self.headline})"
+
+
+def report_on(
+    ref: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    search: Texts = (),
+    path_map: Texts = (),
+    uid: Texts = (),
+    topology: Texts = (),
+    verify: bool = False,
+    stats: bool = True,
+    progress: Progress | None = None,
+    show: Callable[[str], None] | None = None,
+) -> HtmlReport:
+    """The report of a store, of one of its epochs (`PATH@7`), or of a file: what a validation, a comparison or a plan
+    has said, as `-o json` wrote it.
+
+    format, search, path_map, uid, topology: as of `open_store`.
+    verify: read all files, as `Store.validate` does; else presence and sizes alone are checked.
+    stats: read state, in bounded time, for key groups and skew.
+    progress: told the bytes that were checked, and of how many.
+    show: called with what it does.
+
+    Raises NotFound, UnsupportedVersion, OtherFormat, FormatError for a file that is none of these.
+
+    >>> report = report_on("snapshots")
+    >>> report
+    HtmlReport('snapshots', attention: Epoch 4 can be restored; of the later ones 5 is incomplete)
+    >>> report.save("report.html") < 150_000
+    True
+    >>> report_on("plan.json").headline
+    'Back to epoch 4: 3 operators restart'
+    """
+    name, show = os.fspath(ref), show or unshown
+    if os.path.isfile(name) and os.path.basename(name) != "_metadata":
+        return _of_file(name)
+    store = open_store(name, format=format, search=search, path_map=path_map, uid=uid, topology=topology)
+    return HtmlReport(name, _of_store(store, verify, stats, progress or unseen, show), (store.path,))
+
+
+# -- of a store ----------------------------------------------------------------------------------------------
+
+
+def _of_store(store: Store, verify: bool, stats: bool, progress: Progress, show: Callable[[str], None]) -> Facts:
+    from abscli.pages.store_report import Gathered, store_report
+
+    number = _named(store)
+    checked = store.validate(number, quick=not verify, progress=progress).checked
+    gathered = Gathered(
+        path=store.path, format=store.system.name, job=checked.job, named=number, quick=not verify,
+        report=checked.report, advice=store.system.advice(), why=checked.why, notes=checked.notes,
+    )  # fmt: skip
+    try:
+        gathered = _with_epochs(store, gathered, show)
+        gathered = _with_depth(store, gathered, stats, show)
+    except Damaged as error:  # what was checked is worth a page, though facts of the store cannot be read
+        gathered = replace(gathered, unread=(*gathered.unread, f"not all of it can be read: {error}"))
+    return store_report(gathered)
+
+
+def _named(store: Store) -> int | None:
+    """The epoch that is meant; None for the whole store, whatever of it can be read."""
+    if store.named is not None:
+        return store.resolve()
+    try:
+        return store.view.only
+    except Damaged:
+        return None
+
+
+def _with_epochs(store: Store, gathered: Gathered, show: Callable[[str], None]) -> Gathered:
+    """The list of epochs, with where their time went and how state grew."""
+    from abscli.pages.depth import slowest
+    from abscli.pages.store_report import EPOCHS
+    from abscli.text.statistics import TrendPage
+
+    page = store.page()
+    system, view = store.system, store.view
+    shown = [facts for facts in page.epochs if gathered.named in (None, facts.epoch)][-EPOCHS:]
+    times: dict[int, Times | None] = {}
+    grown: list[tuple[int, str | None, tuple[OperatorFacts, ...]]] = []
+    unread: list[str] = []
+    for i, facts in enumerate(shown):
+        if facts.status is not Status.COMPLETE:
+            continue
+        show(f"reading epoch {facts.epoch}, {i + 1} of {len(shown)}")
+        try:
+            detail = view.detail(facts.epoch)
+        except FormatError as error:
+            unread.append(f"epoch {facts.epoch} cannot be read: {error}")
+            continue
+        times[facts.epoch] = slowest(detail)
+        # Tasks are many, and growth asks for none of them.
+        operators = tuple(msgspec.structs.replace(operator, tasks=()) for operator in detail.operators)
+        grown.append((facts.epoch, facts.triggered or view.written(facts.epoch), operators))
+    growth = TrendPage.over(store.path, system.name, page.job, grown) if len(grown) > 1 else None
+    return replace(
+        gathered, job=page.job or gathered.job, epochs=page.epochs, times=times, tags=_tags(store), growth=growth,
+        recoveries=system.recoveries(page), next=system.next_commands(page, gathered.named),
+        unread=tuple(unread[:UNREAD]),
+    )  # fmt: skip
+
+
+def _tags(store: Store) -> dict[int, list[str]]:
+    """Names of epochs, where there is such a thing."""
+    tags: dict[int, list[str]] = {}
+    with contextlib.suppress(OtherFormat):
+        for tag in store.tags():
+            tags.setdefault(tag.epoch, []).append(tag.name)
+    return tags
+
+
+def _with_depth(store: Store, gathered: Gathered, stats: bool, show: Callable[[str], None]) -> Gathered:
+    """One epoch whole: the one that was named, else the newest that can be restored, is complete, or is there."""
+    epoch = gathered.named
+    if epoch is None:
+        numbers = [facts.epoch for facts in gathered.epochs]
+        complete = [facts.epoch for facts in gathered.epochs if facts.status is Status.COMPLETE]
+        candidates = (gathered.report.latest_restorable, *reversed(complete), *reversed(numbers))
+        epoch = next((number for number in candidates if number is not None), None)
+    if epoch is None:
+        return gathered
+    detail = store.view.detail(epoch)
+    gathered = replace(gathered, detail=detail, topology=store.view.topology(epoch))
+    if not stats:
+        return replace(gathered, statistics_note="state was not to be read (--no-stats)")
+    if detail.facts.status not in (Status.COMPLETE, Status.DAMAGED):
+        return replace(gathered, statistics_note="the state of an epoch that is not complete is not read")
+    show(f"reading state of epoch {epoch}")
+    try:
+        return replace(gathered, statistics=store.view.statistics(epoch))
+    except FormatError as error:
+        return replace(gathered, statistics_note=f"state cannot be read: {error}")
+
+
+# -- of a file -----------------------------------------------------------------------------------------------
+
+
+def _of_file(name: str) -> HtmlReport:
+    from abscli.pages import saved
+    from abscli.stores.plans import read_plan as decoded
+    from abscli.stores.plans import recovery_of
+    from abscli.stores.registry import system_named
+    from formats.bounds import check_json, read_user_file
+    from formats.plan import EARLIER, SCHEMA
+
+    data = read_user_file(name, MOST, hint=saved.SAVED_BY)
+    check_json(data, name, kind=FormatError)
+    try:
+        document = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FormatError(f"is no JSON: {error}", path=name, hint=saved.SAVED_BY) from None
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema == "abs.validate":
+        validation = saved.read_validation(document, name)
+        advice = system_named(validation.format).advice()
+        newest = max((epoch.epoch for epoch in validation.epochs), default=None)
+        around = saved.Around(_graph(validation.store, newest, document), advice)
+        return HtmlReport(name, saved.validation_report(validation, around))
+    if schema == "abs.diff":
+        diff = saved.read_diff(document, name)
+        topology = _graph(diff.right.store, diff.right.epoch, document, diff.right.format)
+        return HtmlReport(name, saved.diff_report(diff, saved.Around(topology)))
+    if schema == SCHEMA or schema in EARLIER:
+        plan = decoded(data, name)
+        recovery = recovery_of(plan.system)
+        back = plan.body.goes_back_to
+        topology = None if plan.store is None else _graph(plan.store, back, document, plan.system)
+        facts = saved.plan_report(
+            document, saved.Around(topology), restarts=recovery.restarts(plan), job=_job_of(document),
+            text=recovery.text(plan, width=WIDTH, plan_file=name, job=None), goes_back_to=back,
+            next=_restore_commands(name, plan.store, recovery.runs_job),
+        )  # fmt: skip
+        return HtmlReport(name, facts)
+    shown = f"is of {schema}" if isinstance(schema, str) else "has no schema"
+    raise FormatError(f"{shown}, of which there is no report", path=name, hint=saved.SAVED_BY)
+
+
+def _graph(path: str, epoch: int | None, document: Mapping[str, Any], format: str | None = None) -> Topology | None:
+    """The job graph of an epoch that a file names, where its store is still to be had.
+
+    Whoever wrote the file names the store: only one that lies on this machine is looked at.
+    """
+    from abscli.stores.registry import locate
+    from formats.reference import NOTHING
+
+    if "://" in path or not os.path.isdir(path):
+        return None
+    try:
+        system, storage = locate(path, format or document.get("format"))
+        view = system.open(storage, NOTHING)
+        return view.topology(view.resolve(epoch))
+    except (FormatError, OSError):
+        return None
+
+
+def _job_of(document: Mapping[str, Any]) -> str | None:
+    job = document["body"].get("job")
+    return job if isinstance(job, str) else None
+
+
+def _restore_commands(name: str, store: str | None, runs_job: bool) -> list[str]:
+    """What carries a plan out, once it has been looked at; nothing for one from a graph alone."""
+    if store is None:
+        return []
+    way = "--job JOB" if runs_job else "--to NEW_DIRECTORY"
+    plan = shlex.quote(name)
+    return [f"abs restore {plan} {way} --dry-run", f"abs restore {plan} {way}"]

@@ -1,0 +1,268 @@
+"""The pictures of a report, as SVG without styles, scripts, links outward or ids: the page's one style sheet has their
+looks, which its policy allows by digest. What a picture says stands in a title, for those who cannot see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from abscli.draw import svg
+from abscli.draw.layers import TooDense
+from abscli.draw.topology_layout import APART, Box, Layout, Link, Route, lay_out
+from abscli.draw.treemap import Rect, treemap
+from abscli.pages.facts import EpochLine, Graph, Growth, Node, Piece, StateLine, Times
+from abscli.pages.facts import Link as Edge
+from abscli.text.cells import broken, cells, shortened
+from abscli.text.columns import clean, number, seconds, size
+
+LABEL, LABEL_LINES = 26, 3
+LINE = 16.0
+MARK = 34
+"""Characters of why an operator is lit up, in a line of its box."""
+STRIP = 960.0
+"""Width of a picture."""
+TALL, LOW = 76.0, 46.0
+"""Heights of a row of epochs, where some durations are known, and where none is."""
+STATUS_SIGN = {"complete": "✓", "incomplete": "○", "in-progress": "▸", "aborted": "⊘", "damaged": "✗"}
+MARK_SIGN = {"damaged": "✗", "missing": "○", "restarts": "↻", "changed": "≠"}
+
+
+def opened(width: float, height: float, title: str, classes: str) -> str:
+    """The beginning of a picture."""
+    return (
+        f'<svg class="{classes}" role="img" viewBox="0 0 {svg.number(width)} {svg.number(height)}" '
+        f'width="{svg.number(width)}" height="{svg.number(height)}"><title>{svg.escape(title)}</title>'
+    )
+
+
+# -- the job graph -------------------------------------------------------------------------------------------
+
+
+class _Texts(NamedTuple):
+    names: list[str]
+    about: str
+    mark: str
+
+
+def graph(picture: Graph) -> str | None:
+    """The job graph, data downwards, back edges dashed; None where it is too dense to be drawn."""
+    at = {node.id: i for i, node in enumerate(picture.nodes)}
+    edges = [edge for edge in picture.links if edge.source in at and edge.target in at]
+    texts = [_texts(node) for node in picture.nodes]
+    links = [
+        Link(at[edge.source], at[edge.target], _label_width(_label(edge)), edge.back or edge.source == edge.target)
+        for edge in edges
+    ]
+    sizes = [_size(one) for one in texts]
+    try:
+        layout = lay_out(sizes, links) if links else _side_by_side(sizes)
+    except TooDense:
+        return None
+    width, height = layout.width + 24, layout.height + 24
+    parts = [opened(width, height, "Job graph", "graph"), '<g transform="translate(12 12)">']
+    parts += [_edge(edge, route) for edge, route in zip(edges, layout.routes, strict=True)]
+    parts += [_edge_label(edge, route) for edge, route in zip(edges, layout.routes, strict=True)]
+    parts += [_node(*each) for each in zip(picture.nodes, texts, layout.boxes, strict=True)]
+    return "".join([*parts, "</g></svg>"])
+
+
+def _side_by_side(sizes: Sequence[tuple[float, float]]) -> Layout:
+    """Boxes that nothing joins, in rows of a page's width."""
+    boxes, x, y, high, wide = [], 0.0, 0.0, 0.0, 0.0
+    for width, height in sizes:
+        if x and x + width > STRIP:
+            x, y, high = 0.0, y + high + APART, 0.0
+        boxes.append(Box(x, y, width, height))
+        x, high = x + width + APART, max(high, height)
+        wide = max(wide, x - APART)
+    return Layout(tuple(boxes), (), wide, y + high)
+
+
+def _texts(node: Node) -> _Texts:
+    tasks = None if node.parallelism is None else f"{node.parallelism:,} task{'s'[: node.parallelism != 1]}"
+    about = " · ".join(filter(None, (node.kind, tasks, None if node.bytes is None else size(node.bytes))))
+    mark = "" if node.mark is None else f"{MARK_SIGN.get(node.mark, '')} {shortened(node.text or node.mark, MARK)}"
+    return _Texts(broken(clean(node.name or node.id), LABEL, LABEL_LINES), about, clean(mark))
+
+
+def _size(texts: _Texts) -> tuple[float, float]:
+    wide = max(
+        *(cells(name) * 13 * svg.MONO for name in texts.names), cells(texts.about) * 11 * svg.SANS,
+        cells(texts.mark) * 11 * svg.SANS,
+    )  # fmt: skip
+    lines = len(texts.names) + bool(texts.about) + bool(texts.mark)
+    return max(wide + 28, 96.0), LINE * lines + 16
+
+
+def _label(edge: Edge) -> str:
+    logged = f"{number(edge.logged)} logged" if edge.logged else ""
+    words = shortened(clean(edge.partition or ""), LABEL)
+    return " · ".join(filter(None, (words, logged, "✗" if edge.wrong else "")))
+
+
+def _label_width(label: str) -> float:
+    return cells(label) * 10 * svg.SANS + 6 if label else 0.0
+
+
+def _edge(edge: Edge, route: Route) -> str:
+    *_, before, tip = route.pieces[-1]
+    classes = "edge" + " back" * edge.back + " damaged" * (edge.wrong is not None)
+    about = f"{edge.source} to {edge.target}" + (f": {edge.wrong}" if edge.wrong else "")
+    return (
+        f'<g class="{classes}"><title>{svg.escape(about)}</title><path d="{svg.path(route.pieces)}"/>'
+        f'<path class="tip" d="{svg.arrow_head(tip, before)}"/></g>'
+    )
+
+
+def _edge_label(edge: Edge, route: Route) -> str:
+    label = _label(edge)
+    if not label:
+        return ""
+    x, y = route.label
+    return svg.plate(x, y, _label_width(label), 14) + svg.text(x, y + 3.5, label, "label")
+
+
+def _node(node: Node, texts: _Texts, box: Box) -> str:
+    middle = box.left + box.width / 2
+    rounded = box.height / 2 if node.kind in ("source", "sink") else 6.0
+    place = f'x="{svg.number(box.left)}" y="{svg.number(box.top)}" width="{svg.number(box.width)}"'
+    title = " ".join(filter(None, (node.id, node.name or "", node.text or "")))
+    parts = [
+        f'<g class="node {node.mark or ""}"><title>{svg.escape(title)}</title>',
+        f'<rect {place} height="{svg.number(box.height)}" rx="{svg.number(min(rounded, 20.0))}"/>',
+    ]
+    y = box.top + 21
+    for name in texts.names:
+        parts.append(svg.text(middle, y, name, "name"))
+        y += LINE
+    for line, classes in ((texts.about, "about"), (texts.mark, "mark")):
+        if line:
+            parts.append(svg.text(middle, y, line, classes))
+            y += LINE
+    return "".join([*parts, "</g>"])
+
+
+# -- epochs --------------------------------------------------------------------------------------------------
+
+
+def strip(epochs: Sequence[EpochLine]) -> str:
+    """A bar for each epoch, as high as it took long, coloured and signed by its status; a click leads to its line."""
+    count = max(len(epochs), 1)
+    pitch = min(max(STRIP / count, 6.0), 40.0)
+    across = max(int(STRIP // pitch), 1)
+    rows = -(-count // across)
+    longest = max((epoch.duration for epoch in epochs if epoch.duration is not None), default=None)
+    tall = TALL if longest else LOW
+    width = across * pitch if rows > 1 else count * pitch
+    parts = [opened(max(width, 80.0), rows * tall, f"{len(epochs):,} epochs by their status", "strip")]
+    for i, epoch in enumerate(epochs):
+        x, base = i % across * pitch, (i // across + 1) * tall - 18
+        high = 14.0 if not longest or epoch.duration is None else 6 + 34 * epoch.duration / longest
+        status = epoch.verdict or epoch.status
+        took = "" if epoch.duration is None else f", took {seconds(epoch.duration)}"
+        bar = (
+            f'<a href="#epoch-{epoch.epoch}"><title>{epoch.epoch} {svg.escape(status)}{took}</title>'
+            f'<rect class="s-{svg.escape(status)}" x="{svg.number(x + 1)}" y="{svg.number(base - high)}" '
+            f'width="{svg.number(max(pitch - 2, 2.0))}" height="{svg.number(high)}"/>'
+        )
+        sign = STATUS_SIGN.get(status, "")
+        if pitch >= 12 and status != "complete":
+            bar += svg.text(x + pitch / 2, base - high - 3, sign, "sign")
+        parts.append(bar + "</a>")
+        labelled = pitch >= 24 or i % max(across // 16, 1) == 0
+        if labelled:
+            parts.append(svg.text(x + pitch / 2, base + 13, str(epoch.epoch), "axis"))
+    return "".join([*parts, "</svg>"])
+
+
+def bar(times: Times | None, duration: float | None, longest: float) -> str:
+    """Where the time of one epoch went, in parts of the longest; empty where nothing is known."""
+    if times is None or longest <= 0:
+        return ""
+    spans = (("rest", times.rest), ("alignment", times.alignment), ("copy", times.sync), ("write", times.async_))
+    words = ", ".join(f"{_PART[name]} {seconds(value)}" for name, value in spans)
+    x, parts = 0.0, []
+    for name, value in spans:
+        if value:
+            width = 160 * value / longest
+            if width >= 0.05:
+                parts.append(f'<rect class="t-{name}" x="{svg.number(x)}" width="{svg.number(max(width, 0.6))}"/>')
+            x += width
+    return (
+        f'<svg class="bar" role="img" viewBox="0 0 160 10"><title>{svg.escape(times.task)}: {words}</title>'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+_PART = {"rest": "barrier on its way and commit", "alignment": "aligning", "copy": "copying", "write": "writing"}
+
+
+def curve(one: Growth) -> str:
+    """The bytes of an operator's state over the epochs; gaps where they are not known."""
+    known = [(i, value) for i, (_, value) in enumerate(one.points) if value is not None]
+    if len(known) < 2:
+        return ""
+    top = max(value for _, value in known) or 1
+    span = max(len(one.points) - 1, 1)
+    points = " ".join(f"{svg.number(2 + 156 * i / span)},{svg.number(26 - 22 * value / top)}" for i, value in known)
+    first, last = one.points[0][0], one.points[-1][0]
+    return (
+        f'<svg class="curve" role="img" viewBox="0 0 160 28" width="160" height="28">'
+        f"<title>epochs {first} to {last}, at most {size(top)}</title>"
+        f'<polyline points="{points}"/></svg>'
+    )
+
+
+# -- sizes ---------------------------------------------------------------------------------------------------
+
+
+WIDE, HIGH, HEAD = 960.0, 300.0, 18.0
+CELLS = 600
+"""Rectangles of a treemap."""
+UNEVEN = 2
+"""Times the median from which on a key group or a task is marked."""
+
+
+def sizes(states: Sequence[StateLine]) -> str:
+    """States by their bytes, within them key groups or tasks; empty where no size is known."""
+    measured = [state for state in states if state.bytes]
+    if not measured:
+        return ""
+    places = treemap([float(state.bytes or 0) for state in measured], Rect(0, 0, WIDE, HIGH))
+    parts = [opened(WIDE, HIGH, "Sizes of state: an area each", "treemap")]
+    left = CELLS
+    for i, (state, place) in enumerate(zip(measured, places, strict=True)):
+        name = " ".join(filter(None, (state.operator, state.state)))
+        about = f"{name}: {size(state.bytes)}, {number(state.rows)} rows"
+        pieces = [piece for piece in state.pieces if piece.bytes][:left]
+        left -= len(pieces)
+        parts.append(f'<g class="k{i % 6}"><title>{svg.escape(about)}</title>{_rect(place.inside(1), "state")}')
+        parts += _pieces(name, state, pieces, place.inside(3, HEAD if place.height > 40 else 0.0))
+        if place.width > 60 and place.height > 20:
+            label = shortened(clean(f"{name} {size(state.bytes)}"), max(int(place.width / 7.2), 4))
+            parts.append(svg.text(place.x + 7, place.y + 15, label, "state-label"))
+        parts.append("</g>")
+    return "".join([*parts, "</svg>"])
+
+
+def _pieces(name: str, state: StateLine, pieces: Sequence[Piece], room: Rect) -> Iterator[str]:
+    """Key groups or tasks of a state; what is not named of it takes its share, so that areas can be compared."""
+    if len(pieces) < 2 or room.width < 12 or room.height < 12:
+        return
+    rest = max((state.bytes or 0) - sum(piece.bytes or 0 for piece in pieces), 0)
+    middle = pieces[len(pieces) // 2].bytes or 0
+    places = treemap([*(float(piece.bytes or 0) for piece in pieces), float(rest)], room)
+    for piece, at in zip(pieces, places, strict=False):
+        of = f" of task {piece.subtask}" if state.by == "key group" else ""
+        about = f"{name}, {state.by} {piece.number}{of}: {size(piece.bytes)}, {number(piece.rows)} rows"
+        hot = " hot" if len(pieces) > 3 and (piece.bytes or 0) > UNEVEN * middle else ""
+        yield f"<g><title>{svg.escape(about)}</title>{_rect(at.inside(0.5), f'piece{hot}')}</g>"
+        if at.width > 30 and at.height > 14:
+            yield svg.text(at.x + 4, at.y + 12, str(piece.number), "piece-label")
+
+
+def _rect(place: Rect, classes: str) -> str:
+    return (
+        f'<rect class="{classes}" x="{svg.number(place.x)}" y="{svg.number(place.y)}" '
+        f'width="{svg.number(place.width)}" height="{svg.number(place.height)}"/>'
+    )

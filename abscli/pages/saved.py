@@ -1,0 +1,326 @@
+"""The report of what a command has said before: a validation, a comparison, a plan, as `-o json` wrote it.
+
+What it was made from may be gone: the report has what is in the file, and the job graph where that is still to be had.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from abscli.pages.depth import OPERATORS
+from abscli.pages.facts import About, EpochLine, Graph, Report, State, Table
+from abscli.pages.graph import CHANGED, RESTARTS, Marks, graph_of, marked, marks_of, wrong_edges
+from abscli.pages.store_report import EPOCHS, QUICK, READ_ALL
+from abscli.pages.troubles import notes_of, standing, troubles_of, unchecked_of
+from abscli.report.findings import Code, EpochReport, Finding, StoreReport
+from abscli.text.validate import Advice
+from formats.errors import FormatError, UnsupportedVersion
+from formats.ids import AnyChannelId, ChannelId, EdgeId, HalfChannelId, TaskId, ends_of
+from formats.job.model import Topology
+from formats.view import Status
+
+ROWS = 300
+"""Rows of a table."""
+GRAPH_ALONE = "the job graph is not in the file, and its store is not here: these are the operators that it names"
+SAVED_BY = "`abs validate`, `abs diff` and `abs plan-recovery` write such files with -o json"
+"""The hint for a file that is none of them."""
+
+
+class SavedFinding(msgspec.Struct, frozen=True):
+    """A finding of `abs.validate`."""
+
+    code: Code
+    task: str | None
+    channel: str | None
+    path: str | None
+    message: str
+
+
+class SavedEpoch(msgspec.Struct, frozen=True):
+    """An epoch of `abs.validate`."""
+
+    epoch: int
+    verdict: Status
+    findings: tuple[SavedFinding, ...]
+    unchecked: tuple[Code, ...]
+    triggered: str | None = None
+    reason: str | None = None
+    policy: str | None = None
+    why_unchecked: dict[str, str] = {}
+    notes: tuple[str, ...] = ()
+
+
+class SavedValidation(msgspec.Struct, frozen=True):
+    """`abs.validate`."""
+
+    store: str
+    format: str
+    job: str | None
+    quick: bool
+    epochs: tuple[SavedEpoch, ...]
+    findings: tuple[SavedFinding, ...]
+    unchecked: tuple[Code, ...]
+    restorable: tuple[int, ...]
+    unmet: tuple[str, ...] = ()
+
+
+class SavedEnd(msgspec.Struct, frozen=True):
+    """One side of `abs.diff`."""
+
+    store: str
+    format: str
+    job: str | None
+    epoch: int
+
+
+class SavedChange(msgspec.Struct, frozen=True):
+    """An operator of `abs.diff`."""
+
+    id: str
+    change: str
+    added: int | None
+    removed: int | None
+    changed: int | None
+    unchanged: int | None
+
+
+class SavedDiff(msgspec.Struct, frozen=True):
+    """`abs.diff`."""
+
+    left: SavedEnd = msgspec.field(name="from")
+    right: SavedEnd = msgspec.field(name="to")
+    identical: bool | None
+    operators: tuple[SavedChange, ...]
+    positions: tuple[dict[str, Any], ...] = ()
+    logs: tuple[dict[str, Any], ...] = ()
+    topology: tuple[dict[str, Any], ...] = ()
+    rows: tuple[dict[str, Any], ...] | None = None
+
+
+S = TypeVar("S", SavedValidation, SavedDiff)
+
+
+class Around(NamedTuple):
+    """What a report of a file has from elsewhere: the job graph, where its store is still to be had, and what the
+    system says of findings."""
+
+    topology: Topology | None = None
+    advice: Advice = Advice("Store")
+
+
+def read_validation(document: Mapping[str, Any], path: str) -> SavedValidation:
+    """A saved `abs.validate`; FormatError, UnsupportedVersion. path: of its file, for messages."""
+    return _read(document, SavedValidation, path)
+
+
+def read_diff(document: Mapping[str, Any], path: str) -> SavedDiff:
+    """A saved `abs.diff`; FormatError, UnsupportedVersion. path: of its file, for messages."""
+    return _read(document, SavedDiff, path)
+
+
+def _read(document: Mapping[str, Any], kind: type[S], path: str) -> S:
+    schema, version = document.get("schema"), document.get("version")
+    if not isinstance(version, str) or not version.startswith("1."):
+        raise UnsupportedVersion(f"{schema} of version {version!r}; this version of abs reads 1.x", path=path)
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        raise FormatError(f"is no {schema} that holds: {error}", path=path, hint=SAVED_BY) from None
+
+
+def validation_report(saved: SavedValidation, around: Around) -> Report:
+    """The report of a validation."""
+    epochs = tuple(_epoch_report(epoch) for epoch in saved.epochs)
+    report = StoreReport(epochs, tuple(map(_finding, saved.findings)), saved.unchecked, saved.restorable)
+    state, headline = standing(report, epochs[0].epoch if len(epochs) == 1 else None)
+    troubles = troubles_of(report, saved.store, around.advice)
+    lines = tuple(_line(epoch, report) for epoch in epochs[-EPOCHS:])
+    marks, wrong = marks_of(report, lines), wrong_edges(report)
+    graph = _graph(around, marks, wrong)
+    store = shlex.quote(saved.store)
+    again = [f"abs validate {store}", f"abs report {store} --out report.html"]
+    first = [trouble.command for trouble in troubles if trouble.command and not trouble.harmless][:1]
+    unmet = tuple(f"not met: {demand}" for demand in saved.unmet)
+    return Report(
+        about=About.VALIDATION,
+        store=saved.store,
+        format=saved.format,
+        job=saved.job,
+        epoch=None,
+        state=State.WRONG if unmet and state is State.WELL else state,
+        headline=headline,
+        checked=QUICK.partition(" (")[0] if saved.quick else READ_ALL,
+        next=tuple(dict.fromkeys((*first, *again))),
+        troubles=troubles,
+        unchecked=unchecked_of(report, {epoch.epoch: epoch.why_unchecked for epoch in saved.epochs}),
+        notes=(*unmet, *notes_of({epoch.epoch: epoch.notes for epoch in saved.epochs})),
+        epochs=lines,
+        epochs_count=len(epochs),
+        latest_restorable=report.latest_restorable,
+        graph=graph,
+    )
+
+
+def diff_report(saved: SavedDiff, around: Around) -> Report:
+    """The report of a comparison."""
+    left, right = (f"epoch {end.epoch} of {end.store}" for end in (saved.left, saved.right))
+    differ = [one for one in saved.operators if one.change not in ("unchanged", "unknown")]
+    marks = {one.id: (CHANGED, _change_text(one)) for one in differ[:OPERATORS]}
+    graph = _graph(around, marks)
+    state, headline = {
+        True: (State.WELL, f"{left} and {right} are identical"),
+        False: (State.ATTENTION, f"{left} and {right} differ"),
+        None: (State.UNKNOWN, f"{left} and {right}: nothing differs that could be compared, and not all could be"),
+    }[saved.identical]
+    ends = [f"{shlex.quote(end.store)}@{end.epoch}" for end in (saved.left, saved.right)]
+    tables = {
+        "State of operators": [msgspec.to_builtins(one) for one in saved.operators],
+        "Job graph": saved.topology,
+        "Source positions": saved.positions,
+        "Channel logs": saved.logs,
+        "Rows": saved.rows or (),
+    }
+    return Report(
+        about=About.DIFF,
+        store=saved.left.store,
+        format=saved.left.format,
+        job=saved.left.job,
+        epoch=saved.left.epoch,
+        state=state,
+        headline=headline[0].upper() + headline[1:],
+        checked=None,
+        next=(f"abs diff {ends[0]} {ends[1]} --rows", f"abs report {ends[1]} --out report.html"),
+        graph=graph,
+        tables=tuple(table_of(title, rows) for title, rows in tables.items() if rows),
+    )
+
+
+def plan_report(
+    document: Mapping[str, Any], around: Around, *, restarts: Mapping[str, str] | None, text: str, job: str | None,
+    goes_back_to: int | None, next: Sequence[str],
+) -> Report:  # fmt: skip
+    """The report of a recovery plan. document: its file; restarts: ranges of subtasks by operator, None for all;
+    text: the plan for people."""
+    body = document["body"]
+    tasks = around.topology.operators if around.topology is not None else ()
+    everything = {operator.id: f"0-{operator.parallelism - 1}" for operator in tasks}
+    marks = {
+        id: (RESTARTS, f"restarts: subtask{'s'[: not subtasks.isdigit()]} {subtasks}")
+        for id, subtasks in (everything if restarts is None else restarts).items()
+    }
+    graph = _graph(around, marks)
+    back = "The plan names no epoch" if goes_back_to is None else f"Back to epoch {goes_back_to}"
+    scope = "the whole job restarts, from a copy" if restarts is None else f"{_counted(len(marks), 'operator')} restart"
+    lists = {name: rows for name, rows in body.items() if _is_table(rows)}
+    single = {name: value for name, value in body.items() if not _is_table(value)}
+    facts = [{"name": name, "value": _text(value)} for name, value in {**_envelope(document), **single}.items()]
+    return Report(
+        about=About.PLAN,
+        store=document.get("store"),
+        format=str(document["system"]),
+        job=job,
+        epoch=goes_back_to,
+        state=State.ATTENTION,
+        headline=f"{back}: {scope}",
+        checked=f"the plan holds while {_counted(len(document['relies_on']), 'file')} stay as they were",
+        next=tuple(next),
+        graph=graph,
+        tables=(*(table_of(name, rows) for name, rows in lists.items()), table_of("The plan", facts),
+                table_of("relies_on", document["relies_on"])),
+        text=text,
+    )  # fmt: skip
+
+
+def _graph(around: Around, marks: Marks, wrong: Mapping[tuple[str, str], str] = MappingProxyType({})) -> Graph | None:
+    """The job graph with what is lit up; operators alone where it is not to be had; None where there are none."""
+    if around.topology is not None:
+        return marked(graph_of(around.topology, (), (), marks, wrong), marks)
+    return marked(Graph((), (), GRAPH_ALONE), marks) if marks else None
+
+
+def table_of(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Facts as a table, the columns in the order in which they appear first."""
+    columns = tuple(dict.fromkeys(name for row in rows[:ROWS] for name in row))
+    cells = tuple(tuple(_word(row.get(name)) for name in columns) for row in rows[:ROWS])
+    return Table(title, columns, cells, len(rows))
+
+
+def _word(value: object) -> str | int | float | bool | None:
+    """A fact in one cell; what is nested as JSON, without what says nothing."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_text(item)}" for name, item in value.items() if item is not None) or "none"
+    if isinstance(value, Iterable):
+        return ", ".join(str(_text(item)) for item in value) or "none"
+    return str(value)
+
+
+def _text(value: object) -> str | None:
+    """A fact beside others of other kinds."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return None if value is None else str(_word(value))
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
+
+
+def _envelope(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: document.get(name) for name in ("created", "store", "sha256")}
+
+
+def _change_text(one: SavedChange) -> str:
+    counts = {"added": one.added, "removed": one.removed, "changed": one.changed}
+    text = ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
+    return f"{one.change}: {text}" if text else one.change
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s'[: number != 1]}"
+
+
+def _epoch_report(saved: SavedEpoch) -> EpochReport:
+    findings = tuple(map(_finding, saved.findings))
+    return EpochReport(
+        saved.epoch, saved.verdict, findings, saved.unchecked, saved.triggered, saved.reason, saved.policy
+    )
+
+
+def _finding(saved: SavedFinding) -> Finding:
+    """A finding again; a name that is none of a task or a channel becomes a part of the message."""
+    try:
+        task = None if saved.task is None else TaskId.parse(saved.task)
+        channel = None if saved.channel is None else _channel(saved.channel)
+        return Finding(saved.code, task, channel, saved.path, saved.message)
+    except ValueError:
+        return Finding(saved.code, None, None, saved.path, f"{saved.channel or saved.task}: {saved.message}")
+
+
+def _channel(text: str) -> AnyChannelId | EdgeId:
+    """A channel, one of which one end is known, or an edge, by its name; ValueError."""
+    sender, receiver = ends_of(text)
+    if "/" in sender and "/" in receiver:
+        return ChannelId.parse(text)
+    if "/" in sender or "/" in receiver:
+        ends = [TaskId.parse(end) if "/" in end else None for end in (sender, receiver)]
+        return HalfChannelId(ends[0], ends[1])
+    return EdgeId(tuple(sender.split("+")), receiver)
+
+
+def _line(epoch: EpochReport, report: StoreReport) -> EpochLine:
+    """What a validation says of an epoch; the rest is not in it."""
+    missing = [str(finding.task) for finding in epoch.findings if finding.code is Code.MISSING_ACK]
+    return EpochLine(
+        epoch=epoch.epoch, status=str(epoch.verdict), verdict=str(epoch.verdict),
+        restorable=epoch.epoch in report.restorable, parent=None, attempt=None, expected=None, acked=None,
+        missing=tuple(missing[:20]), missing_count=len(missing), bytes=None, state_bytes=None, state_rows=None,
+        log_records=None, triggered=epoch.triggered, duration=None, policy=epoch.policy, reason=epoch.reason,
+        times=None,
+    )  # fmt: skip
