@@ -13,8 +13,8 @@ import pytest
 from tests.support.imports import MODULES, ROOT, imports, module_graph
 
 LAYERS = (
-    "graph", "protocol", "planner", "report", "sim", "engine", "diff", "text", "draw", "pages", "jobs", "stores", "errors",
-    "api", "cli", "examples", "commands",
+    "graph", "protocol", "planner", "report", "sim", "engine", "diff", "text", "draw", "pages", "jobs", "stores",
+    "errors", "api", "cli", "examples", "commands",
 )  # fmt: skip
 """Each may import only what stands before it; `formats` stands before all."""
 

@@ -1,0 +1,336 @@
+"""`abs report`: a page of stores of every system and of what other commands have said, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from abscli.cli.main import main
+from abscli.pages.html import html_of
+from formats.native import layout
+from tests.support.commands import answer_of, result_of, run_command
+from tests.support.imports import ROOT
+from tests.support.pages import Taken
+from tests.support.schemas import checked
+from tests.support.spark.data import copy_of
+from tests.support.stores.hostile import change
+from tests.support.stores.small import FIRST, make_store
+
+FLINK = ROOT / "tests" / "data" / "flink"
+
+run = partial(run_command, "report")
+facts = partial(result_of, "report")
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store, and a damaged copy of it, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    make_store("snapshots")
+    return Path("snapshots")
+
+
+@pytest.fixture
+def damaged(store: Path) -> Path:
+    folder = Path(shutil.copytree(store, "damaged"))
+    file = folder / layout.state(4, "seen/1", FIRST)
+    file.write_bytes(file.read_bytes()[:100])
+    return folder
+
+
+def page_of(capsys: pytest.CaptureFixture[str], *args: object) -> Taken:
+    code, _, err = run(capsys, *args, "--out", "page.html")
+    assert (code, err) == (0, "")
+    return Taken.of(Path("page.html").read_bytes())
+
+
+# -- stores --------------------------------------------------------------------------------------------------
+
+
+def test_a_store_of_abs(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = facts(capsys, store)
+    assert (report["about"], report["state"], report["job"]) == ("store", "attention", "reach")
+    assert [epoch["epoch"] for epoch in report["epochs"]] == [1, 2, 3, 4, 5]
+    assert [epoch["restorable"] for epoch in report["epochs"]] == [True, True, False, True, False]
+    assert report["depth"]["epoch"] == report["latest_restorable"] == 4
+    assert {(edge["from"], edge["to"], edge["kept"]) for edge in report["depth"]["channels"]} == {
+        ("lines", "seen", True), ("seen", "seen", True), ("seen", "out", True),
+    }  # fmt: skip
+    assert [row["split"] for row in report["depth"]["positions"]] == ["in/0.txt", "in/1.txt"]
+    assert {piece["number"] for state in report["depth"]["states"] for piece in state["pieces"]} <= set(range(8))
+    assert [one["id"] for one in report["growth"]] == ["", "seen"]
+    taken = page_of(capsys, store)
+    assert {"epoch-1", "epoch-5", "graph", "sizes", "channels", "sources", "growth", "next"} <= set(taken.ids)
+    assert json.loads("".join(taken.texts["facts"])) == report
+
+
+def test_an_epoch(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = facts(capsys, f"{store}@2")
+    assert (report["about"], report["epoch"], report["state"]) == ("epoch", 2, "well")
+    assert [epoch["epoch"] for epoch in report["epochs"]] == [2]
+    assert report["depth"]["epoch"] == 2
+
+
+def test_an_epoch_that_is_not_complete_says_which_tasks_are_missing(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = facts(capsys, f"{store}@5")
+    assert report["state"] == "wrong"
+    assert [(task["task"], task["acked"]) for task in report["depth"]["tasks"]][:2] == [
+        ("seen/1", False), ("out/0", False),
+    ]  # fmt: skip
+    assert {node["id"]: node["mark"] for node in report["graph"]["nodes"]} == {
+        "lines": None, "seen": "missing", "out": "missing",
+    }  # fmt: skip
+
+
+def test_what_is_damaged_comes_first_with_what_to_do(damaged: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = facts(capsys, damaged)
+    assert report["state"] == "wrong"
+    assert report["headline"] == "Epoch 2 can be restored, a newer one cannot: epoch 4 is damaged"
+    assert report["troubles"][0]["code"] == "size-mismatch"
+    assert report["next"][0] == "abs plan-recovery damaged@2 --out plan.json"
+    assert {node["id"]: node["mark"] for node in report["graph"]["nodes"]}["seen"] == "damaged"
+    for command in report["next"]:
+        assert main(shlex.split(command)[1:]) in (0, 3)
+
+
+def test_bytes_that_changed_are_found_where_files_are_read(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = store / layout.state(4, "seen/0", FIRST)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    assert not {"digest-mismatch"} & {one["code"] for one in facts(capsys, store, "--no-stats")["troubles"]}
+    report = facts(capsys, store, "--no-stats", "--verify")
+    assert report["state"] == "wrong"
+    assert "digest-mismatch" in {one["code"] for one in report["troubles"]}
+    assert report["depth"]["states"] == []
+    assert "--no-stats" in report["depth"]["states_note"]
+
+
+def test_a_store_whose_books_are_damaged_has_a_page_of_what_was_checked(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (store / layout.STORE).write_bytes(b"{}")
+    report = facts(capsys, store)
+    assert report["state"] == "wrong"
+    assert "cannot" in report["headline"] or "damaged" in report["headline"]
+    assert report["notes"]
+
+
+@pytest.mark.parametrize("name", ["unaligned", "rocksdb-incremental", "hashmap-plain"])
+def test_a_job_of_flink(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = next((FLINK / name).rglob("_metadata")).parent.parent
+    report = facts(capsys, job)
+    assert report["format"] == "flink"
+    assert report["epochs"]
+    assert report["epochs"][-1]["duration"] is None
+    assert report["depth"]["operators"]
+    assert "does not keep the job graph" in report["graph"]["note"]
+    page = tmp_path / "page.html"
+    assert main(["report", str(job), "--out", str(page)]) == 0
+    assert "not known here" in Taken.of(page.read_bytes()).text
+
+
+def test_a_checkpoint_of_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoint = copy_of("wc_rocks", tmp_path)
+    report = facts(capsys, checkpoint)
+    assert (report["format"], report["state"], report["about"]) == ("spark", "well", "store")
+    assert [epoch["epoch"] for epoch in report["epochs"]] == [0, 1, 2, 3]
+    assert report["depth"]["positions"]
+    assert report["depth"]["channels"] == []
+    assert report["growth"]
+
+
+# -- files ---------------------------------------------------------------------------------------------------
+
+
+def saved(capsys: pytest.CaptureFixture[str], *command: object, code: int = 0) -> dict[str, Any]:
+    """What a command says, in a file as well."""
+    name, *args = command
+    answer = answer_of(str(name), capsys, *args, code=code)
+    Path("saved.json").write_text(json.dumps(answer))
+    return answer
+
+
+def test_a_validation(damaged: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = saved(capsys, "validate", damaged, code=3)
+    report = facts(capsys, "saved.json")
+    assert (report["about"], report["state"]) == ("validation", "wrong")
+    assert [epoch["verdict"] for epoch in report["epochs"]] == [epoch["verdict"] for epoch in said["epochs"]]
+    assert report["troubles"] == facts(capsys, damaged, "--verify")["troubles"]
+    assert {node["id"]: node["mark"] for node in report["graph"]["nodes"]}["seen"] == "damaged"
+    shutil.rmtree(damaged)
+    alone = facts(capsys, "saved.json")
+    assert "is not here" in alone["graph"]["note"]
+    assert [node["id"] for node in alone["graph"]["nodes"]]
+    assert alone["troubles"] == report["troubles"]
+    assert "epoch-4" in page_of(capsys, "saved.json").ids
+
+
+def test_a_comparison(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved(capsys, "diff", f"{store}@2", f"{store}@4")
+    report = facts(capsys, "saved.json")
+    assert (report["about"], report["state"]) == ("diff", "attention")
+    assert {node["id"]: node["mark"] for node in report["graph"]["nodes"]} == {
+        "lines": None, "seen": "changed", "out": None,
+    }  # fmt: skip
+    assert [table["title"] for table in report["tables"]] == ["State of operators", "Source positions", "Channel logs"]
+    assert page_of(capsys, "saved.json").text.count("in/0.txt") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "marks"),
+    [((), {"lines": "restarts", "seen": "restarts", "out": "restarts"}),
+     (("--failed", "out/0"), {"lines": "restarts", "seen": "restarts", "out": "restarts"})],
+)  # fmt: skip
+def test_a_plan(
+    store: Path, options: tuple[str, ...], marks: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved(capsys, "plan-recovery", store, *options, "--out", "plan.json")
+    report = facts(capsys, "plan.json")
+    assert (report["about"], report["epoch"]) == ("plan", 4)
+    assert {node["id"]: node["mark"] for node in report["graph"]["nodes"]} == marks
+    assert {"restart", "rewind"} <= {table["title"] for table in report["tables"]}
+    assert report["next"][0].startswith("abs restore plan.json")
+    shutil.rmtree(store)
+    alone = facts(capsys, "plan.json")
+    assert {node["id"]: node["mark"] for node in alone["graph"]["nodes"]} == marks
+    assert "Restart" in page_of(capsys, "plan.json").text
+
+
+def test_a_plan_of_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run_command("plan-recovery", capsys, copy_of("wc_rocks", tmp_path), "-o", "json")
+    assert code == 0
+    assert checked(out)
+    Path("plan.json").write_text(out)
+    report = facts(capsys, "plan.json")
+    assert report["headline"] == "Back to epoch 3: the whole job restarts, from a copy"
+    assert report["next"][0] == "abs restore plan.json --to NEW_DIRECTORY --dry-run"
+
+
+# -- the file, and what is refused ---------------------------------------------------------------------------
+
+
+def test_the_same_input_gives_the_same_bytes(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pages = []
+    for name in ("a.html", "b.html"):
+        assert run(capsys, store, "--out", name)[0] == 0
+        pages.append(Path(name).read_bytes())
+    assert pages[0] == pages[1]
+
+
+def test_a_file_that_is_there_is_replaced_and_a_store_never_written_to(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("page.html").write_text("old")
+    code, out, _ = run(capsys, store, "--out", "page.html")
+    assert code == 0
+    assert out.splitlines()[0] == "attention: Epoch 4 can be restored; of the later ones 5 is incomplete"
+    assert Path("page.html").read_bytes().startswith(b"<!DOCTYPE html>")
+    code, out, err = run(capsys, store, "--out", store / "page.html")
+    assert (code, out) == (2, "")
+    assert "lies in" in err
+    assert not (store / "page.html").exists()
+    code, _, err = run(capsys, store, "--out", "no/such/page.html")
+    assert code == 2
+    assert "no/such" in err
+
+
+def test_a_page_has_to_have_a_place(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, store)
+    assert code == 2
+    assert "--out" in err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xff\xfe", "is no JSON"),
+        (b"[1]", "has no schema"),
+        (b"{}", "has no schema"),
+        (b'{"schema": "abs.run", "version": "1.0"}', "is of abs.run, of which there is no report"),
+        (b'{"schema": "abs.validate", "version": "1.0"}', "is no abs.validate that holds"),
+        (b'{"schema": "abs.diff", "version": "1.0", "from": 3}', "is no abs.diff that holds"),
+        (b'{"schema": "abs.plan", "version": "2.0"}', "plan"),
+    ],
+)
+def test_a_file_that_is_nothing_of_ours_is_refused(
+    content: bytes, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("saved.json").write_bytes(content)
+    code, _, err = run(capsys, "saved.json", "--out", "page.html")
+    assert code == 2
+    assert message in err
+    assert not Path("page.html").exists()
+
+
+def test_a_version_that_is_not_known_and_a_store_that_is_not_there_have_their_codes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("saved.json").write_text('{"schema": "abs.validate", "version": "2.0"}')
+    assert run(capsys, "saved.json", "--out", "page.html")[0] == 12
+    assert run(capsys, "nowhere", "--out", "page.html")[0] == 10
+
+
+def test_a_saved_file_leads_nowhere_but_to_this_machine(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever wrote it named the store."""
+    said = saved(capsys, "validate", damaged, code=3)
+    Path("saved.json").write_text(json.dumps({**said, "store": "s3://elsewhere/snapshots"}))
+
+    def refused(*args: object, **options: object) -> None:
+        raise AssertionError(f"{args} was opened")
+
+    monkeypatch.setattr("abscli.stores.registry.storage_at", refused)
+    report = facts(capsys, "saved.json")
+    assert "is not here" in report["graph"]["note"]
+
+
+def test_names_in_a_saved_file_are_text(damaged: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = saved(capsys, "validate", damaged, code=3)
+    evil = "</script><img src=x onerror=alert(1)>\u202e\0"
+    for epoch in said["epochs"]:
+        for finding in epoch["findings"]:
+            finding.update(task=f"{evil}/1", channel=evil, path=evil, message=evil)
+    Path("saved.json").write_text(json.dumps({**said, "job": evil}))
+    taken = page_of(capsys, "saved.json")
+    assert not [tag for tag, _ in taken.tags if tag == "img"]
+    assert json.loads("".join(taken.texts["facts"]))["job"] == evil
+
+
+def test_what_the_store_says_of_itself_is_text(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def rename(facts: dict[str, Any]) -> None:
+        facts["job"] = "<b onclick=alert(1)>\u202e"
+
+    change(store / layout.STORE, rename)
+    taken = page_of(capsys, store)
+    assert not [attributes for _, attributes in taken.tags if "onclick" in attributes]
+
+
+def test_the_facts_can_be_had_line_by_line(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, store, "-o", "ndjson")
+    assert code == 0
+    header, *lines = map(json.loads, out.splitlines())
+    assert header["schema"] == "abs.report"
+    assert [line["type"] for line in lines] == ["trouble", *["epoch"] * 5]
+
+
+def test_templates_are_in_the_wheel() -> None:
+    from hatchling.builders.wheel import WheelBuilder
+
+    files = {file.distribution_path for file in WheelBuilder(str(ROOT)).recurse_included_files()}
+    assert {f"abscli/pages/templates/report.{kind}" for kind in ("html", "css", "js")} <= files
+    assert html_of.__module__ == "abscli.pages.html"

@@ -1,0 +1,227 @@
+"""The page of a report: one file that asks nobody for anything, in which every name is text, the same for the same
+facts, and not large."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from msgspec.structs import replace as changed
+
+from abscli.pages.facts import Report, State
+from abscli.pages.graph import EDGES, NODES, graph_of
+from abscli.pages.html import html_of, json_of
+from abscli.pages.store_report import EPOCHS, store_report
+from abscli.report.findings import Code, EpochReport, Finding, StoreReport
+from formats.ids import ChannelId, TaskId
+from formats.job.model import Edge, Kind, Operator, Partition, Topology
+from formats.view import ChannelFacts, ChannelTable, Status
+from tests.support.pages import MIDDLE, Taken, gathered
+from tests.support.schemas import checked
+
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    "\"'><img src=x onerror=alert(1)>",
+    "{{ 7 * 7 }}{% raw %}",
+    "\u202egpj.exe\u2066",
+    "a\0b\x1b[31m\u2028c",
+    "]]>&lt;&#0;",
+    "\udcff\udc80",
+    "אבג ا",
+    "https://example.org/x.js",
+)
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return store_report(gathered(120, 8))
+
+
+def test_a_page_of_nothing_is_small() -> None:
+    page = html_of(store_report(gathered(0)))
+    assert len(page) < 150_000
+    assert "There are no epochs yet" in Taken.of(page).text
+
+
+def test_a_page_of_a_thousand_epochs_of_a_hundred_tasks_is_not_large() -> None:
+    page = html_of(store_report(gathered(1000, 100)))
+    assert len(page) < 2_000_000
+    assert {f"epoch-{number}" for number in range(1, 1001)} <= set(Taken.of(page).ids)
+
+
+def test_of_more_epochs_the_newest_are_listed_and_the_page_says_so() -> None:
+    report = store_report(gathered(EPOCHS + 7, 3))
+    assert [report.epochs[0].epoch, report.epochs[-1].epoch, report.epochs_count] == [8, EPOCHS + 7, EPOCHS + 7]
+    assert "and 7 more" in Taken.of(html_of(report)).text
+
+
+def test_the_same_facts_give_the_same_bytes(report: Report) -> None:
+    assert html_of(report) == html_of(store_report(gathered(120, 8)))
+
+
+def test_the_facts_stand_in_the_page(report: Report) -> None:
+    (facts,) = Taken.of(html_of(report)).texts["facts"]
+    assert checked(facts) == json_of(report) == json.loads(json.dumps(json_of(report)))
+
+
+def test_the_page_asks_nobody_for_anything(report: Report) -> None:
+    taken = Taken.of(html_of(report))
+    for tag, attributes in taken.tags:
+        assert tag not in ("link", "img", "iframe", "object", "embed", "base", "form", "audio", "video", "use", "image")
+        for name, value in attributes.items():
+            assert name not in ("src", "srcset", "style", "action", "data", "xlink:href", "ping"), (tag, name)
+            assert not name.startswith("on"), (tag, name)
+            assert name != "href" or (value or "").startswith("#"), (tag, value)
+    for text in (*taken.texts["style"], *taken.texts["script"]):
+        assert not re.search(r"url\(|@import|https?:|fetch\(|XMLHttpRequest|WebSocket|import\(", text)
+
+
+def test_the_policy_allows_its_own_style_and_script_and_nothing_else(report: Report) -> None:
+    taken = Taken.of(html_of(report))
+    (policy,) = [a["content"] for tag, a in taken.tags if tag == "meta" and "http-equiv" in a]
+    assert policy is not None
+    digests = {
+        name: base64.b64encode(hashlib.sha256("".join(taken.texts[name]).encode()).digest()).decode()
+        for name in ("style", "script")
+    }
+    assert dict(rule.strip().split(" ", 1) for rule in policy.split(";")) == {
+        "default-src": "'none'", "style-src": f"'sha256-{digests['style']}'",
+        "script-src": f"'sha256-{digests['script']}'", "base-uri": "'none'", "form-action": "'none'",
+    }  # fmt: skip
+    assert len([tag for tag, _ in taken.tags if tag == "style"]) == 1
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_is_text_wherever_it_stands(name: str) -> None:
+    plain = Taken.of(html_of(store_report(gathered(100, 5))))
+    facts = gathered(100, 5, names=(f"a{name}", f"b{name}", f"c{name}"), job=name, path=name, message=name)
+    page = html_of(replace_text(store_report(facts), name))
+    taken = Taken.of(page)
+    assert [tag for tag, _ in taken.tags if tag in ("script", "style", "img")] == ["style", "script", "script"]
+    assert {tag for tag, _ in taken.tags} <= {tag for tag, _ in plain.tags} | {"pre"}
+    assert not set(re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]", page.decode()))
+    (text,) = taken.texts["facts"]
+    assert json.loads(text)["job"] == name
+    assert taken.texts["script"] == plain.texts["script"]
+
+
+def replace_text(report: Report, name: str) -> Report:
+    return changed(report, text=name, notes=(name,), recoveries=(name,), next=(f"abs validate {name}",))
+
+
+def test_what_is_not_known_is_a_question_mark_and_never_a_nought() -> None:
+    facts = gathered(3, 3)
+    unknown = [changed(one, duration=None, state_bytes=None, bytes=None) for one in facts.epochs[:1]]
+    report = store_report(replace(facts, epochs=[*unknown, *facts.epochs[1:]]))
+    assert json_of(report)["epochs"][0]["duration"] is None
+    row = re.search(r'(?s)<tr id="epoch-1".*?</tr>', html_of(report).decode())
+    assert row is not None
+    assert row[0].count('unknown" data-key="">?</td>') == 3
+
+
+def test_a_column_of_which_nothing_is_known_is_left_out_and_named() -> None:
+    facts = gathered(2, 3)
+    report = store_report(replace(facts, epochs=[changed(one, duration=None) for one in facts.epochs], times={}))
+    text = Taken.of(html_of(report)).text
+    assert "not known here: Took, Where the time went" in text
+
+
+def test_the_time_of_an_epoch_is_that_of_its_slowest_task_and_the_rest() -> None:
+    report = store_report(gathered(1, 20))
+    times = report.epochs[0].times
+    assert times is not None
+    assert report.epochs[0].duration == pytest.approx(0.21)
+    spent = (times.alignment or 0) + (times.sync or 0) + (times.async_ or 0) + (times.rest or 0)
+    assert spent == pytest.approx(0.21)
+
+
+@pytest.mark.parametrize(
+    ("sent", "received", "logged", "policy", "kept"),
+    [(10, 8, 2, "aligned", True), (10, 8, 1, "aligned", False), (10, 11, 0, "aligned", False),
+     (10, 11, 0, "at-least-once", True), (10, 9, 0, "at-least-once", False), (10, None, 0, "aligned", None)],
+)  # fmt: skip
+def test_a_channel_keeps_the_law_or_is_named(
+    sent: int, received: int | None, logged: int, policy: str, kept: bool | None
+) -> None:
+    facts = gathered(1, 3)
+    assert facts.detail is not None
+    one = ChannelFacts(ChannelId(TaskId("lines", 0), TaskId(MIDDLE, 0)), sent, received, logged)
+    report = store_report(replace(facts, detail=changed(facts.detail, channels=ChannelTable((one,)), policy=policy)))
+    assert report.depth is not None
+    assert [edge.kept for edge in report.depth.channels] == [kept]
+    assert [channel.channel for channel in report.depth.uneven] == ["lines/0->counts/0"] * (kept is False)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "restorable", "state", "headline"),
+    [
+        ("", (), State.UNKNOWN, "There are no epochs yet"),
+        ("c", (1,), State.WELL, "Epoch 1 can be restored: it is the newest"),
+        ("ccr", (1, 2), State.WELL, "Epoch 2 can be restored; epoch 3 is being taken"),
+        ("cia", (1,), State.ATTENTION, "Epoch 1 can be restored; of the later ones 2 is incomplete, 3 is aborted"),
+        ("cd", (1,), State.WRONG, "Epoch 1 can be restored, a newer one cannot: epoch 2 is damaged"),
+        ("dc", (2,), State.WRONG, "Epoch 2 can be restored; older epoch 1 is damaged"),
+        ("dd", (), State.WRONG, "No epoch can be restored: epochs 1-2 are damaged"),
+        ("i", (), State.WRONG, "No epoch can be restored: none is complete"),
+        ("c", (), State.UNKNOWN, "Of no epoch is it known that it can be restored"),
+    ],
+)
+def test_how_a_store_stands_is_said_first(
+    verdicts: str, restorable: tuple[int, ...], state: State, headline: str
+) -> None:
+    words = {one.value[0]: one for one in (Status.COMPLETE, Status.INCOMPLETE, Status.ABORTED, Status.DAMAGED)}
+    words["r"] = Status.IN_PROGRESS
+    epochs = tuple(EpochReport(i, words[one], (), ()) for i, one in enumerate(verdicts, 1))
+    report = store_report(replace(gathered(0), report=StoreReport(epochs, (), (), restorable)))
+    assert (report.state, report.headline) == (state, headline)
+
+
+def test_what_damages_an_epoch_that_was_whole_comes_before_what_was_never_complete() -> None:
+    epochs = (
+        EpochReport(1, Status.DAMAGED, (Finding(Code.MISSING_FILE, None, None, "a", "is gone"),), ()),
+        EpochReport(2, Status.INCOMPLETE, (Finding(Code.MISSING_ACK, TaskId("a", 0), None, None, "no ack"),), ()),
+    )
+    harmless = Finding(Code.UNREFERENCED_FILE, None, None, "b", "no epoch needs it")
+    report = store_report(replace(gathered(0), report=StoreReport(epochs, (harmless,), (), ())))
+    assert [trouble.code for trouble in report.troubles] == ["missing-file", "missing-ack", "unreferenced-file"]
+
+
+def test_what_is_damaged_is_lit_up_in_the_graph() -> None:
+    report = store_report(gathered(98, 5))
+    assert report.graph is not None
+    assert [(node.id, node.mark) for node in report.graph.nodes] == [
+        ("lines", None), ("counts", "damaged"), ("printed", None),
+    ]  # fmt: skip
+    page = html_of(report).decode()
+    assert 'class="node damaged"' in page
+    assert "size-mismatch in epoch 97" in page
+
+
+def test_a_graph_that_is_too_large_has_what_is_lit_up() -> None:
+    ids = [f"o{i}" for i in range(NODES + 50)]
+    edges = tuple(Edge(a, b, Partition.REBALANCE) for a, b in itertools.pairwise(ids))
+    topology = Topology("large", tuple(Operator(id, Kind.MAP, 1, 1) for id in ids), edges)
+    graph = graph_of(topology, (), (), {ids[-1]: ("damaged", "x")}, {})
+    assert len(graph.nodes) == NODES
+    assert graph.nodes[0].id == ids[-1]
+    assert not graph.links
+    assert f"{NODES + 50:,} operators" in (graph.note or "")
+    assert EDGES > NODES
+
+
+def test_without_a_job_graph_the_channels_tell_the_edges_and_a_cycle_is_drawn() -> None:
+    facts = gathered(1, 4)
+    assert facts.detail is not None
+    back = ChannelFacts(ChannelId(TaskId(MIDDLE, 0), TaskId("lines", 0)), 1, 1, 0)
+    table = ChannelTable((*facts.detail.channels, back))
+    report = store_report(replace(facts, topology=None, detail=changed(facts.detail, channels=table)))
+    assert report.graph is not None
+    assert sum(link.back for link in report.graph.links) == 1
+    assert "does not keep the job graph" in (report.graph.note or "")
+    assert 'class="edge back"' in html_of(report).decode()
