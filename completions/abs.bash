@@ -39,6 +39,7 @@ _abs() {
                 topology) valued='-o --output' ;;
                 run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --state-memory --restarts --worker-timeout --advertise --bind --from-epoch --parallelism --trace --metrics --endpoint --region --log-format -o --output' ;;
                 inspect) valued='--operator --task --ttl --broker --broker-config --uid --search --path-map --format --endpoint --region -o --output' ;;
+                report) valued='--out --topology --uid --search --path-map --format --endpoint --region -o --output' ;;
                 state) valued='--key --where --limit --sort --columns --out --state --engine --master --type --uid --search --path-map --format --endpoint --region -o --output' ;;
                 validate) valued='--max-age --min-epochs --for --schema --broker --broker-config --master --search --path-map --uid --topology --format --endpoint --region -o --output' ;;
                 diff) valued='--operator --out --uids --uid --search --path-map --format --endpoint --region -o --output' ;;
@@ -62,7 +63,7 @@ _abs() {
     case $command in
         '')
             options='-q --quiet -v --verbose --version -h --help'
-            choices='demo topology run inspect state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc completion help'
+            choices='demo topology run inspect report state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc completion help'
             ;;
         demo)
             options='--master -o --output -q --quiet -v --verbose -h --help'
@@ -123,6 +124,23 @@ _abs() {
                 --ttl) kind=value ;;
                 --broker) kind=value ;;
                 --broker-config) kind=option-file ;;
+                --uid) kind=value ;;
+                --search) kind=option-directory ;;
+                --path-map) kind=value ;;
+                --format) kind=option-choice choices='abs flink spark' ;;
+                --endpoint) kind=value ;;
+                --region) kind=value ;;
+                -o|--output) kind=option-choice choices='table json ndjson' ;;
+                *)
+                    ((count == 0)) && kind=ref
+                    ;;
+            esac
+            ;;
+        report)
+            options='--out --verify --no-stats --topology --uid --search --path-map --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
+            case $prev in
+                --out) kind=option-file ;;
+                --topology) kind=option-file ;;
                 --uid) kind=value ;;
                 --search) kind=option-directory ;;
                 --path-map) kind=value ;;
@@ -373,7 +391,7 @@ _abs() {
             options='-q --quiet -v --verbose -h --help'
             case $prev in
                 *)
-                    ((count == 0)) && choices='demo topology run inspect state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc completion help'
+                    ((count == 0)) && choices='demo topology run inspect report state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc completion help'
                     ;;
             esac
             ;;

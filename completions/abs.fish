@@ -41,6 +41,7 @@ complete -c abs -n "__abs_is ''" -a demo -d 'Run, kill, inspect, plan, restore a
 complete -c abs -n "__abs_is ''" -a topology -d 'Show a job\'s graph: operators, back edges and loops'
 complete -c abs -n "__abs_is ''" -a run -d 'Run a job and take snapshots of it'
 complete -c abs -n "__abs_is ''" -a inspect -d 'Show what a checkpoint store or one of its epochs holds'
+complete -c abs -n "__abs_is ''" -a report -d 'Make one page of a store, an epoch, a check or a plan'
 complete -c abs -n "__abs_is ''" -a state -d 'Show the state that an epoch holds: keys and their values'
 complete -c abs -n "__abs_is ''" -a validate -d 'Check that epochs are whole and consistent'
 complete -c abs -n "__abs_is ''" -a diff -d 'Compare two epochs: state, positions, logs and job graph'
@@ -128,6 +129,23 @@ complete -c abs -n '__abs_is inspect' -s o -l output -r -f -a 'table json ndjson
 complete -c abs -n '__abs_is inspect' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is inspect' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is inspect' -s h -l help -d 'Show this message and exit'
+
+# abs report
+complete -c abs -n '__abs_is report' -f -a '(__abs_offers ref)'
+complete -c abs -n '__abs_is report' -l out -r -F -d 'Write the page to this file; one that is there is replaced'
+complete -c abs -n '__abs_is report' -l verify -d 'Read every file, as \'abs validate\' does; else presence and sizes alone'
+complete -c abs -n '__abs_is report' -l no-stats -d 'Read no state: key groups, skew and large keys are left out'
+complete -c abs -n '__abs_is report' -l topology -r -F -d 'Of a checkpoint of Flink: its plan of the job (REST\'s /jobs/ID/plan); repeatable'
+complete -c abs -n '__abs_is report' -l uid -r -f -d 'A name that an operator of Flink may have been given by uid(): proved by its hash; repeatable'
+complete -c abs -n '__abs_is report' -l search -r -f -a '(__fish_complete_directories)' -d 'Look here too for files of Flink\'s that lie elsewhere now; repeatable'
+complete -c abs -n '__abs_is report' -l path-map -r -f -d 'What began with OLD in Flink\'s metadata, or a Spark query\'s inputs, begins with NEW now'
+complete -c abs -n '__abs_is report' -l format -r -f -a 'abs flink spark' -d 'Format of the store, in place of what is recognised from its files'
+complete -c abs -n '__abs_is report' -l endpoint -r -f -d 'Where S3 answers, such as http://127.0.0.1:9000; goes before AWS_ENDPOINT_URL and profiles'
+complete -c abs -n '__abs_is report' -l region -r -f -d 'The region of S3\'s buckets; goes before AWS_REGION and profiles'
+complete -c abs -n '__abs_is report' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
+complete -c abs -n '__abs_is report' -s q -l quiet -d 'Print results and errors only'
+complete -c abs -n '__abs_is report' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
+complete -c abs -n '__abs_is report' -s h -l help -d 'Show this message and exit'
 
 # abs state
 complete -c abs -n '__abs_is state' -f -a '(__abs_offers ref)'
@@ -361,7 +379,7 @@ complete -c abs -n '__abs_is completion' -s v -l verbose -d 'Say more; -vv shows
 complete -c abs -n '__abs_is completion' -s h -l help -d 'Show this message and exit'
 
 # abs help
-complete -c abs -n '__abs_is help' -f -a 'demo topology run inspect state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc completion help'
+complete -c abs -n '__abs_is help' -f -a 'demo topology run inspect report state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc completion help'
 complete -c abs -n '__abs_is help' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is help' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is help' -s h -l help -d 'Show this message and exit'
