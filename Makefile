@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test setup lint docs bench lock clean
+.PHONY: demo test setup lint docs site bench lock clean
 
 demo: setup  ## two jobs: run, killed, restored, compared
 	@$(BIN)/abs demo
@@ -25,6 +25,9 @@ docs: setup  ## completions/ and man/ from the command line itself, pictures fro
 	$(BIN)/python -m abscli.cli.generate
 	$(BIN)/python -m tests.support.architecture
 	$(BIN)/python -m tests.support.sim.loss_pictures
+
+site: setup  ## the guide as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f man/guide/mkdocs.yml
 
 lock:  ## versions and hashes of what the set-up installs, renewed; needs uv
 	@.ci/lock

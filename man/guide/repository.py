@@ -1,0 +1,45 @@
+"""The repository's own Markdown among the pages of the site, under the paths that it has there: links between them hold."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[2]
+MARKDOWN = sorted(
+    str(path.relative_to(ROOT))
+    for pattern in ("*.md", "abscli/**/*.md", "formats/**/*.md")
+    for path in ROOT.glob(pattern)
+)
+REFERENCE = "reference.md"
+"""Where the first of them stands: as README.md it would be the site's first page."""
+_LINK = re.compile(r"\[([^\]]+)\]\(((?!https?:|#|mailto:)[^)#\s]+)(?:#[^)]*)?\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add what lies outside of the folder of pages."""
+    for name in MARKDOWN:
+        place = REFERENCE if name == "README.md" else name
+        files.append(File.generated(config, place, content=(ROOT / name).read_text(encoding="utf-8")))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links to what is no page, such as code, become what they say."""
+    name = "README.md" if page.file.src_uri == REFERENCE else page.file.src_uri
+    if name not in MARKDOWN:
+        return markdown
+    folder = (ROOT / name).parent
+
+    def link(match: re.Match[str]) -> str:
+        target = (folder / match[2]).resolve()
+        if target == ROOT / "README.md":
+            return match[0].replace("README.md", REFERENCE)
+        is_page = target.suffix == ".md" and target.is_file()
+        return match[0] if is_page else match[1]
+
+    return _LINK.sub(link, markdown)

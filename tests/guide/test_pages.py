@@ -1,0 +1,48 @@
+"""The guide does what it says: each page's files and commands, in order, in a folder of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.guide.blocks import PAGES, Command, File, agree, blocks, run
+
+NAMES = sorted(str(path.relative_to(PAGES)) for path in PAGES.rglob("*.md"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_of_a_page_prints_what_the_page_shows(name: str, tmp_path: Path) -> None:
+    for block in blocks(PAGES / name):
+        if isinstance(block, File):
+            path = tmp_path / block.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text, encoding="utf-8")
+            continue
+        printed = run(block, tmp_path)
+        if not agree(block.printed, printed):
+            shown = "\n".join(block.printed)
+            pytest.fail(f"{name}:{block.line}: {block.text}\nshown:\n{shown}\nprinted:\n" + "\n".join(printed))
+
+
+def test_there_is_a_page_for_every_incident() -> None:
+    runbooks = {Path(name).stem for name in NAMES if name.startswith("runbooks/")}
+    assert {"lost-worker", "damaged-epoch", "roll-back", "disk-full", "more-tasks", "lost-store"} <= runbooks
+
+
+def shows(*lines: str) -> list[str]:
+    return Command(1, "", list(lines)).printed
+
+
+def test_times_and_sizes_may_differ_and_words_may_not() -> None:
+    assert agree(shows("epoch 1 complete in 0.059 s, 3 records, 4.0 KiB"), ["epoch 7 complete in 1 s, 12 records, 3 B"])
+    assert not agree(shows("epoch 1 complete"), ["epoch 1 damaged"])
+    assert not agree(shows("a"), ["a", "b"])
+    assert not agree(shows("a", "b"), ["a"])
+    assert not agree(shows("[exit 3]"), ["[exit 4]"])
+    assert agree(shows("a", "...", "z"), ["a", "b", "c", "z"])
+    assert not agree(shows("a", "...", "z"), ["a", "b"])
+
+
+def test_a_line_may_be_broken_elsewhere() -> None:
+    assert agree(shows("from epoch 1 of /home/you/snapshots: all"), ["from epoch 1 of", "/home/you/snapshots:", "all"])
