@@ -1,4 +1,4 @@
-"""The repository's own Markdown among the pages of the site, under the paths that it has there: links between them hold."""
+"""The Markdown of the repository among the pages of the site, under its own paths: links between them hold."""
 
 from __future__ import annotations
 

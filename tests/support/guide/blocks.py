@@ -90,7 +90,7 @@ def run(command: Command, folder: Path) -> list[str]:
 
 
 def agree(shown: list[str], printed: list[str]) -> bool:
-    """Whether a page shows what was printed, whatever times, sizes, counts and names of attempts are, and wherever lines
+    """Whether a page shows what was printed, whatever times, sizes, counts and names of attempts, and wherever lines
     are broken."""
     parts: list[list[str]] = [[]]
     for line in shown:
