@@ -51,6 +51,8 @@ EXIT_STATUS = exits.status(
     "other tasks.",
     _6="Stopped part-way (lost driver, cluster or full disk, hosts that do not reach each other, or workers lost "
     "more often than --restarts allows); the message names the last complete epoch. Or fewer slots came than it needs.",
+    _7="The job itself failed: a user function raised, input that is not what the job says; or what was read of a file "
+    "is not there any more.",
     _10="No such epoch to start from.",
     _3="Parts of the output that belong to the epoch are gone, or a fact of the store is damaged.",
     _11="Another process runs on this store, or writes one of its sinks.",
@@ -230,7 +232,11 @@ def run(
     15 s without a sign of life. One that was taken for dead and comes back completes and shows nothing.
 
     Sources read the files that are there when the job first starts, each to its end; then the job ends. Lines and files
-    that come later are not read.
+    that come later are not read, and a run that goes on names them on stderr. An epoch notes a checksum of what was
+    read of each file: where a file is another one when the job goes on, or has shrunk, the run is refused with exit
+    code 7 before anything starts, and names it. Of text, JSON lines and CSV that is a checksum of every byte that was
+    read; a file that has only grown is the same. Of Parquet and Arrow it is one of the file's size, its first and last
+    64 KiB, and 64 places between. Where a file has the size and the time that it had, it is taken for the same.
 
     What goes between the driver and workers on other hosts, and from worker to worker, is encrypted (TLS 1.3), and both
     ends of every connection show a certificate that is made for this attempt alone. Its key reaches the workers through

@@ -52,6 +52,44 @@ class Job:
         connector = {"type": "jsonl", "path": path, **({} if schema is None else {"schema": dict(schema)})}
         return self._source("jsonl", connector, marks)
 
+    def csv(
+        self,
+        path: str,
+        *,
+        schema: Mapping[str, str] | None = None,
+        columns: Sequence[str] | None = None,
+        delimiter: str = ",",
+        header: bool = True,
+        nulls: Sequence[str] = ("",),
+        **marks: Unpack[Marks],
+    ) -> Stream:
+        """Files of CSV. A field may be quoted, and have lines' ends then.
+
+        schema: types by column, of those that are wanted; None: as the first file has them.
+        columns: in place of a schema, those that are wanted.
+        delimiter: between fields, one character.
+        header: whether the first line of each file names its columns; without it `schema` has one for each field.
+        nulls: how an empty value is written, of columns that are no text.
+        """
+        options = {
+            "schema": None if schema is None else dict(schema),
+            "columns": None if columns is None else list(columns),
+            "delimiter": None if delimiter == "," else delimiter,
+            "header": None if header else False,
+            "nulls": None if tuple(nulls) == ("",) else list(nulls),
+        }
+        return self._source("csv", _connector("csv", path, options), marks)
+
+    def parquet(self, path: str, *, columns: Sequence[str] | None = None, **marks: Unpack[Marks]) -> Stream:
+        """Files of Parquet, whose columns have the types of the first file. columns: those that are wanted."""
+        options = {"columns": None if columns is None else list(columns)}
+        return self._source("parquet", _connector("parquet", path, options), marks)
+
+    def arrow(self, path: str, *, columns: Sequence[str] | None = None, **marks: Unpack[Marks]) -> Stream:
+        """Files of Arrow, with a footer (`.arrow`) or as a stream. columns: those that are wanted."""
+        options = {"columns": None if columns is None else list(columns)}
+        return self._source("arrow", _connector("arrow", path, options), marks)
+
     def _source(self, name: str, connector: dict[str, Any], marks: Mapping[str, object]) -> Stream:
         line, _ = caller()
         return Stream(self._drafts, (Input(add_operator(self._drafts, Kind.SOURCE, name, connector, (), marks, line)),))
@@ -152,3 +190,8 @@ class Job:
             return {"image/svg+xml": self._repr_svg_(), "text/plain": repr(self)}
         except BadFile as error:  # a job in the making is shown nevertheless
             return {"text/plain": f"{self!r}, which does not hold yet:\n{error}"}
+
+
+def _connector(type: str, path: str, options: Mapping[str, object]) -> dict[str, Any]:
+    """With those options that say something."""
+    return {"type": type, "path": path, **{name: value for name, value in options.items() if value is not None}}

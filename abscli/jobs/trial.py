@@ -186,12 +186,20 @@ def _fed(topology: Topology, given: Mapping[str, list[str]], folder: str) -> Top
             for number, start in enumerate(range(0, max(1, len(lines)), block)):
                 text = "".join(f"{line}\n" for line in islice(lines, start, start + block))
                 (place / f"{number:05}").write_text(text, encoding="utf-8")
-            op = msgspec.structs.replace(op, connector={**(op.connector or {}), "path": str(place / "*")})
+            op = msgspec.structs.replace(op, connector=_of_lines(op, str(place / "*")))
         elif op.kind is Kind.SINK and op.connector is not None:
             # Rows are compared as JSON has them, whatever files they are to be in.
             op = msgspec.structs.replace(op, connector={"type": "jsonl", "path": op.id})
         operators.append(op)
     return msgspec.structs.replace(topology, operators=tuple(operators))
+
+
+def _of_lines(source: Operator, path: str) -> dict[str, Any]:
+    """The connector that reads these lines: text as it is, all else from JSON lines."""
+    options = source.connector or {}
+    if options.get("type") == "text":
+        return {**options, "path": path}
+    return {"type": "jsonl", "path": path, **({"schema": options["schema"]} if "schema" in options else {})}
 
 
 # -- rows out ----------------------------------------------------------------------------------------------------

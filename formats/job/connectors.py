@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from formats.job.identifiers import clipped
@@ -32,10 +33,13 @@ def _types(node: Node, label: str, mistakes: Mistakes) -> None:
 _CHOSEN: dict[str, Shape[Any]] = {**_FILE, "columns": read.columns}
 
 
-@shape(None, type="string", minLength=1, maxLength=1)
+_DELIMITER = r"^[\t -!#-~]$"
+
+
+@shape(None, type="string", pattern=_DELIMITER)
 def _delimiter(node: Node, label: str, mistakes: Mistakes) -> None:
     text = node.value if isinstance(node, Scalar) else None
-    if not isinstance(text, str) or len(text) != 1 or not text.isascii() or text in '"\r\n':
+    if not isinstance(text, str) or len(text) != 1 or not re.match(_DELIMITER, text):
         mistakes.add(node, f"{label} must be one ASCII character, not {read.describe(node)}", 'for a tab write "\\t"')
 
 

@@ -77,7 +77,9 @@ def test_the_schema_refuses_bad_files_too_unless_they_are_bad_as_graphs(path: Pa
 
 KIND_EXAMPLES: dict[Kind, list[Any]] = {
     Kind.SOURCE: [{"type": "text", "path": "p", "deterministic": False}, {"type": "queue", "more": [1, {"b": None}]},
-                  {"type": "jsonl", "path": "p", "schema": {"a": "int"}}],
+                  {"type": "jsonl", "path": "p", "schema": {"a": "int"}},
+                  {"type": "csv", "path": "p", "delimiter": ";", "header": False, "nulls": ["NA"], "columns": ["a"]},
+                  {"type": "parquet", "path": "p", "columns": ["a"]}, {"type": "arrow", "path": "p"}],
     Kind.SINK: [{"type": "jsonl", "path": "p", "deterministic": True}, {"type": "text", "anything": 1},
                 {"type": "csv", "path": "p"}, {"type": "parquet", "path": "p"}],
     Kind.MAP: ["f", "m.n:f"],
@@ -93,7 +95,8 @@ VALUES = st.sampled_from(
     [None, True, False, 0, -1, 3, 2.5, "", "a", "a b", "a:b:c", "text", "jsonl", "epoch", [], ["a"], ["a", "a"], [1],
      {}, {"a": 1}, {"count": "*"}, {"count": "a"}, {"sum": "a"}, {"sum": "a", "max": "b"}, {"function": "f"}]
 )  # fmt: skip
-NAMES = st.sampled_from(["key", "emit", "function", "type", "path", "schema", "deterministic", "n", "other"])
+NAMES = st.sampled_from(["key", "emit", "function", "type", "path", "schema", "deterministic", "n", "other",
+                         "columns", "delimiter", "header", "nulls"])  # fmt: skip
 
 
 def damaged(value: Any) -> st.SearchStrategy[Any]:

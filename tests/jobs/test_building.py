@@ -79,6 +79,22 @@ def test_loops_in_loops_that_share_operators() -> None:
     assert job.read() == parse_job_bytes(NESTED.encode(), "nested.yaml")
 
 
+def test_sources_of_files_say_what_their_yaml_says() -> None:
+    job = Job("files")
+    job.csv("a.csv").to_jsonl("out/a", id="to_a")
+    job.csv("b.csv", schema={"n": "int64"}, delimiter=";", header=False, nulls=["", "NA"], id="b").to_jsonl("out/b", id="to_b")
+    job.parquet("c.parquet", columns=["n"]).to_jsonl("out/c", id="to_c")
+    job.arrow("d.arrow").to_jsonl("out/d", id="to_d")
+    assert [op.connector for op in job.topology.operators if op.kind is Kind.SOURCE] == [
+        {"type": "csv", "path": "a.csv"},
+        {"type": "csv", "path": "b.csv", "schema": {"n": "int64"}, "delimiter": ";", "header": False,
+         "nulls": ["", "NA"]},
+        {"type": "parquet", "path": "c.parquet", "columns": ["n"]},
+        {"type": "arrow", "path": "d.arrow"},
+    ]  # fmt: skip
+    assert parse_job_bytes(job.yaml().encode(), "job.yaml") == job.read()
+
+
 def test_what_stands_at_the_top_and_what_became_of_operators() -> None:
     job = Job("a job", parallelism=3, max_parallelism=16)
     job.text("in.txt").to_jsonl("out", id="new", max_parallelism=4, ordered_output=True)

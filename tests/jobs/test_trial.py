@@ -54,6 +54,15 @@ def test_a_word_count_is_the_same_through_kills(emit: str) -> None:
     assert len(rows["printed"]) == len(expected)
 
 
+def test_rows_stand_in_for_files_of_other_kinds() -> None:
+    job = Job("files", parallelism=2)
+    job.csv("nowhere/*.csv", schema={"word": "string"}, id="csv").to_jsonl("out/csv", id="of_csv")
+    job.parquet("nowhere/*.parquet", columns=["word"], id="parquet").to_jsonl("out/parquet", id="of_parquet")
+    rows = [{"word": word} for word in "abcdef"]
+    shown = job.test({"csv": rows, "parquet": rows}, timeout=PATIENCE)
+    assert [sorted(row["word"] for row in sink) for sink in shown.values()] == [list("abcdef")] * 2
+
+
 def test_a_loop_comes_to_the_same_pairs() -> None:
     job = Job("reach", parallelism=2)
     loop = job.jsonl("nowhere", schema={"start": "string", "node": "string"}, id="pairs").iterate()
