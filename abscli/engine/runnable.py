@@ -12,7 +12,7 @@ from abscli.engine.errors import UsageError
 from abscli.engine.functions import load
 from abscli.engine.sinks.places import place_of
 from abscli.engine.sources.finding import find_splits
-from abscli.engine.sources.making import SOURCE_TYPES, columns_of, declared_schema
+from abscli.engine.sources.making import FILE_TYPES, SOURCE_TYPES, columns_of, declared_schema
 from abscli.graph.backedges import back_edges
 from abscli.graph.restless import restless_loops
 from formats.job.expand import size_of
@@ -111,7 +111,11 @@ def all_faults(topology: Topology, directory: str, *, from_start: bool) -> Itera
 def _source_columns(op: Operator, directory: str, *, from_start: bool) -> pa.Schema | None:
     """None where they are not known; UsageError where its input is not there, or has none."""
     options = op.connector or {}
-    if options.get("type") not in SOURCE_TYPES or not isinstance(options.get("path"), str):
+    if options.get("type") not in SOURCE_TYPES:
+        return None
+    if options["type"] not in FILE_TYPES:
+        return declared_schema(op)
+    if not isinstance(options.get("path"), str):
         return None
     try:
         schema = declared_schema(op)

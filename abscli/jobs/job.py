@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from abscli.jobs.document import read_drafts
 from abscli.jobs.drafts import Drafts, Input
@@ -89,6 +89,25 @@ class Job:
         """Files of Arrow, with a footer (`.arrow`) or as a stream. columns: those that are wanted."""
         options = {"columns": None if columns is None else list(columns)}
         return self._source("arrow", _connector("arrow", path, options), marks)
+
+    def nexmark(
+        self,
+        events: Literal["person", "auction", "bid"],
+        *,
+        total: int | None = None,
+        rate: int | None = None,
+        seed: int | None = None,
+        **marks: Unpack[Marks],
+    ) -> Stream:
+        """A table of NEXMark's auctions. Tables of one total, rate and seed are of the same auctions.
+
+        total: events of all three tables, of 50 one is a person, three are auctions, 46 bids; None: they do not end.
+        rate: events a second of all three, also of event time; None: as fast as it goes, 10,000 a second of event time.
+        seed: of what is random, from 1 on.
+        """
+        options = {"total": total, "rate": rate, "seed": seed}
+        given = {name: value for name, value in options.items() if value is not None}
+        return self._source("nexmark", {"type": "nexmark", "events": events, **given}, marks)
 
     def _source(self, name: str, connector: dict[str, Any], marks: Mapping[str, object]) -> Stream:
         line, _ = caller()

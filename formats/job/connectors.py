@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from typing import Any
 
 from formats.job.identifiers import clipped
@@ -10,7 +11,7 @@ from formats.job.model import Kind
 from formats.user_file import values as read
 from formats.user_file.mistakes import Mistakes
 from formats.user_file.nodes import Mapping, Node, Scalar, Sequence, shown
-from formats.user_file.values import Record, Schema, Shape, shape
+from formats.user_file.values import Record, Schema, Shape, one_of, shape
 
 _FILE: dict[str, Shape[Any]] = {"type": read.string, "path": read.string, "deterministic": read.boolean}
 
@@ -57,6 +58,22 @@ _CSV = Record(
     {**_CHOSEN, "schema": _types, "delimiter": _delimiter, "header": read.boolean, "nulls": _spellings}, {"path": None}
 )
 
+class NexmarkEvents(StrEnum):
+    """The tables of NEXMark."""
+
+    PERSON = "person"
+    AUCTION = "auction"
+    BID = "bid"
+
+
+_NEXMARK = Record(
+    {
+        "type": read.string, "events": one_of(NexmarkEvents), "total": read.positive, "rate": read.positive,
+        "seed": read.positive, "deterministic": read.boolean,
+    },
+    {"events": f"events: {', '.join(NexmarkEvents)}"},
+)  # fmt: skip
+
 CONNECTORS = {
     Kind.SOURCE: {
         "text": Record(_FILE, {"path": None}),
@@ -64,6 +81,7 @@ CONNECTORS = {
         "csv": _CSV,
         "parquet": Record(_CHOSEN, {"path": None}),
         "arrow": Record(_CHOSEN, {"path": None}),
+        "nexmark": _NEXMARK,
     },
     Kind.SINK: {type: Record(_FILE, {"path": None}) for type in ("jsonl", "csv", "parquet")},
 }

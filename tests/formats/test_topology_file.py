@@ -79,7 +79,8 @@ KIND_EXAMPLES: dict[Kind, list[Any]] = {
     Kind.SOURCE: [{"type": "text", "path": "p", "deterministic": False}, {"type": "queue", "more": [1, {"b": None}]},
                   {"type": "jsonl", "path": "p", "schema": {"a": "int"}},
                   {"type": "csv", "path": "p", "delimiter": ";", "header": False, "nulls": ["NA"], "columns": ["a"]},
-                  {"type": "parquet", "path": "p", "columns": ["a"]}, {"type": "arrow", "path": "p"}],
+                  {"type": "parquet", "path": "p", "columns": ["a"]}, {"type": "arrow", "path": "p"},
+                  {"type": "nexmark", "events": "bid", "total": 5, "rate": 7, "seed": 3}],
     Kind.SINK: [{"type": "jsonl", "path": "p", "deterministic": True}, {"type": "text", "anything": 1},
                 {"type": "csv", "path": "p"}, {"type": "parquet", "path": "p"}],
     Kind.MAP: ["f", "m.n:f"],
@@ -96,7 +97,7 @@ VALUES = st.sampled_from(
      {}, {"a": 1}, {"count": "*"}, {"count": "a"}, {"sum": "a"}, {"sum": "a", "max": "b"}, {"function": "f"}]
 )  # fmt: skip
 NAMES = st.sampled_from(["key", "emit", "function", "type", "path", "schema", "deterministic", "n", "other",
-                         "columns", "delimiter", "header", "nulls"])  # fmt: skip
+                         "columns", "delimiter", "header", "nulls", "events", "total"])  # fmt: skip
 
 
 def damaged(value: Any) -> st.SearchStrategy[Any]:

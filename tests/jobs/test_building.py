@@ -82,13 +82,16 @@ def test_loops_in_loops_that_share_operators() -> None:
 def test_sources_of_files_say_what_their_yaml_says() -> None:
     job = Job("files")
     job.csv("a.csv").to_jsonl("out/a", id="to_a")
-    job.csv("b.csv", schema={"n": "int64"}, delimiter=";", header=False, nulls=["", "NA"], id="b").to_jsonl("out/b", id="to_b")
+    options: dict[str, Any] = {"schema": {"n": "int64"}, "delimiter": ";", "header": False, "nulls": ["", "NA"]}
+    job.csv("b.csv", **options, id="b").to_jsonl("out/b", id="to_b")
+    job.nexmark("bid", total=100, seed=7).to_jsonl("out/e", id="to_e")
     job.parquet("c.parquet", columns=["n"]).to_jsonl("out/c", id="to_c")
     job.arrow("d.arrow").to_jsonl("out/d", id="to_d")
     assert [op.connector for op in job.topology.operators if op.kind is Kind.SOURCE] == [
         {"type": "csv", "path": "a.csv"},
         {"type": "csv", "path": "b.csv", "schema": {"n": "int64"}, "delimiter": ";", "header": False,
          "nulls": ["", "NA"]},
+        {"type": "nexmark", "events": "bid", "total": 100, "seed": 7},
         {"type": "parquet", "path": "c.parquet", "columns": ["n"]},
         {"type": "arrow", "path": "d.arrow"},
     ]  # fmt: skip

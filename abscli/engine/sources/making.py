@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 
 import pyarrow as pa
 
 from abscli.engine.errors import UsageError
+from abscli.engine.sources import nexmark
 from abscli.engine.sources.arrow import open_arrow
 from abscli.engine.sources.columns import chosen, schema_of
 from abscli.engine.sources.contract import Source
 from abscli.engine.sources.csv import CsvForm, CsvSource, infer_csv
 from abscli.engine.sources.csv_records import CsvRecords
 from abscli.engine.sources.finding import find_splits, refuse_strangers
+from abscli.engine.sources.generated import GeneratedSource, split_names
 from abscli.engine.sources.jsonl import JsonLinesSource, infer_schema
 from abscli.engine.sources.line_files import LineFiles
 from abscli.engine.sources.parquet import ParquetRows
@@ -25,7 +28,7 @@ from formats.view import Position
 
 ROW_FILES: dict[str, OpenRowFile] = {"parquet": ParquetRows, "arrow": open_arrow}
 FILE_TYPES = ("text", "jsonl", "csv", *ROW_FILES)
-SOURCE_TYPES = FILE_TYPES
+SOURCE_TYPES = (*FILE_TYPES, "nexmark")
 
 
 def declared_schema(operator: Operator, kept: dict[str, str] | None = None) -> pa.Schema | None:
@@ -37,6 +40,8 @@ def declared_schema(operator: Operator, kept: dict[str, str] | None = None) -> p
     kind = operator.connector["type"]
     if kind == "text":
         return LINES
+    if kind == "nexmark":
+        return nexmark.SCHEMAS[operator.connector["events"]]
     if kind in ROW_FILES:
         return kept_schema(kept, f"operator {operator.id}") if kept else None
     declared = kept or operator.connector.get("schema")
@@ -67,6 +72,8 @@ def columns_of(operator: Operator, path: str) -> pa.Schema:
 def extent(operator: Operator, path: str) -> int | None:
     """How far a file can be read now, in the unit of positions; None where it is not there, or is none of its kind."""
     assert operator.connector is not None
+    if operator.connector["type"] not in FILE_TYPES:
+        return sys.maxsize
     if not os.path.isfile(path):
         return None
     if operator.connector["type"] not in ROW_FILES:
@@ -92,6 +99,8 @@ def make_source(
     kind, task = operator.connector["type"], TaskId(operator.id, index)
     if kind not in SOURCE_TYPES:
         raise UsageError(f"operator {operator.id}: no source type {kind!r}", hint=" or ".join(SOURCE_TYPES))
+    if kind == "nexmark":
+        return _nexmark(operator, task, positions)
     if positions is not None:
         positions = tuple(positions)
         refuse_strangers(operator, directory, positions)
@@ -111,3 +120,17 @@ def make_source(
         return CsvSource(files, form, schema)
     files = LineFiles(mine, directory, task, positions)
     return TextSource(files) if kind == "text" else JsonLinesSource(files, schema, task)
+
+
+def _nexmark(operator: Operator, task: TaskId, positions: Iterable[Position] | None) -> Source:
+    assert operator.connector is not None
+    options = operator.connector
+    table, rate = options["events"], options.get("rate")
+    return GeneratedSource(
+        nexmark.maker(table, seed=options.get("seed", 0), rate=rate or nexmark.RATE),
+        split_names(task.subtask, operator.parallelism),
+        task,
+        positions,
+        total=nexmark.rows_among(options.get("total"), table),
+        rate=rate and rate * nexmark.share(table),
+    )

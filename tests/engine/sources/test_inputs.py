@@ -94,7 +94,7 @@ def test_every_row_is_shown_once_through_a_real_kill_after_every_epoch(tmp_path:
                 break
             epoch, kills = answer.epoch, kills + 1
     assert kills >= 4
-    shown = "".join(path.read_text() for path in sorted((tmp_path / "shown").rglob("part-*.jsonl")))
+    shown = "".join(path.read_text() for path in sorted((tmp_path / "shown" / "out").glob("part-*.jsonl")))
     column = "line" if kind == "text" else "n"
     assert shown.count(f'"{column}":') == 24
     for file in range(3):
@@ -143,7 +143,7 @@ def test_a_file_that_has_grown_before_its_source_ended_is_read_on(tmp_path: Path
     epoch = one_epoch(tmp_path, "text")
     touched(tmp_path / "in" / "0.jsonl", lambda data: data + b"more\n")
     assert go_on(tmp_path, "text", epoch) == []
-    shown = "".join(path.read_text() for path in (tmp_path / "shown").rglob("part-*"))
+    shown = "".join(path.read_text() for path in (tmp_path / "shown" / "out").glob("part-*"))
     assert '{"line":"more"}' in shown
 
 
