@@ -215,7 +215,9 @@ def jobs(draw: Callable[..., Any]) -> tuple[Job, Topology]:
             case Kind.DISTINCT:
                 streams[id] = read.distinct(*key, **marks)
             case Kind.SINK:
-                read.to_jsonl(f"out/{id}", **marks)
+                type = draw(st.sampled_from(["jsonl", "csv", "parquet"]))
+                {"jsonl": read.to_jsonl, "csv": read.to_csv, "parquet": read.to_parquet}[type](f"out/{id}", **marks)
+                more["connector"] = {"type": type, "path": f"out/{id}"}
             case Kind.REDUCE:
                 emit = draw(st.sampled_from(list(Emit)))
                 functions = draw(st.lists(st.sampled_from(list(Aggregation)), min_size=1, max_size=3))
@@ -226,7 +228,6 @@ def jobs(draw: Callable[..., Any]) -> tuple[Job, Topology]:
                 more |= {"emit": emit, "aggregates": tuple(Aggregate(n, *pair) for n, pair in named.items())}
         functions_of = {Kind.MAP: "functions:step", Kind.FILTER: "functions:step", Kind.FLAT_MAP: "words"}
         more |= {"function": functions_of[kind]} if kind in functions_of else {}
-        more |= {"connector": {"type": "jsonl", "path": f"out/{id}"}} if kind is Kind.SINK else {}
         operators.append(Operator(id, kind, width, 8, key=key, **more))
         incoming[id] = edges
         for sender, _, _ in edges:
