@@ -94,7 +94,7 @@ def gc(
     there, and the newest of them stay; with them stays everything that they refer to, in older epochs too. Of epochs
     that never became complete those go that are older than a complete one. Nothing goes that an epoch which cannot be
     read may need, and nothing while a job runs. With them go uploads to sinks in buckets that
-    attempts of the store had begun, and that no epoch names.
+    attempts of the store had begun, and that no epoch names; and transactions that they had prepared in databases.
 
     With several --keep rules an epoch stays if any of them keeps it, as with restic's forget. Hours, days and
     --keep-within count from the time at which epochs were triggered, not from now, so that those of a job that stands

@@ -12,7 +12,7 @@ from abscli.engine.channels.routing import Route
 from abscli.engine.local.steps import Place, Steps
 from abscli.engine.operators.making import MakeState, in_memory, make_operator
 from abscli.engine.operators.runnable import Runnable
-from abscli.engine.sinks.bucket_sinks import make_sink
+from abscli.engine.sinks.making import make_sink
 from abscli.engine.sinks.sink import Sink
 from abscli.engine.sources.contract import Source
 from abscli.engine.sources.making import make_source
@@ -170,7 +170,10 @@ def _role(
         source = make_source(op, index, spec.directory, positions, connector)
         return source if spec.pace is None else PacedSource(source, spec.pace), None, None
     if op.kind is Kind.SINK:
-        return None, make_sink(op, index, spec.directory, spec.attempt_id, may_show, sinks_in=spec.sinks_in), None
+        sink = make_sink(
+            op, index, spec.directory, spec.attempt_id, may_show, job=spec.topology.job, sinks_in=spec.sinks_in
+        )
+        return None, sink, None
     return None, None, make_operator(op, TaskId(op.id, index), spec.root, make_state)
 
 

@@ -20,10 +20,11 @@ from formats.job.model import MAX_CHANNELS, MAX_TASKS, Kind, Operator, Topology
 from formats.job.rules import OperatorFault
 from formats.native.sink import ENDINGS
 from formats.native.sink_bucket import place_fault
+from formats.native.transactions import MOST_OPERATOR
 
 RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
                       Kind.SINK})  # fmt: skip
-SINK_TYPES = ENDINGS
+SINK_TYPES = (*ENDINGS, "postgres")
 
 
 def check_runnable(topology: Topology) -> None:
@@ -72,6 +73,8 @@ def _connector_faults(topology: Topology) -> Iterator[OperatorFault]:
                 declared_schema(op)
             except UsageError as error:
                 yield OperatorFault(op.id, (str(op.kind), "schema"), error.message, error.hint)
+        elif type == "postgres":
+            yield from _table_faults(op, writers)
         elif isinstance(written := op.connector.get("path"), str):
             path = place_of("", written)
             if fault := place_fault(written):
@@ -82,6 +85,19 @@ def _connector_faults(topology: Topology) -> Iterator[OperatorFault]:
                 message = f"sinks {writers[path]} and {op.id} both write to {path!r}"
                 yield OperatorFault(op.id, (str(op.kind), "path"), message, "give each its own path")
             writers.setdefault(path, op.id)
+
+
+def _table_faults(op: Operator, writers: dict[str, str]) -> Iterator[OperatorFault]:
+    """writers: the sinks before it, by where they write."""
+    options = op.connector or {}
+    place = ":".join(["table", *(str(options.get(name, "")) for name in ("url_env", "service", "schema", "table"))])
+    if place in writers:
+        message = f"sinks {writers[place]} and {op.id} both write to table {options.get('table')}"
+        yield OperatorFault(op.id, (str(op.kind), "table"), message, "merge the streams in front of one sink")
+    writers.setdefault(place, op.id)
+    if len(op.id) > MOST_OPERATOR:
+        message = f"sink {op.id[:40]}… has an id of {len(op.id)} characters, which a transaction's name cannot have"
+        yield OperatorFault(op.id, (), message, f"give it one of at most {MOST_OPERATOR}")
 
 
 def all_faults(topology: Topology, directory: str, *, from_start: bool) -> Iterator[OperatorFault]:

@@ -179,6 +179,19 @@ class Stream:
         """Files of Parquet, of rows that have one set of columns. path: as of `to_jsonl`."""
         self._then(Kind.SINK, "to_parquet", {"type": "parquet", "path": path}, marks)
 
+    def to_postgres(
+        self, table: str, *, url_env: str | None = None, service: str | None = None, schema: str | None = None,
+        **marks: Unpack[Marks],
+    ) -> None:  # fmt: skip
+        """Rows of a table, each committed once.
+
+        url_env: the environment variable with the URL of its database; service: of libpq's service file; with neither,
+        libpq's own variables say where it is. schema: where the table lies.
+        """
+        where = {"url_env": url_env, "service": service, "schema": schema}
+        connector = {"type": "postgres", "table": table} | {name: v for name, v in where.items() if v is not None}
+        self._then(Kind.SINK, "to_postgres", connector, marks)
+
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _by_function(self, kind: Kind, function: Function, marks: Marks) -> Stream:

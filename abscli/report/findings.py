@@ -35,9 +35,11 @@ class Code(StrEnum):
     SINK_PART_UNNAMED = "sink-part-unnamed"
     INPUT_LOST = "input-lost"
     UPLOAD_LEFT = "upload-left"
+    TRANSACTION_LEFT = "transaction-left"
 
 
-HARMLESS = frozenset({Code.UNREFERENCED_FILE, Code.UPLOAD_LEFT, Code.STALE_PATH, Code.STATE_DISAGREES})
+HARMLESS = frozenset({Code.UNREFERENCED_FILE, Code.UPLOAD_LEFT, Code.TRANSACTION_LEFT, Code.STALE_PATH,
+                      Code.STATE_DISAGREES})  # fmt: skip
 """Findings that take nothing away from an epoch."""
 
 

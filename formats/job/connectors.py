@@ -13,9 +13,19 @@ from formats.user_file.mistakes import Mistakes
 from formats.user_file.nodes import Mapping, Node, Scalar, Sequence, shown
 from formats.user_file.values import Record, Schema, Shape, one_of, shape
 
+
+class TableWrites(StrEnum):
+    """How rows come into a table."""
+
+    TWO_PHASE = "two-phase"
+
+
 _FILE: dict[str, Shape[Any]] = {"type": read.string, "path": read.string, "deterministic": read.boolean}
-
-
+_TABLE: dict[str, Shape[Any]] = {
+    "type": read.string, "table": read.string, "schema": read.string, "url_env": read.string, "service": read.string,
+    "transaction": read.one_of(TableWrites), "deterministic": read.boolean,
+}  # fmt: skip
+"""No password, and no URL that may have one: those are kept with the job in every store."""
 _TYPES: Schema = {"type": "object", "minProperties": 1, "additionalProperties": read.string.reference()}
 
 
@@ -83,7 +93,8 @@ CONNECTORS = {
         "arrow": Record(_CHOSEN, {"path": None}),
         "nexmark": _NEXMARK,
     },
-    Kind.SINK: {type: Record(_FILE, {"path": None}) for type in ("jsonl", "csv", "parquet")},
+    Kind.SINK: {type: Record(_FILE, {"path": None}) for type in ("jsonl", "csv", "parquet")}
+    | {"postgres": Record(_TABLE, {"table": None})},
 }
 """The options of connectors that this format knows; those of all others are kept as they are."""
 

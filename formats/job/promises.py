@@ -20,7 +20,8 @@ class Promise(StrEnum):
     AT_LEAST_ONCE = "at-least-once"
 
 
-_BY_TYPE = {"jsonl": Promise.TWO_PHASE, "csv": Promise.TWO_PHASE, "parquet": Promise.TWO_PHASE}
+_BY_TYPE = {"jsonl": Promise.TWO_PHASE, "csv": Promise.TWO_PHASE, "parquet": Promise.TWO_PHASE,
+            "postgres": Promise.TWO_PHASE}  # fmt: skip
 
 
 def promise_of(operator: Operator) -> Promise | None:

@@ -230,7 +230,8 @@ class UploadFacts(msgspec.Struct, frozen=True):
 
 class SinkFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a sink task staged for the epoch. directory: as in the topology; name: of the part; sha256 of its bytes.
-    upload: where it waits, of a sink in a bucket."""
+    upload: where it waits, of a sink in a bucket. prepared: the transaction that it waits in, of a sink in a database;
+    sha256 is of its rows as CSV."""
 
     directory: str
     name: str
@@ -238,6 +239,7 @@ class SinkFile(msgspec.Struct, frozen=True, omit_defaults=True):
     rows: Count
     sha256: str
     upload: UploadFacts | None = None
+    prepared: str | None = None
 
     @property
     def object(self) -> str:

@@ -26,6 +26,8 @@ from formats.native.facts import (
     TasksFacts,
     files_of,
 )
+from formats.native.sink import part_name
+from formats.native.transactions import transaction_of
 from formats.reference import is_tag_name
 from formats.storage import check_path
 from formats.storage.ranges import range_of
@@ -126,7 +128,7 @@ def _check_part(part: PartFacts, where: str) -> None:
             _not_negative(position.offset, f"offset of {position.split!r}", where)
             _not_negative(position.records, f"number of records of {position.split!r}", where)
     for shown in part.sink:
-        _sink_file(shown, where)
+        _sink_file(shown, part, where)
 
 
 def _file(file: FileFacts, where: str) -> None:
@@ -171,10 +173,16 @@ def _row_groups(file: StateFileFacts, where: str) -> None:
     _name(file.footer.sha256, _DIGEST, f"digest of the footer of {file.path}", where)
 
 
-def _sink_file(file: SinkFile, where: str) -> None:
+def _sink_file(file: SinkFile, whose: PartFacts, where: str) -> None:
     """A part is moved by its name, inside of the folder that the job file names."""
     _name(file.name, _SINK_PART, "part of a sink", where)
     _name(file.sha256, _DIGEST, f"digest of {file.name}", where)
+    if file.prepared is not None:
+        # A transaction of anybody else must not be committed in their place.
+        named = transaction_of(file.prepared)
+        maker = None if named is None else (named.attempt_id, named.operator, part_name(named.task, named.epoch, "csv"))
+        if maker != (whose.attempt_id, whose.operator, file.name):
+            raise _no_name(file.prepared, f"transaction of {file.name}", where)
     if file.upload is not None:
         stem, _, ending = file.name.rpartition(".")
         own = re.compile(rf"{re.escape(stem)}-[0-9a-f]{{32}}\.{ending}")

@@ -277,3 +277,26 @@ def test_a_dry_run_is_refused_for_what_a_run_is(tmp_path: Path) -> None:
     assert rehearsed.stderr == real.stderr
     with lock.exclusive(LocalStorage(tmp_path / "store")):
         assert dry(tmp_path, "--resume").returncode == 11
+
+
+def test_two_sinks_in_one_table_and_an_id_that_is_too_long_are_refused() -> None:
+    def faults(**sinks: str) -> list[str]:
+        text = "version: 1\njob: j\noperators:\n  rows: {source: {type: text, path: in}}\n" + "".join(
+            f"  {id}: {{from: rows, sink: {{type: postgres, {options}}}}}\n" for id, options in sinks.items()
+        )
+        return [fault.message for fault in runnable.graph_faults(parse_topology_bytes(text.encode(), "job.yaml"))]
+
+    assert faults(a="table: t", b="table: t", c="table: t, schema: s") == ["sinks a and b both write to table t"]
+    (fault,) = faults(**{"x" * 141: "table: t"})
+    assert "an id of 141 characters" in fault
+
+
+def test_a_password_has_no_place_in_a_job() -> None:
+    text = (
+        b"version: 1\njob: j\noperators:\n  rows: {source: {type: text, path: in}}\n"
+        b"  out: {from: rows, sink: {type: postgres, table: t, url: 'postgresql://u:secretword@h/d'}}\n"
+    )
+    with pytest.raises(BadFile) as refused:
+        parse_topology_bytes(text, "job.yaml")
+    assert "secretword" not in str(refused.value)
+    assert "url" in str(refused.value)

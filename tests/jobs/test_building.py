@@ -215,9 +215,14 @@ def jobs(draw: Callable[..., Any]) -> tuple[Job, Topology]:
             case Kind.DISTINCT:
                 streams[id] = read.distinct(*key, **marks)
             case Kind.SINK:
-                type = draw(st.sampled_from(["jsonl", "csv", "parquet"]))
-                {"jsonl": read.to_jsonl, "csv": read.to_csv, "parquet": read.to_parquet}[type](f"out/{id}", **marks)
-                more["connector"] = {"type": type, "path": f"out/{id}"}
+                type = draw(st.sampled_from(["jsonl", "csv", "parquet", "postgres"]))
+                if type == "postgres":
+                    read.to_postgres(id, url_env="DATABASE", **marks)
+                    more["connector"] = {"type": type, "table": id, "url_env": "DATABASE"}
+                else:
+                    to_files = {"jsonl": read.to_jsonl, "csv": read.to_csv, "parquet": read.to_parquet}
+                    to_files[type](f"out/{id}", **marks)
+                    more["connector"] = {"type": type, "path": f"out/{id}"}
             case Kind.REDUCE:
                 emit = draw(st.sampled_from(list(Emit)))
                 functions = draw(st.lists(st.sampled_from(list(Aggregation)), min_size=1, max_size=3))

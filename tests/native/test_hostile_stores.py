@@ -54,6 +54,10 @@ BAD_PARTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "sink part at the root": lambda part: part["sink"].append({**SINK, "name": "/etc/loot"}),
     "sink part of another name": lambda part: part["sink"].append({**SINK, "name": "notes.txt"}),
     "sink part with a line break": lambda part: part["sink"].append({**SINK, "name": SINK["name"] + "\n"}),
+    "transaction of another name": lambda part: part["sink"].append({**SINK, "prepared": "x'; drop table t; --"}),
+    "transaction of another attempt": lambda part: part["sink"].append(
+        {**SINK, "name": "part-00000-0000000001.csv", "prepared": f"abs-{'f' * 32}-0000000001-00000-counts"}
+    ),
     "upload of another name": lambda part: part["sink"].append(
         {**SINK, "upload": {"object": "../../loot", "id": "1", "etags": []}}
     ),

@@ -10,15 +10,12 @@ from typing import IO
 
 import msgspec
 
-from abscli.engine.sinks.folder_sinks import FolderSink
-from abscli.engine.sinks.places import folder_of
-from abscli.engine.sinks.sink import Sink
 from abscli.engine.sinks.staging import StagingSink
 from formats.disk import writing
 from formats.job.model import Operator
 from formats.native.facts import SinkFile, UploadFacts
 from formats.native.sink import PartId
-from formats.native.sink_bucket import SinkBucket, is_bucket, object_name
+from formats.native.sink_bucket import SinkBucket, object_name
 from formats.scratch import scratch
 
 PIECE = 8 << 20
@@ -26,17 +23,6 @@ PIECE = 8 << 20
 PIECES_AT_ONCE = 4
 MOST_PIECES = 9_000
 """Of one part; S3 takes 10,000."""
-
-
-def make_sink(
-    operator: Operator, index: int, directory: str, attempt: str, may_show: Callable[[], None], *,
-    sinks_in: str | None = None,
-) -> Sink:  # fmt: skip
-    """A sink's task, of whichever place it writes to."""
-    place = folder_of(operator, directory, sinks_in)
-    if is_bucket(place):
-        return BucketSink(operator, index, place, attempt, may_show)
-    return FolderSink(operator, index, directory, attempt, may_show, sinks_in=sinks_in)
 
 
 class BucketSink(StagingSink):

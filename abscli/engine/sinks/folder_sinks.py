@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable
 from typing import IO
 
+from abscli.engine.sinks.part_files import PART_FILES
 from abscli.engine.sinks.places import folder_of
 from abscli.engine.sinks.staging import StagingSink
 from formats.disk import sync_folder, writing
@@ -24,7 +25,10 @@ class FolderSink(StagingSink):
         self, operator: Operator, index: int, directory: str, attempt: str,
         may_show: Callable[[], None] = lambda: None, *, sinks_in: str | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(operator, index, attempt, may_show)
+        options = operator.connector or {}
+        # A sink in a database is cut off from it by `sinks_in`.
+        type = options["type"] if options["type"] in PART_FILES else "csv"
+        super().__init__(operator, index, attempt, may_show, path=options.get("path", operator.id), type=type)
         self._folder = folder_of(operator, directory, sinks_in)
         self._staged = os.path.join(self._folder, STAGED, attempt)
         os.makedirs(self._staged, exist_ok=True)

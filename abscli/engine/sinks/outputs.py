@@ -17,6 +17,7 @@ from abscli.engine.sinks.bucket_moves import BucketMoves
 from abscli.engine.sinks.examined import Examined, sink_facts
 from abscli.engine.sinks.moves import Moves
 from abscli.engine.sinks.places import folder_of, place_of
+from abscli.engine.sinks.postgres.tables import TableExamined, Tables
 from abscli.engine.sinks.promises import NO_PROMISES, Promises, read_promises, wanted_of
 from abscli.engine.sinks.refusals import parts_missing, way_on
 from abscli.engine.sinks.settling import bring_in, file_by_attempt, put_away_for_good, settle_bucket, show, take_away
@@ -56,7 +57,12 @@ class Outputs:
         self, topology: Topology, directory: str, *, take_over: bool = False, accept_missing: bool = False,
         sinks_in: str | None = None,
     ) -> None:  # fmt: skip
-        self._sinks = [op for op in topology.operators if op.kind is Kind.SINK and op.connector is not None]
+        sinks = [op for op in topology.operators if op.kind is Kind.SINK and op.connector is not None]
+        in_tables = [op for op in sinks if sinks_in is None and (op.connector or {})["type"] == "postgres"]
+        self._sinks = [op for op in sinks if op not in in_tables]
+        self._tables = Tables(in_tables, topology.job, take_over=take_over, accept_missing=accept_missing)
+        self._tables_examined: list[TableExamined] = []
+        self._has_tables = bool(in_tables)
         self._directory = directory
         self._sinks_in = sinks_in
         self._take_over = take_over
@@ -66,7 +72,7 @@ class Outputs:
     @property
     def store_version(self) -> str:
         """That a store needs whose epochs name their parts."""
-        if any((op.connector or {})["type"] != "jsonl" for op in self._sinks):
+        if self._has_tables or any((op.connector or {})["type"] != "jsonl" for op in self._sinks):
             return TYPED_VERSION
         # Parts in buckets are uploads.
         return PACKED_VERSION if any(is_bucket(self._folder(op)) for op in self._sinks) else FORMAT_VERSION
@@ -99,6 +105,7 @@ class Outputs:
                         f"sink {op.id} is {error.message}", path=self._folder(op),
                         hint="wait for that job, or stop it with SIGTERM; or give the sink another path",
                     ) from None  # fmt: skip
+            stack.enter_context(self._tables.hold())
             yield
 
     def _lockable(self, op: Operator) -> Storage:
@@ -125,8 +132,10 @@ class Outputs:
         are the same. UsageError where another store or another sink has written since, or something is visible that
         nobody claims; Damaged where a part of the line is gone.
         """
-        promises = read_promises(store) if store is not None and self._sinks else NO_PROMISES
+        has_sinks = bool(self._sinks) or self._has_tables
+        promises = read_promises(store) if store is not None and has_sinks else NO_PROMISES
         before = {op.id: op.id for op in self._sinks} if origins is None else origins
+        self._tables_examined = self._tables.examine(promises, parent, before)
         examined = [self._examine(op, store, promises, parent, before.get(op.id)) for op in self._sinks]
         for sink in examined:
             missing = sink.settlement().missing
@@ -216,6 +225,7 @@ class Outputs:
     def take(self, examined: Sequence[Examined], store: NativeStore, attempt: AttemptFacts) -> None:
         """Claim every sink for the attempt, and make it show exactly what belongs to the attempt's parent."""
         older = [life for life in store.attempts() if life.attempt < attempt.attempt]
+        self._tables.take(self._tables_examined, store, attempt)
         lives = lives_of(older, store.is_fenced)
         line = (Stretch(attempt.id, attempt.first_epoch, None), *stretches(lives, attempt.parent))
         for sink in examined:
@@ -268,7 +278,7 @@ class Outputs:
         epoch = max((part.epoch for part in parts), default=0)
         by_operator: dict[str, list[PartFacts]] = {}
         for part in parts:
-            if part.sink:
+            if any(file.prepared is None for file in part.sink):
                 by_operator.setdefault(part.operator, []).append(part)
         for operator, its_parts in by_operator.items():
             folder, claim = self._claims[operator]
@@ -282,6 +292,7 @@ class Outputs:
                     show(folder, moves, part.attempt_id, file)
             sync_folder(folder.path)
         self._clear_strays(epoch)
+        self._tables.reveal(parts)
 
     def _clear_strays(self, epoch: int) -> None:
         """Put away what the attempt has staged up to an epoch that it has shown, and not named: of a task that was lost

@@ -12,8 +12,7 @@ def folder_of(operator: Operator, directory: str, sinks_in: str | None = None) -
     """Where a sink writes, a folder or a place in a bucket. directory: of the job file; sinks_in: a folder with one for
     each sink, in place of it."""
     assert operator.connector is not None
-    path = operator.connector["path"]
-    return place_of(directory, path) if sinks_in is None else os.path.join(sinks_in, operator.id)
+    return place_of(directory, operator.connector["path"]) if sinks_in is None else os.path.join(sinks_in, operator.id)
 
 
 def place_of(directory: str, path: str) -> str:

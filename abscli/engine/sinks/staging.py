@@ -33,14 +33,18 @@ class StagingSink(ABC):
     nothing.
 
     What an aborted epoch staged stays pending: the next complete epoch covers it, and waits for it to be durable.
+    path: as facts have it, type: of the files, where the operator's options do not say so.
     attempt: the id of the one that runs; its parts are staged apart from those of any other.
     may_show: called just before a part is staged, and raises where this worker may do nothing any more.
     """
 
-    def __init__(self, operator: Operator, index: int, attempt: str, may_show: Callable[[], None]) -> None:
-        assert operator.connector is not None
-        self.path: str = operator.connector["path"]
-        self._type: str = operator.connector["type"]
+    def __init__(
+        self, operator: Operator, index: int, attempt: str, may_show: Callable[[], None], *,
+        path: str | None = None, type: str | None = None,
+    ) -> None:  # fmt: skip
+        options = operator.connector or {}
+        self.path: str = options["path"] if path is None else path
+        self._type: str = options["type"] if type is None else type
         self._name = operator.id
         self._attempt = attempt
         self._may_show = may_show

@@ -17,7 +17,7 @@ def next_command(
 ) -> str:
     """What to type about a finding, to be copied as it is. path: that the first finding of the code is about."""
     name = shlex.quote(store)
-    if code in (Code.UNREFERENCED_FILE, Code.UPLOAD_LEFT):
+    if code in (Code.UNREFERENCED_FILE, Code.UPLOAD_LEFT, Code.TRANSACTION_LEFT):
         return f"abs gc {name}"
     if code is Code.SINK_PART_UNNAMED:
         return f"abs run JOB --store {name} --resume"

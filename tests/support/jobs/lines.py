@@ -33,6 +33,7 @@ from formats.job.model import Edge, Kind, Operator, Partition, Topology
 from formats.native.sink import SinkFolder
 from formats.native.store import NativeStore
 from formats.storage import open_writable
+from tests.support.postgres import rows
 
 ROOT = Path(__file__).resolve().parents[3]
 TASKS = 2
@@ -40,12 +41,15 @@ LINES_AN_EPOCH = 10
 
 
 def topology(out: str = "out", type: str = "jsonl") -> Topology:
-    """out: where the sink writes; type: of its files."""
+    """out: where the sink writes, a table where `type` is postgres; type: of its files."""
+    sink = {"type": type, "path": out}
+    if type == "postgres":
+        sink = {"type": type, "table": out, "url_env": "LINES_DATABASE"}
     return Topology(
         "copied",
         (
             Operator("lines", Kind.SOURCE, TASKS, 8, connector={"type": "text", "path": "in/*.txt"}),
-            Operator("out", Kind.SINK, TASKS, 8, connector={"type": type, "path": out}),
+            Operator("out", Kind.SINK, TASKS, 8, connector=sink),
         ),
         (Edge("lines", "out", Partition.FORWARD),),
     )
@@ -147,6 +151,8 @@ class Lines:
 
     def shown(self) -> Counter[str]:
         """How often each line is visible."""
+        if self.type == "postgres":
+            return Counter(row for (row,) in rows(os.environ["LINES_DATABASE"], f"select line from {self.out}"))
         place = open_writable(self.out if "://" in self.out else str(self.folder / self.out))
         names = [entry.name for entry in place.list("") if entry.size is not None and entry.name.startswith("part-")]
         return Counter(line for name in names for line in _lines_in(name, place.read(name)))
@@ -211,7 +217,8 @@ def signal_at(where: str, n: int, number: int) -> None:
 
     where: `manifest` (all have acked, nothing of the outcome is written) or `reveal` (the manifest is written); calls
     for epochs that have no rows for the sink do not count. Of a sink in a bucket also, when that has been done: `begin`
-    (an upload), `put` (a piece of it), `complete` (it is shown); `completing` is just before the last. Else never.
+    (an upload), `put` (a piece of it), `complete` (it is shown); `completing` is just before the last. Of a sink in a
+    table, when that has been done: `filled` (a transaction), `prepare`, `commit`. Else never.
     """
     from abscli.engine import journal
     from abscli.engine.sinks import outputs
@@ -252,6 +259,22 @@ def signal_at(where: str, n: int, number: int) -> None:
     if where in ("begin", "put", "complete", "completing"):
         for owner in UPLOADS.values():
             at(owner, "complete" if where == "completing" else where, is_done=where != "completing")
+    elif where in ("filled", "prepare", "commit"):
+        from abscli.engine.sinks.postgres import epochs, sink, tables
+
+        if where == "filled":
+            at(epochs.Epochs, "note", is_done=True)
+        elif where == "prepare":
+            at(sink.PostgresSink, "_prepare", is_done=True)
+        else:
+            plain = tables.end
+
+            def end(connection: Any, verb: str, gid: str) -> None:
+                plain(connection, verb, gid)
+                if verb == "commit":
+                    count()
+
+            tables.end = end
     elif where == "manifest":
         journal.complete = before(journal.complete, 3)  # type: ignore[assignment]
     elif where == "reveal":

@@ -13,6 +13,7 @@ from abscli.engine.sinks.places import place_of
 from abscli.planner.lineage import Life, by_number, is_on, lives_of, maker
 from abscli.planner.settlement import with_makers
 from abscli.report.findings import Code, Finding, StoreReport
+from abscli.stores.native.checks import tables
 from abscli.stores.native.uploads import left_uploads
 from formats.errors import FormatError
 from formats.ids import TaskId
@@ -93,7 +94,7 @@ def with_output(
     asked for: what was set aside of others is nobody's promise. at_rest: no job runs, so that nothing is about to be
     shown."""
     attempts, unknown = _attempts(store)
-    by_path = _due(store, report, attempts)
+    by_path, in_tables = _due(store, report, attempts)
     if not attempts:
         reason = f"which attempts made the output is not known: {unknown}"
         return _unchecked(report, {part.epoch: [reason] for parts in by_path.values() for part in parts})
@@ -120,8 +121,14 @@ def with_output(
                 )
             strangers = tuple(check_strangers(look, named, _sure_above(store, look.showing, report), below))
             report = msgspec.structs.replace(report, findings=(*report.findings, *strangers))
+    for epoch, problem in tables.check_tables(store, in_tables):
+        if isinstance(problem, str):
+            unjudged.setdefault(epoch, []).append(problem)
+        else:
+            report = _accused(report, [(epoch, problem)], by_number(lives_of(attempts, store.is_fenced)))
     if at_rest:
-        report = msgspec.structs.replace(report, findings=(*report.findings, *_uploads_left(store)))
+        left = (*_uploads_left(store), *tables.transactions_left(store))
+        report = msgspec.structs.replace(report, findings=(*report.findings, *left))
     report, why = _unchecked(report, unjudged)
     report, why_more = _unchecked(report, beyond, Code.SINK_PART_UNNAMED)
     return report, {epoch: why.get(epoch, {}) | why_more.get(epoch, {}) for epoch in (why | why_more)}
@@ -184,10 +191,13 @@ def _attempts(store: NativeStore) -> tuple[list[AttemptFacts], str]:
         return [], str(error)
 
 
-def _due(store: NativeStore, report: StoreReport, attempts: list[AttemptFacts]) -> dict[str, list[Due]]:
-    """The parts that complete epochs name, by the path of their sink."""
+def _due(
+    store: NativeStore, report: StoreReport, attempts: list[AttemptFacts]
+) -> tuple[dict[str, list[Due]], dict[str, list[tables.Due]]]:
+    """The parts that complete epochs name, by the path of their sink; and those in tables, by sink."""
     ids = {a.attempt: a.id for a in attempts}
     due: dict[str, list[Due]] = {}
+    in_tables: dict[str, list[tables.Due]] = {}
     for epoch in (row.epoch for row in report.epochs if row.verdict in (Status.COMPLETE, Status.DAMAGED)):
         try:
             parts = store.parts(epoch)
@@ -196,10 +206,13 @@ def _due(store: NativeStore, report: StoreReport, attempts: list[AttemptFacts]) 
         for part in (part for part in parts if part.sink):
             task = part.task
             for file in part.sink:
+                if file.prepared is not None:
+                    in_tables.setdefault(part.operator, []).append((epoch, task, file))
+                    continue
                 id = PartId(part.attempt_id or ids.get(part.attempt, ""), file.name)
                 place = bucket_place(file.directory) if is_bucket(file.directory) else os.path.normpath(file.directory)
                 due.setdefault(place, []).append(Due(epoch, task, id, file))
-    return due
+    return due, in_tables
 
 
 def _look(path: str, store: NativeStore, attempts: list[AttemptFacts]) -> SinkLook | str:

@@ -10,9 +10,10 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+from abscli.engine.errors import EngineError
 from abscli.planner.retention import MIN_AGE, Kept, Retention, expired, kept_by
 from abscli.report.findings import Code
-from abscli.stores.native import uploads
+from abscli.stores.native import prepared, uploads
 from abscli.stores.native.alone import alone, writable
 from abscli.stores.native.check import check_all
 from abscli.stores.recovery import BadOption
@@ -104,12 +105,14 @@ def plan_removal(
         and (reason := _why(file, references, going, needed, unreferenced, ceiling)) is not None
     )
     left, uploads_unknown = _uploads(opened=store, blocked=blocked, min_age=min_age, now=now)
+    transactions, transactions_unknown = _transactions(store, blocked=blocked, min_age=min_age, now=now)
+    unknown = "; ".join(reason for reason in (uploads_unknown, transactions_unknown) if reason is not None)
     kept = tuple(row.epoch for row in rows if row.epoch not in going)
     return Removal(
-        epochs, orphans + left, kept, {e: why for e, why in blocked.items() if e not in going}, needed,
+        epochs, orphans + left + transactions, kept, {e: why for e, why in blocked.items() if e not in going}, needed,
         reasons={epoch: stays[epoch] for epoch in kept if epoch in stays},
         tags=tuple(layout.tag(*tag) for tag in _tags(store) if tag.epoch in going),
-        uploads_unknown=uploads_unknown,
+        uploads_unknown=unknown or None,
     )  # fmt: skip
 
 
@@ -125,8 +128,10 @@ def carry_out(storage: Storage, removal: Removal, newest: int) -> None:
     _check_newest(storage, newest)
     orphans = {orphan.path for orphan in removal.orphans if orphan.goes}
     elsewhere = {path for path in orphans if is_bucket(path)}
-    delete_all(storage, sorted(orphans - elsewhere - removed.needed))
+    transactions = {path for path in orphans if path.startswith(prepared.SCHEME)}
+    delete_all(storage, sorted(orphans - elsewhere - transactions - removed.needed))
     uploads.give_up(NativeStore(storage), elsewhere)
+    prepared.give_up(NativeStore(storage), transactions)
 
 
 def _check_newest(storage: Storage, newest: int) -> None:
@@ -199,6 +204,21 @@ def _uploads(
     except (FormatError, OSError) as error:
         return (), str(error)
     return tuple(OrphanFile(upload.uri, upload.bytes, age, reason, age >= min_age) for upload, age in left), None
+
+
+def _transactions(
+    store: NativeStore, *, blocked: dict[int, str], min_age: float, now: float
+) -> tuple[tuple[OrphanFile, ...], str | None]:
+    """Prepared transactions that nobody will finish, and why these are not known. How large they are the database does
+    not say; in the store they have no byte."""
+    if blocked:
+        return (), None
+    reason = "a prepared transaction that no epoch names"
+    try:
+        left = [(one, max(0.0, round(now - one.begun, 3))) for one in prepared.left_transactions(store)]
+    except (FormatError, EngineError) as error:
+        return (), str(error)
+    return tuple(OrphanFile(one.uri, 0, age, reason, age >= min_age) for one, age in left), None
 
 
 def _unreferenced(store: NativeStore) -> set[str]:

@@ -23,7 +23,7 @@ def text(
             for line in wrapped(f"epoch {epoch} stays: {why}", width, "  ")
         ],
         _reasons(removal, width),
-        wrapped(f"uploads to sinks are not looked for: {removal.uploads_unknown}", width, "  ", "")
+        wrapped(f"what sinks have left is not looked for: {removal.uploads_unknown}", width, "  ", "")
         if removal.uploads_unknown
         else [],
         _sum(removal, removed, command),

@@ -126,10 +126,14 @@ def examine(store: NativeStore, epoch: int, distrust: Sequence[str]) -> Repair:
         raise _cannot(store, epoch, "was complete, and what it has shown in its sinks is not known: its list of parts "
                       "is lost")  # fmt: skip
     buckets = [op.id for op in topology.operators if op.kind is Kind.SINK and op.connector is not None
-               and is_bucket(op.connector["path"])]  # fmt: skip
+               and is_bucket(op.connector.get("path", ""))]  # fmt: skip
     if buckets and not remains.committed:
         # An upload is of the attempt that began it, and what two attempts have staged is no one's.
         raise _cannot(store, epoch, f"was not complete, and its sink {buckets[0]} writes to a bucket")
+    for op in topology.operators:
+        if op.kind is Kind.SINK and op.connector is not None and op.connector.get("type") == "postgres":
+            # What is prepared there is of one attempt, and what is committed cannot be read back and compared.
+            raise _cannot(store, epoch, f"cannot be made anew: its sink {op.id} writes to a table")
     again = repair_set(topology, tuple(missing))
     base, skipped = _base(store, remains) if missing else (0, [])
     return Repair(remains, topology, doubted, missing, again, base, skipped)

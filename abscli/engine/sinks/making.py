@@ -1,0 +1,26 @@
+"""A sink's task, of whichever type and place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from abscli.engine.sinks.bucket_sinks import BucketSink
+from abscli.engine.sinks.folder_sinks import FolderSink
+from abscli.engine.sinks.places import folder_of
+from abscli.engine.sinks.postgres.sink import PostgresSink
+from abscli.engine.sinks.sink import Sink
+from formats.job.model import Operator
+from formats.native.sink_bucket import is_bucket
+
+
+def make_sink(
+    operator: Operator, index: int, directory: str, attempt: str, may_show: Callable[[], None], *,
+    job: str, sinks_in: str | None = None,
+) -> Sink:  # fmt: skip
+    """The task of a sink. job: its name. sinks_in: as of `abscli.engine.job.JobOptions`."""
+    if sinks_in is None and (operator.connector or {}).get("type") == "postgres":
+        return PostgresSink(operator, index, attempt, may_show, job=job)
+    place = folder_of(operator, directory, sinks_in)
+    if is_bucket(place):
+        return BucketSink(operator, index, place, attempt, may_show)
+    return FolderSink(operator, index, directory, attempt, may_show, sinks_in=sinks_in)

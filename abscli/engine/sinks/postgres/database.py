@@ -1,0 +1,129 @@
+"""A table that a sink writes, and the way to it: passwords come from the environment or a service file, never from a
+job, and go into no message."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from abscli.engine.errors import EngineStopped, UsageError
+from formats.job.model import Operator
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = psycopg.Connection[tuple[object, ...]]
+
+SECONDS = 60.0
+"""How long a server that does not answer is waited for: it may be starting again."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A sink's table. url_env: the variable with the URL of its database; service: of libpq's service file; with
+    neither, libpq's own variables say where it is. schema: None for where the database looks first."""
+
+    operator: str
+    name: str
+    schema: str | None
+    url_env: str | None
+    service: str | None
+
+    @classmethod
+    def of(cls, operator: Operator) -> Table:
+        """That of a sink of type `postgres`."""
+        options = operator.connector or {}
+        return cls(operator.id, options["table"], options.get("schema"), options.get("url_env"), options.get("service"))
+
+    @property
+    def title(self) -> str:
+        """What messages and facts call it."""
+        return f"{self.schema}.{self.name}" if self.schema else self.name
+
+    def connect(self) -> Connection:
+        """A connection of its own, each statement of which is a transaction unless one is begun.
+
+        UsageError where it is not said where the database is; psycopg's OperationalError where it cannot be reached.
+        """
+        try:
+            import psycopg
+        except ImportError:
+            raise UsageError(
+                f"sink {self.operator} writes to PostgreSQL, and psycopg is not installed",
+                hint="pip install 'abscli[postgres]'",
+            ) from None
+        url = ""
+        if self.url_env is not None:
+            url = os.environ.get(self.url_env, "")
+            if not url:
+                raise UsageError(
+                    f"sink {self.operator}: the environment variable {self.url_env} is not set here",
+                    hint="it holds the URL of the database, for the driver and every worker",
+                )
+        more: dict[str, Any] = {} if self.service is None else {"service": self.service}
+        try:
+            return psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="abs", **more)
+        except psycopg.ProgrammingError:
+            # What it says of a URL that cannot be read has pieces of that, of which one may be a password.
+            where = f"what {self.url_env} holds" if self.url_env else "what libpq's variables hold"
+            raise UsageError(
+                f"sink {self.operator}: {where} is no URL of a database", hint="postgresql://user@host/database"
+            ) from None
+
+    def ask(self, question: Callable[[Connection], T], *, seconds: float | None = None) -> T:
+        """What the database answers on a connection of its own; a question that may be asked again, while it does not
+        answer. EngineStopped when that has lasted too long. seconds: how long, if not `SECONDS`."""
+        deadline = time.monotonic() + (SECONDS if seconds is None else seconds)
+        while True:
+            try:
+                return self._ask(question)
+            except Unreachable as error:
+                if time.monotonic() > deadline:
+                    raise EngineStopped(
+                        f"sink {self.operator}: the database of {self.title} does not answer: {error}",
+                        hint="start it again; what is prepared there waits for it",
+                    ) from None
+                time.sleep(0.1)
+
+    def _ask(self, question: Callable[[Connection], T]) -> T:
+        connection = self.reach()
+        import psycopg
+
+        try:
+            with connection:
+                return question(connection)
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            if connection.closed or isinstance(error, _going_away()):
+                raise Unreachable(_line(error)) from None
+            raise
+
+    def reach(self) -> Connection:
+        """As `connect`; Unreachable where the database does not answer."""
+        try:
+            return self.connect()
+        except Exception as error:
+            import psycopg
+
+            if isinstance(error, psycopg.OperationalError):
+                raise Unreachable(_line(error)) from None
+            raise
+
+
+class Unreachable(Exception):
+    """The database does not answer, or has gone away in between."""
+
+
+def _going_away() -> tuple[type[Exception], ...]:
+    """What a server answers that is about to end, or begins."""
+    from psycopg import errors
+
+    return errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.TooManyConnections
+
+
+def _line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

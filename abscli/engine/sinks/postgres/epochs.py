@@ -1,0 +1,136 @@
+"""The table of epochs beside a sink's table, `abs_epochs`: which attempt has shown which task's part of which epoch.
+
+A row is written in the transaction that it speaks of, so that it is there exactly when the part's rows are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from abscli.engine.sinks.postgres.database import Table
+from formats.native.transactions import Transaction, transaction_of
+
+if TYPE_CHECKING:
+    from psycopg import sql
+
+    from abscli.engine.sinks.postgres.database import Connection
+
+NAME = "abs_epochs"
+_CREATE = """create table if not exists {} (
+    target text not null, operator text not null, attempt_id text not null, epoch bigint not null, task int not null,
+    rows bigint not null, sha256 text not null, job text not null, superseded boolean not null default false,
+    shown timestamptz not null default now(), primary key (attempt_id, operator, epoch, task))"""
+
+
+class Epochs:
+    """The rows of one sink's table. job: whose sink it is."""
+
+    def __init__(self, table: Table, job: str) -> None:
+
+        self.table = table
+        self._job = job
+        self._name: sql.Composable = _identifier(table, NAME)
+
+    def create(self, connection: Connection) -> None:
+        """Make the table, if it is not there."""
+        from psycopg import sql
+
+        # Two jobs that begin at once would both make it, of which one fails.
+        with connection.transaction():
+            connection.execute("select pg_advisory_xact_lock(hashtextextended('abs:epochs', 0))")
+            connection.execute(sql.SQL(_CREATE).format(self._name))
+
+    def is_there(self, connection: Connection) -> bool:
+        """Whether it has been made."""
+        name = self._name.as_string(connection)
+        return connection.execute("select to_regclass(%s)", (name,)).fetchone() != (None,)
+
+    def note(self, connection: Connection, part: Transaction, rows: int, sha256: str) -> None:
+        """In the transaction that is open: it writes the part."""
+        values = (self.table.title, *_key(part), rows, sha256, self._job)
+        columns = "target, attempt_id, epoch, task, operator, rows, sha256, job"
+        self._run(connection, f"insert into {{}} ({columns}) values (%s, %s, %s, %s, %s, %s, %s, %s)", values)
+
+    def has(self, connection: Connection, part: Transaction) -> bool:
+        """Whether the part is shown."""
+        query = "select 1 from {} where attempt_id = %s and epoch = %s and task = %s and operator = %s"
+        return self._run(connection, query, _key(part)).fetchone() is not None
+
+    def shown(self, connection: Connection) -> list[Transaction]:
+        """What the table shows of the job, but what was accepted as being of another line."""
+        query = (
+            "select attempt_id, epoch, task, operator from {} where target = %s and job = %s and not superseded "
+            "order by epoch"
+        )
+        rows: list[Any] = self._run(connection, query, (self.table.title, self._job)).fetchall()
+        return [Transaction(*row) for row in rows]
+
+    def supersede(self, connection: Connection, parts: list[Transaction]) -> None:
+        """Their rows stay, and are on no line of this job any more."""
+        for part in parts:
+            query = (
+                "update {} set superseded = true where attempt_id = %s and epoch = %s and task = %s and operator = %s"
+            )
+            self._run(connection, query, _key(part))
+
+    def forget_below(self, connection: Connection, epoch: int) -> None:
+        """Let go of rows that no manifest can name any more, but for the newest of each attempt and task."""
+        query = (
+            "delete from {0} old where target = %s and job = %s and epoch < %s and exists (select 1 from {0} newer "
+            "where newer.attempt_id = old.attempt_id and newer.operator = old.operator and newer.task = old.task "
+            "and newer.epoch > old.epoch)"
+        )
+        self._run(connection, query, (self.table.title, self._job, epoch))
+
+    def _run(self, connection: Connection, query: str, values: tuple[object, ...]) -> Any:
+        from psycopg import sql
+
+        return connection.execute(sql.SQL(query).format(self._name), values)
+
+
+def target(table: Table) -> sql.Composable:
+    """The sink's table, quoted."""
+    return _identifier(table, table.name)
+
+
+def prepared(connection: Connection) -> dict[str, Transaction]:
+    """The transactions of abs that wait in this database, by their names."""
+    query = "select gid from pg_prepared_xacts where database = current_database() and gid like 'abs-%'"
+    gids = [str(gid) for (gid,) in connection.execute(query).fetchall()]
+    return {gid: part for gid in gids if (part := transaction_of(gid)) is not None}
+
+
+def prepared_at(connection: Connection, gid: str) -> float:
+    """When a transaction was prepared, in seconds since 1970."""
+    query = "select extract(epoch from prepared)::float8 from pg_prepared_xacts where gid = %s"
+    row: Any = connection.execute(query, (gid,)).fetchone()
+    return float(row[0]) if row is not None else 0.0
+
+
+def lock(connection: Connection, table: Table, job: str) -> bool:
+    """Keep other jobs of this name from the table while the connection lasts; False where one has it."""
+    name = f"abs:{job}:{table.title}"
+    return connection.execute("select pg_try_advisory_lock(hashtextextended(%s, 0))", (name,)).fetchone() == (True,)
+
+
+@contextlib.contextmanager
+def holding(connection: Connection, table: Table, job: str) -> Iterator[bool]:
+    """Keep jobs from the table meanwhile; False where one has it."""
+    is_held = lock(connection, table, job)
+    try:
+        yield is_held
+    finally:
+        if is_held:
+            connection.execute("select pg_advisory_unlock_all()")
+
+
+def _identifier(table: Table, name: str) -> sql.Composable:
+    from psycopg import sql
+
+    return sql.Identifier(table.schema, name) if table.schema else sql.Identifier(name)
+
+
+def _key(part: Transaction) -> tuple[object, ...]:
+    return part.attempt_id, part.epoch, part.task, part.operator

@@ -1,0 +1,90 @@
+"""A sink's task that writes to a table in two phases: a transaction a task and epoch, prepared when the epoch is cut
+and committed by the driver once a manifest names it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import tempfile
+from collections.abc import Callable
+from typing import IO, TYPE_CHECKING
+
+import msgspec
+
+from abscli.engine.errors import JobFailed
+from abscli.engine.sinks.postgres.database import Table
+from abscli.engine.sinks.postgres.epochs import Epochs, prepared, target
+from abscli.engine.sinks.staging import StagingSink
+from formats.job.model import Operator
+from formats.native.facts import SinkFile
+from formats.native.sink import epoch_of_part
+from formats.native.transactions import Transaction
+from formats.scratch import scratch
+
+if TYPE_CHECKING:
+    from abscli.engine.sinks.postgres.database import Connection
+
+PIECE = 1 << 20
+LOCK_TIMEOUT = "60s"
+"""A row that another epoch has prepared is locked until that is committed, which may have to wait for this one."""
+
+
+class PostgresSink(StagingSink):
+    """Rows wait as CSV in memory, many on this machine's disk, until their epoch is cut: so a transaction is open only
+    while it is filled."""
+
+    def __init__(
+        self, operator: Operator, index: int, attempt: str, may_show: Callable[[], None] = lambda: None, *, job: str
+    ) -> None:
+        self._table = Table.of(operator)
+        super().__init__(operator, index, attempt, may_show, path=f"postgres:{self._table.title}", type="csv")
+        self._epochs = Epochs(self._table, job)
+
+    def _begin(self) -> IO[bytes]:
+        return tempfile.SpooledTemporaryFile(8 * PIECE, dir=scratch())
+
+    def _put(self, file: IO[bytes], part: SinkFile) -> SinkFile:
+        import psycopg
+
+        transaction = Transaction(self._attempt, epoch_of_part(part.name), self._index, self._table.operator)
+        self._may_show()
+        try:
+            with file:
+                self._table.ask(lambda connection: self._prepare(connection, file, part, transaction))
+        except psycopg.errors.LockNotAvailable:
+            raise JobFailed(
+                f"sink {self._table.operator}: rows of epoch {transaction.epoch} wait for rows of {self._table.title} "
+                "that another transaction has locked",
+                hint="with two-phase commit a table takes each key once: leave out its unique key; or end the other",
+            ) from None
+        except psycopg.Error as error:
+            raise JobFailed(
+                f"sink {self._table.operator}: {self._table.title} does not take the rows of epoch "
+                f"{transaction.epoch}: {str(error).strip().splitlines()[0]}",
+                hint="its columns are those of the rows, by name, and of types that take their text",
+            ) from None
+        return msgspec.structs.replace(part, prepared=transaction.gid)
+
+    def _prepare(self, connection: Connection, file: IO[bytes], part: SinkFile, transaction: Transaction) -> None:
+        from psycopg import sql
+
+        # The answer of an earlier try may have been lost with its connection.
+        if transaction.gid in prepared(connection):
+            return
+        file.seek(0)
+        header = next(csv.reader(io.StringIO(file.readline().decode())))
+        columns = sql.SQL(", ").join(sql.Identifier(name) for name in header)
+        connection.execute("begin")
+        connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
+        copying = sql.SQL("copy {} ({}) from stdin (format csv)").format(target(self._table), columns)
+        with connection.cursor() as cursor, cursor.copy(copying) as copy:
+            while piece := file.read(PIECE):
+                copy.write(piece)
+        self._epochs.note(connection, transaction, part.rows, part.sha256)
+        connection.execute(sql.SQL("prepare transaction {}").format(sql.Literal(transaction.gid)))
+
+    def _drop(self, file: IO[bytes]) -> None:
+        file.close()
+
+    def _name_of(self, file: IO[bytes]) -> str:
+        return f"{scratch()}/(rows of a sink)"

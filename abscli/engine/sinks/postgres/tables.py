@@ -1,0 +1,264 @@
+"""The driver's hand on the sinks of a job that write to tables: who may, what the tables show, and committing what is
+prepared.
+
+What a manifest of the line names is committed, again where it is not known whether it was; that it was says the table
+of epochs. What no manifest names is rolled back once none can name it any more: when the epoch of its number has been
+decided, by this attempt or before it. Rows that are committed cannot be taken back: so going back behind them is
+refused, or an explicit choice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from abscli.engine.errors import EngineStopped, UsageError
+from abscli.engine.sinks.postgres.database import Table
+from abscli.engine.sinks.postgres.epochs import Epochs, lock, prepared, target
+from abscli.engine.sinks.promises import Promises
+from abscli.planner.lineage import is_on, stretches
+from formats.errors import Damaged, StoreInUse
+from formats.job.model import Operator
+from formats.native.facts import AttemptFacts, PartFacts, SinkFile
+from formats.native.sink import Stretch
+from formats.native.store import NativeStore
+from formats.native.transactions import Transaction, transaction_of
+
+if TYPE_CHECKING:
+    from abscli.engine.sinks.postgres.database import Connection
+
+PATIENCE = 2.0
+"""Seconds in which another job that has a table may let go of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableExamined:
+    """A sink's table as an attempt found it.
+
+    due: what manifests of the line name. named: what any manifest of the store names, by transaction's name.
+    beyond: what the table shows that is not of the line.
+    """
+
+    operator: str
+    due: Mapping[str, SinkFile]
+    named: frozenset[str]
+    beyond: tuple[Transaction, ...]
+
+
+@dataclass(slots=True)
+class _Hold:
+    """A table and the connection whose end lets go of it."""
+
+    table: Table
+    epochs: Epochs
+    connection: Connection | None = None
+    attempt_id: str = field(default="")
+
+
+class Tables:
+    """Those of one attempt, as `abscli.engine.sinks.outputs.Outputs` has its folders. job: its name.
+
+    take_over: also where a table shows what is not of the line; accept_missing: also where parts of the line are gone.
+    """
+
+    def __init__(self, sinks: Sequence[Operator], job: str, *, take_over: bool, accept_missing: bool) -> None:
+        self._job = job
+        self._take_over = take_over
+        self._accept_missing = accept_missing
+        tables = [Table.of(op) for op in sinks]
+        self._holds = {table.operator: _Hold(table, Epochs(table, job)) for table in tables} if tables else {}
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep every other job of this name from these tables meanwhile; StoreInUse where one has them."""
+        try:
+            for hold in self._holds.values():
+                # Who looks what is left there has it for a moment.
+                deadline = time.monotonic() + PATIENCE
+                while not (is_ours := self._lock_within(hold, 10)) and time.monotonic() < deadline:
+                    time.sleep(0.05)
+                if not is_ours:
+                    raise StoreInUse(
+                        f"sink {hold.table.operator} is in use: a job {self._job} writes {hold.table.title}",
+                        path=hold.table.title, hint="wait for that job, or stop it with SIGTERM",
+                    )  # fmt: skip
+            yield
+        finally:
+            for hold in self._holds.values():
+                if hold.connection is not None:
+                    hold.connection.close()
+
+    def _lock_within(self, hold: _Hold, seconds: float) -> bool:
+        return hold.table.ask(lambda _: self._lock(hold), seconds=seconds)
+
+    def _lock(self, hold: _Hold) -> bool:
+        """Hold the table by a connection that stays open; False where another job has it."""
+        connection = hold.table.reach()
+        if not lock(connection, hold.table, self._job):
+            connection.close()
+            return False
+        hold.connection = connection
+        return True
+
+    def _keep(self, hold: _Hold) -> None:
+        """Hold it again where the server has begun anew; EngineStopped where another job has it since."""
+        import psycopg
+
+        connection = hold.connection
+        try:
+            if connection is not None and not connection.closed:
+                connection.execute("select 1")
+                return
+        except psycopg.Error:
+            pass
+        if not hold.table.ask(lambda _: self._lock(hold)):
+            raise EngineStopped(
+                f"sink {hold.table.operator}: {hold.table.title} was taken over by another job {self._job}",
+                hint="go on with that job; what this one has prepared waits there",
+            )
+
+    def examine(
+        self, promises: Promises, parent: int, before: Mapping[str, str]
+    ) -> list[TableExamined]:
+        """What has to be done for every table, so that it shows what leads to epoch `parent`; nothing is changed.
+
+        before: by sink, its id in that epoch, as far as it was there. UsageError for a table that is not there, or
+        shows what is not of the line; Damaged where a part of the line is gone.
+        """
+        return [
+            hold.table.ask(
+                lambda connection, hold=hold: self._examine(  # type: ignore[misc]
+                    connection, hold, promises, parent, before.get(hold.table.operator, hold.table.operator)
+                ),
+                seconds=10,
+            )
+            for hold in self._holds.values()
+        ]
+
+    def _examine(
+        self, connection: Connection, hold: _Hold, promises: Promises, parent: int, origin: str
+    ) -> TableExamined:
+        import psycopg
+        from psycopg import sql
+
+        table = hold.table
+        try:
+            connection.execute(sql.SQL("select from {} limit 0").format(target(table)))
+        except psycopg.errors.UndefinedTable:
+            raise UsageError(
+                f"sink {table.operator}: there is no table {table.title}",
+                hint="make it: a column for each of the rows', by its name",
+            ) from None
+        if connection.execute("show max_prepared_transactions").fetchone() == ("0",):
+            raise UsageError(
+                f"sink {table.operator}: the database prepares no transactions: max_prepared_transactions is 0",
+                hint="set it to at least twice the sink's parallelism, and start the server again",
+            )
+        due = _due(promises, parent, origin)
+        named = frozenset(file.prepared for parts in promises.parts.values() for by_id in parts.values()
+                          for file in by_id.values() if file.prepared is not None)  # fmt: skip
+        if not hold.epochs.is_there(connection):
+            shown: list[Transaction] = []
+        else:
+            shown = hold.epochs.shown(connection)
+        line: Sequence[Stretch] = stretches(promises.lives, parent) if parent else ()
+        beyond = tuple(part for part in shown if part.gid not in due and not is_on(line, part.made_for))
+        if beyond and not self._take_over:
+            raise UsageError(
+                f"sink {table.operator}: {table.title} shows rows up to epoch {max(p.epoch for p in beyond)}, and not "
+                f"all of them are of the line of epoch {parent}: rows of a table cannot be taken back",
+                hint="go on from the newest epoch, on the store that made them; or delete them there, and go on with "
+                "--take-over, which leaves the table as it is",
+            )
+        waiting, seen = prepared(connection), set(shown)
+        gone = [gid for gid in due if gid not in waiting and transaction_of(gid) not in seen]
+        if gone and not self._accept_missing:
+            raise _gone(table, due[gone[0]], gone[0])
+        return TableExamined(table.operator, due, named, beyond)
+
+    def take(self, examined: Sequence[TableExamined], store: NativeStore, attempt: AttemptFacts) -> None:
+        """Make every table show exactly what belongs to the attempt's parent, as far as it can."""
+        older = {life.id for life in store.attempts() if life.attempt < attempt.attempt}
+        oldest = min(store.epoch_numbers(), default=0)
+        for one in examined:
+            hold = self._holds[one.operator]
+            hold.attempt_id = attempt.id
+            hold.table.ask(hold.epochs.create)
+            hold.table.ask(lambda connection, hold=hold, one=one: hold.epochs.supersede(connection, list(one.beyond)))  # type: ignore[misc]
+            self._commit(hold, one.due)
+
+            def undecided(part: Transaction, one: TableExamined = one) -> bool:
+                # A copy of the store may have gone on further: what it has prepared there has higher numbers.
+                return part.attempt_id not in older or part.epoch >= attempt.first_epoch or part.gid in one.named
+
+            self._roll_back(hold, lambda part: not undecided(part))
+            hold.table.ask(lambda connection, hold=hold: hold.epochs.forget_below(connection, oldest))  # type: ignore[misc]
+
+    def reveal(self, parts: Sequence[PartFacts]) -> None:
+        """The manifest that names these parts is written: they are committed. Again is no harm.
+
+        EngineStopped where the database does not answer, or another job has the table; Damaged where a part is gone.
+        """
+        epoch = max((part.epoch for part in parts), default=0)
+        for operator, hold in self._holds.items():
+            files = [file for part in parts if part.operator == operator for file in part.sink]
+            due = {file.prepared: file for file in files if file.prepared is not None}
+            self._keep(hold)
+            self._commit(hold, due)
+            # Of a task that was lost since, and has made the rows again.
+            self._roll_back(hold, lambda part, hold=hold: part.attempt_id == hold.attempt_id and part.epoch <= epoch)  # type: ignore[misc]
+
+    def _commit(self, hold: _Hold, due: Mapping[str, SinkFile]) -> None:
+        def commit(connection: Connection) -> None:
+            waiting = prepared(connection)
+            for gid in sorted(due):
+                if gid in waiting:
+                    end(connection, "commit", gid)
+                part = transaction_of(gid)
+                if part is not None and not hold.epochs.has(connection, part) and not self._accept_missing:
+                    raise _gone(hold.table, due[gid], gid)
+
+        if due:
+            hold.table.ask(commit)
+
+    def _roll_back(self, hold: _Hold, goes: Callable[[Transaction], bool]) -> None:
+        def roll_back(connection: Connection) -> None:
+            for gid, part in prepared(connection).items():
+                if part.operator == hold.table.operator and goes(part):
+                    end(connection, "rollback", gid)
+
+        hold.table.ask(roll_back)
+
+
+def end(connection: Connection, verb: str, gid: str) -> None:
+    """Commit a prepared transaction, or roll it back; nothing where somebody else has."""
+    import psycopg
+    from psycopg import sql
+
+    with contextlib.suppress(psycopg.errors.UndefinedObject):
+        connection.execute(sql.SQL(f"{verb} prepared {{}}").format(sql.Literal(gid)))
+
+
+def _due(promises: Promises, parent: int, operator: str) -> dict[str, SinkFile]:
+    """What manifests of the line name of a sink, by transaction. operator: its id in the epoch `parent`."""
+    due: dict[str, SinkFile] = {}
+    epoch = parent
+    while epoch in promises.parts:
+        for file in promises.parts[epoch].get(operator, {}).values():
+            if file.prepared is not None:
+                due[file.prepared] = file
+        operator = promises.origins.get(epoch, {}).get(operator, operator)
+        epoch = promises.parents[epoch]
+    return due
+
+
+def _gone(table: Table, file: SinkFile, gid: str) -> Damaged:
+    return Damaged(
+        f"{file.rows} rows are gone: the transaction {gid} is neither prepared nor committed",
+        path=table.title,
+        hint="somebody has rolled it back: go back before its epoch with --from-epoch; or go on without the rows with "
+        "--accept-missing-parts",
+    )

@@ -1,0 +1,248 @@
+"""A sink in PostgreSQL, two-phase: every row is committed once, whatever is killed; a real server."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from abscli.api import open_store
+from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine.sinks.postgres import database
+from abscli.report.findings import Code
+from abscli.stores.native.removing.garbage import carry_out, plan_removal
+from formats.errors import Damaged, StoreInUse
+from formats.native.remove import newest_attempt
+from formats.native.transactions import Transaction
+from formats.storage import LocalStorage
+from tests.support.jobs.lines import Gate, Lines, killed, write_lines
+from tests.support.postgres import Postgres, execute, postgres_server, rows
+
+__all__ = ("postgres_server",)
+TABLE = "shown"
+IN_PROGRESS = {Code.MISSING_ACK, Code.UNREFERENCED_FILE}
+"""What is said of epochs that a kill has left."""
+
+
+@pytest.fixture
+def lines(tmp_path: Path, gate: Gate, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch) -> Lines:
+    """The job with its sink in a table of its own."""
+    monkeypatch.setenv("LINES_DATABASE", postgres_server.url)
+    drop_all(postgres_server.url)
+    execute(postgres_server.url, f"create table {TABLE} (line text)")
+    write_lines(tmp_path, 7)
+    return Lines(tmp_path, gate, TABLE, "postgres")
+
+
+def drop_all(url: str) -> None:
+    for gid in waiting(url):
+        execute(url, f"rollback prepared '{gid}'")
+    execute(url, f"drop table if exists {TABLE}, abs_epochs")
+
+
+def waiting(url: str) -> list[str]:
+    return [gid for (gid,) in rows(url, "select gid from pg_prepared_xacts order by gid")]
+
+
+@pytest.mark.parametrize("where", ["filled", "prepare", "manifest", "reveal", "commit"])
+def test_killed_at_any_step_it_goes_on(lines: Lines, where: str, postgres_server: Postgres) -> None:
+    killed(lines, where, 5)
+    if where in ("filled", "prepare") and not lines.complete():
+        lines.run(from_epoch=0)
+    else:
+        lines.resume()
+    assert lines.wrong() == {}
+    assert waiting(postgres_server.url) == []
+
+
+def test_nothing_shows_before_the_manifest_and_all_of_it_after_a_restart(
+    lines: Lines, postgres_server: Postgres
+) -> None:
+    killed(lines, "reveal", 2)
+    store = lines.store()
+    named = {file.prepared for part in store.parts(lines.complete()[-1]) for file in part.sink}
+    assert named <= set(waiting(postgres_server.url))
+    shown = lines.shown().total()
+    lines.resume(epochs=1)
+    assert lines.shown().total() > shown
+    lines.resume()
+    assert lines.wrong() == {}
+    secrets = [path for path in lines.folder.rglob("*.json") if b"host=" in path.read_bytes()]
+    assert secrets == []
+
+
+def test_the_server_is_killed_while_the_job_runs(lines: Lines, postgres_server: Postgres) -> None:
+    restarts: list[threading.Thread] = []
+
+    def kill(epoch: int) -> None:
+        if epoch in (2, 4):
+            postgres_server.kill()
+            restarts.append(threading.Thread(target=postgres_server.start))
+            restarts[-1].start()
+
+    try:
+        lines.run(at=kill)
+    finally:
+        for restart in restarts:
+            restart.join()
+    assert len(restarts) == 2
+    assert lines.wrong() == {}
+    assert waiting(postgres_server.url) == []
+
+
+def test_a_server_that_stays_away_stops_the_job_and_loses_nothing(
+    lines: Lines, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "SECONDS", 0.5)
+    try:
+        with pytest.raises(EngineStopped, match="does not answer"):
+            lines.run(at=lambda epoch: postgres_server.kill() if epoch == 2 else None)
+    finally:
+        postgres_server.start()
+    lines.resume()
+    assert lines.wrong() == {}
+
+
+def test_going_back_behind_what_shows_is_refused_and_then_a_choice(lines: Lines, postgres_server: Postgres) -> None:
+    lines.run(epochs=4)
+    third = lines.complete()[2]
+    with pytest.raises(UsageError, match="rows of a table cannot be taken back") as refused:
+        lines.run(from_epoch=third)
+    assert "--take-over" in str(refused.value.hint)
+    shown = lines.shown().total()
+    lines.run(from_epoch=third, epochs=1, take_over=True)
+    assert lines.shown().total() > shown
+    lines.resume()  # what was accepted once is not asked again
+    assert set(lines.wrong().values()) == {1}  # rows of the epoch that was gone back behind
+
+
+def test_a_backup_that_is_put_back_is_refused(lines: Lines) -> None:
+    lines.run(epochs=2)
+    shutil.copytree(lines.folder / "a", lines.folder / "backup")
+    lines.resume(epochs=2)
+    with pytest.raises(UsageError, match="cannot be taken back"):
+        lines.resume("backup")
+
+
+def test_what_somebody_rolled_back_is_missed(lines: Lines, postgres_server: Postgres) -> None:
+    killed(lines, "reveal", 3)
+    for gid in waiting(postgres_server.url):
+        execute(postgres_server.url, f"rollback prepared '{gid}'")
+    with pytest.raises(Damaged, match="neither prepared nor committed"):
+        lines.resume()
+    lines.resume(accept_missing=True)
+    assert set(lines.wrong().values()) == {-1}
+
+
+def test_one_job_of_a_name_writes_a_table_at_a_time(lines: Lines, postgres_server: Postgres) -> None:
+    import psycopg
+
+    with psycopg.connect(postgres_server.url) as other:
+        other.execute("select pg_advisory_lock(hashtextextended('abs:copied:shown', 0))")
+        with pytest.raises(StoreInUse, match="sink out is in use"):
+            lines.run()
+
+
+def test_rows_that_a_table_does_not_take_fail_the_job_with_the_reason(
+    lines: Lines, postgres_server: Postgres
+) -> None:
+    execute(postgres_server.url, f"drop table {TABLE}")
+    with pytest.raises(UsageError, match="there is no table shown"):
+        lines.run()
+    execute(postgres_server.url, f"create table {TABLE} (other text)")
+    with pytest.raises(JobFailed, match='"line" of relation "shown" does not exist'):
+        lines.run()
+
+
+def test_a_password_is_in_no_message(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LINES_DATABASE", "secretword secretword")
+    with pytest.raises(UsageError) as refused:
+        lines.run()
+    assert "secret" not in f"{refused.value} {refused.value.hint} {refused.value.__cause__}"
+    monkeypatch.delenv("LINES_DATABASE")
+    with pytest.raises(UsageError, match="LINES_DATABASE is not set here"):
+        lines.run()
+
+
+def findings(lines: Lines) -> list[tuple[str, str | None]]:
+    report = open_store(str(lines.folder / "a")).validate()
+    every = [*report.findings, *(finding for row in report.epochs for finding in row.findings)]
+    return [(str(f.code), f.path) for f in every if f.code not in IN_PROGRESS]
+
+
+def collected(lines: Lines) -> list[str]:
+    store = lines.store()
+    removal = plan_removal(store, 100, min_age=0)
+    assert isinstance(store.storage, LocalStorage)
+    carry_out(store.storage, removal, newest_attempt(store.storage))
+    return [orphan.path for orphan in removal.orphans if orphan.goes and orphan.path.startswith("postgres:")]
+
+
+def test_what_nobody_will_finish_is_named_and_given_up(lines: Lines, postgres_server: Postgres) -> None:
+    killed(lines, "manifest", 3)
+    named = {file.prepared for epoch in lines.complete() for part in lines.store().parts(epoch) for file in part.sink}
+    left = {f"postgres:{TABLE}/{gid}" for gid in waiting(postgres_server.url) if gid not in named}
+    assert left
+    assert set(findings(lines)) == {("transaction-left", uri) for uri in left}
+    assert set(collected(lines)) == left
+    assert findings(lines) == []
+    lines.resume()
+    assert lines.wrong() == {}
+
+
+def test_what_an_epoch_names_or_another_store_has_prepared_is_not_given_up(
+    lines: Lines, postgres_server: Postgres
+) -> None:
+    killed(lines, "reveal", 3)
+    before = waiting(postgres_server.url)
+    assert before
+    stranger = Transaction("f" * 32, 1, 0, "out").gid
+    execute(postgres_server.url, f"begin; insert into {TABLE} values ('x'); prepare transaction '{stranger}'")
+    assert findings(lines) == []
+    assert collected(lines) == []
+    assert waiting(postgres_server.url) == sorted([*before, stranger])
+    execute(postgres_server.url, f"rollback prepared '{stranger}'")
+
+
+def test_while_a_copy_of_the_store_runs_nothing_is_given_up(lines: Lines, postgres_server: Postgres) -> None:
+    import psycopg
+
+    killed(lines, "manifest", 3)
+    before = waiting(postgres_server.url)
+    with psycopg.connect(postgres_server.url) as other:
+        other.execute("select pg_advisory_lock(hashtextextended('abs:copied:shown', 0))")
+        assert collected(lines) == []
+    assert waiting(postgres_server.url) == before
+
+
+def test_rows_that_are_neither_prepared_nor_committed_are_missing(lines: Lines, postgres_server: Postgres) -> None:
+    killed(lines, "reveal", 3)
+    gids = waiting(postgres_server.url)
+    for gid in gids:
+        execute(postgres_server.url, f"rollback prepared '{gid}'")
+    assert set(findings(lines)) == {("sink-part-missing", f"postgres:{TABLE}/{gid}") for gid in gids}
+
+
+def test_a_database_out_of_reach_is_said_to_be_unchecked(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines.run(epochs=2)
+    monkeypatch.delenv("LINES_DATABASE")
+    report = open_store(str(lines.folder / "a")).validate()
+    assert [list(row.unchecked) for row in report.epochs if row.verdict == "complete"][-1] == ["sink-part-missing"]
+    assert plan_removal(lines.store(), 100, min_age=0).uploads_unknown == (
+        "sink out: the environment variable LINES_DATABASE is not set here"
+    )
+
+
+def test_no_identifier_is_taken_for_sql(lines: Lines, postgres_server: Postgres) -> None:
+    name = 'odd "; drop table shown; --'
+    quoted = name.replace('"', '""')
+    execute(postgres_server.url, f'create table "{quoted}" (line text)')
+    try:
+        lines.out = name
+        lines.run(epochs=2)
+        assert rows(postgres_server.url, f'select count(*) from "{quoted}"') > [(0,)]
+        assert rows(postgres_server.url, f"select count(*) from {TABLE}") == [(0,)]
+    finally:
+        execute(postgres_server.url, f'drop table "{quoted}"')
