@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 
 def now() -> str:
@@ -19,3 +19,16 @@ def rfc3339(at: float) -> str:
 def seconds_between(earlier: str, later: str) -> float:
     """Seconds from one moment to another, never negative."""
     return max(0.0, (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds())
+
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def event_moment(microseconds: int) -> str:
+    """An event time, since 1970, to the millisecond where that says it; as a number where no calendar has it."""
+    try:
+        at = _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return f"{microseconds} microseconds since 1970"
+    precision = "microseconds" if microseconds % 1000 else "milliseconds"
+    return at.isoformat(timespec=precision).replace("+00:00", "Z")

@@ -58,6 +58,7 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     records: rows.
     text: where it goes on, in the source's own words, where that is no number.
     fingerprint: of what was read, by which it is noticed when that is no longer there.
+    event_time: the latest among its rows, in microseconds since 1970, where the job looks for that.
     """
 
     split: str
@@ -65,10 +66,12 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     records: int | None
     text: str | None = None
     fingerprint: str | None = None
+    event_time: int | None = None
 
 
 class TaskFacts(msgspec.Struct, frozen=True):
-    """One task's part of an epoch. Durations in seconds; `finished`: a source that has ended."""
+    """One task's part of an epoch. Durations in seconds; `finished`: a source that has ended; `watermark`: how far
+    event time has come (`formats.watermark`)."""
 
     task: TaskId
     files: tuple[FileFacts, ...]
@@ -78,6 +81,7 @@ class TaskFacts(msgspec.Struct, frozen=True):
     sync: float | None
     async_: float | None = msgspec.field(name="async", default=None)
     finished: bool | None = None
+    watermark: int | None = None
 
 
 class OperatorFacts(msgspec.Struct, frozen=True):

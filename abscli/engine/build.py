@@ -46,7 +46,7 @@ def build_tasks(
     first_epoch: int,
     mine: Callable[[str, int], bool],
     send: Callable[[ChannelId, Batch | Barrier], None],
-    acked: Callable[[PartFacts, Counters, int, Place | None], None],
+    acked: Callable[[PartFacts, Counters, int, Place | None, bool], None],
     ended: Callable[[TaskId], None],
     caught_up: Callable[[ChannelId], None],
     later: Callable[[Callable[[], None]], None],
@@ -128,6 +128,7 @@ def build_tasks(
             sent={channel: restored.sent(channel) for route in outs for channel in route.channels},
             received={inbox.channel: received(inbox.channel) for inbox in queues},
             finished=part.finished if part else False,
+            watermark=part.watermark if part else None,
         )
         return RunningTask(
             machine,

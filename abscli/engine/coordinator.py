@@ -346,13 +346,13 @@ class Service:
                 self._start_if_all_are_there()
             case Replayed(channel, attempt):
                 self._do(ChannelCaughtUp(channel, attempt))
-            case TaskAcked(task, epoch, attempt, base, finished, logged, sent, received, place, part):
+            case TaskAcked(task, epoch, attempt, base, finished, logged, sent, received, place, part, behind):
                 self._journal.builds_on(epoch, base)
                 if part is not None and attempt == self._coordinator.attempt:
                     self._journal.acked(part)
                 if place is not None and attempt == self._coordinator.attempt:
                     self.losses.places.acked(task, epoch, place, sent, received)
-                self._do(Acked(task, epoch, attempt, finished, logged, dict(sent), dict(received)))
+                self._do(Acked(task, epoch, attempt, finished, logged, dict(sent), dict(received), behind))
             case SourceFinished(task, attempt):
                 # Not what a source said before it was started again: it has more to read now.
                 if self.losses.is_of_now(task, attempt):

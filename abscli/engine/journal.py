@@ -25,6 +25,7 @@ from formats.native.writer import complete, put_aborted, put_recovery, put_tasks
 from formats.storage import ServedStorage, Storage, concurrently, delete_all, walk
 from formats.storage.ranges import whole_file
 from formats.timestamps import now, rfc3339
+from formats.watermark import lowest
 
 
 class Journal:
@@ -146,7 +147,9 @@ class Journal:
         self.completed_at.append(time.time())
         records_at_parent, self._records = self._records, records_read(parts)
         records = self._records - records_at_parent
-        self.newest = EpochDone(epoch, time.time(), manifest.duration, records, manifest.bytes, _phases(parts))
+        self.newest = EpochDone(
+            epoch, time.time(), manifest.duration, records, manifest.bytes, _phases(parts), _watermarks(parts)
+        )
         self._reveal(parts)
         self._publish_given_up()
 
@@ -288,6 +291,15 @@ def _phases(parts: Iterable[PartFacts]) -> dict[str, float]:
     """Seconds of the task that was longest at it."""
     phases = [(part.alignment, part.sync, part.async_) for part in parts]
     return dict(zip(("align", "copy", "write"), map(max, zip(*phases, strict=True)), strict=True))
+
+
+def _watermarks(parts: Iterable[PartFacts]) -> dict[str, int]:
+    """Of each operator that has one, the lowest of its tasks."""
+    by_operator: dict[str, list[int | None]] = {}
+    for part in parts:
+        by_operator.setdefault(part.operator, []).append(part.watermark)
+    watermarks = {operator: lowest(of_tasks) for operator, of_tasks in by_operator.items()}
+    return {operator: watermark for operator, watermark in watermarks.items() if watermark is not None}
 
 
 def records_read(parts: Iterable[PartFacts]) -> int:

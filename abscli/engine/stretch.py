@@ -241,7 +241,7 @@ class _Run:
         elif isinstance(item, Batch):
             self._dropped[channel] = self._dropped.get(channel, 0) + item.rows.num_rows
 
-    def _acked(self, part: PartFacts, counters: Counters, base: int, place: Place | None) -> None:
+    def _acked(self, part: PartFacts, counters: Counters, base: int, place: Place | None, behind: bool) -> None:
         if part.epoch == self._stretch.epoch:
             self._parts[part.task] = part
 

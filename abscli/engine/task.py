@@ -46,6 +46,7 @@ from abscli.protocol.events import (
     TaskEvent,
     Triggered,
     Unblock,
+    Watermarked,
 )
 from abscli.protocol.schedule import Step, StepKind
 from abscli.protocol.task import PartStage, Task
@@ -56,6 +57,7 @@ from formats.native.counters import Counters
 from formats.native.facts import PartFacts, StateFileFacts
 from formats.native.state.references import depth, rows_in_reach
 from formats.storage import Storage
+from formats.watermark import END
 
 FULL_AFTER = 16
 """State files of a task after which the next one is written whole."""
@@ -85,7 +87,7 @@ class RunningTask:
     """machine: the task's protocol; exactly one of source, sink, operator is set.
 
     send(channel, item) delivers to a receiver.
-    acked(part, counters, base epoch, place), ended(task) and caught_up(channel) report.
+    acked(part, counters, base epoch, place, behind), ended(task) and caught_up(channel) report.
     later(function) runs it on the processing thread.
     base: the state files of the epoch that the task was restored from. whole: every epoch has files of its own for all
     of the state.
@@ -104,7 +106,7 @@ class RunningTask:
         pool: ThreadPoolExecutor,
         *,
         send: Callable[[ChannelId, Batch | Barrier], None],
-        acked: Callable[[PartFacts, Counters, int, Place | None], None],
+        acked: Callable[[PartFacts, Counters, int, Place | None, bool], None],
         ended: Callable[[TaskId], None],
         caught_up: Callable[[ChannelId], None],
         later: Callable[[Callable[[], None]], None],
@@ -174,8 +176,8 @@ class RunningTask:
         if isinstance(item, Barrier):
             if item.epoch > self.machine.copied:
                 self._first_barrier.setdefault(item.epoch, time.monotonic())
-            self._note(StepKind.BARRIER, self._numbers[channel], item.epoch)
-            self.on(BarrierArrived(channel, item.epoch))
+            step = Step(StepKind.BARRIER, self._numbers[channel], item.epoch)
+            self._cut_by(BarrierArrived(channel, item.epoch, item.watermark), step)
             return
         count = item.rows.num_rows
         if self._steps is not None:
@@ -258,6 +260,8 @@ class RunningTask:
                 self._end()
             case StepKind.MARKED:
                 self.on(BarrierArrived(self.machine.inputs[step.channel], number))
+            case StepKind.WATERMARK:
+                self.on(Watermarked(step.watermark))
             case StepKind.BARRIER:
                 pass  # it ended a log of the copy, and is part of that
             case _:
@@ -302,8 +306,24 @@ class RunningTask:
         if self._is_deaf:
             self._held.append(lambda: self.trigger(epoch))
         elif self.machine.is_triggered:
-            self._note(StepKind.TRIGGER, number=epoch)
-            self.on(Triggered(epoch))
+            self._look_at_clock()
+            self._cut_by(Triggered(epoch), Step(StepKind.TRIGGER, 0, epoch))
+
+    def _look_at_clock(self) -> None:
+        """Of a source, how far event time has come."""
+        watermark = self.source.watermark if self.source is not None else None
+        if watermark is not None:
+            self.on(Watermarked(END if self.machine.finished else watermark))
+
+    def _cut_by(self, event: TaskEvent, step: Step) -> None:
+        """Tell the machine what may bring a copy about. The watermark that this has comes before it (L12)."""
+        actions = self.machine.on(event)
+        advanced = next((a.watermark for a in actions if isinstance(a, Forward)), None)
+        if advanced is not None and not self._again and self._steps is not None:
+            self._steps.note(Step.of_watermark(advanced))
+        if self._steps is not None:
+            self._steps.note(step)
+        self._carry_out(iter(actions))
 
     def complete(self, epoch: int) -> None:
         """The coordinator says that an epoch is complete."""
@@ -374,16 +394,16 @@ class RunningTask:
                     self.inboxes[channel].blocked = True
                 case Unblock(channel):
                     self.inboxes[channel].blocked = False
-                case Flush(_):
+                case Flush(_, watermark):
                     if self.operator is not None:
-                        self._put_out(Owed(self.operator.flush(), actions))
+                        self._put_out(Owed(self.operator.flush(watermark), actions))
                         return
                 case Copy(epoch):
                     self._copy(epoch)
-                case Forward(epoch):
+                case Forward(epoch, watermark):
                     for route in self.routes:
                         for channel in route.channels:
-                            self._send(channel, Barrier(epoch))
+                            self._send(channel, Barrier(epoch, watermark))
                 case Persist(epoch):
                     if not self._again:
                         self._persist(epoch)
@@ -491,6 +511,7 @@ class RunningTask:
             copied=started,
             sync=time.monotonic() - started,
             schedule=schedule,
+            watermark=self.machine.watermark,
         )
         self._first_barrier = {e: at for e, at in self._first_barrier.items() if e > epoch}
         key = state.key if state is not None else ()
@@ -548,7 +569,7 @@ class RunningTask:
             part = self._parts[epoch]
             self._files[epoch] = facts.state
             self.on(Persisted(epoch))
-            self._acked(facts, part.draft.counters, part.base, part.place)
+            self._acked(facts, part.draft.counters, part.base, part.place, self.machine.is_behind(facts.watermark))
 
     def _commit(self, epoch: int) -> None:
         if epoch in self._files and epoch > self._base_epoch:

@@ -428,12 +428,14 @@ class Worker:
         self._later.put(function)
         self._wakeup()
 
-    def _acked(self, part: PartFacts, counters: Counters, base: int, place: Place | None) -> None:
+    def _acked(self, part: PartFacts, counters: Counters, base: int, place: Place | None, behind: bool) -> None:
         logged = sum(log.records for log in part.logs)
         sent, received = tuple(counters.sent.items()), tuple(counters.received.items())
         self._flush_trace()
         facts = part if self._packer is not None else None
-        ack = TaskAcked(part.task, part.epoch, self._attempt, base, part.finished, logged, sent, received, place, facts)
+        ack = TaskAcked(
+            part.task, part.epoch, self._attempt, base, part.finished, logged, sent, received, place, facts, behind
+        )
         self._tell(ack)
 
     def _send_trace(self, lines: bytes) -> None:

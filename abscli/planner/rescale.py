@@ -30,6 +30,7 @@ from formats.job.model import Edge, Operator, Partition, Topology, key_group_ran
 from formats.native.facts import LogFacts, PartFacts, StateFileFacts, header, with_version
 from formats.native.state.references import referred
 from formats.view import Position, Repeat
+from formats.watermark import lowest
 
 T = TypeVar("T")
 
@@ -236,6 +237,8 @@ def lifted(
                 async_=0.0,
                 attempt_id=identity.attempt_id,
                 schedule=None,
+                # Nothing is late for it that was not for one of those that it takes over from.
+                watermark=mine[index].watermark if same else lowest(part.watermark for part in mine),
                 **header(PartFacts),
             )))  # fmt: skip
     return tuple(made)

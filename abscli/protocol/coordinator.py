@@ -5,7 +5,8 @@ C2  An ack counts only for an open epoch and from this attempt. What not all hav
 C3  The manifest is written when every task has acked, one at a time, and tasks hear of it only when it is durable.
 C4  When n is complete, open epochs below n are given up: their changes are in n.
 C5  A stable property is read off a complete cut (Chandy and Lamport 1985): sources ended, every log empty, sent =
-    received on every channel. Then the job is idle and ends; with `until="drained"` the sources' ends are not asked.
+    received on every channel, no task behind its watermark. Then the job is idle and ends; with `until="drained"` the
+    sources' ends are not asked.
 C6  When the last source ends, and when a stop is requested, the next epoch is begun at once.
 C7  When tasks are lost, open epochs are given up and the attempt's number is raised. When no manifest is being
     written any more the others are told to stop, and when all have, the lost tasks restart from the newest complete
@@ -308,7 +309,7 @@ class Coordinator:
         sent: dict[ChannelId, int] = {}
         received: dict[ChannelId, int] = {}
         for ack in acks.values():
-            if ack.logged:
+            if ack.logged or ack.behind:
                 return False
             sent.update(ack.sent)
             received.update(ack.received)

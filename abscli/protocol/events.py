@@ -42,10 +42,11 @@ class RecordsArrived:
 
 @dataclass(frozen=True, slots=True)
 class BarrierArrived:
-    """Barrier `epoch` is next on an input channel that is not blocked."""
+    """Barrier `epoch` is next on an input channel that is not blocked. watermark: as of `Forward`."""
 
     channel: ChannelId
     epoch: int
+    watermark: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,14 @@ class Triggered:
     """The coordinator asks a source to begin an epoch; under `unaligned` it may be any task."""
 
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watermarked:
+    """The watermark of the copy that comes next, where it does not follow from barriers: at a source, from what it has
+    read; where steps are taken again, from what it was."""
+
+    watermark: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +113,16 @@ class PeersRestarted:
 
 
 TaskEvent = (
-    RecordsArrived | BarrierArrived | Triggered | Sent | EndOfInput | Persisted | Completed | Aborted | PeersRestarted
+    RecordsArrived
+    | BarrierArrived
+    | Triggered
+    | Watermarked
+    | Sent
+    | EndOfInput
+    | Persisted
+    | Completed
+    | Aborted
+    | PeersRestarted
 )
 
 
@@ -137,9 +155,11 @@ class Unblock:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Emit what the operator owes once an epoch, before its barrier."""
+    """Emit what the operator owes once an epoch, and what the watermark closes, before its barrier. watermark: from
+    now on the task's; None: nothing is known of event time."""
 
     epoch: int
+    watermark: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +171,11 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Put barrier `epoch` on every output channel."""
+    """Put barrier `epoch` on every output channel. watermark: no record behind it has an earlier event time, but
+    for late ones (`formats.watermark`); None: nothing is known of that."""
 
     epoch: int
+    watermark: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +238,8 @@ class TriggerDue:
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """A task's part is durable. sent, received: counters by channel at the cut; logged: records in its logs."""
+    """A task's part is durable. sent, received: counters by channel at the cut; logged: records in its logs; behind: it
+    has heard of a later watermark than it had at the cut."""
 
     task: TaskId
     epoch: int
@@ -225,6 +248,7 @@ class Acked:
     logged: int = 0
     sent: Mapping[ChannelId, int] = field(default_factory=dict)
     received: Mapping[ChannelId, int] = field(default_factory=dict)
+    behind: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ class KeptRecords:
 
 @dataclass(frozen=True, slots=True)
 class KeptBarrier:
-    """A barrier between frames."""
+    """A barrier between frames. watermark: that it carries."""
 
     epoch: int
+    watermark: int | None = None
 
 
 Kept = KeptRecords | KeptBarrier
@@ -73,17 +74,17 @@ class KeptFrames:
         """Of all frames that are kept."""
         return (frame.batch for frames in self._frames.values() for frame in frames if isinstance(frame, KeptRecords))
 
-    def barrier(self, channel: ChannelId, epoch: int) -> None:
+    def barrier(self, channel: ChannelId, epoch: int, watermark: int | None = None) -> None:
         """A barrier is sent: it is kept, and where nothing was kept any more, what comes behind it is again."""
         if self._since[channel] is None:
             self._since[channel] = epoch
         else:
-            self._frames[channel].append(KeptBarrier(epoch))
+            self._frames[channel].append(KeptBarrier(epoch, watermark))
 
     def complete(self, epoch: int) -> None:
         """An epoch is complete: what was sent before its barrier is not needed any more."""
         for channel, frames in self._frames.items():
-            place = next((i for i, frame in enumerate(frames) if frame == KeptBarrier(epoch)), None)
+            place = _place(frames, epoch)
             if place is not None:
                 self.size -= self._bytes(frames[:place])
                 self._frames[channel] = frames[place + 1 :]
@@ -97,9 +98,14 @@ class KeptFrames:
     def behind(self, channel: ChannelId, epoch: int) -> list[Kept]:
         """What was sent behind the barrier of an epoch, which `holes` does not name the channel for."""
         frames = self._frames[channel]
-        place = next((i for i, frame in enumerate(frames) if frame == KeptBarrier(epoch)), -1)
-        return frames[place + 1 :]
+        place = _place(frames, epoch)
+        return frames[0 if place is None else place + 1 :]
 
     @staticmethod
     def _bytes(frames: Iterable[Kept]) -> int:
         return sum(frame.size for frame in frames if isinstance(frame, KeptRecords))
+
+
+def _place(frames: list[Kept], epoch: int) -> int | None:
+    """Where the barrier of an epoch stands."""
+    return next((i for i, frame in enumerate(frames) if isinstance(frame, KeptBarrier) and frame.epoch == epoch), None)

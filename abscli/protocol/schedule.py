@@ -33,6 +33,8 @@ L9  A task that takes its steps again starts with its own counters, also of what
 L10 The inputs of a task that takes its steps again never push back, and what is kept for it is not queued.
 L11 Nobody else restarts, but where an operator is marked `deterministic: false`: what it would put out again is
     another output, so all that receive from it, near or far, go back too, on a new line.
+L12 The watermark of a copy is a step, before that which brings the copy about: it follows from clocks, and from
+    barriers that do not come again. Where steps are taken again it is told, and not looked for.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ from typing import Self
 
 from abscli.protocol.events import ProtocolError
 from formats.ids import TaskId
+from formats.watermark import LOWEST
 
 
 class StepKind(IntEnum):
@@ -62,6 +65,7 @@ class StepKind(IntEnum):
     EMPTY: split `channel` had nothing to read.
     COPIED: the copy of epoch `number` is what was taken up to here.
     MARKED: barrier `number` of input `channel` was taken before the copy, and still counts.
+    WATERMARK: the next copy has the watermark `number`, counted from the lowest that there is.
     """
 
     RECORDS = 1
@@ -75,6 +79,7 @@ class StepKind(IntEnum):
     EMPTY = 9
     COPIED = 10
     MARKED = 11
+    WATERMARK = 12
 
 
 _STEP = struct.Struct("<B3xIQ")
@@ -102,6 +107,16 @@ class Step:
     def encode(self) -> bytes:
         """Its 16 bytes."""
         return _STEP.pack(self.kind, self.channel, self.number)
+
+    @classmethod
+    def of_watermark(cls, watermark: int) -> Self:
+        """The step that says the watermark of the next copy (L12)."""
+        return cls(StepKind.WATERMARK, 0, watermark - LOWEST)
+
+    @property
+    def watermark(self) -> int:
+        """What such a step says."""
+        return self.number + LOWEST
 
     @classmethod
     def decode(cls, data: bytes) -> Self:

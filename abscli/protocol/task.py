@@ -18,11 +18,16 @@ R8  Barriers below the attempt's first epoch, and of epochs given up, are droppe
 R9  A source that has ended stays and takes part in every later epoch.
 R10 When senders restart and this task does not, its open epochs are given up, and what they send again is dropped by
     number until they have sent all that was received.
+R11 A barrier carries its sender's watermark; those of back edges count for nothing. At its copy, and never between, a
+    task's watermark comes to the lowest that the last barriers on its regular inputs carried, but never goes back. A
+    source is told its own before it is triggered.
+R12 An idle input keeps no watermark back; where all are idle, or at their end and one is idle, the task forwards that
+    it is idle, and its own watermark stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import assert_never
 
@@ -51,9 +56,11 @@ from abscli.protocol.events import (
     TaskEvent,
     Triggered,
     Unblock,
+    Watermarked,
 )
 from abscli.protocol.policy import Policy
 from formats.ids import ChannelId, TaskId
+from formats.watermark import IDLE, lowest
 
 
 class PartStage(StrEnum):
@@ -76,6 +83,7 @@ class Task:
     sent, received: records per channel since the generation began; a restored receiver starts from `sender's count -
     records in the restored log`, and counts the log as it is read.
     finished: a source that had ended at the epoch that it is restored from.
+    watermark: of its newest copy (`formats.watermark`).
     copied: the newest epoch that was copied; none below it can be copied any more.
     """
 
@@ -91,6 +99,7 @@ class Task:
         sent: Mapping[ChannelId, int] | None = None,
         received: Mapping[ChannelId, int] | None = None,
         finished: bool = False,
+        watermark: int | None = None,
     ) -> None:
         self.name = name
         self.policy = policy
@@ -106,14 +115,18 @@ class Task:
         self.sent = dict.fromkeys(self.outputs, 0) | dict(sent or {})
         self.received = dict.fromkeys(self.inputs, 0) | dict(received or {})
         self.finished = finished
+        self.watermark = watermark
         self.copied = first_epoch - 1
         self.blocked: set[ChannelId] = set()
         self._first_epoch = first_epoch
-        self._marked: dict[int, set[ChannelId]] = {}
+        self._marked: dict[int, dict[ChannelId, int | None]] = {}
         self._logging: dict[int, set[ChannelId]] = {}
         self._unacked: set[int] = set()
         self._given_up: set[int] = set()
         self._replayed: set[ChannelId] = set()
+        # What is restored may be older than what its senders had said by then, which they say again.
+        self._heard: dict[ChannelId, int | None] = dict.fromkeys(self.regular, watermark)
+        self._given: int | None = None
 
     @property
     def is_source(self) -> bool:
@@ -153,14 +166,19 @@ class Task:
         if epoch <= self.copied:
             return frozenset(self._logging.get(epoch, ()))
         needed = frozenset(self.inputs) if self.policy.copies_at_first else self.regular
-        return needed - self._marked.get(epoch, set())
+        return needed - self._marked.get(epoch, {}).keys()
+
+    def is_behind(self, watermark: int | None) -> bool:
+        """Whether a copy with this watermark had to come before what the task has heard by now."""
+        heard = self._lowest
+        return heard is not None and heard != IDLE and _later(heard, watermark) != watermark
 
     def ahead(self) -> list[TaskEvent]:
         """What it has heard of epochs after its newest copy. The copy does not hold it: who is restored from it and is
         to go on as this task did is told it again."""
         given_up = [Aborted(epoch) for epoch in sorted(self._given_up) if epoch > self.copied]
         marked = [
-            BarrierArrived(channel, epoch)
+            BarrierArrived(channel, epoch, self._marked[epoch][channel])
             for epoch in sorted(self._marked)
             for channel in self.inputs
             if channel in self._marked[epoch]
@@ -175,8 +193,11 @@ class Task:
             case Sent(channel, count):
                 self.sent[channel] += count
                 return []
-            case BarrierArrived(channel, epoch):
-                return self._barrier(channel, epoch)
+            case BarrierArrived(channel, epoch, watermark):
+                return self._barrier(channel, epoch, watermark)
+            case Watermarked(watermark):
+                self._given = watermark
+                return []
             case Triggered(epoch):
                 if not self.is_triggered:
                     raise ProtocolError(f"{self.name}: only sources are triggered")
@@ -220,22 +241,23 @@ class Task:
             actions.append(CaughtUp(channel))
         return actions
 
-    def _barrier(self, channel: ChannelId, epoch: int) -> list[TaskAction]:
+    def _barrier(self, channel: ChannelId, epoch: int, watermark: int | None) -> list[TaskAction]:
         self._check_deliverable(channel)
         if self._is_old(epoch):
             return []
         # First: a barrier of an epoch that goes no further here still proves that those before it were given up.
         actions = self._give_up_passed(channel, epoch)
         if epoch <= self.copied:
+            self._hear({channel: watermark})
             return actions + self._close_log(channel, epoch)
         if epoch not in self._marked and any(later > epoch for later in self._marked):
             return actions + self._give_up(epoch)  # R7: another channel has gone past it
-        marked = self._marked.setdefault(epoch, set())
-        marked.add(channel)
+        marked = self._marked.setdefault(epoch, {})
+        marked[channel] = watermark
         if self.policy.blocks or (self.policy.holds and channel in self.back):
             self.blocked.add(channel)
             actions.append(Block(channel))
-        if self.policy.copies_at_first or self.regular <= marked:
+        if self.policy.copies_at_first or self.regular <= marked.keys():
             actions += self._copy(epoch)
         return actions
 
@@ -246,15 +268,35 @@ class Task:
         return [action for stale in sorted(passed) for action in self._give_up(stale)]
 
     def _copy(self, epoch: int) -> list[TaskAction]:
-        marked = self._marked.pop(epoch, set())  # by R7 nothing older is left there
+        marked = self._marked.pop(epoch, {})  # by R7 nothing older is left there
         self.copied = epoch
         self._given_up = {e for e in self._given_up if e > epoch}  # of the others `copied` says it
-        self._logging[epoch] = set(self.logged - marked)
+        self._logging[epoch] = set(self.logged - marked.keys())
         self._unacked.add(epoch)
-        actions: list[TaskAction] = [Flush(epoch), Copy(epoch), Forward(epoch), *self._unblock(marked)]
-        return actions + self._persist_if_whole(epoch)
+        # Not before: what a barrier behind this one says is not so for who starts again from this copy.
+        self._hear(marked)
+        forwarded = self._advance()
+        actions: list[TaskAction] = [Flush(epoch, self.watermark), Copy(epoch), Forward(epoch, forwarded)]
+        return actions + self._unblock(marked) + self._persist_if_whole(epoch)
 
-    def _unblock(self, marked: set[ChannelId]) -> list[TaskAction]:
+    def _hear(self, watermarks: Mapping[ChannelId, int | None]) -> None:
+        self._heard |= {channel: watermark for channel, watermark in watermarks.items() if channel in self.regular}
+
+    @property
+    def _lowest(self) -> int | None:
+        """Of the watermarks that its regular inputs have carried last."""
+        return lowest(self._heard.values())
+
+    def _advance(self) -> int | None:
+        """R11, R12: the watermark comes on; what is forwarded of it."""
+        heard, self._given = self._lowest if self._given is None else self._given, None
+        if heard == IDLE:
+            return IDLE
+        if heard is not None:
+            self.watermark = _later(heard, self.watermark)
+        return self.watermark
+
+    def _unblock(self, marked: Collection[ChannelId]) -> list[TaskAction]:
         waiting = [channel for channel in self.inputs if channel in marked and channel in self.blocked]
         self.blocked.difference_update(waiting)
         return [Unblock(channel) for channel in waiting]
@@ -276,7 +318,7 @@ class Task:
     def _give_up(self, epoch: int) -> list[TaskAction]:
         if epoch > self.copied:
             self._given_up.add(epoch)
-        actions = self._unblock(self._marked.pop(epoch, set()))
+        actions = self._unblock(self._marked.pop(epoch, {}))
         if epoch in self._unacked:
             self._unacked.discard(epoch)
             self._logging.pop(epoch, None)
@@ -308,3 +350,7 @@ class Task:
             raise ProtocolError(f"{self.name}: {channel} is not an input")
         if channel in self.blocked:
             raise ProtocolError(f"{self.name}: delivered from {channel}, which is blocked")
+
+
+def _later(watermark: int, other: int | None) -> int:
+    return watermark if other is None else max(watermark, other)

@@ -22,7 +22,7 @@ Plain = dict[str, Any]
 Tell = Callable[[Plain], None]
 """Takes a line."""
 
-SCHEMA, VERSION = "abs.trace", "1.1"
+SCHEMA, VERSION = "abs.trace", "1.2"
 COORDINATOR = "coordinator"
 
 _task: Callable[[str], TaskId] = functools.lru_cache(maxsize=None)(TaskId.parse)
@@ -43,6 +43,7 @@ def _counts(counts: Mapping[ChannelId, int]) -> dict[str, int]:
 
 _WAYS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "int": (_same, _same),
+    "int | None": (_same, _same),
     "bool": (_same, _same),
     "str": (_same, _same),
     "TaskId": (str, _task),
@@ -105,10 +106,11 @@ class TracedTask(Task):
         sent: Mapping[ChannelId, int] | None = None,
         received: Mapping[ChannelId, int] | None = None,
         finished: bool = False,
+        watermark: int | None = None,
     ) -> None:
         super().__init__(
             name, inputs, outputs, back, policy=policy, first_epoch=first_epoch, sent=sent, received=received,
-            finished=finished,
+            finished=finished, watermark=watermark,
         )  # fmt: skip
         self._line = _numbered(tell, str(name), life)
         self._line(made={
@@ -120,6 +122,7 @@ class TracedTask(Task):
             "sent": _counts(self.sent),
             "received": _counts(self.received),
             "finished": finished,
+            "watermark": watermark,
             "attempt": attempt,
             "again": again,
         })  # fmt: skip
@@ -178,6 +181,7 @@ def task_of(name: str, made: Plain) -> Task:
             sent={_channel(channel): count for channel, count in made["sent"].items()},
             received={_channel(channel): count for channel, count in made["received"].items()},
             finished=made["finished"],
+            watermark=made.get("watermark"),
         )
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"is no task: {error}") from error

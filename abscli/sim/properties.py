@@ -36,6 +36,20 @@ def check_parts(epoch: int, attempt: int, parts: Mapping[TaskId, Part | None]) -
             )
 
 
+def check_on_time(channel: ChannelId, records: Sequence[Record], watermark: int | None) -> None:
+    """None of these, which come to a task with this watermark, is of an earlier time: values are event times."""
+    late = [record.value for record in records if watermark is not None and record.value < watermark]
+    if late:
+        raise Violation("watermark", f"{channel}: {late[0]} comes, and the watermark is {watermark}")
+
+
+def _check_watermarks(epoch: int, sender: Part, receiver: Part) -> None:
+    ahead = receiver.watermark is not None and (sender.watermark is None or receiver.watermark > sender.watermark)
+    if ahead:
+        places = f"{receiver.task} is at {receiver.watermark}, its sender {sender.task} at {sender.watermark}"
+        raise Violation("watermark", f"epoch {epoch}: {places}")
+
+
 def check_cut(
     model: Model,
     policy: Policy,
@@ -46,11 +60,14 @@ def check_cut(
     """The cut is consistent: on every channel, what was sent and not received is what was logged, record by record.
 
     At-least-once: on regular channels nothing may be missing; what was received beyond the cut comes again.
+    No receiver is ahead of its sender in event time, unless copies are made before barriers come.
     """
     sent = {channel: count for part in parts.values() for channel, count in part.sent}
     received = {channel: count for part in parts.values() for channel, count in part.received}
     logs = {channel: records for part in parts.values() for channel, records in part.logs}
     for id, channel in model.channels.items():
+        if not (channel.back or policy.copies_at_first):
+            _check_watermarks(epoch, parts[id.sender], parts[id.receiver])
         flying, log = sent[id] - received[id], logs.get(id, ())
         counts = f"epoch {epoch}: {id}: {sent[id]} sent, {received[id]} received, {len(log)} logged"
         if log and not (channel.back or policy.logs_regular):

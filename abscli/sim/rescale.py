@@ -17,6 +17,7 @@ from abscli.sim.model import Model, Record
 from abscli.sim.task import Part
 from formats.ids import ChannelId, TaskId
 from formats.job.model import Edge, Partition
+from formats.watermark import lowest
 
 Log = tuple[Record, ...]
 
@@ -70,6 +71,7 @@ def rescaled(old: Model, new: Model, snapshot: Snapshot) -> Snapshot | None:
             sent=tuple((c.id, len(logs.get(c.id, ()))) for c in new.outputs[task]),
             received=tuple((c.id, 0) for c in new.inputs[task]),
             logs=tuple((c.id, logs[c.id]) for c in new.inputs[task] if logs.get(c.id)),
+            watermark=lowest(part.watermark for part in before),
         )
         seen[task] = counts
     return Snapshot(snapshot.epoch, parts, seen)

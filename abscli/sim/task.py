@@ -26,13 +26,16 @@ from abscli.protocol.events import (
     Process,
     Sent,
     TaskEvent,
+    Triggered,
     Unblock,
+    Watermarked,
 )
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
 from abscli.sim.model import Model, Record
 from formats.ids import ChannelId, TaskId
 from formats.job.model import Partition
+from formats.watermark import END
 
 
 class Item(NamedTuple):
@@ -43,9 +46,10 @@ class Item(NamedTuple):
 
 
 class Barrier(NamedTuple):
-    """A barrier on a channel."""
+    """A barrier on a channel. watermark: that it carries."""
 
     epoch: int
+    watermark: int | None = None
 
 
 class Counts(dict[ChannelId, int]):
@@ -70,6 +74,8 @@ class Part:
     sent: tuple[tuple[ChannelId, int], ...]
     received: tuple[tuple[ChannelId, int], ...]
     logs: tuple[tuple[ChannelId, tuple[Record, ...]], ...]
+    watermark: int | None = None
+    behind: bool = False
 
 
 # -- effects: what a task asks of the world ---------------------------------------------------------------------
@@ -156,6 +162,7 @@ class SimulatedTask:
             sent=dict(restored.sent) if restored else None,
             received=received,
             finished=restored.finished if restored else False,
+            watermark=restored.watermark if restored else None,
         )
 
     @property
@@ -168,6 +175,8 @@ class SimulatedTask:
         effects: list[Effect] = []
         if isinstance(event, PeersRestarted):
             self.attempt = event.attempt
+        if isinstance(event, Triggered) and self.machine.is_source and (watermark := self._look()) is not None:
+            self.machine.on(Watermarked(watermark))
         for action in self.machine.on(event):
             match action:
                 case Process(_, _, batch, skip):
@@ -177,13 +186,13 @@ class SimulatedTask:
                     assert isinstance(batch, tuple)
                     for epoch in epochs:
                         self._draft(epoch).logs.setdefault(channel, []).extend(batch[skip:])
-                case Flush(_):
+                case Flush():
                     owed, self.owed = self.owed, []
                     effects += self._emit(owed)
                 case Copy(epoch):
                     effects += self._copy(epoch)
-                case Forward(epoch):
-                    effects += [Put(channel, Barrier(epoch)) for channel in self.machine.outputs]
+                case Forward(epoch, watermark):
+                    effects += [Put(channel, Barrier(epoch, watermark)) for channel in self.machine.outputs]
                 case Persist(epoch):
                     effects.append(self._persist(epoch))
                 case Ack(epoch):
@@ -199,6 +208,17 @@ class SimulatedTask:
                 case _:
                     assert_never(action)
         return effects
+
+    def _look(self) -> int | None:
+        """How far a source has come: values are event times, and ascend in a split."""
+        latest = []
+        for split in self.model.splits_of(self.name):
+            rows, at = self.model.rows[self.name.operator][split], self.positions.get(split, 0)
+            if at < len(rows):
+                if not at:
+                    return None
+                latest.append(rows[at - 1].value)
+        return min(latest, default=END)
 
     def read(self, count: int) -> list[Effect]:
         """A source's next rows, at most `count` and of one split; the end of its input when there are none."""
@@ -269,6 +289,7 @@ class SimulatedTask:
             sent=tuple(self.machine.sent.items()),
             received=tuple(self.machine.received.items()),
             logs=(),
+            watermark=self.machine.watermark,
         )
         self.drafts[epoch] = Draft(part)
         if self.name not in self.model.sinks:
@@ -279,7 +300,7 @@ class SimulatedTask:
     def _persist(self, epoch: int) -> Write:
         draft, self.drafts[epoch] = self._draft(epoch), None
         logs = tuple((channel, tuple(records)) for channel, records in sorted(draft.logs.items()))
-        return Write(replace(draft.part, logs=logs))
+        return Write(replace(draft.part, logs=logs, behind=self.machine.is_behind(draft.part.watermark)))
 
     def _draft(self, epoch: int) -> Draft:
         draft = self.drafts[epoch]

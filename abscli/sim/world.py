@@ -48,6 +48,7 @@ from abscli.sim.model import Model, Record
 from abscli.sim.properties import (
     Violation,
     check_cut,
+    check_on_time,
     check_open,
     check_order,
     check_output,
@@ -59,6 +60,7 @@ from abscli.sim.properties import (
 from abscli.sim.rescale import may_rescale, rescaled, with_parallelism
 from abscli.sim.task import Barrier, Counts, Effect, Item, Part, Put, Reveal, SimulatedTask, Staged, Tell, Write
 from formats.ids import ChannelId, TaskId
+from formats.watermark import END
 
 Step = tuple[Any, ...]
 """What a scheduler may let happen next: a word, and what it happens to: ("deliver", ChannelId of a/0->b/1, 2)."""
@@ -327,7 +329,7 @@ class World:
         head = items[0]
         if isinstance(head, Barrier):
             self._take(channel, 1)
-            self._tell(channel.receiver, BarrierArrived(channel, head.epoch))
+            self._tell(channel.receiver, BarrierArrived(channel, head.epoch, head.watermark))
             return
         taken: list[Record] = []
         while len(taken) < min(count, len(items)) and isinstance(item := items[len(taken)], Item):
@@ -335,6 +337,9 @@ class World:
         self._take(channel, len(taken))
         batch = tuple(taken)
         check_order(channel, head.number, batch, self.history[channel])
+        if not self.model.back:  # what circulates is as late as it likes
+            machine = self.simulated(channel.receiver).machine
+            check_on_time(channel, batch[max(0, machine.received[channel] + 1 - head.number) :], machine.watermark)
         self._tell(channel.receiver, RecordsArrived(channel, head.number, len(batch), batch))
 
     # -- failures --------------------------------------------------------------------------------------------------
@@ -477,7 +482,8 @@ class World:
         if part is None:
             return Acked(task, epoch, attempt, sent=Counts(), received=Counts())
         logged = sum(len(records) for _, records in part.logs)
-        return Acked(task, epoch, attempt, part.finished, logged, Counts(part.sent), Counts(part.received))
+        sent, received = Counts(part.sent), Counts(part.received)
+        return Acked(task, epoch, attempt, part.finished, logged, sent, received, part.behind)
 
     def ask(self, event: CoordinatorEvent) -> None:
         for action in self._answer(event):
@@ -541,3 +547,5 @@ class World:
         for task in self.model.tasks:
             if task not in self.dead and self.simulated(task).owed:
                 raise Violation("idle", f"the job ends, and {task} still owes rows")
+            if base is not None and base.parts[task].watermark != END:
+                raise Violation("idle", f"the job ends, and {task} had not heard of the end of event time")

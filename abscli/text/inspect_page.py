@@ -28,6 +28,7 @@ from formats.view import (
     Status,
     TaskFacts,
 )
+from formats.watermark import watermark_text
 
 VERSION = "1.0"
 
@@ -167,6 +168,7 @@ class TaskLine(msgspec.Struct, frozen=True):
     sync: float | None
     async_: float | None = msgspec.field(name="async")
     finished: bool | None
+    watermark: str | None
 
 
 class OperatorLine(msgspec.Struct, frozen=True):
@@ -191,7 +193,8 @@ def _operator_line(operator: OperatorFacts) -> OperatorLine:
 def _task_line(task: TaskFacts) -> TaskLine:
     t = task
     return TaskLine(
-        str(t.task), t.files, t.log_records, t.position, t.alignment, t.sync, t.async_, t.finished
+        str(t.task), t.files, t.log_records, t.position, t.alignment, t.sync, t.async_, t.finished,
+        watermark_text(t.watermark),
     )
 
 

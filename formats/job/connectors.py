@@ -6,6 +6,7 @@ import re
 from enum import StrEnum
 from typing import Any
 
+from formats.job.event_time import EVENT_TIME
 from formats.job.identifiers import clipped
 from formats.job.model import Kind
 from formats.user_file import values as read
@@ -41,7 +42,7 @@ def _types(node: Node, label: str, mistakes: Mistakes) -> None:
         read.string.read(value, f"{label}: the type of {shown(key.text)}", mistakes)
 
 
-_CHOSEN: dict[str, Shape[Any]] = {**_FILE, "columns": read.columns}
+_CHOSEN: dict[str, Shape[Any]] = {**_FILE, "columns": read.columns, "event_time": EVENT_TIME}
 
 
 _DELIMITER = r"^[\t -!#-~]$"
@@ -87,7 +88,7 @@ _NEXMARK = Record(
 CONNECTORS = {
     Kind.SOURCE: {
         "text": Record(_FILE, {"path": None}),
-        "jsonl": Record({**_FILE, "schema": _types}, {"path": None}),
+        "jsonl": Record({**_FILE, "schema": _types, "event_time": EVENT_TIME}, {"path": None}),
         "csv": _CSV,
         "parquet": Record(_CHOSEN, {"path": None}),
         "arrow": Record(_CHOSEN, {"path": None}),

@@ -19,6 +19,7 @@ from formats.errors import Damaged, UnsupportedVersion
 from formats.ids import ChannelId, TaskId, operator_of
 from formats.storage.ranges import range_of
 from formats.view import FileFacts, Position
+from formats.watermark import END, LOWEST
 
 FORMAT_VERSION = "2.1"
 """Of what is written, where nothing needs a newer reader."""
@@ -40,6 +41,9 @@ EpochNumber = Annotated[int, Meta(ge=0, le=10**10 - 1)]
 """As many digits as the name of an epoch's folder has."""
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+Time = Annotated[int, Meta(ge=LOWEST, le=END)]
+"""Of an event, in microseconds since 1970."""
 
 SEAL = b',"sha256":"'
 ID_LENGTH = 32
@@ -269,7 +273,8 @@ class PartFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     round_robin: by receiver operator, the number of the next row of a rebalance edge. connector: what the source
     needs besides positions (its schema). sink: what this epoch's completion makes visible, parts of aborted epochs
     since the last complete one included; all were staged by this attempt. Durations in seconds. schedule: the steps of
-    the task since the newest complete epoch, where the job keeps them and they are not too many.
+    the task since the newest complete epoch, where the job keeps them and they are not too many. watermark: of the
+    task behind the copy (`formats.watermark`).
     """
 
     schema: str
@@ -292,6 +297,7 @@ class PartFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     async_: float = msgspec.field(name="async")
     attempt_id: str = ""
     schedule: ScheduleFacts | None = None
+    watermark: Time | None = None
 
     @property
     def task(self) -> TaskId:

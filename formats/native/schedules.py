@@ -12,9 +12,9 @@ from itertools import groupby
 from typing import NamedTuple
 
 RECORDS, BARRIER, COPIED = "r", "b", "c"
-KINDS = "rbtasexinc" + "m"
+KINDS = "rbtasexinc" + "mw"
 """The letters, by the number of the kind from 1: records taken, barrier, trigger, abort, stop, end, timer, idle, empty
-poll, copied, marked."""
+poll, copied, marked, watermark."""
 
 MOST_STEPS = 1 << 20
 """Of one part. What claims to be more is none of ours."""

@@ -297,6 +297,9 @@ def _operator(id: str, parts: Sequence[PartFacts | None], own: str) -> OperatorF
     )
 
 
+_COLUMNS = ("positions", "alignment", "sync", "async_", "finished", "watermark")
+
+
 def _tasks(parts: Sequence[PartFacts]) -> Iterator[TaskFacts]:
     """A column at a time, since there may be a hundred thousand."""
     return map(
@@ -304,5 +307,5 @@ def _tasks(parts: Sequence[PartFacts]) -> Iterator[TaskFacts]:
         [part.task for part in parts],
         [tuple(files_of(part)) if part.logs else part.state for part in parts],
         [sum([log.records for log in part.logs]) if part.logs else 0 for part in parts],
-        *(map(attrgetter(name), parts) for name in ("positions", "alignment", "sync", "async_", "finished")),
+        *(map(attrgetter(name), parts) for name in _COLUMNS),
     )

@@ -16,6 +16,7 @@ from abscli.protocol.coordinator import Coordinator
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
 from formats.ids import ChannelId, TaskId
+from formats.watermark import END, IDLE
 
 ANY = ChannelId(TaskId("s", 0), TaskId("a", 0))
 Id = TypeVar("Id", TaskId, ChannelId)
@@ -31,6 +32,10 @@ def task_event(words: list[str], task: Task) -> e.TaskEvent:
             return e.RecordsArrived(ChannelId.parse(name), int(first), int(count))
         case ["barrier", name, epoch]:
             return e.BarrierArrived(ChannelId.parse(name), int(epoch))
+        case ["barrier", name, epoch, "at", watermark]:
+            return e.BarrierArrived(ChannelId.parse(name), int(epoch), _watermark(watermark))
+        case ["watermark", watermark]:
+            return e.Watermarked(_watermark(watermark))
         case ["trigger", epoch]:
             return e.Triggered(int(epoch))
         case ["sent", channel, count]:
@@ -63,6 +68,7 @@ def coordinator_event(words: list[str]) -> e.CoordinatorEvent:
                 int(options.get("attempt", 1)),
                 options.get("finished") == "yes",
                 int(options.get("logged", 0)),
+                behind=options.get("behind") == "yes",
                 **counts,
             )
         case ["stored", epoch]:
@@ -111,10 +117,16 @@ def make(words: list[str]) -> Task | Coordinator:
     )
 
 
+def _watermark(word: str) -> int:
+    return {"end": END, "idle": IDLE}.get(word) or int(word)
+
+
 def said(action: object) -> str:
     fields = {name: getattr(action, name) for name in action.__slots__ if name != "batch"}  # type: ignore[attr-defined]
     if not fields.get("skip"):
         fields.pop("skip", None)
+    if "watermark" in fields and (watermark := fields.pop("watermark")) is not None:
+        fields["watermark"] = {END: "end", IDLE: "idle"}.get(watermark, watermark)
     shown = (",".join(sorted(map(str, f))) if isinstance(f, frozenset) else str(f) for f in fields.values())
     return " ".join([type(action).__name__, *shown])
 

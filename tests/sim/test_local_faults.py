@@ -1,4 +1,4 @@
-"""Every rule of local recovery (L1 to L11 of `abscli.protocol.schedule`) is needed: without it the simulator finds a
+"""Every rule of local recovery (L1 to L12 of `abscli.protocol.schedule`) is needed: without it the simulator finds a
 run that is wrong."""
 
 from __future__ import annotations
@@ -269,6 +269,7 @@ FAULTS = [
     Fault(TakesTheSendersCounters, "L9", TWO_INPUTS, SOME, Policy.AT_LEAST_ONCE),
     Fault(TakesItsCopyAsItIs, "L9", PEERS, SOME, Policy.AT_LEAST_ONCE),
     Fault(PushesBack, "L10", limits=FULL),
+    Fault(left_out(StepKind.WATERMARK), "L12", TWO_INPUTS, SOME, Policy.UNALIGNED),
     Fault(spreads_nowhere, "L11", MIXED, MANY, place=(world, "local_recovery_of")),
 ]
 

@@ -8,6 +8,7 @@ D9 only complete epochs become visible.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,6 +43,7 @@ from abscli.sim import world as sim_world
 from abscli.sim.scheduler import run
 from abscli.sim.task import Barrier, Effect, Item, Part, Reveal, SimulatedTask, Write
 from abscli.sim.world import Limits, World
+from formats.ids import ChannelId
 from formats.job.model import Topology
 from tests.support.sim.jobs import (
     NARROW_CHAIN,
@@ -170,6 +172,41 @@ class ForgetsSent(Task):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **{**more, "sent": {}})
+
+
+class TakesTheHighest(Task):
+    """The watermark is that of the input that has come furthest."""
+
+    @property
+    def _lowest(self) -> int | None:
+        return max((w for w in self._heard.values() if w is not None), default=None)
+
+
+class HearsBackEdges(Task):
+    """A back edge's watermark counts as that of any other input."""
+
+    def _hear(self, watermarks: Mapping[ChannelId, int | None]) -> None:
+        self._heard = {**dict.fromkeys(self.inputs), **self._heard, **watermarks}
+
+
+class HearsAhead(Task):
+    """What a barrier says counts for the copy of an older epoch."""
+
+    def _barrier(self, channel: ChannelId, epoch: int, watermark: int | None) -> list[TaskAction]:
+        self._hear({channel: watermark})
+        return super()._barrier(channel, epoch, watermark)
+
+    def _advance(self) -> int | None:
+        for marked in self._marked.values():
+            self._hear(marked)
+        return super()._advance()
+
+
+class SaysNeverBehind(Task):
+    """An ack does not say that event time has come further than its copy."""
+
+    def is_behind(self, watermark: int | None) -> bool:
+        return False
 
 
 # -- the coordinator ------------------------------------------------------------------------------------------
@@ -348,6 +385,10 @@ FAULTS = [
     Fault(TakesAllAgain, "R10", NARROW_CHAIN, "exactly-once", limits=LOSSES),
     Fault(ForgetsReceived, "R10", TWO_INPUTS, "protocol"),
     Fault(ForgetsSent, "R10", TWO_INPUTS, "replay"),
+    Fault(TakesTheHighest, "R11", TWO_INPUTS, "watermark"),
+    Fault(HearsBackEdges, "R11", SELF_LOOP, "idle", limits=CONCURRENT),
+    Fault(HearsAhead, "R11", TWO_INPUTS, "watermark", Policy.AT_LEAST_ONCE, limits=replace(CONCURRENT, crashes=2)),
+    Fault(SaysNeverBehind, "C5", TWO_INPUTS, "idle", Policy.UNALIGNED),
     Fault(StoresEarly, "C3", TWO_INPUTS, "durable"),
     Fault(FencesNothing, "C2", NARROW_CHAIN, "protocol", limits=replace(LOSSES, losses=4)),
     Fault(TriggersTooEarly, "C8", NARROW_CHAIN, "orphan", limits=LOSSES),

@@ -291,15 +291,15 @@ class ClosesLogsEarly(Task):
 class KeepsMarkers(Task):
     """Only who starts a snapshot sends markers."""
 
-    def _barrier(self, channel: str, epoch: int) -> list[TaskAction]:
-        return [action for action in super()._barrier(channel, epoch) if not isinstance(action, Forward)]
+    def _barrier(self, channel: str, epoch: int, watermark: int | None) -> list[TaskAction]:
+        return [action for action in super()._barrier(channel, epoch, watermark) if not isinstance(action, Forward)]
 
 
 class IgnoresMarkers(Task):
     """A marker starts no copy."""
 
-    def _barrier(self, channel: str, epoch: int) -> list[TaskAction]:
-        return super()._barrier(channel, epoch) if epoch <= self.copied else []
+    def _barrier(self, channel: str, epoch: int, watermark: int | None) -> list[TaskAction]:
+        return super()._barrier(channel, epoch, watermark) if epoch <= self.copied else []
 
 
 class DropsParts(Task):

@@ -33,9 +33,10 @@ class Batch(NamedTuple):
 
 
 class Barrier(NamedTuple):
-    """A barrier in its place."""
+    """A barrier in its place. watermark: of its sender, as of `abscli.protocol.events.Forward`."""
 
     epoch: int
+    watermark: int | None = None
 
 
 class _Spilled(NamedTuple):

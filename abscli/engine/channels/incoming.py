@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.line import Line
-from abscli.engine.channels.wire import Connection, Frame
+from abscli.engine.channels.wire import Connection, Frame, watermark_of
 from abscli.engine.local.hearing import Hearing
 
 
@@ -38,7 +38,7 @@ class Incoming:
 
     def _put(self, kind: Frame, number: int, payload: memoryview) -> None:
         if kind is Frame.BARRIER:
-            self._inbox.put(Barrier(number))
+            self._inbox.put(Barrier(number, watermark_of(payload)))
         elif kind is Frame.SCHEMA:
             self._schema = pa.ipc.read_schema(pa.py_buffer(payload))
         elif kind is Frame.RECORDS:

@@ -249,6 +249,7 @@ class TaskAcked(msgspec.Struct, frozen=True, tag=True):
     sent, received: as pairs, since a key of an object in JSON is a text.
     place: line and position of the copy in the task's schedule, where that is noted.
     part: the facts, where they lie in no file of their own but in a pack.
+    behind: the task has heard of a later watermark since.
     """
 
     task: TaskId
@@ -261,6 +262,7 @@ class TaskAcked(msgspec.Struct, frozen=True, tag=True):
     received: tuple[tuple[ChannelId, int], ...]
     place: tuple[int, int] | None = None
     part: PartFacts | None = None
+    behind: bool = False
 
 
 class SourceFinished(msgspec.Struct, frozen=True, tag=True):

@@ -18,12 +18,13 @@ from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.incoming import Incoming
 from abscli.engine.channels.line import Line, Lines
 from abscli.engine.channels.messages import ChannelHello, Differed, Greeting, JobSpec, LetGo
-from abscli.engine.channels.wire import Connection, Frame
+from abscli.engine.channels.wire import Connection, Frame, watermark_bytes
 from abscli.engine.errors import EngineStopped
 from abscli.engine.local.hearing import Hearing
 from abscli.engine.local.ledger import KEPT_FRAMES, Ledger
 from abscli.engine.task import RunningTask
 from abscli.planner.placement import worker_of
+from abscli.protocol.kept import KeptBarrier
 from formats.ids import ChannelId, TaskId
 
 CHANNEL_BYTES = 2 << 20
@@ -214,11 +215,12 @@ class Peers:
             return
         connection, ledger = self._senders[channel], self.ledger
         if isinstance(item, Barrier):
+            watermark = watermark_bytes(item.watermark)
             if ledger is None:
-                connection.send(Frame.BARRIER, item.epoch)
+                connection.send(Frame.BARRIER, item.epoch, watermark)
             else:
-                ledger.sent_barrier(channel, item.epoch)
-                connection.send(Frame.BARRIER, item.epoch, *ledger.said(channel))
+                ledger.sent_barrier(channel, item.epoch, item.watermark)
+                connection.send(Frame.BARRIER, item.epoch, watermark, *ledger.said(channel))
             return
         schema = item.rows.schema
         # By identity, which costs nothing a batch: to send an equal schema again does no harm.
@@ -248,8 +250,8 @@ class Peers:
             connection.send(Frame.SCHEMA, 0, schema)
         for kept in frames:
             said = self.ledger.said(channel)
-            if isinstance(kept, int):
-                connection.send(Frame.BARRIER, kept, *said)
+            if isinstance(kept, KeptBarrier):
+                connection.send(Frame.BARRIER, kept.epoch, watermark_bytes(kept.watermark), *said)
             else:
                 first, frame = kept
                 connection.send(Frame.RECORDS, first, frame, *said)

@@ -20,13 +20,14 @@ import msgspec
 from abscli.engine.channels.line import Line
 
 HEADER = struct.Struct("<BQI")
+WATERMARK = struct.Struct("<q")
 MAX_FRAME = 1 << 31
 READ_AHEAD = 16
 
 
 class Frame(IntEnum):
     """Kinds of frames. number: of the first record (RECORDS), of the epoch (BARRIER), otherwise 0. TRACE: lines for
-    the coordinator's trace file.
+    the coordinator's trace file. A barrier that has a watermark begins with that: 8 bytes, little-endian.
 
     Where lost tasks take their steps again, frames of records and of barriers end with what their sender's worker
     knows of schedules, and how long that is: 4 bytes, little-endian.
@@ -260,3 +261,13 @@ class Wakeup:
         """Close both ends, after the selector is closed."""
         self._near.close()
         self._far.close()
+
+
+def watermark_bytes(watermark: int | None) -> bytes:
+    """What a barrier's frame begins with."""
+    return b"" if watermark is None else WATERMARK.pack(watermark)
+
+
+def watermark_of(payload: memoryview) -> int | None:
+    """What `watermark_bytes` made this of."""
+    return int(WATERMARK.unpack(payload)[0]) if len(payload) == WATERMARK.size else None

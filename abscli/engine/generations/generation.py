@@ -84,6 +84,7 @@ def opening(change: Succession, new: Topology, parts: Sequence[PartFacts], polic
                 sync=0.0,
                 async_=0.0,
                 schedule=None,
+                watermark=origin.watermark if origin else None,
                 **header(PartFacts),
             )
             made.append(with_version(part))

@@ -132,19 +132,21 @@ class Ledger:
             return False
         return self._kept.records(channel, first, count, len(frame), placed)
 
-    def sent_barrier(self, channel: ChannelId, epoch: int) -> None:
-        """Keep its place."""
-        self._kept.barrier(channel, epoch)
+    def sent_barrier(self, channel: ChannelId, epoch: int, watermark: int | None = None) -> None:
+        """Keep it in its place."""
+        self._kept.barrier(channel, epoch, watermark)
 
     def holes(self, epoch: int, channels: Iterable[ChannelId]) -> list[ChannelId]:
         """Those whose receivers cannot have again all that was sent behind the barrier of the epoch."""
         return self._kept.holes(epoch, channels)
 
-    def behind(self, channel: ChannelId, epoch: int) -> tuple[memoryview | None, list[tuple[int, memoryview] | int]]:
+    def behind(
+        self, channel: ChannelId, epoch: int
+    ) -> tuple[memoryview | None, list[tuple[int, memoryview] | KeptBarrier]]:
         """Schema, and behind the barrier of the epoch: frames with the number of their first record, and barriers."""
         kept = self._kept.behind(channel, epoch)
         return self._schemas.get(channel), [
-            each.epoch if isinstance(each, KeptBarrier) else (each.first, _placed(each.batch).frame) for each in kept
+            each if isinstance(each, KeptBarrier) else (each.first, _placed(each.batch).frame) for each in kept
         ]
 
     def _settle(self) -> None:

@@ -28,5 +28,5 @@ class Distinct:
             outputs.append(Rows(rows.batch.take(pa.array(places)), rows.numbers[places]))
         return joined(outputs)
 
-    def flush(self) -> Iterator[pa.RecordBatch]:
+    def flush(self, watermark: int | None) -> Iterator[pa.RecordBatch]:
         yield from ()

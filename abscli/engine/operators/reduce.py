@@ -108,7 +108,7 @@ class Reduce:
                 raise JobFailed(f"operator {self._operator.id}, output {aggregate.name}: {error}") from None
             yield aggregate, values, kind
 
-    def flush(self) -> Iterator[pa.RecordBatch]:
+    def flush(self, watermark: int | None) -> Iterator[pa.RecordBatch]:
         assert self.state is not None
         if self._operator.emit != Emit.EPOCH:
             return

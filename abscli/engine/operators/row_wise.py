@@ -36,5 +36,5 @@ class RowWise:
             )
         return batch.filter(result) if kind is Kind.FILTER else result
 
-    def flush(self) -> Iterator[pa.RecordBatch]:
+    def flush(self, watermark: int | None) -> Iterator[pa.RecordBatch]:
         yield from ()

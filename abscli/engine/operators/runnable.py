@@ -18,8 +18,11 @@ class Runnable(Protocol):
     def process(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch | None:
         """Rows out for rows in; `first` numbers the batch's first record, for messages."""
 
-    def flush(self) -> Iterator[pa.RecordBatch]:
-        """What is owed once an epoch, before its barrier, piece by piece; nothing is processed before the last."""
+    def flush(self, watermark: int | None) -> Iterator[pa.RecordBatch]:
+        """What is owed once an epoch, before its barrier, piece by piece; nothing is processed before the last.
+
+        watermark: to which event time comes with that barrier (`formats.watermark`).
+        """
 
 
 EMITTED_ROWS = 1 << 16

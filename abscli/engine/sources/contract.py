@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 import pyarrow as pa
@@ -11,7 +11,10 @@ from formats.view import Position
 
 
 class Source(Protocol):
-    """One source task. positions: per split, offset in bytes and records so far; connector: what else to keep."""
+    """One source task. positions: per split, offset in bytes and records so far; connector: what else to keep.
+
+    Rows of several splits that are read at once come in the order of the positions.
+    """
 
     @property
     def finished(self) -> bool:
@@ -25,8 +28,17 @@ class Source(Protocol):
         """How far each split has been read, for the copy of an epoch: what is read from now on belongs to the next."""
 
     @property
+    def unread(self) -> Collection[str]:
+        """The splits that are not read to their end, as far as it is known."""
+
+    @property
     def connector(self) -> dict[str, str] | None:
         """Facts that reading on needs besides positions."""
+
+    @property
+    def watermark(self) -> int | None:
+        """How far event time has come in what was read (`formats.watermark`): no row that is still to come has an
+        earlier one, but for late ones. None where nothing is known of it."""
 
     def read(self) -> pa.RecordBatch | None:
         """The next rows; None at the end of the input."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from abscli.engine.errors import JobFailed
@@ -124,8 +124,14 @@ class LineFiles:
 class FromLines:
     """What sources that read records of files leave to these."""
 
+    watermark: int | None = None
+
     def __init__(self, files: LineFiles) -> None:
         self._files = files
+
+    @property
+    def unread(self) -> Collection[str]:
+        return self._files.splits.unread
 
     @property
     def finished(self) -> bool:

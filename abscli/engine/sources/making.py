@@ -15,6 +15,7 @@ from abscli.engine.sources.columns import chosen, schema_of
 from abscli.engine.sources.contract import Source
 from abscli.engine.sources.csv import CsvForm, CsvSource, infer_csv
 from abscli.engine.sources.csv_records import CsvRecords
+from abscli.engine.sources.event_times import EventTimes
 from abscli.engine.sources.finding import find_splits, refuse_strangers
 from abscli.engine.sources.generated import GeneratedSource, split_names
 from abscli.engine.sources.jsonl import JsonLinesSource, infer_schema
@@ -23,6 +24,7 @@ from abscli.engine.sources.parquet import ParquetRows
 from abscli.engine.sources.row_files import OpenRowFile, RowFilesSource, kept_schema
 from abscli.engine.sources.text import LINES, TextSource
 from formats.ids import TaskId
+from formats.job.event_time import event_time_of
 from formats.job.model import Operator
 from formats.view import Position
 
@@ -94,7 +96,20 @@ def make_source(
     positions: Iterable[Position] | None,
     connector: dict[str, str] | None,
 ) -> Source:
-    """The source of subtask `index`. positions: restored ones, or None to begin; UsageError for unknown types."""
+    """The source of subtask `index`, with event time where the job looks for that. positions: restored ones, or None to
+    begin; UsageError for unknown types."""
+    positions = None if positions is None else tuple(positions)
+    source, event_time = _plain(operator, index, directory, positions, connector), event_time_of(operator)
+    return source if event_time is None else EventTimes(source, event_time, TaskId(operator.id, index), positions)
+
+
+def _plain(
+    operator: Operator,
+    index: int,
+    directory: str,
+    positions: tuple[Position, ...] | None,
+    connector: dict[str, str] | None,
+) -> Source:
     assert operator.connector is not None
     kind, task = operator.connector["type"], TaskId(operator.id, index)
     if kind not in SOURCE_TYPES:
@@ -102,7 +117,6 @@ def make_source(
     if kind == "nexmark":
         return _nexmark(operator, task, positions)
     if positions is not None:
-        positions = tuple(positions)
         refuse_strangers(operator, directory, positions)
     splits: list[str] = []
     schema = declared_schema(operator, connector)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 
@@ -37,6 +37,14 @@ class PacedSource:
         """As of `Source`; the next step begins."""
         self._pause = None
         return self._source.cut()
+
+    @property
+    def unread(self) -> Collection[str]:
+        return self._source.unread
+
+    @property
+    def watermark(self) -> int | None:
+        return self._source.watermark
 
     @property
     def connector(self) -> dict[str, str] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 import pyarrow as pa
@@ -46,6 +46,8 @@ OpenRowFile = Callable[[str, list[str] | None], RowFile]
 class RowFilesSource:
     """The columns of `schema` of the files of one task, one after the other."""
 
+    watermark: int | None = None
+
     def __init__(
         self,
         open_file: OpenRowFile,
@@ -69,6 +71,10 @@ class RowFilesSource:
     @property
     def positions(self) -> tuple[Position, ...]:
         return self._splits.positions
+
+    @property
+    def unread(self) -> Collection[str]:
+        return self._splits.unread
 
     def cut(self) -> tuple[Position, ...]:
         """As of `Source`."""

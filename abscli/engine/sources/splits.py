@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from formats.view import Position
 
@@ -33,6 +33,11 @@ class Splits:
     def finished(self) -> bool:
         """Whether every one has been read to its end."""
         return not self._todo
+
+    @property
+    def unread(self) -> Collection[str]:
+        """Those that have not."""
+        return self._todo
 
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
         """As of `Source`. A split that is not among the offsets is not read."""

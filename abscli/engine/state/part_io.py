@@ -34,7 +34,8 @@ from formats.view import Position
 
 @dataclass(frozen=True, slots=True)
 class PartDraft:
-    """What a copy holds by reference. Times in seconds, `copied` monotonic. schedule: the steps up to the copy."""
+    """What a copy holds by reference. Times in seconds, `copied` monotonic. schedule: the steps up to the copy.
+    watermark: behind it."""
 
     task: TaskId
     epoch: int
@@ -50,6 +51,7 @@ class PartDraft:
     copied: float
     sync: float
     schedule: Delta | None = None
+    watermark: int | None = None
 
 
 class Durable(NamedTuple):
@@ -128,6 +130,7 @@ def write_logs(
         async_=round(time.monotonic() - draft.copied, 6),
         attempt_id=draft.attempt_id,
         schedule=_schedule(draft.schedule) if draft.schedule is not None else None,
+        watermark=draft.watermark,
         **header(PartFacts),
     ))  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from typing import assert_never
@@ -36,6 +37,7 @@ from abscli.engine.telemetry.news import (
     SlotsAwaited,
     Stopping,
 )
+from formats.watermark import END
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, whose values only OpenMetrics knows
 
@@ -74,6 +76,12 @@ class JobMetrics:
             "Of an epoch, the longest of all tasks: waiting for barriers, copying state, writing it.",
             ["phase"],
             buckets=SECONDS,
+            registry=registry,
+        )
+        self._watermark = Gauge(
+            "abs_watermark_seconds",
+            "How far event time has come, in seconds since 1970; infinite at its end.",
+            ["operator"],
             registry=registry,
         )
         self._written = Counter("abs_epoch_bytes", "Written for complete epochs.", registry=registry)
@@ -116,6 +124,8 @@ class JobMetrics:
                 for phase, seconds in news.phases.items():
                     self._phases.labels(phase).observe(seconds)
                 self._written.inc(news.bytes)
+                for operator, watermark in news.watermarks.items():
+                    self._watermark.labels(operator).set(math.inf if watermark == END else watermark / 1_000_000)
             case EpochGivenUp():
                 self._epochs.labels("given_up").inc()
             case Recovering():

@@ -18,6 +18,7 @@ class EpochDone:
     records: that sources read since the last complete one.
     bytes: written for it.
     phases: the longest of all tasks, in seconds: `align` (waiting for barriers), `copy` (of state) and `write`.
+    watermarks: of each operator that has one, in microseconds since 1970 (`formats.watermark`).
     """
 
     epoch: int
@@ -26,6 +27,7 @@ class EpochDone:
     records: int
     bytes: int
     phases: Mapping[str, float] = field(default_factory=dict)
+    watermarks: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ class RecordingWorld(World):
         if isinstance(item, Item):
             self.keep(channel, "records", channel, item.number, 1, 1, item.record)
         else:
-            self.keep(channel, "barrier", channel, item.epoch)
+            self.keep(channel, "barrier", channel, item.epoch, item.watermark)
 
     def _news(self, channel: ChannelId) -> tuple[Delta, ...]:
         news: tuple[Delta, ...] = self.know(channel.sender, "news", channel)
@@ -171,6 +171,7 @@ class RecordingWorld(World):
         machine = self.simulated(task).machine
         copied, received = machine.copied, dict(machine.received)
         effects = self._handle(task, event)
+        self._record_watermark(task, event, copied)
         self._record(task, self._step_of(task, event, received))
         if not isinstance(event, PeersRestarted):
             self._record_copy(task, copied)
@@ -212,6 +213,12 @@ class RecordingWorld(World):
         if step is not None:
             self.know(task, "record", task, step)
 
+    def _record_watermark(self, task: TaskId, event: TaskEvent, before: int) -> None:
+        """That of a copy, before the step that brings it about (L12)."""
+        machine = self.simulated(task).machine
+        if machine.copied > before and machine.watermark is not None and not isinstance(event, PeersRestarted):
+            self._record(task, Step.of_watermark(machine.watermark))
+
     def _record_copy(self, task: TaskId, before: int) -> None:
         """A copy is marked, and behind the mark stands again what its part does not say (L2)."""
         machine = self.simulated(task).machine
@@ -245,5 +252,5 @@ class RecordingWorld(World):
         return hash((
             tuple(sorted(simulated.seen.items())), tuple(simulated.owed), tuple(simulated.pending),
             tuple(sorted(simulated.positions.items())), tuple(sorted(simulated.turns.items())), machine.finished,
-            tuple(machine.sent.items()), tuple(machine.received.items()),
+            tuple(machine.sent.items()), tuple(machine.received.items()), machine.watermark,
         ))  # fmt: skip

@@ -12,6 +12,7 @@ from abscli.protocol.events import (
     RecordsArrived,
     TaskEvent,
     Triggered,
+    Watermarked,
 )
 from abscli.protocol.schedule import Replay, Step, StepKind
 from abscli.sim.local.recording import Cut, RecordingWorld
@@ -186,6 +187,8 @@ class ReplayingWorld(RecordingWorld):
                 return []
             case StepKind.TRIGGER:
                 return self._handle(task, Triggered(step.number))
+            case StepKind.WATERMARK:
+                return self._handle(task, Watermarked(step.watermark))
             case StepKind.ABORT:
                 return self._handle(task, Aborted(step.number))
             case StepKind.STOP:
@@ -214,9 +217,10 @@ class ReplayingWorld(RecordingWorld):
         self._take(channel, before + len(items))
         if step.kind is StepKind.BARRIER:
             self.passed[channel] = step.number
-            if items != (Barrier(step.number),):
-                raise Violation("replay", f"{task}: '{step}' is due, and {channel} has {items[0]}")
-            return BarrierArrived(channel, step.number)
+            barrier = items[0]
+            if not isinstance(barrier, Barrier) or barrier.epoch != step.number:
+                raise Violation("replay", f"{task}: '{step}' is due, and {channel} has {barrier}")
+            return BarrierArrived(channel, barrier.epoch, barrier.watermark)
         records = tuple(item.record for item in items if isinstance(item, Item))
         if len(records) < len(items):
             raise Violation("replay", f"{task}: '{step}' is due, and {channel} has a barrier within")

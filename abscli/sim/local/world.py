@@ -229,7 +229,7 @@ class LocalWorld(ReplayingWorld):
     def _items(frame: Kept) -> list[Item | Barrier]:
         if isinstance(frame, KeptRecords):
             return [Item(frame.first, frame.batch)]  # type: ignore[arg-type]
-        return [Barrier(frame.epoch)]
+        return [Barrier(frame.epoch, frame.watermark)]
 
     def _write_manifest(self, epoch: int) -> None:
         super()._write_manifest(epoch)

@@ -10,6 +10,7 @@ from abscli.text.columns import wrapped
 from abscli.text.inspect_page import EpochPage, StorePage
 from abscli.text.recoveries import again_text, recovered_text
 from formats.view import Status
+from formats.watermark import lowest, watermark_text
 
 SHOWN = 5
 """Live recoveries of which the page tells."""
@@ -57,7 +58,7 @@ def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:
     """One epoch; below it what became of operators, and which code made it."""
     text = inspect_epoch.epoch_text(page, width=width, ascii=ascii, own=[])
     facts = page.raw or {}
-    lines: list[str] = []
+    lines = _watermarks(page, width)
     if changes := [f"{before} became {after}" for before, after in facts.get("moved", {}).items()] + [
         f"{operator} was removed" for operator in facts.get("removed", ())
     ]:
@@ -66,6 +67,13 @@ def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:
         files = [f"{path} {sha256[:12]}…" for path, sha256 in code.items()]
         lines += wrapped(", ".join(files), width, "  ", "Code that made it: ")
     return text if page.narrow or not lines else text + "\n" + "\n".join(lines) + "\n"
+
+
+def _watermarks(page: EpochPage, width: int) -> list[str]:
+    """How far each operator has come in event time, where one has."""
+    come = {op.id: watermark_text(lowest(task.watermark for task in op.tasks)) for op in page.detail.operators}
+    texts = [f"{operator} {text}" for operator, text in come.items() if text is not None]
+    return wrapped(", ".join(texts), width, "  ", "Watermarks: ") if texts else []
 
 
 def _unseen(page: StorePage, width: int) -> list[str]:
