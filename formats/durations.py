@@ -13,6 +13,11 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhd])?")
 
 
+def duration_text(seconds: float) -> str:
+    """So many seconds, above zero, as files have it: to the microsecond."""
+    return f"{round(seconds)}s" if seconds == round(seconds) else f"{seconds * 1000:.3f}ms"
+
+
 def seconds_of(duration: Duration) -> float:
     """Seconds of `500ms`, `10s`, `5m`, `2h`, `1d` or `1h30m`; a number alone is seconds. ValueError otherwise."""
     if isinstance(duration, timedelta):

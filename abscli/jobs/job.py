@@ -6,11 +6,13 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Unpack
 
+from abscli.engine.errors import UsageError
 from abscli.jobs.document import read_drafts
 from abscli.jobs.drafts import Drafts, Input
+from abscli.jobs.durations import positive_seconds
 from abscli.jobs.lines import caller
 from abscli.jobs.streams import Marks, Stream, add_operator
-from formats.durations import Duration
+from formats.durations import Duration, duration_text
 from formats.job.changes import Changes
 from formats.job.file import Check
 from formats.job.file import Job as JobRead
@@ -47,9 +49,36 @@ class Job:
         """The lines of files, in one column, `line`. path: with `*` for several, relative to the job's file."""
         return self._source("text", {"type": "text", "path": path}, marks)
 
-    def jsonl(self, path: str, *, schema: Mapping[str, str] | None = None, **marks: Unpack[Marks]) -> Stream:
-        """Files of JSON lines, a column for each key. schema: types by column; None: as in the first file."""
-        connector = {"type": "jsonl", "path": path, **({} if schema is None else {"schema": dict(schema)})}
+    def jsonl(
+        self,
+        path: str,
+        *,
+        schema: Mapping[str, str] | None = None,
+        event_time: str | None = None,
+        delay: Duration | None = None,
+        idle: Duration | None = None,
+        ordered: bool = False,
+        **marks: Unpack[Marks],
+    ) -> Stream:
+        """Files of JSON lines, a column for each key. schema: types by column; None: as in the first file.
+
+        event_time: the column with the time of each row's event.
+        delay: how much earlier than the latest before it that of a row may be.
+        idle: after which a file without rows is not waited for.
+        ordered: files follow each other in time.
+        """
+        connector: dict[str, Any] = {"type": "jsonl", "path": path}
+        if schema is not None:
+            connector["schema"] = dict(schema)
+        if event_time is not None:
+            durations = {"delay": delay, "idle": idle}
+            given = {
+                name: duration_text(positive_seconds(name, duration))
+                for name, duration in durations.items() if duration is not None
+            }  # fmt: skip
+            connector["event_time"] = {"column": event_time, **given, **({"ordered": True} if ordered else {})}
+        elif delay is not None or idle is not None or ordered:
+            raise UsageError("delay, idle and ordered are of event time", hint="name its column: event_time=...")
         return self._source("jsonl", connector, marks)
 
     def csv(
@@ -178,7 +207,6 @@ class Job:
         from abscli.engine.errors import EngineError
         from abscli.engine.functions import refuse_in_imports
         from abscli.engine.runnable import graph_faults
-        from abscli.jobs.durations import positive_seconds
         from abscli.jobs.trial import try_job
 
         __tracebackhide__ = True  # what pytest shows of a test that fails is the user's own

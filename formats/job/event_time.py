@@ -2,48 +2,49 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 
-from formats.durations import seconds_of
+from formats.durations import Duration, seconds_of
 from formats.job.model import Operator
 from formats.user_file import values as read
 from formats.user_file.mistakes import Mistakes
-from formats.user_file.nodes import Node, Scalar, shown
+from formats.user_file.nodes import Node, Scalar
 from formats.user_file.values import Record, Shape, shape
 
-LONGEST = 366 * 24 * 3600.0 * 100
-"""Seconds: microseconds of it fit with those of any date that Arrow reads."""
+_PATTERN = r"^(?=.*[1-9])([0-9]{1,6}(\.[0-9]{1,3})?(ms|s|m|h|d)){1,5}(?!\n)$"
+_EXAMPLES = "for example 500ms, 10s, 5m or 1h30m"
 
 
-@shape("duration", anyOf=[{"type": "string", "minLength": 1}, {"type": "number", "exclusiveMinimum": 0}])
+@shape("duration", anyOf=[{"type": "string", "pattern": _PATTERN}, read.positive.reference()])
 def duration(node: Node, label: str, mistakes: Mistakes) -> int | None:
-    """Microseconds of `500ms`, `10s`, `5m`, `1h`, `1d`, or of a number of seconds; above zero."""
+    """Microseconds of `500ms`, `10s`, `5m`, `1h30m`, or of a whole number of seconds; above zero."""
     value = node.value if isinstance(node, Scalar) else None
-    seconds: float | None = None
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        try:
-            seconds = seconds_of(value)
-        except ValueError:
-            seconds = None
-    if seconds is None:
-        mistakes.add(node, f"{label} must be a duration, not {read.describe(node)}", "for example 500ms, 10s, 5m or 1h")
+    if isinstance(value, str):
+        if re.search(_PATTERN, value):
+            return microseconds_of(value)
+        mistakes.add(node, f"{label} is no duration above zero: {read.describe(node)}", _EXAMPLES)
         return None
-    if not 1e-6 <= seconds <= LONGEST:
-        written = shown(node.text) if isinstance(node, Scalar) else seconds
-        mistakes.add(node, f"{label} is {written}, which is not above zero or longer than a century")
-        return None
-    return round(seconds * 1_000_000)
+    seconds = read.positive.read(node, label, mistakes)
+    return None if seconds is None else microseconds_of(seconds)
+
+
+def microseconds_of(duration: Duration) -> int:
+    """Of a duration as a job has it."""
+    return round(seconds_of(duration) * 1_000_000)
 
 
 _RECORD = Record(
-    {"column": read.string, "delay": duration, "idle": duration},
+    {"column": read.string, "delay": duration, "idle": duration, "ordered": read.boolean},
     {"column": "the column with the time of each row's event"},
     descriptions={
         "column": "Its type is a timestamp or a date.",
-        "delay": "How much earlier than the latest before it a row's time may be; 0s if it is left out.",
+        "delay": "How much earlier than the latest before it a row's time may be; left out: not at all.",
         "idle": "A split that has had no row for so long keeps no window open; left out: it always does.",
+        "ordered": "Whether splits follow each other in time, as files of one day each do: then one that has not begun "
+        "keeps no window open.",
     },
 )
 EVENT_TIME: Shape[dict[str, Any]] = Shape(_RECORD.read, _RECORD.schema, "event_time")
@@ -51,11 +52,12 @@ EVENT_TIME: Shape[dict[str, Any]] = Shape(_RECORD.read, _RECORD.schema, "event_t
 
 
 class EventTime(msgspec.Struct, frozen=True):
-    """Of a source. delay, idle: microseconds; idle: None where no split ever is."""
+    """Of a source. delay, idle: microseconds; idle: None where no split ever is. ordered: splits follow each other."""
 
     column: str
     delay: int = 0
     idle: int | None = None
+    ordered: bool = False
 
 
 def event_time_of(source: Operator) -> EventTime | None:
@@ -63,5 +65,5 @@ def event_time_of(source: Operator) -> EventTime | None:
     options = (source.connector or {}).get("event_time")
     if not options:
         return None
-    times = {name: round(seconds_of(options[name]) * 1_000_000) for name in ("delay", "idle") if name in options}
-    return EventTime(options["column"], **times)
+    times = {name: microseconds_of(options[name]) for name in ("delay", "idle") if name in options}
+    return EventTime(options["column"], **times, ordered=options.get("ordered") is True)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from formats.job.event_time import EVENT_TIME, duration
 from formats.job.identifiers import ID, ID_SCHEMA, clipped
 from formats.job.kinds import KINDS
 from formats.job.model import KEYED, Aggregate, Emit, Kind, Partition
@@ -234,7 +235,9 @@ OPERATORS_SCHEMA: Schema = {
     **_IDS,
     "additionalProperties": {"$ref": "#/$defs/operator"},
 }
-_NAMED: tuple[Shape[Any], ...] = (read.string, read.positive, read.columns, read.function, *KINDS.values())
+_NAMED: tuple[Shape[Any], ...] = (
+    read.string, read.positive, read.columns, read.function, duration, EVENT_TIME, *KINDS.values(),
+)  # fmt: skip
 DEFINITIONS: Schema = {
     "id": ID_SCHEMA,
     "operator": _operator_schema(),

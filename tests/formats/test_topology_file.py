@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from formats.errors import FormatError, UnsupportedVersion
+from formats.job.event_time import duration
 from formats.job.file import MAX_BYTES, BadFile, parse_topology, parse_topology_bytes
 from formats.job.kinds import KINDS
 from formats.job.model import Aggregate, Edge, Kind, Partition, Topology, canonical
@@ -80,7 +81,9 @@ KIND_EXAMPLES: dict[Kind, list[Any]] = {
                   {"type": "jsonl", "path": "p", "schema": {"a": "int"}},
                   {"type": "csv", "path": "p", "delimiter": ";", "header": False, "nulls": ["NA"], "columns": ["a"]},
                   {"type": "parquet", "path": "p", "columns": ["a"]}, {"type": "arrow", "path": "p"},
-                  {"type": "nexmark", "events": "bid", "total": 5, "rate": 7, "seed": 3}],
+                  {"type": "nexmark", "events": "bid", "total": 5, "rate": 7, "seed": 3},
+                  {"type": "jsonl", "path": "p",
+                   "event_time": {"column": "at", "delay": "1.5s", "idle": 30, "ordered": True}}],
     Kind.SINK: [{"type": "jsonl", "path": "p", "deterministic": True}, {"type": "text", "anything": 1},
                 {"type": "csv", "path": "p"}, {"type": "parquet", "path": "p"},
                 {"type": "postgres", "table": "t", "schema": "s", "service": "d", "transaction": "two-phase"}],
@@ -132,6 +135,21 @@ def test_what_a_kind_reads_without_findings_is_what_its_schema_accepts(kind: Kin
         holds = False
     schema = {**KINDS[kind].reference(), "$defs": SCHEMA["$defs"]}
     assert jsonschema.Draft202012Validator(schema).is_valid(value) == holds
+
+
+@pytest.mark.parametrize(
+    ("written", "microseconds"),
+    [("10s", 10_000_000), ("1h30m", 5_400_000_000), ("0.5ms", 500), (3, 3_000_000), ("1d", 86_400_000_000),
+     ("0s", None), (0, None), (-1, None), ("", None), ("5", None), ("5 s", None), ("s", None), ("0.0001s", None),
+     ("10s\n", None), ("9999999s", None), (True, None), (None, None), ([], None)],
+)  # fmt: skip
+def test_a_duration_is_what_its_schema_says(written: Any, microseconds: int | None) -> None:
+    findings = Mistakes("t.json")
+    node = read_nodes(json.dumps(written).encode(), findings)
+    assert node is not None
+    assert duration.read(node, "delay", findings) == microseconds
+    schema = {**duration.reference(), "$defs": SCHEMA["$defs"]}
+    assert jsonschema.Draft202012Validator(schema).is_valid(written) == (microseconds is not None)
 
 
 def load(path: Path) -> Any:

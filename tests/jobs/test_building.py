@@ -6,6 +6,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from abscli import BadFile, FormatError, Grouped, Job, Loop, Output, Stream, col, count
+from abscli.engine.errors import UsageError
 from abscli.graph.backedges import back_edges
 from formats.job.changes import Changes, Move
+from formats.job.event_time import EventTime, event_time_of
 from formats.job.file import Job as JobRead
 from formats.job.file import parse_job, parse_job_bytes
 from formats.job.model import Aggregate, Aggregation, Edge, Emit, Kind, Operator, Partition, Topology
@@ -271,6 +274,20 @@ def test_functions_are_named_from_where_the_job_stands() -> None:
     assert [op.function for op in job.topology.operators] == [None, "functions:step", "functions:further", None]
     assert [op.id for op in job.topology.operators] == ["text", "step", "further", "to_jsonl"]
     assert job.directory == str(Path(__file__).parent)
+
+
+def test_event_time_is_said_of_a_source() -> None:
+    job = Job("j")
+    at = timedelta(milliseconds=1500)
+    job.jsonl("in", schema={"at": "timestamp"}, event_time="at", delay=at, idle="1m", ordered=True).to_jsonl("out")
+    connector = job.topology.operators[0].connector or {}
+    assert connector["event_time"] == {"column": "at", "delay": "1500.000ms", "idle": "60s", "ordered": True}
+    assert parse_job_bytes(job.yaml().encode(), "job.yaml").topology == job.topology
+    assert event_time_of(job.topology.operators[0]) == EventTime("at", 1_500_000, 60_000_000, ordered=True)
+    with pytest.raises(UsageError, match="are of event time"):
+        Job("j").jsonl("in", delay="5s")
+    with pytest.raises(UsageError, match="delay is '0s', which is not above zero"):
+        Job("j").jsonl("in", event_time="at", delay="0s")
 
 
 def test_a_stream_is_left_as_it_was() -> None:

@@ -85,10 +85,14 @@ class EventTimes:
 
     @property
     def watermark(self) -> int | None:
-        """The lowest of its splits, but for those that are at their end, or idle."""
+        """The lowest of its splits, but for those that are at their end, or idle; where they follow each other, of the
+        last one that has begun."""
         unread = self._source.unread
         if not unread:
             return END
+        if self._event_time.ordered:
+            latest = max(self._latest.values(), default=None)
+            return None if latest is None else latest - self._event_time.delay
         idle = self._idle
         times = [self._latest.get(split) for split in unread if split not in idle]
         if not times:

@@ -17,7 +17,7 @@ from formats.ids import TaskId
 from formats.job.expand import task_ids
 from formats.job.model import Topology
 from formats.native.sink import epoch_of_part
-from tests.support.jobs.kills import fan, write_rows
+from tests.support.jobs.kills import fan, in_event_time, write_rows
 from tests.support.jobs.recording import Recording, digests
 from tests.support.jobs.small import countdown, inline, reach, write_countdown, write_graph
 
@@ -40,8 +40,13 @@ def by_key(emit: str) -> Callable[[Path], Topology]:
     return job
 
 
+def with_event_time(folder: Path) -> Topology:
+    write_rows(folder)
+    return in_event_time(fan("epoch"), folder)
+
+
 JOBS = {
-    "loop": a_loop, "pairs": a_loop_of_pairs,
+    "loop": a_loop, "pairs": a_loop_of_pairs, "event time": with_event_time,
     **{emit: by_key(emit) for emit in ("epoch", "record", "batch")},
 }  # fmt: skip
 
@@ -78,7 +83,8 @@ def check_alone(recording: Recording, topology: Topology) -> None:
             alone = recording.alone(task, epoch, until)
             for channel, items in alone.sent.items():
                 assert digests(items) == digests(recording.behind(channel, epoch)[: len(items)]), f"{channel}, {epoch}"
-                assert items[-1] == Barrier(until)
+                assert isinstance(items[-1], Barrier)
+                assert items[-1].epoch == until
                 frames += len(items)
             state = rows_of([] if alone.state is None else [alone.state], topology, task)
             assert state == rows_of(restored.state(task), topology, task), f"{task} at {until}, from {epoch}"

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.losses.decisions import Recovery
 from abscli.engine.telemetry.news import News, Recovered, Recovering
@@ -48,6 +50,24 @@ def spread(name: str, sources: int, counting: int, emit: str = "record") -> Topo
         ),
         (Edge("rows", "same", FORWARD), Edge("same", "counts", HASH, ("key",)), Edge("counts", "out", FORWARD)),
     )
+
+
+def in_event_time(topology: Topology, folder: Path) -> Topology:
+    """A job on the same rows, each of which has a time: they follow each other over all files."""
+    for path in sorted((folder / "in").iterdir()):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        timed = [row | {"at": f"2026-01-{1 + row['id'] // 86400:02}T{_clock(row['id'] % 86400)}"} for row in rows]
+        path.write_text("".join(json.dumps(row) + "\n" for row in timed))
+    rows, *others = topology.operators
+    connector = (rows.connector or {}) | {
+        "schema": {"key": "string", "id": "int", "at": "timestamp"}, "event_time": {"column": "at", "ordered": True},
+    }  # fmt: skip
+    operators = (msgspec.structs.replace(rows, connector=connector), *others)
+    return msgspec.structs.replace(topology, operators=operators)
+
+
+def _clock(second: int) -> str:
+    return f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
 
 
 def pipelines(parallelism: int = 2) -> Topology:

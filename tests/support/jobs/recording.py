@@ -103,7 +103,8 @@ class Recording:
     def behind(self, channel: ChannelId, epoch: int) -> list[Item]:
         """What was sent on a channel after its barrier of the epoch."""
         items = self.items[channel]
-        return items[items.index(Barrier(epoch)) + 1 :] if epoch else items
+        places = (i for i, item in enumerate(items) if isinstance(item, Barrier) and item.epoch == epoch)
+        return items[next(places) + 1 :] if epoch else items
 
     def alone(self, task: TaskId, epoch: int, until: int) -> Alone:
         """The task by itself from its copy of one epoch to that of another."""
@@ -164,7 +165,7 @@ class Alone:
 def digests(items: list[Item]) -> list[int | str]:
     """Of frames as the wire has them: numbers, places of barriers, and the bytes of the rows."""
     return [
-        f"barrier {item.epoch}" if isinstance(item, Barrier)
+        f"barrier {item.epoch} at {item.watermark}" if isinstance(item, Barrier)
         else xxhash.xxh3_64_intdigest(memoryview(item.rows.serialize()), item.first)
         for item in items
     ]  # fmt: skip
