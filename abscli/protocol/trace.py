@@ -73,7 +73,10 @@ _FIELDS = {
 def plain(value: Any) -> list[Any]:
     """An event or action: its name, and its fields."""
     kind = type(value)
-    return [kind.__name__, {name: write(getattr(value, name)) for name, write, _ in _FIELDS[kind]}]
+    given = {name: write(getattr(value, name)) for name, write, _ in _FIELDS[kind]}
+    if given.get("watermark", 0) is None:  # as in traces of before there were any
+        del given["watermark"]
+    return [kind.__name__, given]
 
 
 def parsed(value: Any) -> Any:
@@ -81,7 +84,7 @@ def parsed(value: Any) -> Any:
     try:
         name, given = value
         kind = KINDS[name]
-        return kind(**{field: read(given[field]) for field, _, read in _FIELDS[kind]})
+        return kind(**{field: read(given[field]) for field, _, read in _FIELDS[kind] if field in given})
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"is no event or action: {str(value)[:80]}") from error
 

@@ -27,6 +27,7 @@ from abscli.protocol.events import (
     Completed,
     Copy,
     Flush,
+    Forward,
     Log,
     PeersRestarted,
     ProtocolError,
@@ -269,7 +270,8 @@ class _Attempt:
         self._parts: dict[tuple[TaskId, int], Part] = {}
         self._durable: set[tuple[TaskId, int]] = set()
         self._forwarded: dict[tuple[TaskId, int], dict[ChannelId, int]] = {}
-        self._barriers: list[tuple[int, ChannelId, int, int]] = []
+        self._barriers: list[tuple[int, BarrierArrived, int]] = []
+        self._watermarks: dict[tuple[TaskId, int], int | None] = {}
         self._arrived: dict[ChannelId, tuple[int, int]] = {}
         self._triggered: dict[int, int] = {}
         self._complete: set[int] = set()
@@ -356,7 +358,7 @@ class _Attempt:
         self._heard(machine.name, event, life)
         unread = is_unread(machine, event)
         if isinstance(event, BarrierArrived) and not self._is_heard_late(machine, life, event.epoch):
-            self._barriers.append((number, event.channel, event.epoch, machine.received[event.channel]))
+            self._barriers.append((number, event, machine.received[event.channel]))
         if isinstance(event, PeersRestarted) and event.attempt:
             self._repeats.went_on(machine, self._stops[event.attempt])
             if life.again:
@@ -378,12 +380,19 @@ class _Attempt:
                     records = [Record(n) for n in range(first, first + count)]
                     for epoch in epochs:
                         life.logs[epoch].setdefault(channel, []).extend(records)
+                case Forward(epoch, watermark):
+                    self._forward(machine, epoch, watermark)
                 case Ack(epoch):
                     self._durable.add((machine.name, epoch))
         flushes = isinstance(event, Sent) or any(isinstance(action, Flush) for action in answer)
         if not flushes or machine.is_source:  # what a source sends next it has read
             self._copied(machine, life)
         self._checked.situations.update(of_task(machine, unread, event, answer))
+
+    def _forward(self, machine: Task, epoch: int, watermark: int | None) -> None:
+        before = self._watermarks.setdefault((machine.name, epoch), watermark)
+        if before != watermark:
+            raise Disagrees("again", f"barrier {epoch} is sent again at {watermark}, and was sent at {before}")
 
     def _is_heard_late(self, machine: Task, life: _Life, epoch: int) -> bool:
         """Whether a barrier may stand behind records that were sent after it: at least once, a copy may contain those.
@@ -485,7 +494,13 @@ class _Attempt:
         """All lines are there: what was sent can be held against what came. Of a machine that was lost, its last lines
         are missing; what they would say is not known."""
         whole = {task: all(life.left for life in self._of(task)) for task in self._model.tasks}
-        for number, channel, epoch, received in self._barriers:
+        for number, arrived, received in self._barriers:
+            channel, epoch = arrived.channel, arrived.epoch
+            watermark = self._watermarks.get((channel.sender, epoch), arrived.watermark)
+            # A task that starts from its copy hears again of a barrier before it, but not of its watermark (L2, L12).
+            if arrived.watermark not in (None, watermark):
+                message = f"barrier {epoch} came on {channel} at {arrived.watermark}, and was sent at {watermark}"
+                self._disagreements.append(Disagreement(number, str(channel.receiver), "barrier", message))
             forwarded = self._forwarded.get((channel.sender, epoch))
             if forwarded is None and whole.get(channel.sender):
                 message = f"barrier {epoch} came on {channel}, which never sent it"

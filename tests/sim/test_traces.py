@@ -111,6 +111,17 @@ def test_what_was_sent_lost_or_begun_is_missed_also_where_lines_are_numbered_ane
             assert first(renumbered(lines[:i] + lines[i + 1 :])) is not None, line
 
 
+def test_a_barrier_with_another_watermark_than_it_was_sent_with_is_noticed(lines: list[Plain]) -> None:
+    barriers = 0
+    for i, line in enumerate(lines):
+        name, given = line.get("event", ("", {}))
+        if name == "BarrierArrived" and "watermark" in given:
+            changed = {**line, "event": [name, {**given, "watermark": given["watermark"] - 1}]}
+            assert first([*lines[:i], changed, *lines[i + 1 :]]) is not None, line
+            barriers += 1
+    assert barriers
+
+
 def test_a_barrier_that_overtakes_a_record_is_noticed(lines: list[Plain]) -> None:
     """On one channel, where the receiver's steps alone would do."""
     exchanged = 0

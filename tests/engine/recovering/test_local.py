@@ -16,14 +16,27 @@ from abscli.engine.local import repeating, room
 from abscli.engine.local.places import Places
 from abscli.engine.losses.decisions import alone, by_operator, texts
 from abscli.engine.telemetry.news import FramesLetGo, Recovering
+from abscli.sim.traces import check_traces
 from formats.ids import ChannelId, TaskId
 from formats.job.expand import task_ids
 from formats.native.schedules import TakenStep, read_steps
 from formats.storage import LocalStorage
+from formats.view import Status
+from formats.watermark import END
 from tests.engine.recovering.alone import check_alone, local, planned, widened
 from tests.engine.recovering.test_live import STORE, on_spark, store, survive
 from tests.support.commands import result_of, run_command
-from tests.support.jobs.kills import Due, Kills, after, check_counted, check_rows, fan, pipelines, write_rows
+from tests.support.jobs.kills import (
+    Due,
+    Kills,
+    after,
+    check_counted,
+    check_rows,
+    fan,
+    in_event_time,
+    pipelines,
+    write_rows,
+)
 from tests.support.jobs.small import (
     countdown,
     inline,
@@ -49,6 +62,26 @@ def test_behind_a_shuffle_every_row_counts_once(tmp_path: Path, policy: str, los
     _, (recovery,) = survive(fan(), tmp_path, options, [(after(2, open_epoch=True), [lost])])
     check_alone(recovery, fan(), lost)
     check_counted(tmp_path, counts)
+
+
+@pytest.mark.parametrize("policy", ["aligned", "unaligned", "at-least-once"])
+def test_barriers_that_come_again_have_the_watermarks_that_they_had(tmp_path: Path, policy: str) -> None:
+    """What comes again is dropped by number, barriers too; the tasks behind them go on with theirs."""
+    write_rows(tmp_path)
+    topology = in_event_time(fan("epoch"), tmp_path)
+    options = inline(tmp_path, policy=policy, keep=None, trace=str(tmp_path / "trace.jsonl"), **local)
+    moments = [(after(2, open_epoch=True), [0]), (after(4, open_epoch=True), [1])]
+    _, recoveries = survive(topology, tmp_path, options, moments)
+    assert all(recovery.again is not None for recovery in recoveries)
+    assert check_traces([str(tmp_path / "trace.jsonl")]).first is None
+    kept = store(tmp_path)
+    complete = [row.epoch for row in kept.epochs() if row.status is Status.COMPLETE]
+    before: dict[TaskId, int] = {}
+    for part in (part for epoch in sorted(complete) for part in kept.parts(epoch)):
+        if part.watermark is not None:
+            assert part.watermark >= before.get(part.task, part.watermark)
+            before[part.task] = part.watermark
+    assert before == dict.fromkeys(task_ids(topology), END)
 
 
 @pytest.mark.parametrize("emit", ["epoch", "batch"])
