@@ -11,10 +11,12 @@ from abscli.engine.columns import column_faults
 from abscli.engine.errors import UsageError
 from abscli.engine.functions import load
 from abscli.engine.sinks.places import place_of
+from abscli.engine.sources.event_times import as_event_times
 from abscli.engine.sources.finding import find_splits
 from abscli.engine.sources.making import FILE_TYPES, SOURCE_TYPES, columns_of, declared_schema
 from abscli.graph.backedges import back_edges
 from abscli.graph.restless import restless_loops
+from formats.job.event_time import event_time_of
 from formats.job.expand import size_of
 from formats.job.model import MAX_CHANNELS, MAX_TASKS, Kind, Operator, Topology
 from formats.job.rules import OperatorFault
@@ -116,12 +118,30 @@ def all_faults(topology: Topology, directory: str, *, from_start: bool) -> Itera
                 yield OperatorFault(op.id, ("source", "path"), error.message, error.hint)
             else:
                 columns |= {op.id: schema} if schema is not None else {}
+                yield from _event_time_faults(op, schema)
         elif op.kind in RUNNABLE and op.function is not None:
             try:
                 load(op.function, directory)
             except UsageError as error:
                 yield OperatorFault(op.id, (str(op.kind),), f"operator {op.id}: {error.message}", error.hint)
     yield from column_faults(topology, columns)
+
+
+def _event_time_faults(op: Operator, schema: pa.Schema | None) -> Iterator[OperatorFault]:
+    """schema: of the source's rows; None where that is not known yet."""
+    event_time, keys = event_time_of(op), ("source", "event_time", "column")
+    if event_time is None or schema is None:
+        return
+    name = event_time.column
+    if name not in schema.names:
+        message = f"operator {op.id}: no column {name!r} for event time in what it reads"
+        yield OperatorFault(op.id, keys, message, f"it has {', '.join(schema.names)}")
+        return
+    try:
+        as_event_times(pa.array([], schema.field(name).type))
+    except TypeError as error:
+        hint = f"name its type in the source's schema, such as {{{name}: timestamp}}"
+        yield OperatorFault(op.id, keys, f"operator {op.id}: column {name!r} cannot be event time: {error}", hint)
 
 
 def _source_columns(op: Operator, directory: str, *, from_start: bool) -> pa.Schema | None:

@@ -25,7 +25,7 @@ from formats.job.model import Aggregate, Edge, Kind, Partition, Topology
 from formats.native.facts import PartFacts
 from formats.storage import LocalStorage
 from formats.view import Position, Status
-from formats.watermark import END, IDLE
+from formats.watermark import END, HIGHEST, IDLE, LOWEST
 from tests.support.commands import result_of
 from tests.support.jobs.inline import STORE, store
 from tests.support.jobs.small import inline, operator, output_rows
@@ -246,6 +246,14 @@ def test_splits_that_follow_each_other_keep_nothing_back() -> None:
     assert source.watermark == 7 * SECOND
     source.read()
     assert source.watermark == 7 * SECOND
+
+
+@pytest.mark.parametrize(("time", "watermark"), [(2**63 - 1, HIGHEST), (-(2**63) + 1, LOWEST)])
+def test_the_ends_of_time_are_no_end_of_the_input(time: int, watermark: int) -> None:
+    splits = Splits(["a"], [])
+    restored = [Position("a", None, 1, event_time=time)]
+    delay = 0 if time > 0 else SECOND
+    assert EventTimes(splits, EventTime("at", delay=delay), TaskId("s", 0), restored).watermark == watermark
 
 
 def test_times_of_every_unit_are_microseconds_rounded_down() -> None:

@@ -132,6 +132,22 @@ def loops(operators: str) -> list[list[str]]:
     return restless_loops(parse_topology_bytes((head + operators).encode(), "t.yaml"))
 
 
+def test_event_time_is_a_column_of_times(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"key": "a", "at": "2026-01-01T00:00:00Z"}\n')
+    job = """{version: 1, job: j, operators: {rows: {source: {type: jsonl, path: rows.jsonl,
+    event_time: {column: %s}}}, out: {from: rows, sink: {type: jsonl, path: out}}}}"""
+
+    def faults(column: str) -> list[tuple[tuple[str, ...], str]]:
+        topology = parse_topology_bytes((job % column).encode(), "job.yaml")
+        return [(fault.keys, fault.message) for fault in all_faults(topology, str(tmp_path), from_start=True)]
+
+    keys = ("source", "event_time", "column")
+    assert faults("at") == []
+    reason = "it is string, and event time is a timestamp or a date"
+    assert faults("key") == [(keys, f"operator rows: column 'key' cannot be event time: {reason}")]
+    assert faults("when") == [(keys, "operator rows: no column 'when' for event time in what it reads")]
+
+
 def test_a_loop_that_can_drop_records_may_rest() -> None:
     assert loops("  a: {from: [s, b], distinct: [line]}\n  b: {from: a, map: identity}\n") == []
     assert loops("  a: {from: [s, b], union: {}}\n  b: {from: a, flat_map: m:f}\n") == []

@@ -14,7 +14,7 @@ from abscli.engine.sources.contract import Source
 from formats.ids import TaskId
 from formats.job.event_time import EventTime
 from formats.view import Position
-from formats.watermark import END, IDLE
+from formats.watermark import END, HIGHEST, IDLE, LOWEST
 
 _UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _DAY = 86_400 * 1_000_000
@@ -92,14 +92,18 @@ class EventTimes:
             return END
         if self._event_time.ordered:
             latest = max(self._latest.values(), default=None)
-            return None if latest is None else latest - self._event_time.delay
+            return None if latest is None else self._behind(latest)
         idle = self._idle
         times = [self._latest.get(split) for split in unread if split not in idle]
         if not times:
             return IDLE
         if None in times:  # a split that has not begun may begin at any time
             return None
-        return min(latest for latest in times if latest is not None) - self._event_time.delay
+        return self._behind(min(latest for latest in times if latest is not None))
+
+    def _behind(self, latest: int) -> int:
+        """So far that nothing before it is late; the ends of time are no end of the input."""
+        return min(max(latest - self._event_time.delay, LOWEST), HIGHEST)
 
     @property
     def _idle(self) -> Collection[str]:
