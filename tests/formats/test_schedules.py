@@ -30,7 +30,7 @@ def test_every_kind_of_step_has_its_letter() -> None:
     letters = {kind.name: KINDS[kind - 1] for kind in StepKind}
     assert letters == {
         "RECORDS": "r", "BARRIER": "b", "TRIGGER": "t", "ABORT": "a", "STOP": "s", "END": "e", "TIMER": "x",
-        "IDLE": "i", "EMPTY": "n", "COPIED": "c", "MARKED": "m",
+        "IDLE": "i", "EMPTY": "n", "COPIED": "c", "MARKED": "m", "WATERMARK": "w",
     }  # fmt: skip
 
 
