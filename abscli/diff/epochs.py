@@ -247,7 +247,7 @@ def _operator(old: Operator, new: Operator, facts: OperatorFacts | None) -> Iter
         effect = "its state is kept by other keys and cannot be used"
         yield of("key", ", ".join(old.key) or "none", ", ".join(new.key) or "none", effect)
     if old.aggregates != new.aggregates:
-        was, now = (", ".join(f"{a.name}: {a.function} {a.column}" for a in op.aggregates) for op in (old, new))
+        was, now = (", ".join(map(str, op.aggregates)) for op in (old, new))
         yield of("aggregates", was, now, "what the state lacks would have to start anew")
     if old.function != new.function:
         yield of("function", old.function, new.function, "its state was made by other code",

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from abscli.engine.state.aggregates import result_type
 from abscli.graph.job_graph import JobGraph
-from formats.job.model import Kind, Operator, Topology
+from formats.job.model import Aggregate, Kind, Operator, Topology
 from formats.job.rules import OperatorFault
 
 WORDS = pa.schema([pa.field("word", pa.string())])
@@ -55,13 +55,22 @@ def _operator_faults(op: Operator, source: str, columns: pa.Schema) -> Iterator[
         yield _missing(op, (str(op.kind),), "line", source, columns)
     for output in op.aggregates:
         at = (str(op.kind), output.name, output.function)
-        if output.column != "*" and output.column not in columns.names:
-            yield _missing(op, at, output.column, source, columns)
-        elif output.column != "*":
+        missing = [name for name in output.columns if name not in columns.names]
+        if missing:
+            option = str(output.function) if missing[0] == output.column else "by"
+            yield _missing(op, (str(op.kind), output.name, option), missing[0], source, columns)
+        else:
             try:
-                result_type(output.function, columns.field(output.column).type)
+                _output_type(output, columns)
             except TypeError as error:
                 yield OperatorFault(op.id, at, f"operator {op.id}, output {output.name}: {error}")
+
+
+def _output_type(output: Aggregate, columns: pa.Schema) -> pa.DataType:
+    """Of an output of a `reduce` over these columns; TypeError."""
+    return result_type(
+        output.function, *(columns.field(name).type for name in output.columns), names=output.columns
+    )
 
 
 def _output(op: Operator, inputs: list[pa.Schema | None]) -> pa.Schema | None:
@@ -78,11 +87,10 @@ def _output(op: Operator, inputs: list[pa.Schema | None]) -> pa.Schema | None:
         return None
     fields = [alike.field(name) for name in op.key]
     for output in op.aggregates:
-        column = None if output.column == "*" else output.column
-        if column is not None and column not in alike.names:
+        if any(name not in alike.names for name in output.columns):
             return None
         try:
-            kind = result_type(output.function, None if column is None else alike.field(column).type)
+            kind = _output_type(output, alike)
         except TypeError:
             return None
         fields.append(pa.field(output.name, kind))

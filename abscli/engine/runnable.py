@@ -57,7 +57,7 @@ def graph_faults(topology: Topology) -> Iterator[OperatorFault]:
         yield OperatorFault(
             target, ("from", source),
             f"the loop {', '.join(loop)} never comes to rest: each of its operators passes on whatever it gets",
-            "put a distinct, a filter or a flat_map into it that lets records end",
+            "put a distinct, a filter, a flat_map or a reduce with emit: change into it that lets records end",
         )  # fmt: skip
 
 

@@ -590,8 +590,8 @@ class RunningTask:
             inbox.close()
         if self.sink is not None:
             self.sink.close()
-        if self.operator is not None and self.operator.state is not None:
-            self.operator.state.close()
+        if self.operator is not None:
+            self.operator.close()
 
 
 def _without_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:

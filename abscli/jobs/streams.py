@@ -9,11 +9,12 @@ from typing import Any, Literal, Self, TypedDict, Unpack
 from abscli.jobs.drafts import DraftOperator, Drafts, Input
 from abscli.jobs.lines import Line, caller, refused
 from abscli.jobs.references import Function, reference_of
-from formats.job.model import Aggregation, Kind, Partition
+from formats.job.model import Aggregate, Aggregation, Kind, Partition
+from formats.job.written import output_document
 
 __all__ = ("Column", "Grouped", "Loop", "Output", "Stream", "col", "count")
 
-EmitWhen = Literal["epoch", "record", "batch"]
+EmitWhen = Literal["epoch", "record", "batch", "change"]
 
 
 class Marks(TypedDict, total=False):
@@ -39,6 +40,8 @@ class Output:
 
     function: Aggregation
     column: str
+    by: str | None = None
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,31 @@ class Column:
     def max(self) -> Output:
         """The largest of its values."""
         return Output(Aggregation.MAX, self.name)
+
+    def mean(self) -> Output:
+        """Of its values, as a float: their sum is exact for whole numbers, and an overflow of it is an error."""
+        return Output(Aggregation.MEAN, self.name)
+
+    def first(self) -> Output:
+        """Its first value that is not null. Where inputs interleave, which that is may differ from run to run."""
+        return Output(Aggregation.FIRST, self.name)
+
+    def last(self) -> Output:
+        """Its last value that is not null, with what is said of `first`."""
+        return Output(Aggregation.LAST, self.name)
+
+    def top_n(self, n: int, *, by: str | None = None) -> Output:
+        """The list of the `n` rows whose value is largest, largest first. by: put them in order by this column: the
+        list has both columns of each row."""
+        return Output(Aggregation.TOP_N, self.name, by, n)
+
+    def collect(self, limit: int) -> Output:
+        """The list of its first values that are not null, `limit` of them at most, with what is said of `first`."""
+        return Output(Aggregation.COLLECT, self.name, limit=limit)
+
+
+OF_COLUMN = [function.value for function in Aggregation if function is not Aggregation.COUNT]
+"""The methods of `Column`."""
 
 
 def col(name: str) -> Column:
@@ -251,7 +279,8 @@ class Grouped:
         """A row for each key: its columns, then the outputs: `agg(n=count(), most=col("amount").max())`.
 
         named: outputs whose names are those of options here: `agg({"id": col("id").max()})`.
-        emit: `epoch`: the keys that have changed in it, `record`: at every row, `batch`: the keys of a batch of rows.
+        emit: `epoch`: the keys that have had rows in it, `change`: those of them whose values differ from what was put
+        out for them last, `record`: at every row, `batch`: the keys of a batch of rows.
         id, parallelism, max_parallelism, deterministic, ordered_output: as of every operator.
         """
         line, _ = caller()
@@ -262,9 +291,10 @@ class Grouped:
             if name in ("key", "emit"):
                 raise refused(line, f"an output cannot be called {name}: a job file means something else by that")
             if not isinstance(output, Output):
-                hint = "give count(), or col(NAME).sum(), .min() or .max()"
+                hint = f"give count(), or what a method of col(NAME) gives: {', '.join(OF_COLUMN)}"
                 raise refused(line, f"output {name} is {output!r}", hint)
-            work[name] = {output.function.value: output.column}
+            aggregate = Aggregate(name, output.function, output.column, output.by, output.limit)
+            work[name] = output_document(aggregate)
         if emit != "epoch":
             work["emit"] = emit
         marks: dict[str, object] = {

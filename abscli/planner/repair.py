@@ -17,7 +17,7 @@ from abscli.planner.plan import failed_subtasks
 from abscli.planner.recovery_set import RecoverySet, recovery_set
 from formats.ids import ChannelId, TaskId
 from formats.job.expand import channels_in
-from formats.job.model import Emit, Kind, Partition, Topology
+from formats.job.model import IN_ORDER, Emit, Kind, Operator, Partition, Topology
 from formats.native.facts import PartFacts
 
 
@@ -97,6 +97,11 @@ def _offsets(part: PartFacts) -> Iterator[tuple[str, int]]:
         yield position.split, position.offset or 0
 
 
+def _has_one_order(graph: Adjacency, op: Operator, ordered: Collection[str]) -> bool:
+    """Whether each of its tasks gets its rows in one order, whenever they come again."""
+    return graph.input_channels(op.id) <= 1 and all(edge.source in ordered for edge in graph.inputs[op.id])
+
+
 def settled_contents(topology: Topology, back: Collection[tuple[str, str]]) -> frozenset[str]:
     """The operators whose state and rows up to a cut are the same set whenever the sources are cut alike, whatever the
     order in which inputs are read. For an aligned cut; a loop may be cut after any of its rounds.
@@ -120,9 +125,12 @@ def settled_contents(topology: Topology, back: Collection[tuple[str, str]]) -> f
                 for edge in graph.inputs[id]
             ):
                 continue
+            if not _has_one_order(graph, op, ordered) and any(one.function in IN_ORDER for one in op.aggregates):
+                continue
             settled.add(id)
             # Of a key the row that comes first passes, and running values depend on what came before.
-            if op.kind is not Kind.DISTINCT and (op.kind is not Kind.REDUCE or op.emit == Emit.EPOCH):
+            at_barriers = op.emit in (Emit.EPOCH, Emit.CHANGE)
+            if op.kind is not Kind.DISTINCT and (op.kind is not Kind.REDUCE or at_barriers):
                 rows.add(id)
             more = True
     return frozenset(settled)

@@ -202,7 +202,7 @@ def _names(key: Sequence[str]) -> str:
 
 
 def _outputs(operator: Operator) -> str:
-    return ", ".join(f"{a.name}: {a.function}({a.column})" for a in operator.aggregates) or "none"
+    return ", ".join(map(str, operator.aggregates)) or "none"
 
 
 def _tasks(topology: Topology) -> dict[str, int]:

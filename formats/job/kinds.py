@@ -7,7 +7,7 @@ from typing import Any
 
 from formats.job.connectors import connector
 from formats.job.identifiers import clipped
-from formats.job.model import Aggregate, Aggregation, Emit, Kind
+from formats.job.model import LISTED, Aggregate, Aggregation, Emit, Kind
 from formats.user_file import values as read
 from formats.user_file.mistakes import Mistakes
 from formats.user_file.nodes import Mapping, Node, Scalar, shown
@@ -41,13 +41,33 @@ def _union(node: Node, label: str, mistakes: Mistakes) -> Members:
 
 
 _REDUCE = Record({"key": read.columns, "emit": one_of(Emit)}, {"key": "key: [column, ...]"}, more=True)
-_OUTPUT_SCHEMA: Schema = {
-    "type": "object",
-    "minProperties": 1,
-    "maxProperties": 1,
-    "additionalProperties": False,
-    "properties": {f.value: {"const": "*"} if f is Aggregation.COUNT else read.string.reference() for f in Aggregation},
+
+
+@shape(None, type="integer", minimum=1, maximum=LISTED)
+def _listed(node: Node, label: str, mistakes: Mistakes) -> int | None:
+    value = read.positive.read(node, label, mistakes)
+    if value is not None and value > LISTED:
+        mistakes.add(node, f"{label} must be at most {LISTED:,}, not {value:,}")
+        return None
+    return value
+
+
+_COUNT: Shape[str] = Shape(read.string.read, {"const": "*"})
+_OPTIONS: dict[Aggregation, tuple[dict[str, Shape[Any]], dict[str, str | None]]] = {
+    Aggregation.TOP_N: ({"n": _listed, "by": read.string}, {"n": "how many are listed at most, such as n: 3"}),
+    Aggregation.COLLECT: ({"limit": _listed}, {"limit": "how many are listed at most, such as limit: 100"}),
 }
+"""What may stand beside the function of an output, and what has to."""
+
+
+def _output_record(function: Aggregation) -> Record:
+    options, required = _OPTIONS.get(function, ({}, {}))
+    column = _COUNT if function is Aggregation.COUNT else read.string
+    return Record({function.value: column, **options}, {function.value: None, **required})
+
+
+_OUTPUTS = {function: _output_record(function) for function in Aggregation}
+_OUTPUT_SCHEMA: Schema = {"type": "object", "oneOf": [record.schema for record in _OUTPUTS.values()]}
 
 
 @shape("reduce", **_REDUCE.schema, minProperties=2, additionalProperties=_OUTPUT_SCHEMA)
@@ -64,10 +84,14 @@ def _reduce(node: Node, label: str, mistakes: Mistakes) -> Members | None:
         if read.string.read(at, f"{label}: an output", mistakes) is not None
     ]
     aggregates = tuple(output for output in outputs if output is not None)
+    taken = dict.fromkeys(values["key"] or (), "a key column")
     for output in aggregates:
-        if output.name in (values["key"] or ()):
-            message = f"{label}: output {clipped(output.name)} has the name of a key column"
-            mistakes.add(named[output.name][0], message, "rename the output")
+        for name in output.state:
+            if name in taken:
+                of_it = "" if name == output.name else f", which keeps {clipped(name)},"
+                message = f"{label}: output {clipped(output.name)}{of_it} has the name of {taken[name]}"
+                mistakes.add(named[output.name][0], message, "rename the output")
+        taken |= dict.fromkeys(output.state, f"a column of output {clipped(output.name)}")
     emit = values.get("emit") or Emit.EPOCH
     return {"key": values["key"], "emit": emit, "aggregates": aggregates, "outputs_broken": None in outputs}
 
@@ -76,11 +100,12 @@ def _output(at: Scalar, node: Node, label: str, mistakes: Mistakes) -> Aggregate
     options = read.mapping(node, label, mistakes)
     if options is None:
         return None
-    if len(options.pairs) != 1:
-        message = f"{label} must have one of {', '.join(Aggregation)}, not {len(options.pairs)} entries"
+    functions = [word for word in options.pairs if word in set(Aggregation)]
+    if len(options.pairs) != 1 and len(functions) != 1:
+        message = f"{label} must have one of {', '.join(Aggregation)}, not {len(functions)} of them"
         mistakes.add(options, message, f'for example {at.text}: {{count: "*"}}')
         return None
-    ((key, value),) = options.pairs.values()
+    key, value = options.pairs[functions[0]] if functions else next(iter(options.pairs.values()))
     function = one_of(Aggregation).read(key, f"{label}: its function", mistakes)
     column = read.string.read(value, f"{label}: its column", mistakes)
     if function is None or column is None:
@@ -88,7 +113,14 @@ def _output(at: Scalar, node: Node, label: str, mistakes: Mistakes) -> Aggregate
     if function is Aggregation.COUNT and column != "*":
         mistakes.add(value, f'{label}: count takes "*", not {shown(column)}', "it counts rows")
         return None
-    return Aggregate(at.text, function, column)
+    values = _OUTPUTS[function].read(options, label, mistakes, title=f"{label}: {function}") or {}
+    if None in values.values() or values.keys() - options.pairs.keys() or options.pairs.keys() - values.keys():
+        return None
+    by = values.get("by")
+    if by == column:
+        mistakes.add(options.pairs["by"][1], f"{label}: {shown(column)} is in its own order already", "remove by")
+        return None
+    return Aggregate(at.text, function, column, by, values.get("n", values.get("limit")))
 
 
 KINDS: dict[Kind, Shape[Members]] = {

@@ -63,6 +63,7 @@ class Emit(StrEnum):
     EPOCH = "epoch"
     RECORD = "record"
     BATCH = "batch"
+    CHANGE = "change"
 
 
 class Aggregation(StrEnum):
@@ -72,14 +73,46 @@ class Aggregation(StrEnum):
     SUM = "sum"
     MIN = "min"
     MAX = "max"
+    MEAN = "mean"
+    FIRST = "first"
+    LAST = "last"
+    TOP_N = "top_n"
+    COLLECT = "collect"
 
 
-class Aggregate(msgspec.Struct, frozen=True):
-    """One named output of a `reduce`, over `column` (`*` for count)."""
+IN_ORDER = frozenset({Aggregation.FIRST, Aggregation.LAST, Aggregation.COLLECT})
+"""Whose value depends on the order in which rows come."""
+
+LISTED = 10_000
+"""Values that an aggregate lists at most."""
+
+
+class Aggregate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One named output of a `reduce`, over `column` (`*` for count).
+
+    by: the column by which `top_n` puts others in order, where that is another one;
+    limit: so many values `top_n` and `collect` have at most.
+    """
 
     name: str
     function: Aggregation
     column: str
+    by: str | None = None
+    limit: int | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those of the input that it is made of."""
+        return tuple(name for name in (self.column, self.by) if name is not None and name != "*")
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        """The columns of the state that it is kept in."""
+        return (f"{self.name}.sum", f"{self.name}.count") if self.function is Aggregation.MEAN else (self.name,)
+
+    def __str__(self) -> str:
+        more = [f"{word} {value}" for word, value in (("by", self.by), ("limit", self.limit)) if value is not None]
+        return f"{self.name}: {self.function}({', '.join([self.column, *more])})"
 
 
 class Operator(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from formats.errors import FormatError
 from formats.job.changes import NO_CHANGES, Changes
 from formats.job.file import MAX_PARALLELISM, VERSION
 from formats.job.identifiers import ID
-from formats.job.model import KEYED, Edge, Emit, Kind, Operator, Partition, Topology
+from formats.job.model import KEYED, Aggregate, Aggregation, Edge, Emit, Kind, Operator, Partition, Topology
 
 WIDTH = 110
 """Columns of a line, where it can be broken."""
@@ -82,6 +82,16 @@ def _options(edge: Edge, operators: dict[str, Operator]) -> dict[str, Any]:
     return options | ({"replayable": True} if edge.replayable else {})
 
 
+def output_document(aggregate: Aggregate) -> dict[str, Any]:
+    """What stands under an output's name."""
+    limit = "n" if aggregate.function is Aggregation.TOP_N else "limit"
+    return {
+        aggregate.function.value: aggregate.column,
+        **({} if aggregate.limit is None else {limit: aggregate.limit}),
+        **({} if aggregate.by is None else {"by": aggregate.by}),
+    }
+
+
 def _work(op: Operator) -> dict[str, Any]:
     """What an operator does, under the name of its kind."""
     if op.kind is Kind.OPAQUE:
@@ -93,7 +103,7 @@ def _work(op: Operator) -> dict[str, Any]:
         case Kind.MAP | Kind.FILTER | Kind.FLAT_MAP:
             work = op.function
         case Kind.REDUCE:
-            outputs = {one.name: {one.function.value: one.column} for one in op.aggregates}
+            outputs = {one.name: output_document(one) for one in op.aggregates}
             work = {"key": list(op.key), **outputs}
             work |= {} if op.emit in (None, Emit.EPOCH) else {"emit": op.emit.value}
         case Kind.DISTINCT:

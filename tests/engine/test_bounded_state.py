@@ -34,6 +34,12 @@ AGGREGATES = (
     Aggregate("total", Aggregation.SUM, "amount"),
     Aggregate("mean", Aggregation.SUM, "price"),
     Aggregate("least", Aggregation.MIN, "text"),
+    Aggregate("middle", Aggregation.MEAN, "amount"),
+    Aggregate("oldest", Aggregation.FIRST, "text"),
+    Aggregate("newest", Aggregation.LAST, "amount"),
+    Aggregate("dearest", Aggregation.TOP_N, "text", "price", 2),
+    Aggregate("largest", Aggregation.TOP_N, "amount", None, 3),
+    Aggregate("some", Aggregation.COLLECT, "text", None, 4),
 )
 SCHEMA = pa.schema(
     [

@@ -142,7 +142,13 @@ AGGREGATES = {
     Aggregation.SUM: lambda column: col(column).sum(),
     Aggregation.MIN: lambda column: col(column).min(),
     Aggregation.MAX: lambda column: col(column).max(),
+    Aggregation.MEAN: lambda column: col(column).mean(),
+    Aggregation.FIRST: lambda column: col(column).first(),
+    Aggregation.LAST: lambda column: col(column).last(),
+    Aggregation.TOP_N: lambda column: col(column).top_n(3, by="w"),
+    Aggregation.COLLECT: lambda column: col(column).collect(100),
 }
+OPTIONS: dict[Aggregation, tuple[str | None, int]] = {Aggregation.TOP_N: ("w", 3), Aggregation.COLLECT: (None, 100)}
 
 
 @st.composite
@@ -233,7 +239,8 @@ def jobs(draw: Callable[..., Any]) -> tuple[Job, Topology]:
                          for n, function in enumerate(functions)}  # fmt: skip
                 outputs: dict[str, Output] = {name: AGGREGATES[f](column) for name, (f, column) in named.items()}
                 streams[id] = read.group_by(*key).agg(outputs, emit=emit.value, **marks)
-                more |= {"emit": emit, "aggregates": tuple(Aggregate(n, *pair) for n, pair in named.items())}
+                more |= {"emit": emit, "aggregates": tuple(Aggregate(n, *pair, *OPTIONS.get(pair[0], ()))
+                                                           for n, pair in named.items())}  # fmt: skip
         functions_of = {Kind.MAP: "functions:step", Kind.FILTER: "functions:step", Kind.FLAT_MAP: "words"}
         more |= {"function": functions_of[kind]} if kind in functions_of else {}
         operators.append(Operator(id, kind, width, 8, key=key, **more))

@@ -30,3 +30,7 @@ class Distinct:
 
     def flush(self, watermark: int | None) -> Iterator[pa.RecordBatch]:
         yield from ()
+
+    def close(self) -> None:
+        if self.state is not None:
+            self.state.close()

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from abscli.engine.errors import UsageError
 from abscli.engine.functions import load
 from abscli.engine.operators.distinct import Distinct
+from abscli.engine.operators.last_out import LastOut
 from abscli.engine.operators.reduce import Reduce
 from abscli.engine.operators.row_wise import RowWise
 from abscli.engine.operators.runnable import Runnable
 from abscli.engine.state.keyed_state import KeyedState, State
 from formats.ids import TaskId
-from formats.job.model import Kind, Operator
+from formats.job.model import Emit, Kind, Operator
 
 MakeState = Callable[[Operator], State]
 """The keyed state of a task of an operator."""
@@ -35,7 +36,8 @@ def make_operator(operator: Operator, task: TaskId, root: str, make_state: MakeS
         case Kind.DISTINCT:
             return Distinct(operator, make_state(operator))
         case Kind.REDUCE:
-            return Reduce(operator, task, make_state(operator))
+            last_out = LastOut(lambda: make_state(operator)) if operator.emit == Emit.CHANGE else None
+            return Reduce(operator, task, make_state(operator), last_out)
     raise UsageError(
         f"operator {operator.id} is {operator.kind}: it can be inspected and planned for, not run",
         hint="run knows source, map, filter, flat_map, reduce, distinct, union and sink",

@@ -3,38 +3,55 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from abscli.engine.errors import JobFailed
+from abscli.engine.operators.last_out import LastOut
 from abscli.engine.operators.rows import columns, joined, key_columns, numbered
 from abscli.engine.operators.runnable import EMITTED_ROWS
-from abscli.engine.state.aggregates import Overflow, ValueColumn, merged, result_type, running
+from abscli.engine.state.aggregates import (
+    Accumulator,
+    Overflow,
+    ValueColumn,
+    accumulators,
+    input_values,
+    merged,
+    result_type,
+    running,
+    shown,
+)
 from abscli.engine.state.key_table import Located
 from abscli.engine.state.keyed_state import KeyedState, Rows, State
+from abscli.engine.state.list_column import ListColumn
 from formats.ids import TaskId
-from formats.job.model import Aggregate, Aggregation, Emit, Operator
+from formats.job.model import Aggregation, Emit, Operator
 
 
 class Reduce:
-    """Named aggregates by key; emits a row a changed key per epoch or batch, or a row a record."""
+    """Named aggregates by key; emits a row a changed key per epoch or batch, or a row a record.
 
-    def __init__(self, operator: Operator, task: TaskId, state: State) -> None:
+    last_out: what was last put out for keys, for who emits changes alone.
+    """
+
+    def __init__(self, operator: Operator, task: TaskId, state: State, last_out: LastOut | None = None) -> None:
         self._operator = operator
         self._task = task
         self.state: State | None = state
-        inputs = [aggregate.column for aggregate in operator.aggregates if aggregate.column != "*"]
-        self._needed = tuple(dict.fromkeys([*operator.key, *inputs]))
+        self._last_out = last_out
+        self._kept = [(output.name, one) for output in operator.aggregates for one in accumulators(output)]
+        self._needed = tuple(dict.fromkeys([*operator.key, *(name for _, one in self._kept for name in one.columns)]))
+        self._are_kept = all(output.state == (output.name,) for output in operator.aggregates)
 
     def process(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch | None:
         assert self.state is not None
         rows, keys = numbered(batch, first), key_columns(batch, self.state.key, self._operator.id)
-        for aggregate, _, kind in self._results(batch):
+        for one, _, kind in self._results(batch):
             # Now: what waits for the state of its keys may come to it after what comes later.
-            self.state.kinds.setdefault(aggregate.name, kind)
+            self.state.kinds.setdefault(one.name, kind)
         if self._operator.emit == Emit.RECORD:
             return joined([self._row_by_row(state, some) for state, some in self.state.divided(rows, keys)])
         if self._operator.emit == Emit.BATCH:
@@ -42,22 +59,26 @@ class Reduce:
         columns(batch, self._needed, self._operator.id)
         for state, some in self.state.gathered(rows._replace(batch=batch.select(self._needed)), keys):
             self._add(state, some)
+        if self._last_out is not None:
+            self._last_out.settle()
         return None
 
     def _add(self, state: KeyedState, rows: Rows) -> Located:
         """Take rows into a state, which has their keys; where it did."""
         located = state.locate(key_columns(rows.batch, state.key, self._operator.id), rows.hashes)
-        state.touch(located.slots)
+        older = state.touch(located.slots)
+        if self._last_out is not None and len(older):
+            self._last_out.note(state.table(older))
         with self._overflow(rows):
-            for _, function, values, column in self._aggregates(state, rows.batch):
-                before = self._before(function, column, located)
-                column.put(located.slots, merged(function, values, located.groups, before))
+            for one, values, column in self._accumulators(state, rows.batch):
+                before = self._before(one.function, column, located)
+                column.put(located.slots, merged(one.function, values, located.groups, before, one.limit))
         return located
 
     def _changed(self, state: KeyedState, rows: Rows) -> Rows:
         located = self._add(state, rows)
         table = state.table(located.slots)
-        return Rows(_batch(table.drop_columns(table.column_names[0])), rows.numbers[located.first])
+        return Rows(_batch(self._shown(table)), rows.numbers[located.first])
 
     def _row_by_row(self, state: KeyedState, rows: Rows) -> Rows:
         keys = key_columns(rows.batch, state.key, self._operator.id)
@@ -65,13 +86,27 @@ class Reduce:
         state.touch(located.slots)
         last = np.empty(len(located.slots), dtype=np.int64)
         last[located.groups] = np.arange(len(located.groups))
-        arrays = dict(zip(state.key, keys, strict=True))
+        arrays = {}
         with self._overflow(rows):
-            for name, function, values, column in self._aggregates(state, rows.batch):
-                after = running(function, values, located.groups, self._before(function, column, located))
+            for one, values, column in self._accumulators(state, rows.batch):
+                before = self._before(one.function, column, located)
+                after = running(one.function, values, located.groups, before, one.limit)
                 column.put(located.slots, after.take(pa.array(last)))
-                arrays[name] = after
-        return Rows(pa.record_batch(list(arrays.values()), names=list(arrays)), rows.numbers)
+                arrays[one.name] = after
+        outputs = self._outputs(arrays)
+        return Rows(pa.record_batch([*keys, *outputs.values()], names=[*state.key, *outputs]), rows.numbers)
+
+    def _shown(self, table: pa.Table) -> pa.Table:
+        """What is put out. table: rows of the state."""
+        if self._are_kept:
+            return table.drop_columns(table.column_names[:1])
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        outputs = self._outputs(columns)
+        keys = [columns[name] for name in self._operator.key]
+        return pa.table([*keys, *outputs.values()], names=[*self._operator.key, *outputs])
+
+    def _outputs(self, columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+        return {output.name: shown(output, columns) for output in self._operator.aggregates}
 
     @contextlib.contextmanager
     def _overflow(self, rows: Rows) -> Iterator[None]:
@@ -84,36 +119,41 @@ class Reduce:
                 f"{rows.batch.slice(error.row, 1).to_pylist()[0]}: {error}"
             ) from None
 
-    def _before(self, function: Aggregation, column: ValueColumn, located: Located) -> pa.Array:
+    def _before(self, function: Aggregation, column: ValueColumn | ListColumn, located: Located) -> pa.Array:
         before = column.take(located.slots)
         return pc.fill_null(before, 0) if function == Aggregation.COUNT else before
 
-    def _aggregates(
+    def _accumulators(
         self, state: KeyedState, batch: pa.RecordBatch
-    ) -> list[tuple[str, Aggregation, pa.Array | None, ValueColumn]]:
-        return [
-            (aggregate.name, aggregate.function, values, state.column(aggregate.name, kind))
-            for aggregate, values, kind in self._results(batch)
-        ]
+    ) -> list[tuple[Accumulator, pa.Array | None, ValueColumn | ListColumn]]:
+        return [(one, values, state.column(one.name, kind)) for one, values, kind in self._results(batch)]
 
-    def _results(self, batch: pa.RecordBatch) -> Iterator[tuple[Aggregate, pa.Array | None, pa.DataType]]:
-        """Each aggregate with its column, and the type that comes of that; JobFailed where none does."""
-        for aggregate in self._operator.aggregates:
-            values = None
-            if aggregate.column != "*":
-                (values,) = columns(batch, (aggregate.column,), self._operator.id)
+    def _results(self, batch: pa.RecordBatch) -> Iterator[tuple[Accumulator, pa.Array | None, pa.DataType]]:
+        """What is kept, each with what comes to it, and the type that comes of that; JobFailed where none does."""
+        for output, one in self._kept:
+            arrays = columns(batch, one.columns, self._operator.id)
             try:
-                kind = result_type(aggregate.function, values.type if values is not None else None)
+                kind = result_type(one.function, *(array.type for array in arrays), names=one.columns)
             except TypeError as error:
-                raise JobFailed(f"operator {self._operator.id}, output {aggregate.name}: {error}") from None
-            yield aggregate, values, kind
+                raise JobFailed(f"operator {self._operator.id}, output {output}: {error}") from None
+            yield one, input_values(one.function, arrays), kind
 
     def flush(self, watermark: int | None) -> Iterator[pa.RecordBatch]:
         assert self.state is not None
-        if self._operator.emit != Emit.EPOCH:
+        if self._operator.emit not in (Emit.EPOCH, Emit.CHANGE):
             return
         for table in self.state.changed_now(self._add):
-            yield from table.drop_columns(table.column_names[:1]).to_batches(max_chunksize=EMITTED_ROWS)
+            if self._last_out is not None:
+                table = self._last_out.differing(table)
+            yield from self._shown(table).to_batches(max_chunksize=EMITTED_ROWS)
+        if self._last_out is not None:
+            self._last_out.forget()
+
+    def close(self) -> None:
+        if self.state is not None:
+            self.state.close()
+        if self._last_out is not None:
+            self._last_out.forget()
 
 
 def _batch(table: pa.Table) -> pa.RecordBatch:

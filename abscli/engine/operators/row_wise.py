@@ -38,3 +38,6 @@ class RowWise:
 
     def flush(self, watermark: int | None) -> Iterator[pa.RecordBatch]:
         yield from ()
+
+    def close(self) -> None:
+        pass

@@ -24,6 +24,9 @@ class Runnable(Protocol):
         watermark: to which event time comes with that barrier (`formats.watermark`).
         """
 
+    def close(self) -> None:
+        """Let go of memory and files."""
+
 
 EMITTED_ROWS = 1 << 16
 """Of what is emitted at the end of an epoch, in one batch."""

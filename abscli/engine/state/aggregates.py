@@ -1,9 +1,13 @@
-"""The accumulators of `reduce`: one value a slot, with SQL's nulls; sums of integers overflow loudly."""
+"""The accumulators of `reduce`: one value a slot, with SQL's nulls; sums of integers overflow loudly.
+
+What a mean is made of is kept, a sum and a count: `accumulators` takes outputs apart, `shown` puts them together again.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import Any, assert_never
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abscli.engine.state.key_table import Slots
-from formats.job.model import Aggregation
+from abscli.engine.state.list_column import ListColumn, lengths_of, lists
+from formats.job.model import LISTED, Aggregate, Aggregation
 
 INT64 = 2**63
 SAMPLE = 64
@@ -63,6 +68,55 @@ class ValueColumn:
             self._valid = np.concatenate([self._valid, np.zeros(more, dtype=bool)])
 
 
+def value_column(kind: pa.DataType, room: int = 1024) -> ValueColumn | ListColumn:
+    """A column for values of this type. room: for so many at first."""
+    return ListColumn(kind, room) if pa.types.is_list(kind) else ValueColumn(kind, room)
+
+
+class Accumulator(NamedTuple):
+    """What is kept of an output, or a part of it. name: of its column in the state. columns: of the input. limit: so
+    many values it lists at most."""
+
+    name: str
+    function: Aggregation
+    columns: tuple[str, ...]
+    limit: int = LISTED
+
+
+def accumulators(aggregate: Aggregate) -> tuple[Accumulator, ...]:
+    """What is kept of an output; a mean is a sum and a count, of which rows can be added."""
+    mean = Aggregation.SUM, Aggregation.COUNT
+    parts = mean if aggregate.function is Aggregation.MEAN else (aggregate.function,)
+    limit = aggregate.limit or LISTED
+    return tuple(
+        Accumulator(name, function, aggregate.columns, limit)
+        for name, function in zip(aggregate.state, parts, strict=True)
+    )
+
+
+def shown(aggregate: Aggregate, state: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Array | pa.ChunkedArray:
+    """An output's values. state: columns of what is kept, by name."""
+    if aggregate.function is not Aggregation.MEAN:
+        return state[aggregate.name]
+    total, count = (state[name].cast(pa.float64(), safe=False) for name in aggregate.state)
+    return pc.divide(total, count)
+
+
+def input_values(function: Aggregation, arrays: Sequence[pa.Array]) -> pa.Array | None:
+    """What is accumulated of a batch, a value a row. arrays: the columns that it is made of.
+
+    What `top_n` orders by another column is a struct of the two, null where either is.
+    """
+    if function is Aggregation.TOP_N:
+        # 0.0 for -0.0: which of them came first depends on the inputs' order.
+        arrays = [pc.add(a, pa.scalar(0.0, a.type)) if pa.types.is_floating(a.type) else a for a in arrays]
+    if len(arrays) < 2:
+        return arrays[0] if arrays else None
+    absent = pc.or_(*(pc.is_null(array) for array in arrays))
+    names = [str(number) for number in range(len(arrays))]
+    return pa.StructArray.from_arrays([*arrays], names=names, mask=absent)
+
+
 class Overflow(ArithmeticError):
     """A sum or count left the range of 64-bit integers. row: of the batch."""
 
@@ -71,19 +125,34 @@ class Overflow(ArithmeticError):
         self.row = row
 
 
-def result_type(function: Aggregation, column: pa.DataType | None) -> pa.DataType:
-    """The type of an aggregate over a column's type; TypeError if it cannot be summed."""
+def result_type(function: Aggregation, *columns: pa.DataType, names: Sequence[str] = ()) -> pa.DataType:
+    """The type of an aggregate over columns of these types; TypeError if they cannot be summed, or put in order.
+    names: of the columns, where values of several are listed."""
     match function:
         case Aggregation.COUNT:
             return pa.int64()
-        case Aggregation.MIN | Aggregation.MAX:
-            assert column is not None
-            return pa.int64() if pa.types.is_integer(column) and not pa.types.is_uint64(column) else column
+        case Aggregation.MIN | Aggregation.MAX | Aggregation.FIRST | Aggregation.LAST:
+            return _whole(columns[0])
         case Aggregation.SUM:
-            assert column is not None
-            return _sum_type(column)
+            return _sum_type(columns[0])
+        case Aggregation.MEAN:
+            _sum_type(columns[0])
+            return pa.float64()
+        case Aggregation.COLLECT:
+            return pa.list_(_whole(columns[0]))
+        case Aggregation.TOP_N:
+            for column in columns:
+                if pa.types.is_nested(column):
+                    raise TypeError(f"cannot put a column of type {column} in order")
+            kinds = [_whole(column) for column in columns]
+            return pa.list_(pa.struct(list(zip(names, kinds, strict=True))) if len(kinds) > 1 else kinds[0])
         case _:
             assert_never(function)
+
+
+def _whole(column: pa.DataType) -> pa.DataType:
+    """64 bits for whole numbers: what comes first says the type, and others may be wider."""
+    return pa.int64() if pa.types.is_integer(column) and not pa.types.is_uint64(column) else column
 
 
 def _sum_type(column: pa.DataType) -> pa.DataType:
@@ -95,9 +164,10 @@ def _sum_type(column: pa.DataType) -> pa.DataType:
 
 
 def running(
-    function: Aggregation, values: pa.Array | None, groups: Slots, before: pa.Array
+    function: Aggregation, values: pa.Array | None, groups: Slots, before: pa.Array, limit: int = LISTED
 ) -> pa.Array:
-    """The aggregate after each row: `before` holds each group's value so far. Rows keep their order.
+    """The aggregate after each row: `before` holds each group's value so far. Rows keep their order. limit: so many
+    values are listed at most.
 
     A segmented scan in log2(longest group) passes over Arrow kernels. Overflow names the first row that overflows:
     sums near the bounds are added one by one, since a part of a sum may overflow where the sum does not.
@@ -115,24 +185,36 @@ def running(
         column = pa.array(np.ones(len(groups), dtype=np.int64))
     elif function == Aggregation.COUNT:
         column = values.is_valid().cast(pa.int64())
+    elif pa.types.is_list(kind) and function in _LISTS:
+        present = values.is_valid()
+        column = lists(kind, _listed(values, kind).filter(present), np.where(present.to_numpy(False), 1, -1))
     else:
         column = values.cast(kind)
     scanned = column.take(pa.array(order))
     first = pa.array(rank == 0)
     # What was before goes into the first row of its group; the scan carries it on to the others.
-    scanned = pc.if_else(first, _combine(function, before.take(pa.array(sorted_groups)), scanned), scanned)
+    scanned = pc.if_else(first, _combine(function, before.take(pa.array(sorted_groups)), scanned, limit), scanned)
     step, longest = 1, int(rank.max()) + 1 if len(rank) else 0
     while step < longest:
         shifted = pa.concat_arrays([pa.nulls(step, kind), scanned.slice(0, len(scanned) - step)])
-        scanned = pc.if_else(pa.array(rank >= step), _combine(function, shifted, scanned), scanned)
+        scanned = pc.if_else(pa.array(rank >= step), _combine(function, shifted, scanned, limit), scanned)
         step *= 2
     back = np.empty(len(order), dtype=np.int64)
     back[order] = np.arange(len(order))
     return scanned.take(pa.array(back))
 
 
-def _combine(function: Aggregation, left: pa.Array, right: pa.Array) -> pa.Array:
+def _combine(function: Aggregation, left: pa.Array, right: pa.Array, limit: int) -> pa.Array:
+    """The value of the rows that two values are of, the left ones first."""
     match function:
+        case Aggregation.FIRST:
+            return pc.coalesce(left, right)
+        case Aggregation.LAST:
+            return pc.coalesce(right, left)
+        case Aggregation.COLLECT | Aggregation.TOP_N:
+            rows = [np.repeat(np.arange(len(side)), np.maximum(lengths_of(side), 0)) for side in (left, right)]
+            values = pa.concat_arrays([left.flatten(), right.flatten()])
+            return _lists_of(function, left.type, values, np.concatenate(rows), len(left), limit)
         case Aggregation.MIN:
             return pc.min_element_wise(left, right)
         case Aggregation.MAX:
@@ -141,8 +223,42 @@ def _combine(function: Aggregation, left: pa.Array, right: pa.Array) -> pa.Array
             total = pc.add(pc.fill_null(left, 0), pc.fill_null(right, 0))
             both_null = pc.and_(pc.is_null(left), pc.is_null(right))
             return pc.if_else(both_null, pa.nulls(len(total), total.type), total)
+        case Aggregation.MEAN:
+            raise ValueError("a mean is put together of a sum and a count")
         case _:
             assert_never(function)
+
+
+_LISTS = frozenset({Aggregation.COLLECT, Aggregation.TOP_N})
+
+
+def _listed(values: pa.Array, kind: pa.ListType) -> pa.Array:
+    """As a list of this type has them."""
+    item = kind.value_type
+    if not pa.types.is_struct(item) or values.type.equals(item):
+        return values.cast(item)
+    columns = [column.cast(field.type) for column, field in zip(values.flatten(), item, strict=True)]
+    return pa.StructArray.from_arrays(columns, fields=list(item), mask=values.is_null())
+
+
+def _lists_of(
+    function: Aggregation, kind: pa.ListType, values: pa.Array, groups: Slots, count: int, limit: int
+) -> pa.ListArray:
+    """The values of each of `count` groups, in order, at most `limit` of them; null where there is none."""
+    if function is Aggregation.COLLECT:
+        order = np.argsort(groups, kind="stable")
+    else:
+        # By the last column of it, then by the others: rows that are alike in all may change places.
+        columns = values.flatten()[::-1] if pa.types.is_struct(values.type) else [values]
+        names = ["group", "by", "value"][: len(columns) + 1]
+        directions = zip(names, ["ascending", "descending", "ascending"], strict=False)
+        table = pa.table([pa.array(groups), *columns], names=names)
+        order = pc.sort_indices(table, sort_keys=list(directions)).to_numpy().astype(np.int64)
+    ordered = groups[order]
+    sizes = np.bincount(ordered, minlength=count)
+    rank = np.arange(len(ordered)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    sizes = np.minimum(sizes, limit)
+    return lists(kind, values.take(pa.array(order[rank < limit])), np.where(sizes, sizes, -1))
 
 
 def _running_sum(column: pa.Array, groups: Slots, before: pa.Array) -> pa.Array:
@@ -158,7 +274,9 @@ def _running_sum(column: pa.Array, groups: Slots, before: pa.Array) -> pa.Array:
     return pa.array(rows, pa.int64())
 
 
-def merged(function: Aggregation, values: pa.Array | None, groups: Slots, before: pa.Array) -> pa.Array:
+def merged(
+    function: Aggregation, values: pa.Array | None, groups: Slots, before: pa.Array, limit: int = LISTED
+) -> pa.Array:
     """Each group's value after a whole batch, given `before`: the last of its `running` values, at hash speed."""
     kind = before.type
     count = len(before)
@@ -167,7 +285,19 @@ def merged(function: Aggregation, values: pa.Array | None, groups: Slots, before
         added = pa.array(np.bincount(present, minlength=count).astype(np.int64))
         return pc.add(pc.fill_null(before, 0), added)
     assert values is not None
+    if function in _LISTS:
+        present = values.is_valid()
+        fresh = _listed(values, kind).filter(present)
+        held = np.repeat(np.arange(count), np.maximum(lengths_of(before), 0))
+        of_all = np.concatenate([held, groups[present.to_numpy(zero_copy_only=False)]])
+        return _lists_of(function, kind, pa.concat_arrays([before.flatten(), fresh]), of_all, count, limit)
     column = values.cast(kind)
+    if function in (Aggregation.FIRST, Aggregation.LAST):
+        place = np.full(count, -1, dtype=np.int64)
+        rows = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+        rows = rows[::-1] if function == Aggregation.FIRST else rows
+        place[groups[rows]] = rows  # of several the one that is set last stays
+        return _combine(function, before, column.take(pa.array(place, mask=place < 0)), limit)
     if function == Aggregation.SUM and pa.types.is_int64(kind) and _may_overflow(column, before):
         # Sums of Arrow wrap around in silence: near the bounds rows are added one by one, and the row is known.
         scan = running(function, values, groups, before)
@@ -180,7 +310,7 @@ def merged(function: Aggregation, values: pa.Array | None, groups: Slots, before
     place = np.empty(count, dtype=np.int64)
     place[grouped.column("g").to_numpy()] = np.arange(count)
     partial = grouped.column(f"v_{function}").combine_chunks().take(pa.array(place))
-    return _combine(function, before, partial.cast(kind))
+    return _combine(function, before, partial.cast(kind), limit)
 
 
 def _may_overflow(column: pa.Array, before: pa.Array) -> bool:

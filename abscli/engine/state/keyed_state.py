@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from abscli.engine.state.aggregates import ValueColumn
+from abscli.engine.state.aggregates import ValueColumn, value_column
 from abscli.engine.state.key_table import KeyIndex, Located, Slots
+from abscli.engine.state.list_column import ListColumn
 from formats.native.hashing import Hashes
 from formats.native.state.ordering import by_key_group, key_order
 from formats.native.state.tables import KEY_GROUP
@@ -153,7 +154,7 @@ class KeyedState:
         self.key = tuple(key)
         self.index = KeyIndex(room)
         self.kinds: Kinds = {} if kinds is None else kinds
-        self.values: dict[str, ValueColumn] = {}
+        self.values: dict[str, ValueColumn | ListColumn] = {}
         self.touched = False
         self.newest = NEVER
         self._room = room
@@ -179,10 +180,10 @@ class KeyedState:
     def gathered(self, rows: Rows, keys: Sequence[pa.Array]) -> Work:
         yield self, rows
 
-    def column(self, name: str, kind: pa.DataType) -> ValueColumn:
+    def column(self, name: str, kind: pa.DataType) -> ValueColumn | ListColumn:
         """A column of values, made of this type where the task has none of another."""
         if name not in self.values:
-            self.values[name] = ValueColumn(self.kinds.setdefault(name, kind), self._room)
+            self.values[name] = value_column(self.kinds.setdefault(name, kind), self._room)
         return self.values[name]
 
     def locate(self, columns: Sequence[pa.Array], hashes: Hashes | None = None) -> Located:
@@ -192,17 +193,18 @@ class KeyedState:
             self.touch(located.slots[located.new])
         return located
 
-    def touch(self, slots: Slots) -> None:
-        """Note that the values of these distinct slots have changed."""
+    def touch(self, slots: Slots) -> Slots:
+        """Note that the values of these distinct slots have changed; those that had not since the last copy."""
         self.touched, self._emitted = True, None
         if self.index.count > len(self._stamps):
             more = np.full(max(self.index.count, len(self._stamps)), NEVER, dtype=np.int64)
             self._stamps = np.concatenate([self._stamps, more])
         interval = self._intervals.current
-        fresh = slots[self._stamps[slots] != interval]
+        fresh: Slots = slots[self._stamps[slots] != interval]
         if len(fresh):
             self._stamps[fresh] = self.newest = interval
             self._changed.setdefault(interval, []).append(fresh)
+        return fresh
 
     def changed_now(self, add: Add) -> Iterator[pa.Table]:
         # A copy that is made next and holds just these rows refers to them.
@@ -292,7 +294,7 @@ class KeyedState:
         self.index, self._stamps, self.newest = index, stamps, int(stamps.max(initial=NEVER))
         slots = np.arange(index.count, dtype=np.int64)
         for name, column in values.items():
-            self.values[name] = ValueColumn(column.type, max(1, index.count))
+            self.values[name] = value_column(column.type, max(1, index.count))
             self.values[name].put(slots, column)
         changed = np.flatnonzero(stamps >= self._intervals.oldest)
         changed = changed[np.argsort(stamps[changed], kind="stable")]

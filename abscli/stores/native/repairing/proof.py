@@ -156,7 +156,8 @@ def _first_difference(left: pa.Array, right: pa.Array) -> int | None:
         ours, theirs = (column.fill_null(0).to_numpy(zero_copy_only=False) for column in (left, right))
         close = np.isclose(ours, theirs, rtol=1e-9, equal_nan=True)
         return None if close.all() else int(np.argmin(close))
-    same = (a == b for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True))
+    # By what is shown of them as well: in a list NaN is no NaN.
+    same = (a == b or repr(a) == repr(b) for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True))
     return next((row for row, equal in enumerate(same) if not equal), None)
 
 
