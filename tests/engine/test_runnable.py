@@ -161,6 +161,13 @@ def test_a_loop_past_the_one_that_drops_does_not() -> None:
     assert loops(counted) == [["a", "b"]]
 
 
+def test_a_least_value_that_is_put_out_where_it_changes_comes_to_rest_and_a_count_does_not() -> None:
+    least = "  a: {from: [s, b], reduce: {key: [line], n: {min: v}, emit: change}}\n  b: {from: a, map: m:f}\n"
+    assert loops(least) == []
+    assert loops(least.replace("emit: change", "emit: epoch")) == [["a", "b"]]
+    assert loops(least.replace("min: v", 'count: "*"')) == [["a", "b"]]
+
+
 def known(operators: str, tmp_path: Path) -> list[str]:
     (tmp_path / "in.txt").write_text("a b\n")
     head = "version: 1\njob: j\noperators:\n  s: {source: {type: text, path: in.txt}}\n"
@@ -185,6 +192,15 @@ def test_columns_are_followed_as_far_as_they_are_known(tmp_path: Path) -> None:
     assert known(counted + "  u: {from: own, distinct: [anything]}\n  own: {from: c, map: own:f}\n", tmp_path) == []
     assert known("  w: {from: s, flat_map: words}\n  v: {from: w, flat_map: words}\n", tmp_path) == [
         "operator v: no column 'line' in what w sends"
+    ]
+    best = "  c: {from: s, reduce: {key: [line], best: {top_n: line, n: 2, by: score}}}\n"
+    assert known(best, tmp_path) == ["operator c: no column 'score' in what s sends"]
+    mean = "  c: {from: s, reduce: {key: [line], m: {mean: line}}}\n"
+    assert known(mean, tmp_path) == ["operator c, output m: cannot sum a column of type string"]
+    listed = "  c: {from: s, reduce: {key: [line], some: {collect: line, limit: 2}}}\n"
+    nested = "  d: {from: c, reduce: {key: [line], best: {top_n: some, n: 2}}}\n"
+    assert known(listed + nested, tmp_path) == [
+        "operator d, output best: cannot put a column of type list<item: string> in order"
     ]
     broken = counted.replace('count: "*"', "count: word")  # its own finding is enough: `n` is not missing besides
     assert known(broken + "  d: {from: c, distinct: [n]}\n", tmp_path) == [

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from abscli.graph.backedges import back_edges
 from abscli.planner.repair import cut_of, repair_set, settled_contents
 from formats.ids import ChannelId, TaskId
-from formats.job.model import Edge, Kind, Partition, Topology
+from formats.job.model import Aggregate, Aggregation, Edge, Emit, Kind, Partition, Topology
 from formats.native.facts import LogFacts, PartFacts, header
 from formats.view import Position
 from tests.support.jobs.small import FORWARD, HASH, REBALANCE, operator, reach, word_count
@@ -116,6 +116,25 @@ def test_counts_behind_a_shuffle_are_settled_and_their_changes_an_epoch_as_well(
 
 def test_running_values_are_not_and_the_state_that_they_end_in_is() -> None:
     assert settled(word_count(emit="record")) == {"lines", "words", "counts"}
+
+
+@pytest.mark.parametrize("function", Aggregation)
+def test_values_that_depend_on_the_order_of_rows_are_settled_where_there_is_one_order(function: Aggregation) -> None:
+    limit = 3 if function in (Aggregation.TOP_N, Aggregation.COLLECT) else None
+    one = Aggregate("o", function, "*" if function is Aggregation.COUNT else "word", limit=limit)
+
+    def job(parallelism: int) -> Topology:
+        topology = word_count(parallelism)
+        operators = [
+            msgspec.structs.replace(op, aggregates=(one,), emit=Emit.CHANGE) if op.id == "counts" else op
+            for op in topology.operators
+        ]
+        return msgspec.structs.replace(topology, operators=tuple(operators))
+
+    everything = {"lines", "words", "counts", "out"}
+    in_order = function in {Aggregation.FIRST, Aggregation.LAST, Aggregation.COLLECT}
+    assert settled(job(2)) == ({"lines", "words"} if in_order else everything)
+    assert settled(job(1)) == everything
 
 
 def test_a_loop_may_be_cut_after_any_of_its_rounds() -> None:

@@ -21,7 +21,7 @@ from tests.support.jobs.small import FORWARD, HASH, inline, last_counts, operato
 pytestmark = pytest.mark.minutes
 
 POLICIES = ("aligned", "unaligned", "at-least-once")
-EMITS = ("epoch", "record", "batch")
+EMITS = ("epoch", "record", "batch", "change")
 
 CHOOSING = """
 
