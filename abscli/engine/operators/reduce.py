@@ -93,7 +93,7 @@ class Reduce:
                 after = running(one.function, values, located.groups, before, one.limit)
                 column.put(located.slots, after.take(pa.array(last)))
                 arrays[one.name] = after
-        outputs = self._outputs(arrays)
+        outputs = self._values_shown(arrays)
         return Rows(pa.record_batch([*keys, *outputs.values()], names=[*state.key, *outputs]), rows.numbers)
 
     def _shown(self, table: pa.Table) -> pa.Table:
@@ -101,11 +101,11 @@ class Reduce:
         if self._are_kept:
             return table.drop_columns(table.column_names[:1])
         columns = dict(zip(table.column_names, table.columns, strict=True))
-        outputs = self._outputs(columns)
+        outputs = self._values_shown(columns)
         keys = [columns[name] for name in self._operator.key]
         return pa.table([*keys, *outputs.values()], names=[*self._operator.key, *outputs])
 
-    def _outputs(self, columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+    def _values_shown(self, columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
         return {output.name: shown(output, columns) for output in self._operator.aggregates}
 
     @contextlib.contextmanager
