@@ -18,8 +18,11 @@ from abscli.cli.stdout import keep_stdout
 if TYPE_CHECKING:
     from formats.waiting import Wait
 
-RUN_OTHERS_CODE = frozenset({"run", "restore", "demo", "drill", "topology", "state", "validate"})
+RUN_OTHERS_CODE = frozenset({"run", "restore", "demo", "drill", "topology", "state", "validate", "doctor"})
 """Commands in which functions of a job, Spark or Java may run, and print."""
+
+SAYS_WHAT_DEFAULTS_LACK = "doctor"
+"""The command that has to run although abs.toml does not hold: it is the one that says so."""
 
 PLACES = frozenset({"REF", "PATH", "PLAN"})
 """Of arguments that name a store."""
@@ -57,16 +60,25 @@ class AbsCommand(TyperCommand):
     def _defaults(self) -> dict[str, Any] | None:
         """What the file of defaults says of this command's options, if there is one."""
         from abscli.cli.defaults import defaults_for, file_of_defaults, read_defaults
+        from formats.errors import FormatError
 
         path = file_of_defaults()
         if path is None or self.name is None:
             return None
+        try:
+            return defaults_for(path, self.name, read_defaults(path, COMMANDS), self.options_by_name())
+        except (FormatError, OSError):
+            if self.name == SAYS_WHAT_DEFAULTS_LACK:
+                return None
+            raise
+
+    def options_by_name(self) -> dict[str, tuple[str, bool]]:
+        """As they are typed, without `--`: the parameter, and whether it takes several values."""
         params: list[Any] = [param for param in self.params if param.param_type_name == "option"]
-        options = {
+        return {
             name.removeprefix("--"): (param.name, param.multiple)
             for param in params for name in param.opts if name.startswith("--")
         }  # fmt: skip
-        return defaults_for(path, self.name, read_defaults(path, COMMANDS), options)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs it; stdout is for its results alone."""
@@ -186,7 +198,7 @@ def _variable(ctx: Any, param: Any) -> str:
     return next((name for name in names if os.environ.get(name)), own)
 
 
-def load(name: str) -> TyperCommand:
+def load(name: str) -> AbsCommand:
     """Imports a command's module and makes the command from its function, EXAMPLES and EXIT_STATUS."""
     module_name = name.replace("-", "_")
     module = importlib.import_module(f"abscli.commands.{module_name}")

@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "copy": "Copy a store, with only what is missing.",
     "tag": "Give an epoch a name, so that it stays.",
     "gc": "Remove old epochs, and files that nothing needs.",
+    "doctor": "Look whether jobs can run here, and a store be kept.",
     "completion": "Print the completion script of a shell.",
     "help": "Show the help of a command.",
 }

@@ -61,6 +61,7 @@ EDGES = {
 
 PAGES = {
     "abscli/commands/inspect.py": "the task that a command line names",
+    "abscli/draw/spacetime_cuts.py": "the words of a picture",
     "abscli/draw/spacetime_html.py": "the words of a picture",
     "abscli/draw/spacetime_layout.py": "the words of a picture",
     "abscli/draw/spacetime_svg.py": "the words of a picture",

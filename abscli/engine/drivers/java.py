@@ -46,11 +46,16 @@ def find_java() -> JavaHome | None:
     return next((java for java in _candidates() if java.version >= LEAST), None)
 
 
+def java_homes() -> list[JavaHome]:
+    """Every Java that runs, of any version, in the order in which they are looked for."""
+    return list(_candidates())
+
+
 def use_java() -> JavaHome:
     """Puts the Java that was found into this process's environment, for pyspark. Raises JavaMissing."""
     java = find_java()
     if java is None:
-        raise _missing()
+        raise missing()
     lift_bound()
     if has_vectors(java.path):
         os.environ["JAVA_HOME"] = java.path
@@ -114,7 +119,8 @@ def _packaged() -> str | None:
     return None
 
 
-def _missing() -> JavaMissing:
+def missing() -> JavaMissing:
+    """The error that says which Javas there are, and how to get one that will do."""
     unfit = [f"{java.path} ({java.origin}) is version {java.version}" for java in _candidates()]
     lacking = f"no Java {LEAST} or later, which Spark runs on"
     return JavaMissing(

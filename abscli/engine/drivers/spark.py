@@ -110,6 +110,20 @@ def start_context(master: str, *, advertise: str | None = None, bind: str | None
     return context
 
 
+def try_spark(master: str) -> None:
+    """Starts Spark, runs a task of Python on it, and stops it; JavaMissing or EngineStopped if that does not work."""
+    context = start_context(master)
+    try:
+        context.parallelize([1], 1).map(str).collect()
+    except Exception as error:
+        raise EngineStopped(
+            f"Spark runs on {master}, but no task of Python there: {first_line(error)[:300]}",
+            hint="is the same Python there as here? PYSPARK_PYTHON names it",
+        ) from error
+    finally:
+        context.stop()
+
+
 def _launch(conf: Any, folder: str, stderr: _Stderr) -> Any:
     """A JVM in a process group of its own: a signal to ours asks us for a last epoch, which needs the JVM. It ends when
     its stdin does, and that is ours to hold."""
