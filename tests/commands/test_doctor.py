@@ -22,7 +22,8 @@ from tests.support.stores.small import make_store
 
 Capture = pytest.CaptureFixture[str]
 doctor = partial(run_command, "doctor")
-FLINK = Path(__file__).parents[1] / "data" / "flink" / "hashmap-checkpoint" / "10d2f428c00a04dfaad672ff7b7e0dbc" / "chk-2"
+CHECKPOINTS = Path(__file__).parents[1] / "data" / "flink" / "hashmap-checkpoint"
+FLINK = CHECKPOINTS / "10d2f428c00a04dfaad672ff7b7e0dbc" / "chk-2"
 
 
 @pytest.fixture(autouse=True)
