@@ -14,12 +14,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from formats.errors import FormatError
-
-if TYPE_CHECKING:
-    from abscli.report.health import Check
 
 FILE = "abs.toml"
 VARIABLE = "ABS_CONFIG"
@@ -98,46 +95,3 @@ def defaults_for(
             raise BadDefaults(f"[{command}] {name} takes one value, not a list", path=path)
         values[parameter] = value if isinstance(value, list) or not several else [value]
     return values
-
-
-def check_defaults() -> Check:
-    """Whether the file holds for every command that it speaks of."""
-    from abscli.cli.overview import COMMANDS
-    from abscli.report.health import Check, Verdict
-
-    path = file_of_defaults()
-    if path is None:
-        reason = f"{VARIABLE} is empty" if VARIABLE in os.environ else "there is none in this folder"
-        return Check(FILE, Verdict.GOOD, f"{reason}: options have their own defaults")
-    try:
-        tables = read_defaults(path, COMMANDS)
-        lacking = _mistakes(path, tables)
-    except (FormatError, OSError) as error:
-        return Check(FILE, Verdict.PROBLEM, str(error), getattr(error, "hint", None))
-    if lacking:
-        return Check(FILE, Verdict.PROBLEM, "; ".join(lacking), f"mend {path}; {VARIABLE}= leaves it out")
-    names = [f"[{name}]" for name, values in tables.items() if name and values]
-    return Check(FILE, Verdict.GOOD, f"{path} holds" + (f": {', '.join(names)}" if names else ""))
-
-
-def _mistakes(path: str, tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Values that no command could take, and names of all commands that are options of none."""
-    import typer
-
-    from abscli.cli.app import load
-    from abscli.cli.overview import COMMANDS
-
-    messages, common = [], set(tables.get("", {}))
-    for name in COMMANDS if common else [name for name in tables if name]:
-        command = load(name)
-        options = command.options_by_name()
-        common -= options.keys()
-        values = defaults_for(path, name, tables, options)
-        params: dict[str, Any] = {param.name or "": param for param in command.params}
-        with typer.Context(command, info_name=name) as context:
-            for parameter, value in values.items():
-                try:
-                    params[parameter].type_cast_value(context, value)
-                except typer.BadParameter as error:
-                    messages.append(f"[{name}] {params[parameter].opts[0].removeprefix('--')}: {error.message}")
-    return [*messages, *(f"{name} is an option of no command" for name in sorted(common))]

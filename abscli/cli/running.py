@@ -56,8 +56,11 @@ class Display:
             self._begun = time.monotonic()
         self._seen = progress.records
         rate = self._seen / max(time.monotonic() - self._begun, 1.0)
+        from abscli.text.columns import counted
+
         circulating = f" · {progress.circulating:,} bytes circulating" if progress.circulating else ""
-        self._line(f"{self._job}: epoch {progress.epoch} · {progress.records:,} records · {rate:,.0f}/s{circulating}")
+        read = counted(progress.records, "record")
+        self._line(f"{self._job}: epoch {progress.epoch} · {read} · {rate:,.0f}/s{circulating}")
 
     def news(self, news: News) -> None:
         """What has just happened."""
@@ -77,12 +80,12 @@ class Display:
             SlotsAwaited,
             Stopping,
         )
-        from abscli.text.columns import size
+        from abscli.text.columns import counted, size
         from abscli.text.recoveries import recovered, recovering
 
         match news:
             case EpochDone(epoch, at, seconds, records, written, phases):
-                figures = f"{seconds:.3f} s, {records:,} records, {size(written)}"
+                figures = f"{seconds:.3f} s, {counted(records, 'record')}, {size(written)}"
                 self._log(
                     at, f"epoch {epoch} complete in {figures}", event="epoch-complete", epoch=epoch,
                     seconds=round(seconds, 3), records=records, bytes=written,
@@ -264,6 +267,7 @@ def warn_of_repeats(store: str, epoch: int) -> None:
     """Says so if records come again when a job goes on from this epoch; about an epoch that is not there, nothing."""
     from abscli.planner.repeats import may_repeat, total
     from abscli.stores.registry import open_store
+    from abscli.text.columns import counted
     from formats.errors import NotFound
 
     try:
@@ -273,8 +277,8 @@ def warn_of_repeats(store: str, epoch: int) -> None:
     repeats = may_repeat(detail.policy, detail.channels)
     if repeats:
         output.warn(
-            f"epoch {epoch} was taken at-least-once: {total(repeats):,} records come again on {len(repeats)} "
-            f"channel{'s'[: len(repeats) != 1]}; 'abs validate' names them"
+            f"epoch {epoch} was taken at-least-once: {counted(total(repeats), 'record')} come again on "
+            f"{counted(len(repeats), 'channel')}; 'abs validate' names them"
         )
 
 

@@ -78,7 +78,7 @@ def doctor(
 
 
 def _checks(path: str | None, master: str | None, *, read_only: bool) -> Iterator[Check]:
-    from abscli.cli.defaults import check_defaults
+    from abscli.cli.defaults_check import check_defaults
     from abscli.engine.drivers.machine import machine_checks, spark_check
     from abscli.stores.place import place_checks
 

@@ -344,6 +344,8 @@ def run(
     name = prepared.topology.job
     with job_watched(name, metrics) as show:
         outcome = prepared.run(show, show.news)
+    from abscli.text.columns import counted
+
     how = "finished" if outcome.finished else "stopped"
     result = {
         "schema": "abs.run", "version": "1.0", "job": name, "store": store, "epoch": outcome.epoch,
@@ -353,7 +355,7 @@ def run(
     }  # fmt: skip
     text = (
         f"{name}: {how} at epoch {outcome.epoch}: {outcome.epochs} epoch{'s'[: outcome.epochs != 1]} and "
-        f"{outcome.records:,} records in {outcome.elapsed:.1f} s"
+        f"{counted(outcome.records, 'record')} in {outcome.elapsed:.1f} s"
         + again_text(outcome.policy, outcome.repeats)
     )
     emit_result(result, text, output)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from abscli.text.columns import number, wrapped
+from abscli.text.columns import counted, wrapped
 
 VERSION = "1.0"
 
@@ -68,10 +68,10 @@ def text(drilled: Drilled, word: str, *, width: int) -> str:
     phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in drilled.seconds.items())
     lines += wrapped(phases, width, "  ")
     same = sum(one.same is True for one in drilled.compared)
-    counts = [f"{number(drilled.tasks)} tasks"] * (drilled.tasks is not None)
-    counts += [f"{number(drilled.rows)} rows of state"] * (drilled.rows is not None)
-    counts += [f"{number(drilled.replayed)} records replayed"] * bool(drilled.replayed)
-    counts.append(f"{same} state{'s'[: same != 1]} the same")
+    counts = [] if drilled.tasks is None else [counted(drilled.tasks, "task")]
+    counts += [] if drilled.rows is None else [f"{counted(drilled.rows, 'row')} of state"]
+    counts += [f"{counted(drilled.replayed, 'record')} replayed"] if drilled.replayed else []
+    counts.append(f"{counted(same, 'state')} the same")
     lines += wrapped(", ".join(counts), width, "  ")
     for one in drilled.compared:
         if not one.same:

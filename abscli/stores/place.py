@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from abscli.report.health import Check, Verdict
 from formats.errors import FormatError, NotFound
+from formats.native import layout
 from formats.storage import LocalStorage, ServedStorage, Storage, open_writable
 from formats.storage.contract import UNFINISHED, probe_exclusive
 from formats.storage.opening import is_served
@@ -36,7 +37,8 @@ def place_checks(path: str, *, read_only: bool = False) -> Iterator[Check]:
         return
     try:
         storage = open_writable(path)
-        empty = not storage.list("")
+        # A run that was refused may have left its lock.
+        empty = all(layout.is_lock(entry.name) for entry in storage.list(""))
     except (FormatError, OSError) as error:
         yield _failed("store", error)
         return

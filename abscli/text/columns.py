@@ -110,6 +110,11 @@ def some(items: Sequence[str], limit: int) -> str:
     return ", ".join(items[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
+def counted(value: int, noun: str) -> str:
+    """`1 row`, `2,000 rows`."""
+    return f"{value:,} {noun}{'s'[: value != 1]}"
+
+
 def number(value: int | None) -> str:
     """A count, with thousands apart."""
     return UNKNOWN if value is None else f"{value:,}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from abscli.text.columns import size
+from abscli.text.columns import counted, size
 from formats.ids import tasks_name
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def recovered_text(
     went_on = f"{untouched} task{'s'[: untouched != 1]} went on"
     return (
         f"recovered in {seconds:.1f} s: {tasks_text(restart, untouched)} from {_where(epoch)}, "
-        f"{replayed:,} records read again, {went_on}"
+        f"{counted(replayed, 'record')} read again, {went_on}"
     )
 
 

@@ -9,7 +9,7 @@ from abscli.sim.chandy_lamport.systems import SingleToken
 from abscli.sim.diagram import Diagram
 from abscli.sim.report import Finding, Row, Simulated
 from abscli.sim.world import Step
-from abscli.text.columns import columns, wrapped
+from abscli.text.columns import columns, counted, wrapped
 from abscli.text.spacetime import spacetime_text
 
 VERSION = "1.1"
@@ -19,7 +19,7 @@ MAX_STEPS = 60
 
 def simulated_text(result: Simulated, *, width: int, ascii: bool, picture: Diagram | None) -> str:
     """For people. picture: a diagram to show, of a violation or of a run that was asked for."""
-    head = f"{result.job}: {result.tasks} tasks, {result.channels} channels"
+    head = f"{result.job}: {counted(result.tasks, 'task')}, {counted(result.channels, 'channel')}"
     lines = [head + (f", from seed {result.seed}" if result.seed is not None else ""), ""]
     lines += _searches(result, width) if result.seed is None else _runs(result, width)
     if result.workers and result.seed is not None:
@@ -70,7 +70,7 @@ def _violation(finding: Finding, width: int) -> list[str]:
     where = f"seed {finding.seed}, " if finding.seed is not None else ""
     message = (
         f"VIOLATION under {finding.policy} ({where}{finding.found_after} steps, {len(finding.steps)} after shortening "
-        f"with {finding.records} rows of each source task): {finding.message}"
+        f"with {counted(finding.records, 'row')} of each source task): {finding.message}"
     )
     return wrapped(message, width)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from abscli.text.columns import columns, number, size, wrapped
+from abscli.text.columns import columns, counted, not_shown, number, size, wrapped
 from formats.values import plain
 from formats.view import StateFacts
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 VERSION = "1.1"
 CELL = 60
 """Characters of a value that a table shows; the other forms have it whole."""
+
+HISTORY_SPARE = ("__triggered", "__present")
+"""What a narrow terminal does without of a key's history."""
 
 
 def header(store: str, format: str, epoch: int, states: Sequence[StateFacts]) -> dict[str, Any]:
@@ -57,7 +60,7 @@ def row_items(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
 
 def exported_text(folder: str, written: Sequence[Exported], width: int) -> str:
     """The states that were written, as a table, and why some were not."""
-    lines = wrapped(f"{number(sum(one.rows for one in written))} rows written to {folder}", width)
+    lines = wrapped(f"{counted(sum(one.rows for one in written), 'row')} written to {folder}", width)
     rows = [
         (one.operator, one.state or "-", number(one.rows), size(one.bytes), os.path.basename(one.file or "-"))
         for one in written
@@ -90,7 +93,10 @@ def rows_text(rows: Sequence[dict[str, Any]], schema: pa.Schema, more: bool, wid
         return "No rows.\n"
     align = "".join("r" if _is_number(field) else "l" for field in schema)
     cells = [tuple(_cell(row[field.name]) for field in schema) for row in rows]
-    lines = columns([field.name for field in schema], cells, align, width)
+    names = [field.name for field in schema]
+    # What a history has of each epoch besides its number: the keys and values are what was asked for.
+    spare = [name for name in HISTORY_SPARE if name in names]
+    lines = columns(names, cells, align, width, spare) + not_shown(names, cells, width, spare)
     if more:
         lines.append(f"... and more than these {len(rows)}; --limit shows more of them, -o ndjson and --out all")
     return "\n".join(lines) + "\n"

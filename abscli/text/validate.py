@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from abscli.planner.ranges import Ranges
 from abscli.planner.repeats import total
 from abscli.report.findings import Code, EpochReport, Finding, StoreReport
-from abscli.text.columns import columns, marked, moment, not_shown, size, some, wrapped
+from abscli.text.columns import columns, counted, marked, moment, not_shown, size, some, wrapped
 from formats.storage import Storage
 from formats.values import plain
 
@@ -331,7 +331,7 @@ def _repeats(report: StoreReport, width: int) -> list[str]:
             continue
         message = "not known how many records"
         if epoch.repeats is not None:
-            message = f"{total(epoch.repeats):,} records"
+            message = counted(total(epoch.repeats), "record")
             names = [f"{repeat.channel} {repeat.records:,}" for repeat in epoch.repeats]
             message += f": {some(names, REPEATS)}" if names else ""
         lines += wrapped(message, width, "    ", f"  epoch {epoch.epoch}: ")

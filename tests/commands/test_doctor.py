@@ -196,6 +196,14 @@ def test_nothing_is_written_among_files_that_are_not_of_abs(folder: Path, capsys
     assert listing(FLINK) == untouched
 
 
+def test_a_folder_in_which_a_refused_run_has_left_its_lock_is_empty(folder: Path, capsys: Capture) -> None:
+    (folder / "place").mkdir()
+    (folder / "place" / "lock").touch()
+    by_name = checks(capsys, "place")
+    assert "is empty" in by_name["store"]["message"]
+    assert by_name["create-only"]["verdict"] == "good"
+
+
 def test_a_place_that_is_not_there_yet_is_not_made(folder: Path, capsys: Capture) -> None:
     assert "is not there yet" in checks(capsys, "a/b/c")["store"]["message"]
     assert not (folder / "a").exists()

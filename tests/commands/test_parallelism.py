@@ -94,6 +94,7 @@ def test_a_plan_rescales_too_and_leads_on(folder: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize(("given", "message"), [
     ("counts", "'counts' is not OP=N"), ("counts=0", "is not OP=N"), ("counts=x", "is not OP=N"),
+    ("zzz=3", "there is no operator 'zzz'; the operators are lines"),
     ("cuonts=3", "there is no operator 'cuonts'; did you mean counts"), ("counts=17", "it has 16 key groups"),
     ("words=2", "the edge lines->words is forward, from 1 tasks to 2: add --parallelism lines=2"),
 ])  # fmt: skip

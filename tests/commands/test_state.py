@@ -331,7 +331,9 @@ def test_values_are_such_that_json_can_hold_them() -> None:
 # -- through all epochs, and in order ---------------------------------------------------------------------------
 
 
-def test_a_key_through_all_epochs(store: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_key_through_all_epochs(
+    store: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told = result_of("state", capsys, store, "--key", "w2900", "--history")
     assert [(r["__epoch"], r["__present"], r["n"]) for r in told["rows"]] == [(2, True, 1_002_900), (1, True, 2900)]
     assert [column["name"] for column in told["columns"]][:3] == ["__epoch", "__triggered", "__present"]
@@ -347,6 +349,11 @@ def test_a_key_through_all_epochs(store: Path, capsys: pytest.CaptureFixture[str
     written = pq.read_table(out).select(["__epoch", "n"]).to_pylist()
     assert sorted((-row["__epoch"], row["n"]) for row in written) == [(-2, 1), (-2, 2), (-1, 1), (-1, 2)]
     table = run_command("state", capsys, store, "--key", "w2900", "--history")[1]
+    monkeypatch.setenv("COLUMNS", "40")
+    narrow = run_command("state", capsys, store, "--key", "w2900", "--history")[1]
+    assert "not shown in 40 columns: __triggered" in narrow
+    assert max(map(len, narrow.splitlines())) <= 40
+    monkeypatch.delenv("COLUMNS")
     assert table.splitlines()[0].split() == ["__epoch", "__triggered", "__present", "word", "n"]
 
 

@@ -130,7 +130,7 @@ def test_bash_completes_choices(folder: Path) -> None:
     assert bash_completes("abs run --policy ", folder) == ["aligned", "unaligned", "at-least-once"]
     assert bash_completes("abs run --policy at", folder) == ["at-least-once"]
     assert bash_completes("abs topology -o ", folder) == [
-        "table", "json", "ndjson", "dot", "mermaid", "svg", "yaml",
+        "table", "wide", "json", "ndjson", "dot", "mermaid", "svg", "yaml",
     ]  # fmt: skip
     assert bash_completes("abs inspect --output=js", folder) == ["json"]
     assert bash_completes("abs inspect --output=", folder) == ["table", "json", "ndjson"]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from abscli.planner.rescale import Change, with_parallelism
 from abscli.stores.recovery import BadOption
+from abscli.text.columns import some
 from formats.job.changes import Changes
 from formats.job.expand import size_of
 from formats.job.model import MAX_CHANNELS, MAX_TASKS, Partition, Topology
@@ -32,8 +33,9 @@ def overridden(topology: Topology, parallelism: Mapping[str, int]) -> Topology:
     operators = {op.id: op for op in topology.operators}
     for id, number in parallelism.items():
         if id not in operators:
-            near = difflib.get_close_matches(id, operators, n=3) or list(operators)[:3]
-            raise BadOption(OPTION, f"there is no operator {id!r}; did you mean {', '.join(near)}?")
+            near = difflib.get_close_matches(id, operators, n=3)
+            rest = f"did you mean {', '.join(near)}?" if near else f"the operators are {some(list(operators), 8)}"
+            raise BadOption(OPTION, f"there is no operator {id!r}; {rest}")
         if number > operators[id].max_parallelism:
             most = operators[id].max_parallelism
             raise BadOption(OPTION, f"{id}={number}: it has {most} key groups (max_parallelism), and a task has at "
