@@ -52,6 +52,7 @@ _abs() {
                 copy) valued='--endpoint --region -o --output' ;;
                 tag) valued='--endpoint --region -o --output' ;;
                 gc) valued='--keep --keep-last --keep-hourly --keep-daily --keep-within --keep-tag --older-than --min-age --stopped --search --endpoint --region -o --output' ;;
+                doctor) valued='--master --endpoint --region -o --output' ;;
                 completion) valued='' ;;
                 help) valued='' ;;
             esac
@@ -63,7 +64,7 @@ _abs() {
     case $command in
         '')
             options='-q --quiet -v --verbose --version -h --help'
-            choices='demo topology run inspect report state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc completion help'
+            choices='demo topology run inspect report state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc doctor completion help'
             ;;
         demo)
             options='--master -o --output -q --quiet -v --verbose -h --help'
@@ -379,6 +380,18 @@ _abs() {
                     ;;
             esac
             ;;
+        doctor)
+            options='--spark --master --read-only --endpoint --region -o --output -q --quiet -v --verbose -h --help'
+            case $prev in
+                --master) kind=value ;;
+                --endpoint) kind=value ;;
+                --region) kind=value ;;
+                -o|--output) kind=option-choice choices='table json ndjson' ;;
+                *)
+                    ((count == 0)) && kind=directory
+                    ;;
+            esac
+            ;;
         completion)
             options='-q --quiet -v --verbose -h --help'
             case $prev in
@@ -391,7 +404,7 @@ _abs() {
             options='-q --quiet -v --verbose -h --help'
             case $prev in
                 *)
-                    ((count == 0)) && choices='demo topology run inspect report state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc completion help'
+                    ((count == 0)) && choices='demo topology run inspect report state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc doctor completion help'
                     ;;
             esac
             ;;

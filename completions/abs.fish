@@ -54,6 +54,7 @@ complete -c abs -n "__abs_is ''" -a drill -d 'Prove that an epoch can be restore
 complete -c abs -n "__abs_is ''" -a copy -d 'Copy a store, with only what is missing'
 complete -c abs -n "__abs_is ''" -a tag -d 'Give an epoch a name, so that it stays'
 complete -c abs -n "__abs_is ''" -a gc -d 'Remove old epochs, and files that nothing needs'
+complete -c abs -n "__abs_is ''" -a doctor -d 'Look whether jobs can run here, and a store be kept'
 complete -c abs -n "__abs_is ''" -a completion -d 'Print the completion script of a shell'
 complete -c abs -n "__abs_is ''" -a help -d 'Show the help of a command'
 
@@ -372,6 +373,18 @@ complete -c abs -n '__abs_is gc' -s q -l quiet -d 'Print results and errors only
 complete -c abs -n '__abs_is gc' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is gc' -s h -l help -d 'Show this message and exit'
 
+# abs doctor
+complete -c abs -n '__abs_is doctor' -f -a '(__fish_complete_directories)'
+complete -c abs -n '__abs_is doctor' -l spark -d 'Also start Spark on --master, and run a task of Python there'
+complete -c abs -n '__abs_is doctor' -l master -r -f -d 'Spark master: local[*], local[N], spark://HOST:PORT, yarn or k8s://'
+complete -c abs -n '__abs_is doctor' -l read-only -d 'Put no probe where the store lies, not even for a moment'
+complete -c abs -n '__abs_is doctor' -l endpoint -r -f -d 'Where S3 answers, such as http://127.0.0.1:9000; goes before AWS_ENDPOINT_URL and profiles'
+complete -c abs -n '__abs_is doctor' -l region -r -f -d 'The region of S3\'s buckets; goes before AWS_REGION and profiles'
+complete -c abs -n '__abs_is doctor' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
+complete -c abs -n '__abs_is doctor' -s q -l quiet -d 'Print results and errors only'
+complete -c abs -n '__abs_is doctor' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
+complete -c abs -n '__abs_is doctor' -s h -l help -d 'Show this message and exit'
+
 # abs completion
 complete -c abs -n '__abs_is completion' -f -a 'bash zsh fish'
 complete -c abs -n '__abs_is completion' -s q -l quiet -d 'Print results and errors only'
@@ -379,7 +392,7 @@ complete -c abs -n '__abs_is completion' -s v -l verbose -d 'Say more; -vv shows
 complete -c abs -n '__abs_is completion' -s h -l help -d 'Show this message and exit'
 
 # abs help
-complete -c abs -n '__abs_is help' -f -a 'demo topology run inspect report state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc completion help'
+complete -c abs -n '__abs_is help' -f -a 'demo topology run inspect report state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc doctor completion help'
 complete -c abs -n '__abs_is help' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is help' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is help' -s h -l help -d 'Show this message and exit'
