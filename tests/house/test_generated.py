@@ -115,7 +115,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_bash_completes_commands(folder: Path) -> None:
     assert bash_completes("abs ", folder) == list(COMMANDS)
-    assert bash_completes("abs re", folder) == ["restore", "rewrite", "rebuild"]
+    assert bash_completes("abs re", folder) == ["report", "restore", "rewrite", "rebuild"]
     assert bash_completes("abs -q pl", folder) == ["plan-recovery"]
     assert "--version" in bash_completes("abs --", folder)
 
