@@ -65,6 +65,8 @@ PAGES = {
     "abscli/draw/spacetime_html.py": "the words of a picture",
     "abscli/draw/spacetime_layout.py": "the words of a picture",
     "abscli/draw/spacetime_svg.py": "the words of a picture",
+    "abscli/pages/facts.py": "what a line of JSON says",
+    "abscli/pages/saved.py": "what a line of JSON said when it was saved",
     "abscli/text/inspect_page.py": "the task that people name, and what a line of JSON says",
     "abscli/text/spacetime.py": "the words of a picture",
 }
