@@ -62,7 +62,8 @@ def of_store(folder: str, epochs: int) -> None:
                    stdout=subprocess.DEVNULL)  # fmt: skip
     after = os.times()
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    print(f"  {epochs:>6,} epochs {BASE_TASKS:>8,} tasks {os.path.getsize(out) / 1000:>9.1f} kB {cpu:>7.2f} s CPU in all")
+    size = os.path.getsize(out) / 1000
+    print(f"  {epochs:>6,} epochs {BASE_TASKS:>8,} tasks {size:>9.1f} kB {cpu:>7.2f} s CPU in all")
 
 
 def numbers(text: str) -> list[int]:
