@@ -171,7 +171,7 @@ def strip(epochs: Sequence[EpochLine]) -> str:
         parts.append(bar + "</a>")
         labelled = pitch >= 24 or i % max(across // 16, 1) == 0
         if labelled:
-            parts.append(svg.text(x + pitch / 2, base + 13, str(epoch.epoch), "axis"))
+            parts.append(svg.text(max(x + pitch / 2, 3.2 * len(str(epoch.epoch))), base + 13, str(epoch.epoch), "axis"))
     return "".join([*parts, "</svg>"])
 
 

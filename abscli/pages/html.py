@@ -160,7 +160,8 @@ def _epochs(report: Report) -> Grid:
         Column("Parent", "number", lambda epoch: epoch.parent),
         Column("Attempt", "number", lambda epoch: epoch.attempt),
     )
-    return grid("epochs-table", columns, report.epochs, count=report.epochs_count, row=about)
+    newest_first = report.epochs[::-1]
+    return grid("epochs-table", columns, newest_first, count=report.epochs_count, row=about)
 
 
 def _acked(epoch: EpochLine) -> str | None:
@@ -199,7 +200,7 @@ def _of_depth(depth: Depth) -> dict[str, Grid | list[tuple[str, Grid]]]:
     ), depth.operators)  # fmt: skip
     tasks = grid("tasks-table", (
         Column("Task", "name", lambda one: one.task),
-        Column("Part", "text", lambda one: "there" if one.acked else "missing"),
+        Column("Acked", "yes", lambda one: one.acked),
         Column("Files", "size", lambda one: one.bytes),
         Column("Logged", "number", lambda one: one.logged),
         *times,
