@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.objects.fixtures import Servers, use
 from tests.support.objects.servers import ObjectServer
-from tests.support.run import Run
+from tests.support.run import Run, start
+from tests.support.spark import archive
 
 # A busy machine is slow at making examples, too: neither says anything about what is tested.
 settings.register_profile("abs", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -25,15 +26,24 @@ LAST_TIME = Path(__file__).resolve().parent.parent / ".pytest_cache" / "seconds"
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    session.config.stash[_BEGAN] = time.monotonic()
+    config = session.config
+    config.stash[_BEGAN] = time.monotonic()
+    if _RUN in config.stash and _whole(config) and not archive.PLACE.exists():
+        run = config.stash[_RUN].folder
+        (run / "archive").mkdir()
+        start(run, "archive", archive.__name__, log=run / "archive" / "log")
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config = session.config
-    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
-    if whole and exitstatus == 0 and not hasattr(config, "workerinput"):
+    if _whole(config) and exitstatus == 0 and not hasattr(config, "workerinput"):
         LAST_TIME.parent.mkdir(exist_ok=True)
         LAST_TIME.write_text(f"{time.monotonic() - config.stash[_BEGAN]:.0f}")
+
+
+def _whole(config: pytest.Config) -> bool:
+    """Whether all tests are run."""
+    return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
 
 
 _BEGAN = pytest.StashKey[float]()
@@ -85,6 +95,7 @@ def temporary() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="abs-tests-") as folder:
         patch.setenv("TMPDIR", folder)
         patch.setattr(tempfile, "tempdir", None)
+        patch.setenv(archive.OPTIONS, archive.with_archive(os.environ))
         for name in ("SPARK_LOCAL_DIRS", "LOCAL_DIRS"):
             patch.delenv(name, raising=False)
         yield

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from pathlib import Path
 from tests.support.processes import lives
 
 PIPE = "running"
+ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 60
 """How long a busy machine may take to end what was started for a run."""
 
@@ -43,11 +45,28 @@ class Run:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def until_the_end(folder: Path) -> int:
-    """A descriptor that is at its end when the run is over."""
+def start(folder: Path, name: str, module: str, *arguments: str, log: Path) -> int:
+    """Start a module in a process that ends when the run of this folder does; its number.
+
+    The module has to end when its stdin does. It outlives this process, which may be only one of the run's workers:
+    nobody here waits for it, but the run's end does, by the number that it writes down as `name`.
+    """
     reader = os.open(folder / PIPE, os.O_RDONLY | os.O_NONBLOCK)
     os.set_blocking(reader, True)
-    return reader
+    with log.open("wb") as out:
+        process = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-m", module, *arguments],
+            {**os.environ, "TMPDIR": str(log.parent), "PYTHONPATH": str(ROOT)},
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, reader, 0), (os.POSIX_SPAWN_DUP2, out.fileno(), 1),
+                (os.POSIX_SPAWN_DUP2, out.fileno(), 2),
+            ],
+            setsid=True,
+        )  # fmt: skip
+    os.close(reader)
+    (folder / f"{name}.pid").write_text(str(process))
+    return process
 
 
 @contextmanager

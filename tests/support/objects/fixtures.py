@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,11 +16,10 @@ from tests.support.objects.hdfs import Hdfs
 from tests.support.objects.kinds import SERVERS
 from tests.support.objects.servers import ObjectServer
 from tests.support.processes import lives
-from tests.support.run import locked, until_the_end
+from tests.support.run import locked, start
 
 __all__ = ("SERVERS", "Servers", "use")
 
-ROOT = Path(__file__).resolve().parents[3]
 PATIENCE = 900.0
 """Seconds until a server that neither answers nor ends is given up: the first time it is installed, too."""
 
@@ -57,21 +54,7 @@ class Servers:
 def _start(name: str, folder: Path, run: Path) -> None:
     """Start the server in a process of its own, which lasts as long as the run; returns when it can be used."""
     folder.mkdir()
-    reader = until_the_end(run)
-    with (folder / "log").open("wb") as log:
-        # It outlives this process, which is only one of the run's workers: nobody here waits for it.
-        process = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-m", "tests.support.objects.host", name, str(folder)],
-            {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(ROOT)},
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, reader, 0), (os.POSIX_SPAWN_DUP2, log.fileno(), 1),
-                (os.POSIX_SPAWN_DUP2, log.fileno(), 2),
-            ],
-            setsid=True,
-        )  # fmt: skip
-    os.close(reader)
-    (run / f"{folder.name}.pid").write_text(str(process))
+    process = start(run, folder.name, "tests.support.objects.host", name, str(folder), log=folder / "log")
     deadline = time.monotonic() + PATIENCE
     while not (folder / "facts.json").exists():
         if not lives(process) or time.monotonic() > deadline:
