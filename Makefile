@@ -10,7 +10,7 @@ demo: setup  ## two jobs: run, killed, restored, compared
 
 test: setup lint  ## everything that has to hold
 	@$(BIN)/python -m tests.estimate
-	@$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=8 --dist=loadfile --no-loadscope-reorder
 
 setup: .venv/.ready
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,16 @@ settings.load_profile("abs")
 
 LAST_TIME = Path(__file__).resolve().parent.parent / ".pytest_cache" / "seconds"
 """What the whole suite took when it passed last, for `tests.estimate`."""
+
+
+MEMORY = 3 << 30
+"""Bytes that a worker may need, with the processes that its tests start."""
+LAST = 1 << 32
+
+
+def order(name: str) -> int:
+    """Where among files that take minutes the one of this name comes."""
+    return zlib.crc32(name.encode())
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -79,14 +90,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take minutes come first, or one worker would sit over the last of them while the others have ended."""
-    items.sort(key=lambda item: item.get_closest_marker("minutes") is None)
+    """Files that take minutes come first, or one worker would sit over the last of them while the others have ended.
+
+    They are mixed, always alike: folders are of a kind, and what waits goes best beside what computes.
+    """
+    items.sort(key=lambda item: order(item.path.name) if item.get_closest_marker("minutes") else LAST)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: tests wait for real processes about as long as they compute."""
-    return (os.cpu_count() or 1) + 1
+    """Two for each core, and one: tests wait for real processes more than they compute. Each may come to start a few
+    JVMs, so that memory is a bound, too."""
+    kilobytes = int(Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0])
+    return max(1, min(2 * (os.cpu_count() or 1) + 1, kilobytes * 1024 // MEMORY))
 
 
 @pytest.fixture(scope="session", autouse=True)

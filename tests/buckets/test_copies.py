@@ -22,6 +22,8 @@ from tests.support.objects.fixtures import Servers, use
 from tests.support.objects.places import bucket_place
 from tests.support.objects.proxy import proxy_to
 
+pytestmark = pytest.mark.minutes
+
 ROOT = Path(__file__).parents[2]
 FILES = {f"state/{number}": bytes([number]) * (100 * number) for number in range(30)}
 

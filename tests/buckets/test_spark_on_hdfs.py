@@ -14,6 +14,8 @@ from tests.support.objects.hdfs import Hdfs
 from tests.support.objects.places import bucket_place
 from tests.support.spark import s3a, words
 
+pytestmark = pytest.mark.minutes
+
 HERE = {"HADOOP_CONF_DIR": ""}
 """Of Spark, so that paths without a scheme are of this machine; its checkpoint has one."""
 

@@ -40,6 +40,8 @@ operators:
 SPLITTING = """
 import pyarrow as pa
 
+pytestmark = pytest.mark.minutes
+
 def words(batch):
     return pa.record_batch({"word": [w for line in batch.column("line").to_pylist() for w in line.split()]})
 """

@@ -29,6 +29,8 @@ from abscli.engine.worker import Worker
 from tests.support.doors import HELLO, House, turned_away, until
 from tests.support.jobs.small import inline, last_counts, word_count, write_words
 
+pytestmark = pytest.mark.minutes
+
 GARBAGE = [
     b"",
     b"\0",

@@ -46,6 +46,8 @@ from tests.support.objects.places import bucket_place
 from tests.support.objects.proxy import proxy_to
 from tests.support.objects.servers import ObjectServer
 
+pytestmark = pytest.mark.minutes
+
 IN_PROGRESS = {Code.MISSING_ACK, Code.UNREFERENCED_FILE}
 """What is said of epochs that a kill has left."""
 IDS = ("a" * 32, "b" * 32)

@@ -26,6 +26,8 @@ from tests.support.objects.places import bucket_place
 from tests.support.objects.proxy import proxy_to
 from tests.support.objects.servers import ObjectServer
 
+pytestmark = pytest.mark.minutes
+
 
 @pytest.fixture
 def bucket(s3: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -15,6 +15,8 @@ from tests.support.schemas import checked
 from tests.support.spark import cases
 from tests.support.spark.words import CONFS, add_files, counts, go_on, killed
 
+pytestmark = pytest.mark.minutes
+
 FILES = 6
 
 

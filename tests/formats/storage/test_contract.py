@@ -19,6 +19,8 @@ from formats.storage.pieces import WHOLE
 from tests.support.imports import ROOT
 from tests.support.objects.places import Place
 
+pytestmark = pytest.mark.minutes
+
 HOSTILE = [
     "a b", "%41", "%2F..", "é", "e\u0301", "日本", "a+b", "a&b=c", "a#b", "a?b", "a:b", "a*", "~", "...", "..a", "a..",
     "'\"<>|", "-rf", "x" * 200, "COM1", ".hidden",

@@ -16,6 +16,8 @@ from tests.support.objects.places import Place, bucket_place
 from tests.support.objects.proxy import Proxy, proxy_to
 from tests.support.objects.servers import ObjectServer, free_port, s3_client, s3_environment
 
+pytestmark = pytest.mark.minutes
+
 
 @pytest.fixture
 def proxied(served: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Place, Proxy]]:

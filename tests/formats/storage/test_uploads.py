@@ -29,6 +29,8 @@ from tests.support.objects.places import bucket_place
 from tests.support.objects.proxy import proxy_to
 from tests.support.objects.servers import AZURE_ACCOUNT, AZURE_KEY, free_port
 
+pytestmark = pytest.mark.minutes
+
 MIB = 1 << 20
 
 
