@@ -6,6 +6,8 @@ there learns that the run is over, however that process ended.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -19,6 +21,7 @@ from pathlib import Path
 from tests.support.processes import lives
 
 PIPE = "running"
+PREFIX = "abs-run-"
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 60
 """How long a busy machine may take to end what was started for a run."""
@@ -28,7 +31,8 @@ class Run:
     """One that this process began. folder: for its workers, in /tmp, since paths of sockets have to be short."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="abs-run-", dir="/tmp"))
+        _remove_remains()
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
         os.mkfifo(self.folder / PIPE)
         self._reader = os.open(self.folder / PIPE, os.O_RDONLY | os.O_NONBLOCK)  # a pipe opens when both ends are there
         self._writer = os.open(self.folder / PIPE, os.O_WRONLY)
@@ -43,6 +47,19 @@ class Run:
                 raise TimeoutError(f"{', '.join(remaining)} in {self.folder} did not end")
             time.sleep(0.02)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _remove_remains() -> None:
+    """Folders of runs that were killed: nobody reads their pipes. One that is a minute old may just be begun."""
+    for folder in Path("/tmp").glob(f"{PREFIX}*"):
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            if time.time() - folder.stat().st_mtime < SECONDS:
+                continue
+            try:
+                os.close(os.open(folder / PIPE, os.O_WRONLY | os.O_NONBLOCK))
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def start(folder: Path, name: str, module: str, *arguments: str, log: Path) -> int:
