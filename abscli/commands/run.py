@@ -256,8 +256,8 @@ def run(
     output that the kept epochs name are looked for; where one is gone the run is refused. Only the folder that the job
     file names now is set right: who goes back to an epoch from before a sink's path was changed finds newer parts in
     the old folder still, and has to move them away. A sink's path may be a place in a bucket of S3, or what speaks it
-    (s3://), or of Azure (abfs://): parts are uploads there, which are completed when the manifest of their epoch is
-    written.
+    (s3://), of Azure (abfs://) or of Google (gs://): parts are uploads there, which are completed when the manifest of
+    their epoch is written.
 
     The job may have changed since the epoch that it goes on from. Operators that are new begin without state; those
     that have another id, or are gone, and had state, positions or output are named in the job file, as 'moved: [{from:

@@ -221,10 +221,10 @@ class LogFacts(msgspec.Struct, frozen=True):
 
 
 class UploadFacts(msgspec.Struct, frozen=True):
-    """What is staged for a sink in a bucket: an upload in parts, which is completed when the manifest is there.
+    """What is staged for a sink in a bucket: an upload, which is completed when the manifest is there.
 
     object: what it becomes, relative to the sink's place. id: of the upload. etags: of its parts, in their order; on
-    Azure the names of its blocks.
+    Azure the names of its blocks, on Google's store the SHA-256 of its bytes.
     """
 
     object: str

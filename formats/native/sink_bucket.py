@@ -19,7 +19,7 @@ from formats.errors import FormatError
 from formats.native.sink import ENDINGS, SUPERSEDED, Claims, PartId
 from formats.storage import ObjectStorage, common_name
 from formats.storage.objects import bucket_of, is_object_store
-from formats.storage.uploading import UPLOADS, open_uploads
+from formats.storage.uploading import open_uploads
 
 _ENDING = rf"\.(?:{'|'.join(ENDINGS)})"
 SHOWN = re.compile(rf"(part-\d{{5}}-\d{{10}})-([0-9a-f]{{32}})(?:-(\d{{10}}))?({_ENDING})", re.ASCII)
@@ -54,18 +54,16 @@ def is_bucket(path: str) -> bool:
 
 
 def place_fault(path: str) -> str | None:
-    """Why no sink can write there; None for a directory, and for a bucket of S3, what speaks it, or Azure."""
+    """Why no sink can write there; None for a directory and for a bucket."""
     if "://" not in path:
         return None
     if not is_bucket(path):
         return "sinks write to directories and to buckets"
     try:
-        bucket = bucket_of(bucket_place(path))
+        bucket_of(bucket_place(path))
     except FormatError as error:
         return error.message
-    if bucket.kind in UPLOADS:
-        return None
-    return "uploads to Google's object store are not built, and sinks in buckets rest on those"
+    return None
 
 
 def bucket_place(path: str) -> str:

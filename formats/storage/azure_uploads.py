@@ -27,9 +27,10 @@ from xml.etree.ElementTree import Element
 from formats.errors import Damaged
 from formats.storage.azure_access import account_of, authorized, azure_access, container_url
 from formats.storage.contract import AT_ONCE, check_path
+from formats.storage.http_uploads import Answer, HttpUploads, text
 from formats.storage.objects import IDENTITY
 from formats.storage.signing import path_of
-from formats.storage.uploads import Answer, Upload, Uploads, text
+from formats.storage.uploads import Upload
 
 BLOCK = re.compile(r"([0-9a-f]{10}[0-9a-f]{16})\d{5}[0-9a-f]{32}", re.ASCII)
 GIVEN_UP = re.compile(r"given-up-([0-9a-f]{10}[0-9a-f]{16})", re.ASCII)
@@ -38,7 +39,7 @@ OTHERS = ""
 """Stands for the upload of a block that somebody else's program has put."""
 
 
-class AzureUploads(Uploads):
+class AzureUploads(HttpUploads):
     """As of `Uploads`."""
 
     no_bucket = "ContainerNotFound"
@@ -48,7 +49,7 @@ class AzureUploads(Uploads):
         check_path(path)
         return f"{int(time.time()):010x}{secrets.token_hex(8)}"
 
-    def put(self, path: str, id: str, number: int, data: bytes) -> str:
+    def put(self, path: str, id: str, number: int, data: bytes | memoryview) -> str:
         block = f"{id}{number:05d}{hashlib.sha256(data).hexdigest()[:32]}"
         headers = {
             "content-type": "application/octet-stream",
@@ -144,8 +145,9 @@ class AzureUploads(Uploads):
                 return
 
     def _request(
-        self, method: str, path: str | None, query: Mapping[str, str], body: bytes, headers: Mapping[str, str]
-    ) -> urllib.request.Request:
+        self, method: str, path: str | None, query: Mapping[str, str], body: bytes | memoryview,
+        headers: Mapping[str, str],
+    ) -> urllib.request.Request:  # fmt: skip
         url = container_url(os.environ, self._bucket)
         if path is not None:
             url += "/" + path_of(self._lead + check_path(path))

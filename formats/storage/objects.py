@@ -132,7 +132,11 @@ class ObjectStorage:
         except _BeyondTheEnd:
             return b""
 
-    def put(self, path: str, data: bytes | memoryview, *, replace: bool = False) -> None:
+    def put(
+        self, path: str, data: bytes | memoryview, *, replace: bool = False, identity: str | None = None
+    ) -> None:
+        """As of `Putting`. identity: what the file says of itself; whoever puts it anew under the same is not told that
+        it is there."""
         import obstore
 
         key, body = self._lead + check_path(path), memoryview(data).cast("B")
@@ -141,7 +145,7 @@ class ObjectStorage:
             with self._asking(path):
                 obstore.put(self._client, key, body, mode="overwrite", use_multipart=False)
             return
-        identity = secrets.token_hex(16)
+        identity = secrets.token_hex(16) if identity is None else identity
         for left in reversed(range(CONFLICTS)):
             try:
                 with self._asking(path):
@@ -288,15 +292,18 @@ class ObjectStorage:
         for name in below:
             self.delete(name)
 
-    def copy(self, path: str, to: str) -> None:
+    def copy(self, path: str, to: str, *, replace: bool = True) -> None:
         """Let a file lie under another name as well, by the server's own hand; whatever had that name is gone.
-        NotFound if there is no such file, or not any more before it was copied."""
+        NotFound if there is no such file, or not any more before it was copied.
+
+        replace: if not, FileExistsError where something has the name, which S3 cannot say.
+        """
         import obstore
 
         names = self._lead + check_path(path), self._lead + check_path(to)
         self._may_show()
         with self._asking(path):
-            obstore.copy(self._client, *names)
+            obstore.copy(self._client, *names, overwrite=replace)
         if self._bucket.kind == "az":
             self._await_copy(path, to)
 

@@ -12,17 +12,18 @@ from xml.sax.saxutils import escape
 from formats.errors import Damaged, NotFound, Unreachable
 from formats.storage.contract import REACH, check_path
 from formats.storage.credentials import s3_settings
+from formats.storage.http_uploads import HttpUploads, text
 from formats.storage.objects import IDENTITY
 from formats.storage.roles import s3_keys
 from formats.storage.signing import path_of, query_of, signed
-from formats.storage.uploads import Upload, Uploads, text
+from formats.storage.uploads import Upload
 
 GONE = frozenset({"NoSuchUpload", "NoSuchKey"})
 """The second is RGW's word, of an upload that is not there."""
 OTHER_PARTS = frozenset({"InvalidPart", "InvalidPartOrder", "EntityTooSmall"})
 
 
-class S3Uploads(Uploads):
+class S3Uploads(HttpUploads):
     """As of `Uploads`."""
 
     no_bucket = "NoSuchBucket"
@@ -37,7 +38,7 @@ class S3Uploads(Uploads):
             return id
         raise Unreachable("answers a new upload without an id", path=self.root, hint=REACH)
 
-    def put(self, path: str, id: str, number: int, data: bytes) -> str:
+    def put(self, path: str, id: str, number: int, data: bytes | memoryview) -> str:
         # Without a type urllib says that of a form.
         headers = {"content-type": "application/octet-stream"}
         answer = self._ask("PUT", path, {"partNumber": str(number), "uploadId": id}, body=data, headers=headers)
@@ -95,8 +96,9 @@ class S3Uploads(Uploads):
             marker = {"key-marker": after[0], "upload-id-marker": after[1]}
 
     def _request(
-        self, method: str, path: str | None, query: Mapping[str, str], body: bytes, headers: Mapping[str, str]
-    ) -> urllib.request.Request:
+        self, method: str, path: str | None, query: Mapping[str, str], body: bytes | memoryview,
+        headers: Mapping[str, str],
+    ) -> urllib.request.Request:  # fmt: skip
         endpoint, region = self._address()
         url = urlsplit(endpoint)
         place = url.path.rstrip("/")

@@ -4,11 +4,12 @@ long in loading."""
 from __future__ import annotations
 
 from formats.storage.azure_uploads import AzureUploads
+from formats.storage.google_uploads import GoogleUploads
 from formats.storage.objects import bucket_of
 from formats.storage.s3_uploads import S3Uploads
 from formats.storage.uploads import Uploads
 
-UPLOADS: dict[str, type[Uploads]] = {"s3": S3Uploads, "az": AzureUploads}
+UPLOADS: dict[str, type[Uploads]] = {"s3": S3Uploads, "az": AzureUploads, "gs": GoogleUploads}
 """By the kind of a bucket."""
 
 

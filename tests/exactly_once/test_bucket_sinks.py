@@ -53,8 +53,9 @@ IN_PROGRESS = {Code.MISSING_ACK, Code.UNREFERENCED_FILE}
 IDS = ("a" * 32, "b" * 32)
 
 
-MOTO, RGW, AZURITE = "S3 by moto", "S3 by Ceph RGW", "Azure by Azurite"
-EACH = pytest.mark.parametrize("lines", [MOTO, AZURITE], indirect=True)
+MOTO, RGW, AZURITE, GOOGLE = "S3 by moto", "S3 by Ceph RGW", "Azure by Azurite", "Google by a server in memory"
+TESTBENCH = "Google by its testbench"
+EACH = pytest.mark.parametrize("lines", [MOTO, AZURITE, GOOGLE], indirect=True)
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def collected(lines: Lines) -> list[str]:
     return [orphan.path for orphan in removal.orphans if orphan.goes]
 
 
-@pytest.mark.parametrize("lines", [MOTO, RGW, AZURITE], indirect=True)
+@pytest.mark.parametrize("lines", [MOTO, RGW, AZURITE, GOOGLE, TESTBENCH], indirect=True)
 def test_it_stops_goes_on_goes_back_and_returns(lines: Lines) -> None:
     lines.run(epochs=2)
     first = lines.complete()
@@ -140,7 +141,8 @@ def test_the_manifest_names_what_is_completed_after_it(
 @pytest.mark.parametrize(
     ("lines", "where"),
     [*((name, where) for where in ("begin", "put", "manifest", "reveal", "completing", "complete")
-       for name in (MOTO, AZURITE)), (RGW, "put"), (RGW, "completing"), (RGW, "complete")],
+       for name in (MOTO, AZURITE, GOOGLE)),
+     *((name, where) for where in ("put", "completing", "complete") for name in (RGW, TESTBENCH))],
     indirect=["lines"],
 )  # fmt: skip
 def test_killed_at_any_step_it_goes_on(lines: Lines, where: str) -> None:
@@ -149,7 +151,7 @@ def test_killed_at_any_step_it_goes_on(lines: Lines, where: str) -> None:
     assert lines.wrong() == {}
     left = [upload.uri for upload in left_uploads(lines.store())]
     assert findings(lines) == ({Code.UPLOAD_LEFT} if left else set())
-    # Azure does not know of an upload before its first block.
+    # Azure does not know of an upload before its first block, nor Google before its bytes.
     assert bool(left) == (where in ("put", "manifest") or (where == "begin" and lines.out.startswith("s3:")))
     assert set(left) <= set(collected(lines))
     assert left_uploads(lines.store()) == []
@@ -161,7 +163,8 @@ def test_killed_at_any_step_it_goes_on(lines: Lines, where: str) -> None:
     ("lines", "where", "back"),
     # moto answers one request at a time: one that was stopped in the middle of a request is in everybody's way.
     [(MOTO, "manifest", 0), (MOTO, "reveal", 1), (AZURITE, "manifest", 0), (AZURITE, "reveal", 1),
-     *((name, *at) for at in (("completing", 0), ("completing", 1), ("complete", 1)) for name in (RGW, AZURITE))],
+     *((name, *at) for at in (("completing", 0), ("completing", 1), ("complete", 1))
+       for name in (RGW, AZURITE, GOOGLE, TESTBENCH)), (GOOGLE, "copied", 1)],
     indirect=["lines"],
 )  # fmt: skip
 def test_an_owner_that_comes_back_shows_nothing(lines: Lines, where: str, back: int) -> None:
@@ -203,7 +206,7 @@ def test_store_and_sink_may_both_lie_in_buckets(lines: Lines, monkeypatch: pytes
 def test_replies_that_are_lost_change_nothing(
     lines: Lines, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = servers.get(AZURITE if lines.out.startswith("az:") else MOTO)
+    server = servers.get({"az": AZURITE, "gs": GOOGLE}.get(lines.out[:2], MOTO))
     with proxy_to(server.port) as proxy:
         use(server, monkeypatch, proxy.port)
         proxy.lose_every, proxy.loses_of = 5, frozenset({"PUT", "POST", "DELETE"})
@@ -316,7 +319,7 @@ class Sink:
         return {one.object for one in self.bucket.shown()}
 
 
-@pytest.fixture(params=[MOTO, AZURITE])
+@pytest.fixture(params=[MOTO, AZURITE, GOOGLE])
 def sink(request: pytest.FixtureRequest, servers: Servers, monkeypatch: pytest.MonkeyPatch) -> Sink:
     return Sink(str(bucket_place(use(servers.get(request.param), monkeypatch)).root))
 
@@ -393,3 +396,62 @@ def test_of_two_names_of_a_part_one_stays(sink: Sink) -> None:
     moves = sink.moves(sink.claim(2, Stretch(IDS[0], 1, None)))
     moves.rename(sink.bucket.shown())
     assert sink.names() == {object_name(part, 2)}
+
+
+@pytest.mark.parametrize("lines", [GOOGLE, TESTBENCH], indirect=True)
+def test_what_is_shown_and_waits_as_well_waits_no_more_when_the_job_goes_on(lines: Lines) -> None:
+    killed(lines, "copied", 3)
+    bucket = SinkBucket(lines.out)
+    assert bucket.waiting().keys() & {one.part for one in bucket.shown()}
+    assert findings(lines) == {Code.UPLOAD_LEFT}
+    lines.resume(epochs=1)
+    assert not bucket.waiting().keys() & {one.part for one in bucket.shown()}
+    lines.resume()
+    assert lines.wrong() == {}
+    assert not bucket.waiting()
+    assert findings(lines) == set()
+
+
+@pytest.mark.parametrize("lines", [GOOGLE], indirect=True)
+def test_gc_takes_away_what_is_shown_and_waits_as_well(lines: Lines) -> None:
+    killed(lines, "copied", 3)
+    left = [upload.uri for upload in left_uploads(lines.store())]
+    assert set(left) <= set(collected(lines))
+    shown = SinkBucket(lines.out).shown()
+    assert not SinkBucket(lines.out).waiting().keys() & {one.part for one in shown}
+    lines.resume()
+    assert {one.object for one in shown} <= {one.object for one in SinkBucket(lines.out).shown()}
+    assert lines.wrong() == {}
+
+
+def test_what_was_stopped_before_googles_copy_shows_nothing_that_is_gone(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process was killed when it had shown a part, before it took what was staged away; another was stopped just
+    before it would show it, while a third, which has the sink now, shows it under a name of its own. The second must
+    not get as far as to show it once more: it may be killed there."""
+    sink = Sink(str(bucket_place(use(servers.get(GOOGLE), monkeypatch)).root))
+    part = PartId(IDS[0], part_name(0, 5))
+    line = Stretch(IDS[0], 1, None)
+    lost, file = sink.claim(1, line), sink.upload(part)
+    plain, shows = ObjectStorage.copy, list[str]()
+
+    def copy(self: ObjectStorage, path: str, to: str, *, replace: bool = True) -> None:
+        plain(self, path, to, replace=replace)
+        shows.append(to)
+
+    def overtaken() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(ObjectStorage, "delete", lambda self, path: None)
+            sink.moves(lost).complete([(part, file)])
+        assert sink.bucket.waiting()
+        assert sink.names() == {object_name(part)}
+        sink.moves(sink.claim(2, Stretch(IDS[1], 7, None), line)).rename(sink.bucket.shown())
+        monkeypatch.setattr(ObjectStorage, "copy", copy)
+
+    lose_at(monkeypatch, type(sink.bucket.uploads), "complete", overtaken)
+    with pytest.raises(EngineStopped, match="overtaken"):
+        sink.moves(lost).complete([(part, file)])
+    assert shows == []
+    assert sink.names() == {object_name(part, 2)}
+    assert not sink.bucket.waiting()

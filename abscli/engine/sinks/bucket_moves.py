@@ -60,6 +60,12 @@ class BucketMoves:
                     hint="`abs run --resume` says what can be done",
                 )
 
+    def end(self, parts: Iterable[PartId]) -> None:
+        """Let what is shown wait no more."""
+        if names := [object_name(part) for part in parts]:
+            self.check()
+            self._bucket.uploads.end(names)
+
     def show_again(self, parts: Sequence[PartId]) -> None:
         """Show what was set aside, under names of this claim."""
         self._shown_by_us([(part, (part.superseded,)) for part in parts])
@@ -123,7 +129,7 @@ class BucketMoves:
             is_theirs = newest is not None and is_on(newest.line, one.part.epoch) and times[one.part] == 1
             if one.object in names and not is_theirs:
                 self._keep((one.object, one.part))
-                self._bucket.storage.delete(one.object)
+                self._drop([one.object])
 
     def _keep(self, shown: tuple[str, PartId]) -> None:
         """Put what is shown aside, where it goes on being shown."""
@@ -136,6 +142,7 @@ class BucketMoves:
     def _drop(self, objects: Iterable[str]) -> None:
         names = list(objects)
         if names:
+            self._bucket.uploads.end(names)
             self._bucket.storage.delete_all(names)
 
     def _where(self, file: SinkFile) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import tempfile
 import threading
 from collections.abc import Callable
@@ -17,12 +18,9 @@ from formats.native.facts import SinkFile, UploadFacts
 from formats.native.sink import PartId
 from formats.native.sink_bucket import SinkBucket, object_name
 from formats.scratch import scratch
+from formats.storage.uploads import PIECE
 
-PIECE = 8 << 20
-"""Of a part, in one request; S3 takes no less than 5 MiB, but for the last."""
 PIECES_AT_ONCE = 4
-MOST_PIECES = 9_000
-"""Of one part; S3 takes 10,000."""
 
 
 class BucketSink(StagingSink):
@@ -41,14 +39,13 @@ class BucketSink(StagingSink):
     def _put(self, file: IO[bytes], part: SinkFile) -> SinkFile:
         self._may_show()
         name = object_name(PartId(self._attempt, part.name))
-        size = max(PIECE, -(-part.bytes // MOST_PIECES))
+        size = self._uploads.piece_bytes(part.bytes)
         id = self._uploads.begin(name, part.sha256)
         reading = threading.Lock()
 
         def put(number: int) -> str:
             with reading, writing(self._name_of(file)):
-                file.seek((number - 1) * size)
-                piece = file.read(size)
+                piece = _piece(file, (number - 1) * size, min(size, part.bytes - (number - 1) * size))
             return self._uploads.put(name, id, number, piece)
 
         with file, ThreadPoolExecutor(PIECES_AT_ONCE, thread_name_prefix="abs-upload") as pool:
@@ -60,3 +57,13 @@ class BucketSink(StagingSink):
 
     def _name_of(self, file: IO[bytes]) -> str:
         return f"{scratch()}/(rows of a sink)"
+
+
+def _piece(file: IO[bytes], begin: int, size: int) -> bytes | memoryview:
+    """Bytes of a file: a large piece is not read into memory, but is the file's own pages."""
+    if size > PIECE:
+        file.flush()
+        whole = mmap.mmap(file.fileno(), begin + size, access=mmap.ACCESS_READ)
+        return memoryview(whole)[begin:]
+    file.seek(begin)
+    return file.read(size)

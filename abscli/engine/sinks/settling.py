@@ -24,6 +24,7 @@ def settle_bucket(sink: Examined, bucket: SinkBucket, claim: SinkClaim, moves: B
     shown = bucket.shown()
     settlement = sink.settlement()
     missing = {part.id for part in settlement.missing}
+    moves.end(settlement.doubled)
     moves.set_aside([one for one in shown if one.part not in settlement.stays])
     # Who had the sink before may be about to take away what was not of its line.
     before = sink.claim.line if sink.claim is not None else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ class GeneratedSource:
     """Of its splits the one that is the least far goes on: rows come in about the order of their numbers."""
 
     connector: dict[str, str] | None = None
+    watermark: int | None = None
 
     def __init__(
         self,
@@ -65,6 +66,10 @@ class GeneratedSource:
     @property
     def finished(self) -> bool:
         return all(self._left(name) == 0 for name in self._done)
+
+    @property
+    def unread(self) -> Collection[str]:
+        return [name for name in self._done if self._left(name)]
 
     @property
     def positions(self) -> tuple[Position, ...]:

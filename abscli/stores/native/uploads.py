@@ -69,10 +69,15 @@ def _left_in(place: str, attempts: set[str], named: set[str], store: str) -> Ite
     claim = bucket.newest_claim()
     if claim is None or claim.attempt_id not in attempts or real_place(claim.store) != store:
         return  # another store, of which this one may be a copy, may name them
+    uploads = bucket.uploads.below()
+    # On Google's an upload that was completed waits on, where its process was killed just then.
+    shown = {one.object for one in bucket.shown()} if uploads else set()
     left = [
         upload
-        for upload in bucket.uploads.below()
-        if (part := part_of(upload.path)) is not None and part[0].attempt_id in attempts and upload.id not in named
+        for upload in uploads
+        if (part := part_of(upload.path)) is not None
+        and part[0].attempt_id in attempts
+        and (upload.id not in named or upload.path in shown)
     ]
     sizes = concurrently(bucket.storage, lambda upload: bucket.uploads.size(upload.path, upload.id), left)
     for upload, size in zip(left, sizes, strict=True):

@@ -1,6 +1,6 @@
 """Drivers and workers killed at random moments of jobs with a loop whose sink lies in a bucket: what is lost or twice.
 
-    python -m tests.bench.objects.bench_sink_kills [--server rgw|moto|azurite] [--kills 50] [--seed 1]
+    python -m tests.bench.objects.bench_sink_kills [--server rgw|moto|azurite|google|testbench] [--kills 50] [--seed 1]
         [--engine inline|spark]
 
 Drivers by SIGKILL: when an upload was begun or filled, before the manifest, before uploads are completed, between two
@@ -29,7 +29,7 @@ import msgspec
 import pytest
 
 from abscli.engine.job import JobOptions, run_job
-from abscli.stores.native.uploads import abort_all, left_uploads
+from abscli.stores.native.uploads import give_up, left_uploads
 from formats.job.model import Kind, Topology
 from formats.native.sink_bucket import SinkBucket, part_of
 from formats.native.store import NativeStore
@@ -47,8 +47,16 @@ from tests.support.jobs.small import (
 from tests.support.objects.fixtures import SERVERS, use
 from tests.support.objects.places import bucket_place
 
-NAMES = {"moto": "S3 by moto", "rgw": "S3 by Ceph RGW", "azurite": "Azure by Azurite"}
+NAMES = {
+    "moto": "S3 by moto",
+    "rgw": "S3 by Ceph RGW",
+    "azurite": "Azure by Azurite",
+    "google": "Google by a server in memory",
+    "testbench": "Google by its testbench",
+}
 MOMENTS = ("begin", "put", "manifest", "reveal", "completing", "complete")
+GOOGLES = "copied"
+"""When a part is shown and waits as well."""
 STORE = "store"
 
 
@@ -115,7 +123,8 @@ def one_job(seed: int, folder: Path, place: str, engine: str) -> tuple[Counter[s
     rng = random.Random(seed)
     name = list(JOBS)[seed % len(JOBS)]
     wrong, kills = JOBS[name][1](folder), Counter[str]()
-    moments = [(rng.choice(MOMENTS), rng.randrange(1, 7)) for _ in range(rng.randrange(2, 6))]
+    at = (*MOMENTS, GOOGLES) if place.startswith("gs:") else MOMENTS
+    moments = [(rng.choice(at), rng.randrange(1, 7)) for _ in range(rng.randrange(2, 6))]
     for where, n in [*moments, ("end", 1)]:
         victims = rng.choice([0, 0, 1, 2]) if where == "end" else 0
         command = [sys.executable, "-m", __spec__.name if __spec__ else "", "--child", name, str(folder), place, where,
@@ -127,7 +136,8 @@ def one_job(seed: int, folder: Path, place: str, engine: str) -> tuple[Counter[s
         else:
             assert done.returncode == -signal.SIGKILL, (where, n, done.stderr[-2000:])
             kills[where] += 1
-    abort_all(upload.uri for upload in left_uploads(NativeStore(LocalStorage(folder / STORE))))
+    store = NativeStore(LocalStorage(folder / STORE))
+    give_up(store, [upload.uri for upload in left_uploads(store)])
     fetch(place, folder / "out")
     return kills, wrong(), name
 

@@ -217,11 +217,13 @@ def signal_at(where: str, n: int, number: int) -> None:
 
     where: `manifest` (all have acked, nothing of the outcome is written) or `reveal` (the manifest is written); calls
     for epochs that have no rows for the sink do not count. Of a sink in a bucket also, when that has been done: `begin`
-    (an upload), `put` (a piece of it), `complete` (it is shown); `completing` is just before the last. Of a sink in a
-    table, when that has been done: `filled` (a transaction), `prepare`, `commit`. Else never.
+    (an upload), `put` (a piece of it), `copied` (it is shown, and waits as well: on Google's), `complete` (it is shown,
+    and waits no more); `completing` is just before the last. Of a sink in a table, when that has been done: `filled` (a
+    transaction), `prepare`, `commit`. Else never.
     """
     from abscli.engine import journal
     from abscli.engine.sinks import outputs
+    from formats.storage import ObjectStorage
     from formats.storage.uploading import UPLOADS
 
     left, counting = n, threading.Lock()
@@ -275,6 +277,15 @@ def signal_at(where: str, n: int, number: int) -> None:
                     count()
 
             tables.end = end
+    elif where == "copied":
+        plain = ObjectStorage.copy
+
+        def copy(self: ObjectStorage, path: str, to: str, *, replace: bool = True) -> None:
+            plain(self, path, to, replace=replace)
+            if not replace:
+                count()
+
+        ObjectStorage.copy = copy  # type: ignore[method-assign]
     elif where == "manifest":
         journal.complete = before(journal.complete, 3)  # type: ignore[assignment]
     elif where == "reveal":

@@ -23,7 +23,8 @@ from typing import Any
 
 import pytest
 
-AZURITE = Path(__file__).resolve().parents[3] / ".azurite"
+ROOT = Path(__file__).resolve().parents[3]
+AZURITE = ROOT / ".azurite"
 AZURITE_VERSION = "3.35.0"
 AZURE_ACCOUNT = "devstoreaccount1"
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -61,6 +62,10 @@ class ObjectServer:
             s3_client(self.environment).create_bucket(Bucket=name)
         elif self.scheme == "az":
             _make_container(self.port, name)
+        elif self.scheme == "gs":
+            request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{name}", method="PUT", data=b"")
+            with urllib.request.urlopen(request, timeout=SECONDS):
+                pass
 
     def through(self, port: int) -> Mapping[str, str]:
         """What clients are told that are to reach it by another port."""
