@@ -12,7 +12,7 @@ from formats.storage.contract import (
     always,
     check_path,
 )
-from formats.storage.hdfs import HdfsStorage
+from formats.storage.hdfs.storage import HdfsStorage
 from formats.storage.local import LocalStorage
 from formats.storage.memory import MemoryStorage
 from formats.storage.objects import ObjectStorage

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from formats.errors import FormatError, NotFound
 from formats.storage.contract import always
-from formats.storage.hdfs import HdfsStorage, is_hdfs
+from formats.storage.hdfs.storage import HdfsStorage, is_hdfs
 from formats.storage.local import LocalStorage
 from formats.storage.objects import ObjectStorage, is_object_store
 from formats.storage.places import SCHEMES, local_name

@@ -3,10 +3,10 @@ long in loading."""
 
 from __future__ import annotations
 
-from formats.storage.azure_uploads import AzureUploads
-from formats.storage.google_uploads import GoogleUploads
+from formats.storage.azure.uploads import AzureUploads
+from formats.storage.google.uploads import GoogleUploads
 from formats.storage.objects import bucket_of
-from formats.storage.s3_uploads import S3Uploads
+from formats.storage.s3.uploads import S3Uploads
 from formats.storage.uploads import Uploads
 
 UPLOADS: dict[str, type[Uploads]] = {"s3": S3Uploads, "az": AzureUploads, "gs": GoogleUploads}

@@ -1,8 +1,7 @@
 """Uploads in pieces: begun, filled, completed or given up by whoever knows an upload's id, long after.
 
-obstore uploads in parts, too, and names no upload: what one process has begun no other can complete. To S3 and what
-speaks it `s3_uploads` uploads, to Azure `azure_uploads`, to Google's store `google_uploads`. `uploading` gives those of
-a place.
+obstore uploads in parts, too, and names no upload: what one process has begun no other can complete. What does it lies
+in the rooms `s3`, `azure` and `google`, as `uploads` of each; `uploading` gives those of a place.
 """
 
 from __future__ import annotations

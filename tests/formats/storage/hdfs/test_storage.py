@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from formats.errors import FormatError, NotFound, Unreachable
-from formats.storage import UNFINISHED, HdfsStorage, open_storage, webhdfs
+from formats.storage import UNFINISHED, HdfsStorage, open_storage
 from formats.storage.hadoop import name_nodes, site_settings
+from formats.storage.hdfs import web
 from tests.support.objects.fixtures import Servers, use
 from tests.support.objects.hdfs import SITE, Hdfs
 from tests.support.objects.places import Place, bucket_place
@@ -38,7 +39,7 @@ def place(hdfs: Hdfs) -> Place:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhdfs, "PAUSES", (0.01,))
+    monkeypatch.setattr(web, "PAUSES", (0.01,))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_a_file_of_which_a_part_has_arrived_gets_no_name(place: Place) -> None:
     assert isinstance(storage, HdfsStorage)
     go = storage._nodes.go
 
-    def cut(method: str, path: str, where: str, body: webhdfs.Body = None) -> webhdfs.Reply:
+    def cut(method: str, path: str, where: str, body: web.Body = None) -> web.Reply:
         assert isinstance(body, memoryview)
         return go(method, path, where, body[:2])
 
@@ -237,10 +238,10 @@ def test_another_data_node_is_asked_for_where_one_does_not_answer(place: Place) 
     assert isinstance(storage, HdfsStorage)
     go, refused = storage._nodes.go, list[str]()
 
-    def refusing(method: str, path: str, where: str, body: webhdfs.Body = None) -> webhdfs.Reply:
+    def refusing(method: str, path: str, where: str, body: web.Body = None) -> web.Reply:
         if len(refused) % 4 < 3:
             refused.append(path)
-            raise webhdfs.NoReply(where.split("/")[2], ConnectionRefusedError("refused"))
+            raise web.NoReply(where.split("/")[2], ConnectionRefusedError("refused"))
         refused.clear()
         return go(method, path, where, body)
 

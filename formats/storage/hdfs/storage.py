@@ -23,7 +23,7 @@ from formats.errors import Damaged, FormatError, NotFound, Unreachable, UnsafePa
 from formats.storage.contract import AT_ONCE, UNFINISHED, Entry, Written, always, check_path, probe_exclusive
 from formats.storage.credentials import hadoop_configuration
 from formats.storage.hadoop import SCHEMES, name_nodes
-from formats.storage.webhdfs import Body, Fault, NameNodes, NoReply, Reply, name_nodes_of, user_name
+from formats.storage.hdfs.web import Body, Fault, NameNodes, NoReply, Reply, name_nodes_of, user_name
 
 TRIES = 8
 """DataNodes that are asked for one file."""

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from formats.errors import FormatError
-from formats.storage.azure_tokens import client_token, machine_token
+from formats.storage.azure.shared_key import authorization, string_to_sign
+from formats.storage.azure.tokens import client_token, machine_token
 from formats.storage.objects import Bucket
-from formats.storage.shared_key import authorization, string_to_sign
-from formats.storage.signing import query_of
+from formats.storage.urls import query_of
 
 VERSION = "2021-12-02"
 """Of Azure's interface; since 2019-12-12 a block may have more than 100 MiB."""

@@ -11,7 +11,8 @@ import hmac
 from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
-from urllib.parse import quote
+
+from formats.storage.urls import query_of
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 
@@ -25,17 +26,6 @@ class Keys(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Keys({self.access}, …)"
-
-
-def path_of(key: str) -> str:
-    """An object's name as it stands in a URL."""
-    return quote(key, safe="/-_.~")
-
-
-def query_of(query: Mapping[str, str]) -> str:
-    """A query, in the order in which it is signed."""
-    pairs = ((quote(name, safe="-_.~"), quote(value, safe="-_.~")) for name, value in query.items())
-    return "&".join(f"{name}={value}" for name, value in sorted(pairs))
 
 
 def signed(

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from formats.storage.credentials import s3_settings
 from formats.storage.lending import MACHINE, SECONDS, Lent, get, lent
-from formats.storage.signing import Keys
+from formats.storage.s3.signing import Keys
 
 CONTAINER = "http://169.254.170.2"
 

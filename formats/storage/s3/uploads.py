@@ -14,9 +14,10 @@ from formats.storage.contract import REACH, check_path
 from formats.storage.credentials import s3_settings
 from formats.storage.http_uploads import HttpUploads, text
 from formats.storage.objects import IDENTITY
-from formats.storage.roles import s3_keys
-from formats.storage.signing import path_of, query_of, signed
+from formats.storage.s3.roles import s3_keys
+from formats.storage.s3.signing import signed
 from formats.storage.uploads import Upload
+from formats.storage.urls import path_of, query_of
 
 GONE = frozenset({"NoSuchUpload", "NoSuchKey"})
 """The second is RGW's word, of an upload that is not there."""
