@@ -46,7 +46,7 @@ operators:
   wrong: {from: nothing, flat_map: 3}
   out: {from: misspelt, sink: {type: jsonl, path: out}}
   again: {from: opaque, sink: {type: jsonl, path: out/}}
-  other: {from: opaque, sink: {type: parquet, path: other}}
+  other: {from: opaque, sink: {type: avro, path: other}}
 """
 EXPECTED = [
     "4:26: operator queue: no source type 'kafka'",
@@ -65,7 +65,7 @@ EXPECTED = [
     "15:3: operator opaque is opaque: it can be inspected and planned for, not run",
     "16:36: operator wrong: flat_map must be a string, not the number 3",
     "18:51: sinks out and again both write to 'out'",
-    "19:38: operator other: no sink type 'parquet'",
+    "19:38: operator other: no sink type 'avro'",
 ]
 
 
