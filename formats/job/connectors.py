@@ -80,7 +80,7 @@ class NexmarkEvents(StrEnum):
 _NEXMARK = Record(
     {
         "type": read.string, "events": one_of(NexmarkEvents), "total": read.positive, "rate": read.positive,
-        "seed": read.positive, "deterministic": read.boolean,
+        "seed": read.positive, "deterministic": read.boolean, "event_time": EVENT_TIME,
     },
     {"events": f"events: {', '.join(NexmarkEvents)}"},
 )  # fmt: skip
