@@ -102,6 +102,7 @@ ENDS = {"operator", "op", "sender", "receiver", "source", "target", "task"}
 """Of what names are glued: behind one of these stands no `/` or `->`."""
 
 GLUES_OTHERS = {
+    "abscli/engine/sources/generated.py": "which part of all rows a split is",
     "abscli/sim/chandy_lamport/stable.py": "a pipe between two processes",
     "formats/native/names.py": "the pattern of a channel's name on disk",
     "formats/spark/layout.py": "paths",

@@ -176,8 +176,8 @@ def _one_of(words: list[str], dice: Dice) -> pa.Array:
     return pa.array(words, pa.string()).take(pa.array(dice.below(len(words))))
 
 
-def _joined(left: pa.Array, right: pa.Array, between: str, behind: str = "") -> pa.Array:
+def _joined(left: pa.Array, right: pa.Array, between: str, suffix: str = "") -> pa.Array:
     import pyarrow.compute as pc
 
     joined = pc.binary_join_element_wise(left, right, between)
-    return pc.binary_join_element_wise(joined, behind, "") if behind else joined
+    return pc.binary_join_element_wise(joined, suffix, "") if suffix else joined
