@@ -126,7 +126,7 @@ def test_what_is_put_out_is_that_of_all_rows_so_far(steps: list[Any], emit: Emit
                 assert out is None
             continue
         epoch += 1
-        flushed = [row for piece in operator.flush() for row in piece.to_pylist()]
+        flushed = [row for piece in operator.flush(None) for row in piece.to_pylist()]
         if emit in (Emit.EPOCH, Emit.CHANGE):
             owed = [key for key in touched if emit is Emit.EPOCH or values(key) != shown.get(key)]
             assert sorted(map(repr, flushed)) == sorted(repr(values(key)) for key in owed)
@@ -147,7 +147,7 @@ def test_of_several_rows_of_equal_rank_the_same_are_listed_whatever_the_order() 
     for order in (rows, rows[::-1]):
         operator = reduce(Emit.EPOCH, (AGGREGATES[7],))
         operator.process(batch(order), 1)
-        lists |= {repr(piece.to_pylist()) for piece in operator.flush()}
+        lists |= {repr(piece.to_pylist()) for piece in operator.flush(None)}
     assert lists == {"[{'k': 'a', 'best': [{'s': 'x', 'v': 1}, {'s': 'y', 'v': 1}]}]"}
 
 
@@ -155,12 +155,12 @@ def test_floats_that_are_no_numbers_are_least_and_zero_has_one_sign() -> None:
     schema = pa.schema([("k", pa.string()), ("v", pa.float64())])
     operator = reduce(Emit.CHANGE, (Aggregate("top", Aggregation.TOP_N, "v", None, 3),))
     operator.process(batch([("a", math.nan), ("a", -0.0), ("a", 2.0)], schema), 1)
-    (out,) = operator.flush()
+    (out,) = operator.flush(None)
     assert repr(out.to_pylist()) == "[{'k': 'a', 'top': [2.0, 0.0, nan]}]"
     assert operator.state is not None
     operator.state.copy(1, 0)
     operator.process(batch([("a", math.nan)], schema), 4)
-    assert not [piece for piece in operator.flush() if piece.num_rows]
+    assert not [piece for piece in operator.flush(None) if piece.num_rows]
 
 
 def test_a_mean_is_exact_beyond_the_numbers_that_a_float_has() -> None:
@@ -168,7 +168,7 @@ def test_a_mean_is_exact_beyond_the_numbers_that_a_float_has() -> None:
     operator = reduce(Emit.EPOCH, (Aggregate("m", Aggregation.MEAN, "v"),))
     for value in (2**60 + 1, -(2**60), 2):
         operator.process(batch([("a", value)], schema), 1)
-    (out,) = operator.flush()
+    (out,) = operator.flush(None)
     assert out.to_pylist() == [{"k": "a", "m": 1.0}]
     operator.process(batch([("a", 2**62)], schema), 4)
     operator.process(batch([("a", 2**62 - 4)], schema), 5)

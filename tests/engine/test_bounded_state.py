@@ -135,7 +135,7 @@ class Run:
         self.copies = []
 
     def _flush(self) -> None:
-        pieces = list(self.runnable.flush())
+        pieces = list(self.runnable.flush(None))
         self._note(pa.concat_batches(pieces) if pieces else None)
 
     def _note(self, rows: pa.RecordBatch | None) -> None:
@@ -245,7 +245,7 @@ def test_inputs_may_have_columns_of_two_types(limit: int | None) -> None:
     narrow = [pa.field("amount", pa.int32(), nullable=False) if f.name == "amount" else f for f in SCHEMA]
     for batch in (batch_of(rows), batch_of(rows).cast(pa.schema(narrow))) * 2:
         run.runnable.process(batch, 1)
-    total = {row["word"]: row["total"] for piece in run.runnable.flush() for row in piece.to_pylist()}
+    total = {row["word"]: row["total"] for piece in run.runnable.flush(None) for row in piece.to_pylist()}
     assert total == {f"w{i}": 4 * i for i in range(40)}
 
 
@@ -259,7 +259,7 @@ def test_values_are_of_the_type_that_came_first_whatever_comes_of_a_key(limit: i
     columns = zip(*numbers, strict=True)
     later = pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, whole, strict=True)], schema=pa.schema(whole))
     pieces = [run.runnable.process(batch_of(words(range(20))), 1), run.runnable.process(later, 21)]
-    pieces += run.runnable.flush()
+    pieces += run.runnable.flush(None)
     out = [piece for piece in pieces if piece is not None]
     assert {piece.schema.field("mean").type for piece in out} == {pa.float64()}
     assert sum(row["mean"] for piece in out for row in piece.to_pylist()) == 20 * 0.5 + 40 * 2

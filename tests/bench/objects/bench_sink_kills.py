@@ -55,6 +55,8 @@ NAMES = {
     "testbench": "Google by its testbench",
 }
 MOMENTS = ("begin", "put", "manifest", "reveal", "completing", "complete")
+IN_WORKERS = ("begin", "put")
+"""Of these, what drivers do not come by where workers are processes of Spark's."""
 GOOGLES = "copied"
 """When a part is shown and waits as well."""
 STORE = "store"
@@ -124,6 +126,8 @@ def one_job(seed: int, folder: Path, place: str, engine: str) -> tuple[Counter[s
     name = list(JOBS)[seed % len(JOBS)]
     wrong, kills = JOBS[name][1](folder), Counter[str]()
     at = (*MOMENTS, GOOGLES) if place.startswith("gs:") else MOMENTS
+    if engine == "spark":
+        at = tuple(moment for moment in at if moment not in IN_WORKERS)
     moments = [(rng.choice(at), rng.randrange(1, 7)) for _ in range(rng.randrange(2, 6))]
     for where, n in [*moments, ("end", 1)]:
         victims = rng.choice([0, 0, 1, 2]) if where == "end" else 0

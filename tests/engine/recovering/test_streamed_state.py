@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from abscli.engine import operators
 from abscli.engine.channels.peers import Peers
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.errors import EngineStopped
 from abscli.engine.job import run_job
 from abscli.engine.losses.decisions import Scope
+from abscli.engine.operators import reduce
 from abscli.engine.state import keyed_state
 from abscli.engine.task import Owed, RunningTask
 from abscli.engine.telemetry.news import Late, News
@@ -181,7 +181,7 @@ class Standing:
         owing: set[TaskId] = set()
         put_out, has_room, forget = RunningTask._put_out, Peers.has_room, RunningTask.forget_senders
         patch.setattr(keyed_state, "PIECE_ROWS", 1)
-        patch.setattr(operators, "EMITTED_ROWS", 1)
+        patch.setattr(reduce, "EMITTED_ROWS", 1)
 
         def watched(running: RunningTask, owed: Owed) -> None:
             put_out(running, owed)
