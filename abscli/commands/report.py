@@ -15,7 +15,7 @@ EXAMPLES = (
     ("abs report snapshots --out report.html", "The whole store: what is wrong, what to type next, then all epochs."),
     ("abs report snapshots@7 --out epoch-7.html", "One epoch: its operators, tasks, state, channels and positions."),
     ("abs report checkpoints/0d9f... --out report.html", "A job of Flink's; a checkpoint of Spark likewise."),
-    ("abs validate snapshots -o json > check.json; abs report check.json --out check.html", "What a check has said."),
+    ("abs validate snapshots -o json > v.json; abs report v.json --out v.html", "What a check has said."),
     ("abs report plan.json --out plan.html", "A plan, with what restarts lit up in the job graph."),
     ("abs report snapshots -o json | jq -r .headline", "The same facts, for a script."),
 )

@@ -150,7 +150,7 @@ def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         (["topologi", "x"], "did you mean 'topology'?"),
         (["topology"], "missing argument 'JOB'"),
         (["topology", "x", "--nonsense"], "no such option: --nonsense"),
-        (["topology", "x", "-o", "xml"], "'xml' is none of table, json, ndjson, dot, mermaid, svg"),
+        (["topology", "x", "-o", "xml"], "'xml' is none of table, wide, json, ndjson, dot, mermaid, svg, yaml"),
         (["run", "x"], "missing option '--store'"),
         (["run", "x", "--store", "s", "--interval", "soon"], "'soon' is not a duration"),
         (["run", "x", "--store", "s", "--keep", "0"], "0 is below 1"),
