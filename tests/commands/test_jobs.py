@@ -364,7 +364,7 @@ def test_resume_passes_over_a_damaged_epoch_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_refused_with_its_own_code(job: Path) -> None:
-    reseal(job / "store" / layout.STORE, f'"version":"{FORMAT_VERSION}"'.encode(), b'"version":"5.0"')
+    reseal(job / "store" / layout.STORE, f'"version":"{FORMAT_VERSION}"'.encode(), b'"version":"9.0"')
     for arguments in (("inspect", job / "store"), ("validate", job / "store"), ("plan-recovery", job / "store")):
         assert abs_(*arguments).returncode == 12
     assert run(job, "--resume").returncode == 12

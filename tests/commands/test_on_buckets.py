@@ -21,6 +21,8 @@ from tests.support.objects.places import bucket_place
 from tests.support.objects.servers import ObjectServer, free_port
 from tests.support.schemas import checked
 
+pytestmark = pytest.mark.minutes
+
 JOB = """version: 1
 job: words
 operators:
@@ -39,8 +41,6 @@ operators:
 """
 SPLITTING = """
 import pyarrow as pa
-
-pytestmark = pytest.mark.minutes
 
 def words(batch):
     return pa.record_batch({"word": [w for line in batch.column("line").to_pylist() for w in line.split()]})

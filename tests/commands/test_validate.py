@@ -273,10 +273,10 @@ def test_a_path_that_leads_out_of_the_store_is_unreadable(store: Path, capsys: p
 
 def test_a_newer_format_is_refused_with_its_own_code(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest = store / layout.outcome(4)
-    manifest.write_bytes(seal(replace(NativeStore(LocalStorage(store)).manifest(4), version="5.0")))
+    manifest.write_bytes(seal(replace(NativeStore(LocalStorage(store)).manifest(4), version="9.0")))
     code, _, err = run(capsys, store)
     assert code == 12
-    assert "has format version 5.0, this program reads up to 4.x" in err
+    assert "has format version 9.0, this program reads up to 5.x" in err
 
 
 # -- which exit code ------------------------------------------------------------------------------------------
