@@ -283,7 +283,7 @@ def test_a_sinks_bucket_that_is_gone_keeps_nothing_in_the_store(abs_: Abs, job: 
     assert "no bucket" in answer["uploads_unknown"]
     checked(answer)
     said = abs_("gc", "here", "--min-age", "0s", "--yes")
-    assert "uploads to sinks are not looked for: " in " ".join(said.split())
+    assert "what sinks have left is not looked for: " in " ".join(said.split())
     assert not stray.exists()
 
 

@@ -110,7 +110,7 @@ def test_a_file_of_another_kind_is_damage() -> None:
 
 @pytest.mark.parametrize("data", [
     seal(msgspec.structs.replace(facts(), version="9.0")),
-    b'{"schema":"abs.store","version":"5.1","sealed":"in another way"}',
+    b'{"schema":"abs.store","version":"9.1","sealed":"in another way"}',
 ])
 def test_a_newer_major_version_is_refused_as_such(data: bytes) -> None:
     with pytest.raises(UnsupportedVersion):

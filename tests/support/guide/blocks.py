@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +82,7 @@ def _commands(lines: list[str], start: int) -> Iterator[Command]:
 def run(command: Command, folder: Path) -> list[str]:
     """What a command prints there, its exit code in a last line of its own if it is not 0."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ABS_")}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     done = subprocess.run(
         ["bash", "-c", command.text], cwd=folder, env=environment | {"COLUMNS": "80", "NO_COLOR": "1"},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS,
