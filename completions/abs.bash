@@ -36,7 +36,7 @@ _abs() {
             command=$word
             case $command in
                 demo) valued='--master -o --output' ;;
-                topology) valued='-o --output' ;;
+                topology) valued='-o --output --policy' ;;
                 run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --state-memory --restarts --worker-timeout --advertise --bind --from-epoch --parallelism --trace --metrics --endpoint --region --log-format -o --output' ;;
                 inspect) valued='--operator --task --ttl --broker --broker-config --uid --search --path-map --format --endpoint --region -o --output' ;;
                 report) valued='--out --topology --uid --search --path-map --format --endpoint --region -o --output' ;;
@@ -77,9 +77,10 @@ _abs() {
             esac
             ;;
         topology)
-            options='-o --output --check -q --quiet -v --verbose -h --help'
+            options='-o --output --check --guarantee --policy -q --quiet -v --verbose -h --help'
             case $prev in
                 -o|--output) kind=option-choice choices='table wide json ndjson dot mermaid svg yaml' ;;
+                --policy) kind=option-choice choices='aligned unaligned at-least-once' ;;
                 *)
                     ((count == 0)) && kind=file
                     ;;

@@ -70,6 +70,8 @@ complete -c abs -n '__abs_is demo' -s h -l help -d 'Show this message and exit'
 complete -c abs -n '__abs_is topology' -F
 complete -c abs -n '__abs_is topology' -s o -l output -r -f -a 'table wide json ndjson dot mermaid svg yaml' -d 'Form of the graph on stdout'
 complete -c abs -n '__abs_is topology' -l check -d 'Also find what \'abs run\' would refuse; imports the job\'s modules and looks for its input'
+complete -c abs -n '__abs_is topology' -l guarantee -d 'In place of the graph show what holds from end to end: how often a record counts in state, how often rows made of it are shown, and what weakens that'
+complete -c abs -n '__abs_is topology' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'With --guarantee: that of the run which is asked about; default: aligned'
 complete -c abs -n '__abs_is topology' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is topology' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is topology' -s h -l help -d 'Show this message and exit'

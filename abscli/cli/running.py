@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from abscli.engine.sources.inputs import LaterInput
     from abscli.engine.telemetry.metrics import JobMetrics
     from abscli.engine.telemetry.news import Changed, News
+    from abscli.protocol.policy import Policy
+    from formats.job.model import Topology
     from formats.view import Repeat
 
 
@@ -252,6 +254,18 @@ def emit_result(result: dict[str, Any], text: str, form: Output) -> None:
         output.emit_ndjson(result)
     else:
         output.emit_json(result)
+
+
+def note_guarantee(topology: Topology, policy: Policy) -> None:
+    """Says what holds of a job from end to end."""
+    from abscli.graph.job_graph import JobGraph
+    from abscli.planner.guarantee import guarantee_of
+    from abscli.text.guarantee import guarantee_line
+
+    guarantee = guarantee_of(JobGraph.of(topology), policy)
+    output.note(
+        guarantee_line(guarantee), event="guarantee", policy=policy, state=guarantee.state, output=guarantee.output
+    )
 
 
 def warn_of_clear(insecure: bool) -> None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import Quiet, Verbose
+from abscli.cli.options import Policy, Quiet, Verbose
 from abscli.cli.output import emit_json, emit_ndjson, emit_text, note, plain_ascii, width
 
 if TYPE_CHECKING:
+    from abscli.graph.job_graph import JobGraph
     from formats.job.file import Check
 
 EXAMPLES = (
@@ -21,6 +22,7 @@ EXAMPLES = (
     ("abs topology job.yaml -o svg > job.svg", "A picture for a browser or a page, with back edges dashed."),
     ("abs topology job.py -o yaml", "What a job in Python is as a file of YAML; job.py is imported."),
     ("abs topology job.yaml --check", "Also whether it can be run: its functions load, its input is there."),
+    ("abs topology job.yaml --guarantee", "What holds from each source to each sink, what weakens it, what to change."),
     ("curl -s localhost:8081/jobs/$JOB/plan > plan.json; abs topology plan.json", "A job that runs on Flink."),
     ("abs topology job.yaml -o dot | dot -Tpng > job.png", "Another picture, by way of Graphviz."),
 )
@@ -45,6 +47,9 @@ class GraphForm(StrEnum):
     YAML = "yaml"
 
 
+_GUARANTEE_FORMS = (GraphForm.TABLE, GraphForm.JSON, GraphForm.NDJSON)
+
+
 def topology(
     job: Annotated[
         str,
@@ -60,6 +65,17 @@ def topology(
         typer.Option("--check",
                      help="Also find what 'abs run' would refuse; imports the job's modules and looks for its input."),
     ] = False,
+    guarantee: Annotated[
+        bool,
+        typer.Option("--guarantee",
+                     help="In place of the graph show what holds from end to end: how often a record counts in state, "
+                     "how often rows made of it are shown, and what weakens that."),
+    ] = False,
+    policy: Annotated[
+        Policy | None,
+        typer.Option("--policy", show_default=False,
+                     help="With --guarantee: that of the run which is asked about; default: aligned."),
+    ] = None,
     quiet: Quiet = False,
     verbose: Verbose = 0,
 ) -> None:
@@ -80,14 +96,31 @@ def topology(
     Every error of the file is reported at once. With --check these are also a function that cannot be loaded, a
     connector, kind of operator or mark that cannot be run, input or columns that are not there, and loops that never
     come to rest.
+
+    --guarantee says for each sink from which sources a path leads to it, and what holds for all of these, which is what
+    holds for the weakest part of any, loops included. STATE is how often a record counts in what operators keep, OUTPUT
+    how often a row made of it is shown: a sink without transaction or id shows rows again, and state is exact all the
+    same; under --policy at-least-once an operator with several inputs counts records again. What is weak is named, with
+    what it means and what to change: sources that may not go back and operators and sinks of which nothing is known
+    ("?"), operators marked 'deterministic: false', and aggregates whose value goes by the order of rows (first, last,
+    collect): with these every record counts once all the same, and rows shown are of one run.
     """
     from abscli.draw.topology_drawings import topology_dot, topology_mermaid
     from abscli.graph.job_graph import JobGraph
     from abscli.stores.registry import parse_job
     from abscli.text.topology import topology_json, topology_text, topology_wide
 
+    if policy is not None and not guarantee:
+        raise typer.BadParameter("it is said of a run: give --guarantee, too", param_hint="'--policy'")
+    if guarantee and output not in _GUARANTEE_FORMS:
+        forms = ", ".join(_GUARANTEE_FORMS)
+        raise typer.BadParameter(f"--guarantee is no picture: give one of {forms}", param_hint="'--output'")
     read = parse_job(job, _faults(job) if check else None)
     graph = JobGraph.of(read.topology)
+    if guarantee:
+        _show_guarantee(graph, policy or Policy.ALIGNED, output)
+        _note_checked(job, check)
+        return
     match output:
         case GraphForm.TABLE:
             emit_text(topology_text(graph, width=width(), ascii_only=plain_ascii()))
@@ -111,8 +144,26 @@ def topology(
             from formats.job.written import job_yaml
 
             emit_text(job_yaml(*read))
+    _note_checked(job, check)
+
+
+def _note_checked(job: str, check: bool) -> None:
     if check:
         note(f"{job} can be run: its functions load, its input is there")
+
+
+def _show_guarantee(graph: JobGraph, policy: Policy, form: GraphForm) -> None:
+    from abscli.planner.guarantee import guarantee_of
+    from abscli.protocol.policy import Policy as PolicyOfRun
+    from abscli.text.guarantee import guarantee_items, guarantee_json, guarantee_text
+
+    guarantee = guarantee_of(graph, PolicyOfRun(policy))
+    if form is GraphForm.JSON:
+        emit_json(guarantee_json(guarantee))
+    elif form is GraphForm.NDJSON:
+        emit_ndjson(*guarantee_items(guarantee))
+    else:
+        emit_text(guarantee_text(guarantee, width=width()))
 
 
 def _faults(job: str) -> Check:

@@ -65,6 +65,7 @@ from abscli.protocol.events import (
     Trigger,
     TriggerDue,
 )
+from abscli.protocol.policy import Policy
 from formats.job.model import Topology
 
 PAUSE_SECONDS = 0.05
@@ -97,6 +98,7 @@ class Progress:
 class Service:
     """Runs one attempt: `address` for the workers, then `serve` until the job has ended.
 
+    policy: of its epochs.
     host: under which workers reach it; bind: the address on which it listens, where that is another one.
     secure: whether connections are encrypted, and both ends show the certificate of the attempt, which is in `keys`.
     interval, epoch_timeout: seconds; interval None takes no periodic snapshots.
@@ -111,6 +113,7 @@ class Service:
         journal: Journal,
         topology: Topology,
         *,
+        policy: Policy,
         workers: int,
         host: str,
         bind: str | None = None,
@@ -126,6 +129,7 @@ class Service:
     ) -> None:
         self.token = new_token()
         self.keys = new_key_pair() if secure else None
+        self.policy = policy
         self.progress = Progress(epoch=coordinator.last_complete)
         self._coordinator = coordinator
         self._journal = journal

@@ -1,4 +1,4 @@
-"""What a sink can promise, by the type of its connector and its options."""
+"""What a sink can promise, and which source can go back, by the type of its connector."""
 
 from __future__ import annotations
 
@@ -30,3 +30,15 @@ def promise_of(operator: Operator) -> Promise | None:
         return None
     type = operator.connector.get("type")
     return _BY_TYPE.get(type) if isinstance(type, str) else None
+
+
+_EXACT = frozenset({"text", "jsonl", "csv", "parquet", "arrow", "nexmark"})
+
+
+def goes_back(operator: Operator) -> bool | None:
+    """Whether a source can be set to a position of an epoch, and reads the same from there; None where that is not
+    known, or it is no source."""
+    if operator.kind is not Kind.SOURCE or operator.connector is None:
+        return None
+    type = operator.connector.get("type")
+    return True if isinstance(type, str) and type in _EXACT else None

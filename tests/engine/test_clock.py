@@ -12,6 +12,7 @@ from abscli.engine.coordinator import PAUSE_SECONDS, Service
 from abscli.engine.journal import Journal
 from abscli.protocol.coordinator import Coordinator
 from abscli.protocol.events import Acked, SourceEnded, Stored, TriggerDue
+from abscli.protocol.policy import Policy
 from formats.ids import TaskId
 from tests.support.jobs.small import word_count
 
@@ -24,8 +25,8 @@ NEVER = float("inf")
 def clock(coordinator: Coordinator, interval: float | None) -> Iterator[Service]:
     """A service whose last epoch began at BEGAN; it writes nothing here, so it needs no journal."""
     service = Service(
-        coordinator, cast(Journal, None), word_count(), workers=1, host="127.0.0.1", interval=interval,
-        epoch_timeout=10.0,
+        coordinator, cast(Journal, None), word_count(), policy=Policy.ALIGNED, workers=1, host="127.0.0.1",
+        interval=interval, epoch_timeout=10.0,
     )  # fmt: skip
     service._begun_at = BEGAN
     try:

@@ -1,0 +1,116 @@
+"""`abs topology --guarantee`, and the line that `abs run` begins with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from abscli.cli.main import main
+from tests.support.jobs.small import write_words
+from tests.support.schemas import checked
+
+JOB = """version: 1
+job: words
+parallelism: 2
+operators:
+  lines: {source: {type: text, path: in/*.txt}}
+  counts: {from: lines, reduce: {key: [line], n: {count: "*"}}}
+  out: {from: counts, sink: {type: jsonl, path: out}}
+"""
+PYTHON = """
+from abscli import Job, count
+job = Job("words", parallelism=2)
+job.text("in/*.txt", id="lines").group_by("line").agg(n=count(), id="counts").to_jsonl("out", id="out")
+"""
+PLAN = """{"jid": "1", "name": "clicks", "nodes": [
+    {"id": "a", "parallelism": 1, "description": "Source: clicks"},
+    {"id": "b", "parallelism": 1, "description": "Sink: out",
+     "inputs": [{"num": 0, "id": "a", "ship_strategy": "FORWARD", "exchange": "pipelined_bounded"}]}]}"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    write_words(tmp_path, files=2, lines=5)
+    (tmp_path / "job.yaml").write_text(JOB)
+    return tmp_path
+
+
+def test_a_job_of_python_has_the_guarantee_of_the_same_job_in_yaml(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (job / "guaranteed_words.py").write_text(PYTHON)
+    values = []
+    for name in ("job.yaml", "guaranteed_words.py"):
+        words = ["topology", str(job / name), "--guarantee", "--policy", "at-least-once", "-o", "json"]
+        assert main(words) == 0
+        values.append(checked(capsys.readouterr().out))
+    assert values[0] == values[1]
+    assert (values[0]["state"], values[0]["output"]) == ("at-least-once", "at-least-once")
+    assert [link["weakness"] for link in values[0]["links"]] == ["policy"]
+
+
+def test_each_form(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["topology", str(job / "job.yaml"), "--guarantee", "-o", "ndjson"]) == 0
+    header, sink = capsys.readouterr().out.splitlines()
+    assert (checked(header)["policy"], json.loads(sink)["type"]) == ("aligned", "sink")
+    assert main(["topology", str(job / "job.yaml"), "--guarantee", "--check"]) == 0
+    shown = capsys.readouterr()
+    assert "exactly-once" in shown.out
+    assert "can be run" in shown.err
+
+
+def test_of_a_job_of_flink_nothing_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "plan.json").write_text(PLAN)
+    assert main(["topology", str(tmp_path / "plan.json"), "--guarantee", "-o", "json"]) == 0
+    value = checked(capsys.readouterr().out)
+    assert (value["state"], value["output"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("more", "option"), [(["--policy", "aligned"], "--policy"), (["--guarantee", "-o", "svg"], "--output")]
+)
+def test_what_means_nothing_is_refused(
+    job: Path, more: list[str], option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["topology", str(job / "job.yaml"), *more]) == 2
+    assert option in capsys.readouterr().err
+
+
+def test_a_run_says_the_guarantee_of_the_policy_that_it_has(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--resume goes on under the policy of the last attempt, which is not named again."""
+    words = ["run", str(job / "job.yaml"), "--store", str(job / "store"), "--engine", "inline"]
+    assert main([*words, "--policy", "at-least-once"]) == 0
+    first = capsys.readouterr()
+    assert main([*words, "--resume"]) == 0
+    again = capsys.readouterr()
+    weak = "guarantee: at-least-once from end to end, policy at-least-once (counts: several inputs under"
+    for shown in (first, again):
+        (line,) = [line for line in shown.err.splitlines() if line.startswith("guarantee: ")]
+        assert line.startswith(weak)
+        assert "guarantee" not in shown.out
+
+
+def test_quiet_says_nothing_of_it(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", str(job / "job.yaml"), "--store", str(job / "store"), "--engine", "inline", "--quiet"]
+    assert main(words) == 0
+    assert "guarantee" not in capsys.readouterr().err
+
+
+def test_in_a_log_for_programs_it_is_an_event(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", str(job / "job.yaml"), "--store", str(job / "store"), "--engine", "inline", "--log-format", "json"]
+    assert main(words) == 0
+    lines = [checked(line, "abs.log") for line in capsys.readouterr().err.splitlines()]
+    (line,) = [line for line in lines if line.get("event") == "guarantee"]
+    assert (line["policy"], line["state"], line["output"]) == ("aligned", "exactly-once", "exactly-once")
+
+
+def test_a_run_that_is_refused_promises_nothing(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", str(job / "job.yaml"), "--store", str(job / "store"), "--engine", "inline"]
+    assert main(words) == 0
+    capsys.readouterr()
+    assert main(words) == 2
+    assert "guarantee" not in capsys.readouterr().err
