@@ -317,7 +317,7 @@ def _attempt(
         coordinator,
         journal,
         topology,
-        policy=attempt.policy,
+        policy=Policy(attempt.policy),
         workers=workers,
         host=launcher.host,
         bind=launcher.bind,
