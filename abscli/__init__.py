@@ -12,14 +12,14 @@ __all__ = (
     "JobFailed", "Loop", "NoRecovery", "NotFound", "OtherFormat", "OtherJob", "Output", "Rebuilt", "RecoveryPlan",
     "Report", "Restore", "Restored", "Retention", "Rows", "StalePlan", "Start", "Store", "StoreInUse", "Stream",
     "UnknownTask", "Unreachable", "UnsafePath", "UnsupportedVersion", "UsageError", "col", "count", "open_directory",
-    "open_store", "plan_graph", "read_plan", "rebuild", "report_on", "run_job",
+    "open_store", "plan_graph", "read_plan", "rebuild", "report_on", "run_job", "try_job",
 )  # fmt: skip
 
 # isort: off
 if TYPE_CHECKING:
     from abscli.api import Diff, Directory, Epoch, Garbage, Rebuilt, RecoveryPlan, Report, Restore, Restored
     from abscli.api import Retention, Rows, Start, Store, open_directory, open_store, plan_graph, read_plan
-    from abscli.api import HtmlReport, rebuild, report_on, run_job
+    from abscli.api import HtmlReport, rebuild, report_on, run_job, try_job
     from abscli.errors import BadFile, BadOption, BadPlan, BadPredicate, BadReference, ChecksumMismatch, Damaged
     from abscli.errors import EngineError, EngineStopped, FormatError, JobFailed, NoRecovery, NotFound, OtherFormat
     from abscli.errors import OtherJob, StalePlan, StoreInUse, UnknownTask, Unreachable, UnsafePath

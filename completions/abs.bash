@@ -35,6 +35,7 @@ _abs() {
         elif [[ -z $command ]]; then
             command=$word
             case $command in
+                init) valued='--job -o --output' ;;
                 demo) valued='--master -o --output' ;;
                 topology) valued='-o --output --policy' ;;
                 run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --state-memory --restarts --worker-timeout --advertise --bind --from-epoch --parallelism --trace --metrics --endpoint --region --log-format -o --output' ;;
@@ -64,7 +65,17 @@ _abs() {
     case $command in
         '')
             options='-q --quiet -v --verbose --version -h --help'
-            choices='demo topology run inspect report state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc doctor completion help'
+            choices='init demo topology run inspect report state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc doctor completion help'
+            ;;
+        init)
+            options='--job --yaml -o --output -q --quiet -v --verbose -h --help'
+            case $prev in
+                --job) kind=value ;;
+                -o|--output) kind=option-choice choices='table json ndjson' ;;
+                *)
+                    ((count == 0)) && kind=directory
+                    ;;
+            esac
             ;;
         demo)
             options='--master -o --output -q --quiet -v --verbose -h --help'
@@ -405,7 +416,7 @@ _abs() {
             options='-q --quiet -v --verbose -h --help'
             case $prev in
                 *)
-                    ((count == 0)) && choices='demo topology run inspect report state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc doctor completion help'
+                    ((count == 0)) && choices='init demo topology run inspect report state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc doctor completion help'
                     ;;
             esac
             ;;

@@ -37,6 +37,7 @@ complete -c abs -n "__abs_is ''" -s q -l quiet -d 'Print results and errors only
 complete -c abs -n "__abs_is ''" -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n "__abs_is ''" -l version -d 'Print the version and exit'
 complete -c abs -n "__abs_is ''" -s h -l help -d 'Show this message and exit'
+complete -c abs -n "__abs_is ''" -a init -d 'Make a folder with a job, data and a test'
 complete -c abs -n "__abs_is ''" -a demo -d 'Run, kill, inspect, plan, restore and compare two real jobs'
 complete -c abs -n "__abs_is ''" -a topology -d 'Show a job\'s graph: operators, back edges and loops'
 complete -c abs -n "__abs_is ''" -a run -d 'Run a job and take snapshots of it'
@@ -57,6 +58,15 @@ complete -c abs -n "__abs_is ''" -a gc -d 'Remove old epochs, and files that not
 complete -c abs -n "__abs_is ''" -a doctor -d 'Look whether jobs can run here, and a store be kept'
 complete -c abs -n "__abs_is ''" -a completion -d 'Print the completion script of a shell'
 complete -c abs -n "__abs_is ''" -a help -d 'Show the help of a command'
+
+# abs init
+complete -c abs -n '__abs_is init' -f -a '(__fish_complete_directories)'
+complete -c abs -n '__abs_is init' -l job -r -f -d 'Name of the job; default: that of the folder'
+complete -c abs -n '__abs_is init' -l yaml -d 'Write a job file of YAML, and its function beside it, in place of job.py'
+complete -c abs -n '__abs_is init' -s o -l output -r -f -a 'table json ndjson' -d 'Form of the result on stdout'
+complete -c abs -n '__abs_is init' -s q -l quiet -d 'Print results and errors only'
+complete -c abs -n '__abs_is init' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
+complete -c abs -n '__abs_is init' -s h -l help -d 'Show this message and exit'
 
 # abs demo
 complete -c abs -n '__abs_is demo' -f -a '(__fish_complete_directories)'
@@ -394,7 +404,7 @@ complete -c abs -n '__abs_is completion' -s v -l verbose -d 'Say more; -vv shows
 complete -c abs -n '__abs_is completion' -s h -l help -d 'Show this message and exit'
 
 # abs help
-complete -c abs -n '__abs_is help' -f -a 'demo topology run inspect report state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc doctor completion help'
+complete -c abs -n '__abs_is help' -f -a 'init demo topology run inspect report state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc doctor completion help'
 complete -c abs -n '__abs_is help' -s q -l quiet -d 'Print results and errors only'
 complete -c abs -n '__abs_is help' -s v -l verbose -d 'Say more; -vv shows the traceback of an error'
 complete -c abs -n '__abs_is help' -s h -l help -d 'Show this message and exit'

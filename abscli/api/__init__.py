@@ -2,7 +2,7 @@
 run. Commands take it from here, and load nothing of what builds a job."""
 
 from abscli.api.directory import Directory, Start, open_directory
-from abscli.api.jobs import run_job
+from abscli.api.jobs import run_job, try_job
 from abscli.api.plans import RecoveryPlan, Restore, Restored, plan_graph, read_plan
 from abscli.api.reporting import HtmlReport, report_on
 from abscli.api.reports import Diff, Report
@@ -14,5 +14,5 @@ from abscli.planner.retention import Retention
 __all__ = (
     "Diff", "Directory", "Epoch", "Garbage", "HtmlReport", "Rebuilt", "RecoveryPlan", "Report", "Restore", "Restored",
     "Retention", "Rows", "Start", "Store", "open_directory", "open_store", "plan_graph", "read_plan", "rebuild",
-    "report_on", "run_job",
+    "report_on", "run_job", "try_job",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A job, run with snapshots."""
+"""A job, run with snapshots, or tried on given rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from abscli.api.shared import Unwatched, unshown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from abscli.engine.coordinator import Progress as JobProgress
     from abscli.engine.job import Outcome
@@ -124,3 +124,29 @@ def run_job(
         for warning in prepared.resumed.warnings:
             Unwatched().note(warning)
     return prepared.run(on_progress or unshown, on_news or unshown, on_start or unshown)
+
+
+def try_job(
+    job: JobSource,
+    rows: Mapping[str, Iterable[str | Mapping[str, Any]]],
+    *,
+    keys: Mapping[str, Sequence[str]] | None = None,
+    kills: int = 5,
+    timeout: Duration = "1m",
+) -> dict[str, list[dict[str, Any]]]:
+    """Runs a job on these rows, in place of what its sources read, and kills it: what its sinks show, by their ids.
+
+    job: its file, or one that is built in Python, whose `test` this is. A file of Python is imported.
+
+    The rest is as of `Job.test`. Nothing is left behind.
+
+    >>> try_job("job.yaml", {"lines": ["a", "b", "a"]}, kills=1)
+    {'out': [{'line': 'a'}, {'line': 'b'}]}
+    """
+    from functools import partial
+
+    from abscli.jobs.files import job_directory, read_job
+    from abscli.jobs.trial import try_source
+
+    __tracebackhide__ = True
+    return try_source(partial(read_job, job), job_directory(job), rows, keys or {}, kills, timeout)

@@ -9,6 +9,7 @@ import textwrap
 from abscli.cli.stdout import stdout
 
 COMMANDS: dict[str, str] = {
+    "init": "Make a folder with a job, data and a test.",
     "demo": "Run, kill, inspect, plan, restore and compare two real jobs.",
     "topology": "Show a job's graph: operators, back edges and loops.",
     "run": "Run a job and take snapshots of it.",

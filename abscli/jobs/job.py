@@ -204,20 +204,10 @@ class Job:
         Nothing is left behind. Raises AssertionError that shows the rows that differ, and after which kill they came;
         BadFile, UsageError, JobFailed, EngineStopped.
         """
-        from abscli.engine.errors import EngineError
-        from abscli.engine.functions import refuse_in_imports
-        from abscli.engine.runnable import graph_faults
-        from abscli.jobs.trial import try_job
+        from abscli.jobs.trial import try_source
 
         __tracebackhide__ = True  # what pytest shows of a test that fails is the user's own
-        refuse_in_imports()
-        topology = self.read(graph_faults).topology
-        try:
-            return try_job(topology, self.directory, rows, keys or {}, kills, positive_seconds("timeout", timeout))
-        except EngineError as error:
-            if error.hint is not None:
-                error.add_note(f"hint: {error.hint}")
-            raise
+        return try_source(self.read, self.directory, rows, keys or {}, kills, timeout)
 
     def __repr__(self) -> str:
         return f"Job({self.name!r}, {len(self._drafts.operators)} operators)"

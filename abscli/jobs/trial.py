@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -14,8 +14,12 @@ from typing import Any
 
 import msgspec
 
-from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine.errors import EngineError, EngineStopped, JobFailed, UsageError
 from abscli.jobs.attempts import Answer, Attempts, Order
+from abscli.jobs.durations import positive_seconds
+from formats.durations import Duration
+from formats.job.file import Check
+from formats.job.file import Job as JobRead
 from formats.job.model import Kind, Operator, Topology
 from formats.native.sink import epoch_of_part
 from formats.scratch import scratch
@@ -54,6 +58,29 @@ class Run:
     title: str
     kills: list[int] = field(default_factory=list)
     rows: dict[str, list[Written]] = field(default_factory=dict)
+
+
+def try_source(
+    read: Callable[[Check], JobRead],
+    directory: str,
+    rows: Mapping[str, Iterable[Row]],
+    keys: Mapping[str, Sequence[str]],
+    kills: int,
+    timeout: Duration,
+) -> Rows:
+    """As `try_job`, of a job that is to be read, with what else has to hold; its hints stand with what it raises."""
+    from abscli.engine.functions import refuse_in_imports
+    from abscli.engine.runnable import graph_faults
+
+    __tracebackhide__ = True
+    refuse_in_imports()
+    topology = read(graph_faults).topology
+    try:
+        return try_job(topology, directory, rows, keys, kills, positive_seconds("timeout", timeout))
+    except EngineError as error:
+        if error.hint is not None:
+            error.add_note(f"hint: {error.hint}")
+        raise
 
 
 def try_job(
