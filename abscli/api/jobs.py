@@ -140,8 +140,9 @@ def try_job(
 
     The rest is as of `Job.test`. Nothing is left behind.
 
-    >>> try_job("job.yaml", {"lines": ["a", "b", "a"]}, kills=1)
-    {'out': [{'line': 'a'}, {'line': 'b'}]}
+    >>> shown = try_job("job.yaml", {"lines": ["a", "b", "a"]}, kills=1)
+    >>> sorted(row["line"] for row in shown["out"])
+    ['a', 'b']
     """
     from functools import partial
 
