@@ -89,6 +89,7 @@ OTHERS = {
     ("abscli/engine/generations/generation.py", "sent"),
     ("abscli/planner/adjacency.py", "inputs"),
     ("abscli/planner/adjacency.py", "outputs"),
+    ("abscli/planner/guarantee.py", "sources"),
     ("abscli/planner/succession.py", "_outputs"),
     ("abscli/planner/succession.py", "_tasks"),
     ("abscli/stores/native/checks/parts.py", "inputs"),

@@ -315,10 +315,10 @@ def test_an_error_in_a_module_of_the_job_is_told_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "helping.py").write_text("x = 1\ny = x.z\n")
-    code, _, err = topology(capsys, write(tmp_path, "import helping\n").name)
+    (tmp_path / "not_helping.py").write_text("x = 1\ny = x.z\n")
+    code, _, err = topology(capsys, write(tmp_path, "import not_helping\n").name)
     assert code == 2
-    assert "helping.py:2:1: AttributeError: 'int' object has no attribute 'z'" in err
+    assert "not_helping.py:2:1: AttributeError: 'int' object has no attribute 'z'" in err
     assert main(["topology", "wordjob.py"]) == 2  # it is no other error the second time
 
 

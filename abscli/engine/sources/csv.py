@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -29,9 +30,7 @@ class CsvForm(NamedTuple):
     @classmethod
     def of(cls, connector: dict[str, Any]) -> CsvForm:
         """As the options of a source say it."""
-        return cls(
-            connector.get("delimiter", ","), connector.get("header", True), tuple(connector.get("nulls", ("",)))
-        )
+        return cls(connector.get("delimiter", ","), connector.get("header", True), tuple(connector.get("nulls", ("",))))
 
     def read(self, data: bytes, names: list[str] | None, schema: pa.Schema | None) -> pa.Table:
         """Rows of records. names: of their fields; None: the first record has them. schema: columns that are wanted."""
@@ -86,7 +85,12 @@ class CsvSource(FromLines):
         return self._names[1], data[_end_of_header(data, self._form) :] if begins else data
 
     def _field_names(self, split: str, head: bytes) -> list[str]:
-        names = _names(head, self._form)
+        names, more = _names(head, self._form)
+        if more:  # Arrow ends a line there, and all of it would be the first one
+            raise JobFailed(
+                f"task {self._files.task}: {split}: its lines end in a carriage return alone",
+                hint="end them in a line feed, with or without a carriage return before it",
+            )
         missing = [name for name in self._schema.names if name not in names]
         if missing:
             raise JobFailed(
@@ -103,19 +107,26 @@ class CsvSource(FromLines):
             raise self._bad_record(split, names, rows, error) from None
 
     def _bad_record(self, split: str, names: list[str], rows: bytes, error: pa.ArrowInvalid) -> JobFailed:
-        splits, records = self._files.splits, CsvRecords(self._form.delimiter)
-        number, at = splits.records(split), 0
-        while at < len(rows):
-            end = at + records.end_of(rows[at:], 1)
-            try:
-                number += self._form.read(rows[at:end], names, self._schema).num_rows if rows[at:end].strip() else 0
-            except pa.ArrowInvalid as its_own:
-                error = its_own
-                break
-            at = end
+        ends = CsvRecords(self._form.delimiter).all_ends(rows)
+        # By halves: a chunk has so many records that to read each alone would take minutes.
+        first = bisect_left(ends, True, key=lambda end: not self._fits(names, rows[:end]))
+        at = ends[first - 1] if first else 0
+        number = self._files.splits.records(split) + (
+            self._form.read(rows[:at], names, self._schema).num_rows if rows[:at].strip() else 0
+        )
+        try:
+            self._form.read(rows[at : ends[first]], names, self._schema)
+        except pa.ArrowInvalid as its_own:
+            error = its_own
         text = rows[at:].split(b"\n")[0].decode("utf-8", "replace")
         reason = str(error).splitlines()[0]
         return JobFailed(f"task {self._files.task}: {split}, record {number + 1}: {text[:200]!r}: {reason}", hint=_MEND)
+
+    def _fits(self, names: list[str], rows: bytes) -> bool:
+        try:
+            return not rows.strip() or self._form.read(rows, names, self._schema) is not None
+        except pa.ArrowInvalid:
+            return False
 
 
 def infer_csv(path: str, form: CsvForm, wanted: list[str] | None, where: str) -> pa.Schema:
@@ -150,7 +161,8 @@ def _end_of_header(data: bytes, form: CsvForm) -> int:
     return CsvRecords(form.delimiter).end_of(data, 1)
 
 
-def _names(data: bytes, form: CsvForm) -> list[str]:
+def _names(data: bytes, form: CsvForm) -> tuple[list[str], int]:
+    """(the names of the first line, how many rows Arrow finds behind it in the same record)."""
     line = data[: _end_of_header(data, form)].removeprefix(b"\xef\xbb\xbf")
-    names: list[str] = form.read(line, None, None).schema.names
-    return names
+    table = form.read(line, None, None)
+    return table.schema.names, table.num_rows

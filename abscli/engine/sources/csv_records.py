@@ -21,7 +21,7 @@ class CsvRecords:
         other = re.escape(delimiter).encode()
         # One field with what ends it. A quoted one that does not end takes everything, and nothing ends it.
         self._field = re.compile(
-            rb'(?:"(?:[^"]|"")*+(?:"[^' + other + rb'\n]*+|\Z)|[^' + other + rb'\n]*+)(?:' + other + rb'|(\n)|\Z)'
+            rb'(?:"(?:[^"]|"")*+(?:"[^' + other + rb"\n]*+|\Z)|[^" + other + rb"\n]*+)(?:" + other + rb"|(\n)|\Z)"
         )
 
     def last_end(self, data: bytes) -> int:
@@ -35,6 +35,11 @@ class CsvRecords:
         """As of `Records`."""
         ends = self._ends(data)
         return int(ends[count - 1]) if len(ends) >= count else len(data)
+
+    def all_ends(self, data: bytes) -> list[int]:
+        """Behind each record, the last one, too, where no line's end follows it."""
+        ends: list[int] = self._ends(data).tolist()
+        return ends if ends and ends[-1] == len(data) else [*ends, len(data)]
 
     def _ends(self, data: bytes) -> Places:
         """Behind each record that has a line's end."""

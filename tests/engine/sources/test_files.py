@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.sources import line_files, row_files
+from abscli.engine.sources.csv import CsvForm
 from abscli.engine.sources.csv_records import CsvRecords
 from abscli.engine.sources.making import columns_of, make_source
 from formats.errors import Damaged
@@ -248,3 +249,27 @@ def test_a_position_behind_the_end_of_a_file_is_told(folder: Path) -> None:
     source = make_source(of_kind("parquet"), 0, str(folder), [Position("0.parquet", 8, 8)], None)
     with pytest.raises(JobFailed, match=r"0\.parquet has 7 rows, 8 were read before"):
         source.read()
+
+
+def test_a_csv_whose_lines_end_in_a_carriage_return_alone_is_refused_and_not_taken_for_a_header(tmp_path: Path) -> None:
+    (tmp_path / "0.csv").write_bytes(b"n,name\r1,a\r2,b\r")
+    source = make_source(of_kind("csv"), 0, str(tmp_path), None, None)
+    with pytest.raises(JobFailed, match=r"0\.csv: its lines end in a carriage return alone"):
+        rows(everything(source))
+
+
+def test_a_bad_record_behind_many_is_looked_for_by_halves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "0.csv").write_text("n,name\n" + "".join(f"{n},a\n" for n in range(5000)) + "oops,b\n" + "6,c\n" * 99)
+    reads = 0
+    plain = CsvForm.read
+
+    def read(*arguments: Any) -> pa.Table:
+        nonlocal reads
+        reads += 1
+        return plain(*arguments)
+
+    monkeypatch.setattr(CsvForm, "read", read)
+    source = make_source(of_kind("csv"), 0, str(tmp_path), None, None)
+    with pytest.raises(JobFailed, match=r"record 5001: 'oops,b'"):
+        rows(everything(source))
+    assert reads < 50
