@@ -16,7 +16,10 @@ from abscli.engine.sources.line_files import FromLines, LineFiles
 _HEAD = 1 << 20
 """Bytes of the first file from which types are inferred."""
 
-_MEND = "mend that record, or give its column another type in schema; then go on with --resume"
+_MEND = (
+    "mend that record, then it goes on with --resume; or give its column another type in schema, in a run on a new "
+    "store: an epoch keeps the types that it was taken with"
+)
 
 
 class CsvForm(NamedTuple):

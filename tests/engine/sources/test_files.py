@@ -273,3 +273,17 @@ def test_a_bad_record_behind_many_is_looked_for_by_halves(tmp_path: Path, monkey
     with pytest.raises(JobFailed, match=r"record 5001: 'oops,b'"):
         rows(everything(source))
     assert reads < 50
+
+
+def test_an_epoch_keeps_the_types_of_columns_and_the_hint_at_a_bad_record_says_so(tmp_path: Path) -> None:
+    (tmp_path / "0.csv").write_text("n,name\n1,a\noops,b\n")
+    operator = of_kind("csv", schema={"n": "int", "name": "string"})
+    with pytest.raises(JobFailed) as failed:
+        rows(everything(make_source(operator, 0, str(tmp_path), None, None)))
+    assert failed.value.hint is not None
+    assert "goes on with --resume" in failed.value.hint
+    assert "a run on a new store" in failed.value.hint
+    other = of_kind("csv", schema={"n": "string", "name": "string"})
+    source = make_source(other, 0, str(tmp_path), None, {"n": "int64", "name": "string"})
+    with pytest.raises(JobFailed, match=r"record 2: 'oops,b'"):
+        rows(everything(source))
