@@ -559,15 +559,19 @@ def test_a_job_through_tls_is_exact_though_strangers_knock(
 def test_many_channels_do_not_stand_at_a_door_all_at_once(
     tmp_path: Path, secure: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Far away it takes long to dial them all, and each is a stranger until this end has done its share, too."""
+    """Far away it takes long to dial them all, and each is a stranger until this end has done its share, too.
+
+    One worker is far away: the other stands at its door meanwhile, and would lose patience."""
     counts = write_words(tmp_path)
     monkeypatch.setattr(door, "_most_strangers", lambda: 4)
-    monkeypatch.setattr(door, "HANDSHAKE_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(door, "HANDSHAKE_PATIENCE_SECONDS", 1.0)
     monkeypatch.setattr(peers, "DIALLED_AT_ONCE", 2)
-    plain = peers.reach
+    plain, distant = peers.reach, list[int]()
 
     def far_away(address: tuple[str, int], *, seconds: float) -> socket.socket:
-        time.sleep(0.1)
+        distant.append(threading.get_ident())
+        if distant[0] == threading.get_ident():
+            time.sleep(0.15)
         return plain(address, seconds=seconds)
 
     monkeypatch.setattr(peers, "reach", far_away)

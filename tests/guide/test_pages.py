@@ -36,6 +36,7 @@ def shows(*lines: str) -> list[str]:
 
 def test_times_and_sizes_may_differ_and_words_may_not() -> None:
     assert agree(shows("epoch 1 complete in 0.059 s, 3 records, 4.0 KiB"), ["epoch 7 complete in 1 s, 12 records, 3 B"])
+    assert agree(shows("epoch 5: 1 epoch and 0 records in 1 s"), ["epoch 7: 2 epochs and 1 record in 3.4 s"])
     assert not agree(shows("epoch 1 complete"), ["epoch 1 damaged"])
     assert not agree(shows("a"), ["a", "b"])
     assert not agree(shows("a", "b"), ["a"])

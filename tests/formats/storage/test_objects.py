@@ -65,7 +65,7 @@ def test_a_copy_that_azure_makes_after_it_has_answered_is_waited_for(
 
     plain, due = obstore.copy, list[tuple[Any, str, str]]()
 
-    def begin(client: Any, path: str, to: str) -> None:
+    def begin(client: Any, path: str, to: str, *, overwrite: bool) -> None:
         obstore.put(client, to, b"")
         due.append((client, path, to))
 
@@ -81,7 +81,7 @@ def test_a_copy_whose_file_is_deleted_first_is_none(azure: ObjectStorage, monkey
 
     azure.put("part", b"rows")
     azure.put("aside", b"")
-    monkeypatch.setattr(obstore, "copy", lambda *names: azure.delete("part"))
+    monkeypatch.setattr(obstore, "copy", lambda *names, overwrite: azure.delete("part"))
     with pytest.raises(NotFound):
         azure.copy("part", "aside")
 

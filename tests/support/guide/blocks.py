@@ -24,6 +24,7 @@ _FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?$')
 _VARIES = re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b|\d+")
 _RUN = re.compile(r"(?:#[.,:TZ-]*)+")
 _UNIT = re.compile(r"# (?:ms|s|B|KiB|MiB)\b")
+_PLURAL = re.compile(r"(?<=# )(epoch|record|row|task|file|channel|split)s\b")
 
 
 @dataclass(slots=True)
@@ -121,4 +122,4 @@ def _plain(line: str) -> list[str]:
     """The words of a line, without what differs from run to run."""
     if line.startswith("[exit "):
         return [line]
-    return _UNIT.sub("#", _RUN.sub("#", _VARIES.sub("#", line))).split()
+    return _PLURAL.sub(r"\1", _UNIT.sub("#", _RUN.sub("#", _VARIES.sub("#", line)))).split()
