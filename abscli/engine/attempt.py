@@ -25,7 +25,15 @@ from formats.job.changes import NO_CHANGES, Changes
 from formats.job.model import Topology
 from formats.native import layout
 from formats.native.counters import Channels, by_operator
-from formats.native.facts import FORMAT_VERSION, PACKED_VERSION, AttemptFacts, PartFacts, header, new_id
+from formats.native.facts import (
+    FORMAT_VERSION,
+    PACKED_VERSION,
+    AttemptFacts,
+    PartFacts,
+    header,
+    new_id,
+    state_version,
+)
 from formats.native.store import NativeStore
 from formats.native.writer import bring_up, create, put_attempt, put_fence, put_topology
 from formats.storage import ObjectStorage, Storage
@@ -167,7 +175,7 @@ def begin(storage: Storage, request: Request, outputs: Outputs, workers: int | N
     store = NativeStore(storage)
     # In a bucket workers write packs.
     packed = PACKED_VERSION if isinstance(storage, ObjectStorage) else FORMAT_VERSION
-    bring_up(storage, store.facts, max(packed, outputs.store_version))
+    bring_up(storage, store.facts, max(packed, outputs.store_version, state_version(request.topology)))
     attempts = store.attempts()
     attempt = AttemptFacts(
         attempt=max((a.attempt for a in attempts), default=0) + 1,

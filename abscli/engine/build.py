@@ -10,8 +10,9 @@ from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.messages import JobSpec
 from abscli.engine.channels.routing import Route
 from abscli.engine.local.steps import Place, Steps
-from abscli.engine.operators.making import MakeState, in_memory, make_operator
+from abscli.engine.operators.making import MakeState, in_memory, keyed_by, make_operator
 from abscli.engine.operators.runnable import Runnable
+from abscli.engine.operators.windowed import Windowed
 from abscli.engine.sinks.making import make_sink
 from abscli.engine.sinks.sink import Sink
 from abscli.engine.sources.contract import Source
@@ -117,6 +118,8 @@ def build_tasks(
         if operator is not None and operator.state is not None:
             for table in restored.state(name):
                 operator.state.load(table)
+        if isinstance(operator, Windowed):
+            operator.watermark = part.watermark if part else None
         queues, outs = inboxes(op, index), routes(op, index)
         machine = make(
             name,
@@ -180,4 +183,5 @@ def _role(
 
 def _bounded(memory: StateMemory, parts: int, op: Operator) -> State:
     groups = -(-op.max_parallelism // op.parallelism)
-    return BoundedState(op.key, op.max_parallelism, memory, -(-groups // parts))
+    key, expires = keyed_by(op)
+    return BoundedState(key, op.max_parallelism, memory, -(-groups // parts), expires=expires)

@@ -16,7 +16,7 @@ from abscli.engine.channels.messages import Lag
 from abscli.engine.channels.routing import Route
 from abscli.engine.errors import JobFailed
 from abscli.engine.local.steps import Differs, Place, Steps
-from abscli.engine.operators.runnable import Runnable
+from abscli.engine.operators.runnable import Runnable, WithLate
 from abscli.engine.sinks.sink import Sink
 from abscli.engine.sources.contract import Source
 from abscli.engine.state.packing import Loader, Packer
@@ -53,9 +53,11 @@ from abscli.protocol.task import PartStage, Task
 from abscli.protocol.trace import TracedTask
 from abscli.protocol.turns import Turns
 from formats.ids import ChannelId, TaskId
+from formats.job.model import LATE
 from formats.native.counters import Counters
 from formats.native.facts import PartFacts, StateFileFacts
 from formats.native.state.references import depth, rows_in_reach
+from formats.native.state.tables import StateKey
 from formats.storage import Storage
 from formats.watermark import END
 
@@ -144,7 +146,7 @@ class RunningTask:
         self._base_epoch = base_epoch
         self._whole = whole
         self._turns = Turns()
-        self._schema: pa.Schema | None = None
+        self._schemas: dict[str | None, pa.Schema] = {}
         self._input: pa.Schema | None = None
         self._first_barrier: dict[int, float] = {}
         self._closed = False
@@ -426,7 +428,11 @@ class RunningTask:
             if self.sink is not None:
                 self.sink.write(batch.rows)
             elif self.operator is not None:
-                self._emit(self.operator.process(batch.rows, batch.first))
+                rows = self.operator.process(batch.rows, batch.first)
+                if isinstance(rows, WithLate):
+                    self._emit(rows.late, LATE)
+                    rows = rows.rows
+                self._emit(rows)
 
     def _put_out(self, owed: Owed) -> None:
         """A piece of what is owed: its receivers may have to make room for the next, so that what has changed is never
@@ -455,21 +461,25 @@ class RunningTask:
             hint="cast the columns to plain types in a map before it",
         )
 
-    def _emit(self, rows: pa.RecordBatch | None) -> None:
+    def _emit(self, rows: pa.RecordBatch | None, output: str | None = None) -> None:
+        """To those who read an output of the operator, None: the one that it mainly has."""
         if rows is None or not rows.num_rows:
             return
         rows = _without_dictionaries(rows)
-        if self._schema is None:
-            self._schema = rows.schema
+        before = self._schemas.get(output)
+        if before is None:
+            self._schemas[output] = rows.schema
             if len(set(rows.schema.names)) < len(rows.schema.names):
                 raise JobFailed(f"task {self.machine.name}: two columns of one name in {_columns(rows.schema)}")
-        elif not rows.schema.equals(self._schema):
+        elif not rows.schema.equals(before):
             raise JobFailed(
-                f"task {self.machine.name}: its output changed from columns {_columns(self._schema)} "
+                f"task {self.machine.name}: its output changed from columns {_columns(before)} "
                 f"to {_columns(rows.schema)}",
                 hint="a function must return the same columns and types for every batch: cast them",
             )
         for route in self.routes:
+            if (route.edge.output or None) != output:
+                continue
             for channel, part in route.split(rows):
                 first = self.machine.sent[channel] + 1
                 self.machine.on(Sent(channel, part.num_rows))
@@ -514,7 +524,7 @@ class RunningTask:
             watermark=self.machine.watermark,
         )
         self._first_barrier = {e: at for e, at in self._first_barrier.items() if e > epoch}
-        key = state.key if state is not None else ()
+        key = state.keyed_by if state is not None else StateKey.of(())
         loader = self._packer.loader() if self._packer is not None else None
         future = self._pool.submit(write_state, loader or self._storage, draft, copy, key, base, stage)
         self._parts[epoch] = Part(draft, self._base_epoch, future, loader, place)
@@ -556,7 +566,7 @@ class RunningTask:
         try:
             facts = done.result()
         except pa.ArrowException as error:
-            raise self._cannot(error, self._schema or pa.schema([])) from error
+            raise self._cannot(error, self._schemas.get(None) or pa.schema([])) from error
         if loader is None or self._packer is None:
             self._persisted(epoch, facts)
         else:

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from formats.bounds import read_user_file
 from formats.job import changes
 from formats.job.changes import Changes, read_changes
@@ -181,4 +183,6 @@ def _operator(draft: Draft) -> Operator:
         connector=draft.connector,
         deterministic=draft.deterministic,
         ordered_output=draft.ordered_output,
+        window=draft.window or msgspec.UNSET,
+        ttl=draft.ttl or msgspec.UNSET,
     )

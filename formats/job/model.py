@@ -43,13 +43,15 @@ KEYED = frozenset({Kind.REDUCE, Kind.DISTINCT, Kind.PROCESS, Kind.JOIN})
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """One edge; `key` are the columns of a `hash` edge, empty otherwise."""
+    """One edge; `key` are the columns of a `hash` edge, empty otherwise. output: of the sender, where that is not the
+    one it mainly has."""
 
     source: str
     target: str
     partition: Partition
     key: tuple[str, ...] = ()
     replayable: bool = False
+    output: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def name(self) -> str:
@@ -115,6 +117,44 @@ class Aggregate(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.name}: {self.function}({', '.join([self.column, *more])})"
 
 
+class WindowKind(StrEnum):
+    """How event time is cut into windows."""
+
+    TUMBLING = "tumbling"
+    SLIDING = "sliding"
+    SESSION = "session"
+
+
+class Window(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The windows of a `reduce`. Durations in microseconds.
+
+    time: the column with the event time of a row;
+    size: of a window; of a session the gap that ends it;
+    every: after which the next sliding window begins;
+    lateness: for which rows are still taken into a window that has been put out.
+    """
+
+    time: str
+    kind: WindowKind
+    size: int
+    every: int | None = None
+    lateness: int = 0
+
+
+class Ttl(msgspec.Struct, frozen=True):
+    """How long a key is kept after its last row, by event time: `after` in microseconds; `time` is the column."""
+
+    time: str
+    after: int
+
+
+WINDOW_START, WINDOW_END = "window_start", "window_end"
+"""The columns that say which window a row is of, behind those of the key. The end is not part of it."""
+
+LATE = "late"
+"""The output of an operator with windows that has the rows which came too late."""
+
+
 class Operator(msgspec.Struct, frozen=True):
     """One operator. Exactly the fields of its kind are set.
 
@@ -122,7 +162,9 @@ class Operator(msgspec.Struct, frozen=True):
     key: columns of `reduce`, `distinct`, keyed `process` and `join`;
     aggregates: of `reduce`;
     emit: of `reduce`;
-    connector: the mapping under `source` or `sink`, with its `type`.
+    connector: the mapping under `source` or `sink`, with its `type`;
+    window: of `reduce`;
+    ttl: of `reduce` and `distinct`.
     """
 
     id: str
@@ -137,6 +179,9 @@ class Operator(msgspec.Struct, frozen=True):
     deterministic: bool = True
     ordered_output: bool = False
     name: str | None = None  # a display name, where a foreign format has one
+    # Unset, not null: a job without them has the bytes, and so the digest, that it always had.
+    window: Window | msgspec.UnsetType = msgspec.UNSET
+    ttl: Ttl | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def stateful(self) -> bool | None:

@@ -13,7 +13,8 @@ from typing import Any
 from formats.job.event_time import EVENT_TIME, duration
 from formats.job.identifiers import ID, ID_SCHEMA, clipped
 from formats.job.kinds import KINDS
-from formats.job.model import KEYED, Aggregate, Emit, Kind, Partition
+from formats.job.model import KEYED, LATE, WINDOW_END, WINDOW_START, Aggregate, Emit, Kind, Partition, Ttl, Window
+from formats.job.windows import ttl, window
 from formats.user_file import values as read
 from formats.user_file.mistakes import Mistakes
 from formats.user_file.nodes import Mapping, Node, Scalar, Sequence, shown
@@ -37,6 +38,7 @@ class Input:
     partition: Partition | None = None
     key: tuple[str, ...] | None = None
     replayable: bool = False
+    output: str | None = None
     broken: bool = False
 
     def place(self, option: str) -> Node:
@@ -74,6 +76,8 @@ class Draft:
     outputs_broken: bool = False
     emit: Emit | None = None
     connector: dict[str, Any] | None = None
+    window: Window | None = None
+    ttl: Ttl | None = None
 
     @property
     def inputs_at(self) -> Scalar | None:
@@ -121,6 +125,7 @@ def read_operator(
     draft.max_parallelism = marks.get("max_parallelism", max_parallelism)
     draft.deterministic = marks.get("deterministic") is not False
     draft.ordered_output = marks.get("ordered_output") is True
+    draft.window, draft.ttl = marks.get("window"), marks.get("ttl")
     if "from" in node.pairs:
         _read_inputs(draft, node.pairs["from"][1], where, mistakes)
     _read_kind(draft, node, where, mistakes)
@@ -135,6 +140,8 @@ MARKS = Record(
         "max_parallelism": read.positive,
         "deterministic": read.boolean,
         "ordered_output": read.boolean,
+        "window": window,
+        "ttl": ttl,
     },
     more=True,
     descriptions={
@@ -144,8 +151,14 @@ MARKS = Record(
     },
 )
 INPUT = Record(
-    {"partition": one_of(Partition), "key": read.columns, "replayable": read.boolean},
-    descriptions={"replayable": "A log of what the sender sent since the last complete epoch is kept."},
+    {
+        "partition": one_of(Partition), "key": read.columns, "replayable": read.boolean,
+        "output": Shape(read.string.read, {"const": LATE}),
+    },
+    descriptions={
+        "replayable": "A log of what the sender sent since the last complete epoch is kept.",
+        "output": "late: the rows that came too late for the sender's windows, in place of what it puts out.",
+    },
 )
 FROM_SCHEMA: Schema = {
     "anyOf": [
@@ -195,9 +208,13 @@ def _input(source: str, at: Scalar, options: Node | None, label: str, mistakes: 
     values = INPUT.read(options, label, mistakes)
     if values is None or not isinstance(options, Mapping):
         return Input(source, at, broken=True)
-    broken = any(values.get(name, "") is None for name in ("partition", "key"))
+    broken = any(values.get(name, "") is None for name in ("partition", "key", "output"))
+    output = values.get("output")
+    if output not in (None, LATE):
+        mistakes.add(options.pairs["output"][1], f"{label} has no output {shown(output)}", f"write {LATE}")
+        broken, output = True, None
     replayable = values.get("replayable") is True
-    return Input(source, at, options, values.get("partition"), values.get("key"), replayable, broken)
+    return Input(source, at, options, values.get("partition"), values.get("key"), replayable, output, broken)
 
 
 def _read_kind(draft: Draft, node: Mapping, where: str, mistakes: Mistakes) -> None:
@@ -212,6 +229,26 @@ def _read_kind(draft: Draft, node: Mapping, where: str, mistakes: Mistakes) -> N
             draft.key = None
         for name, value in (members or {}).items():
             setattr(draft, name, value)
+    _check_times(draft, where, mistakes)
+
+
+def _check_times(draft: Draft, where: str, mistakes: Mistakes) -> None:
+    """What windows and a time to live go with."""
+    if draft.window is not None and draft.kind is not Kind.REDUCE:
+        mistakes.add(draft.place(("window",)), f"{where}: windows are for a reduce, not for {draft.kind}")
+    elif draft.window is not None:
+        if draft.emit not in (None, Emit.EPOCH):
+            message = f"{where}: windows are put out when they end, and emit is {draft.emit}"
+            mistakes.add(draft.place(("reduce", "emit")), message, "remove emit")
+        for name in [*(draft.key or ()), *(state for output in draft.aggregates for state in output.state)]:
+            if name in (WINDOW_START, WINDOW_END):
+                message = f"{where}: {name} is a column of its windows"
+                mistakes.add(draft.place(("reduce",)), message, "give the other another name")
+    if draft.ttl is not None and draft.kind not in (Kind.REDUCE, Kind.DISTINCT):
+        message = f"{where}: a time to live is for a reduce or a distinct, not for {draft.kind}"
+        mistakes.add(draft.place(("ttl",)), message)
+    elif draft.ttl is not None and draft.window is not None:
+        mistakes.add(draft.place(("ttl",)), f"{where}: windows end by themselves", "remove ttl")
 
 
 # -- the schema of an entry ------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from formats.job.model import KEYED, Edge, Kind, Partition
 from formats.job.operators import Draft, Input
 from formats.user_file.mistakes import Mistakes, Place
@@ -39,7 +41,11 @@ def check_graph(drafts: dict[str, Draft], at: Place, mistakes: Mistakes) -> tupl
             if source.kind is Kind.SINK:
                 mistakes.add(entry.at, f"operator {draft.id} reads from {source.id}, and a sink has no outputs")
             partition, key = _partition(source, draft, entry, mistakes)
-            edges.append(Edge(source.id, draft.id, partition, key, entry.replayable))
+            if entry.output is not None and source.window is None:
+                message = f"operator {draft.id}: input {source.id} has no windows, for which rows could be late"
+                mistakes.add(entry.place("output"), message, "remove output, or give it a window")
+            output = entry.output or msgspec.UNSET
+            edges.append(Edge(source.id, draft.id, partition, key, entry.replayable, output))
     _check_reach(drafts, edges, at, mistakes)
     return tuple(edges)
 

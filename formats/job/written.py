@@ -10,6 +10,7 @@ from formats.job.changes import NO_CHANGES, Changes
 from formats.job.file import MAX_PARALLELISM, VERSION
 from formats.job.identifiers import ID
 from formats.job.model import KEYED, Aggregate, Aggregation, Edge, Emit, Kind, Operator, Partition, Topology
+from formats.job.windows import ttl_document, window_document
 
 WIDTH = 110
 """Columns of a line, where it can be broken."""
@@ -50,6 +51,8 @@ def job_document(topology: Topology, changes: Changes = NO_CHANGES) -> dict[str,
             **({} if op.max_parallelism == max_parallelism else {"max_parallelism": op.max_parallelism}),
             **({} if op.deterministic else {"deterministic": False}),
             **({"ordered_output": True} if op.ordered_output else {}),
+            **({"window": window_document(op.window)} if op.window else {}),
+            **({"ttl": ttl_document(op.ttl)} if op.ttl else {}),
         }
         for op in topology.operators
     }
@@ -79,6 +82,7 @@ def _options(edge: Edge, operators: dict[str, Operator]) -> dict[str, Any]:
     options: dict[str, Any] = {} if edge.partition is default else {"partition": edge.partition.value}
     if edge.partition is Partition.HASH and not (keyed and edge.key == target.key):
         options["key"] = list(edge.key)
+    options |= {"output": edge.output} if edge.output else {}
     return options | ({"replayable": True} if edge.replayable else {})
 
 

@@ -17,6 +17,7 @@ from msgspec import Meta
 from formats.bounds import check_json
 from formats.errors import Damaged, UnsupportedVersion
 from formats.ids import ChannelId, TaskId, operator_of
+from formats.job.model import Topology
 from formats.storage.ranges import range_of
 from formats.view import FileFacts, Position
 from formats.watermark import END, LOWEST
@@ -34,7 +35,11 @@ file of that name, and take the part for one that is gone; and gc of version 3 w
 TYPED_VERSION = "5.0"
 """Of facts in which a sink's part is no file of JSON lines: a reader of version 4 takes its name for none."""
 
-NEWEST_VERSION = TYPED_VERSION
+REMOVING_VERSION = "6.0"
+"""Of facts with a state whose keys are removed again: a reader of version 5 would take a removed key for one that is
+there."""
+
+NEWEST_VERSION = REMOVING_VERSION
 """That this program reads."""
 
 EpochNumber = Annotated[int, Meta(ge=0, le=10**10 - 1)]
@@ -200,11 +205,13 @@ class StateFileFacts(FileFacts, frozen=True, omit_defaults=True):
     footer: None for a file of version 2.0.
     key_groups: first and last, both included, of those that count for the task, where it has not the whole file: see
     `formats.native.state.references`.
+    removed: so many of its rows stand for keys that were removed; None of state that removes none.
     """
 
     row_groups: tuple[RowGroupFacts, ...] = ()
     footer: FooterFacts | None = None
     key_groups: tuple[Count, Count] | None = None
+    removed: Count | None = None
 
 
 class LogFacts(msgspec.Struct, frozen=True):
@@ -436,8 +443,10 @@ def version_for(parts: Iterable[PartFacts]) -> str:
     sinks have staged."""
     version = FORMAT_VERSION
     for part in parts:
+        if any(file.removed is not None for file in part.state):
+            return REMOVING_VERSION
         if any(not file.name.endswith(".jsonl") for file in part.sink):
-            return TYPED_VERSION
+            version = max(version, TYPED_VERSION)
         if any(file.upload is not None for file in part.sink):
             version = max(version, PACKED_VERSION)
         for file in files_of(part):
@@ -446,6 +455,11 @@ def version_for(parts: Iterable[PartFacts]) -> str:
             if isinstance(file, StateFileFacts) and file.key_groups is not None:
                 version = max(version, REFERRING_VERSION)
     return version
+
+
+def state_version(topology: Topology) -> str:
+    """The version of a store that has epochs of this job, as far as its operators' state goes."""
+    return REMOVING_VERSION if any(op.window or op.ttl for op in topology.operators) else FORMAT_VERSION
 
 
 def with_version(part: PartFacts) -> PartFacts:
@@ -477,7 +491,7 @@ def digest_1(facts: StoreFacts) -> str:
 
 def older_digests(facts: StoreFacts) -> set[str]:
     """Those that the store's own file can have had before an attempt brought it up to its version."""
-    versions = ("1.0", "2.0", FORMAT_VERSION, REFERRING_VERSION, PACKED_VERSION)
+    versions = ("1.0", "2.0", FORMAT_VERSION, REFERRING_VERSION, PACKED_VERSION, TYPED_VERSION)
     older = [version for version in versions if major(version) < major(facts.version)]
     return {digest(seal(msgspec.structs.replace(facts, version=version))) for version in older}
 

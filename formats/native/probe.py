@@ -218,7 +218,7 @@ def _strays(file: pq.ParquetFile, width: int) -> int:
     from formats.native.state.tables import KEY_GROUP, as_written, key_columns
 
     schema = as_written(file.schema_arrow.empty_table()).schema
-    names = key_columns(file.schema_arrow)
+    names = key_columns(file.schema_arrow).placing
     if not names:
         raise ValueError("it names no key columns")
     middle = file.num_row_groups // 2

@@ -21,6 +21,7 @@ from abscli.engine.state.list_column import ListColumn
 from abscli.engine.state.memory import StateMemory
 from formats.ids import TaskId
 from formats.job.model import Aggregate, Aggregation, Emit, Kind, Operator
+from formats.native.state.tables import StateKey
 
 AGGREGATES = (
     Aggregate("n", Aggregation.COUNT, "*"),
@@ -76,8 +77,9 @@ def reduce(emit: Emit, aggregates: tuple[Aggregate, ...] = AGGREGATES, memory: S
     if memory is None:
         return make_operator(operator, TaskId("op", 0), "")
     return make_operator(
-        operator, TaskId("op", 0), "", lambda op: BoundedState(op.key, op.max_parallelism, memory, groups=2)
-    )
+        operator, TaskId("op", 0), "",
+        lambda op: BoundedState(StateKey.of(op.key), op.max_parallelism, memory, groups=2),
+    )  # fmt: skip
 
 
 def restarted(operator: Runnable, emit: Emit, memory: StateMemory | None, epoch: int) -> Runnable:

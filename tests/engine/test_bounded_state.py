@@ -26,7 +26,7 @@ from abscli.engine.state.memory import StateMemory
 from formats.ids import TaskId
 from formats.job.model import Aggregate, Aggregation, Emit, Kind, Operator
 from formats.native.hashing import hash_rows
-from formats.native.state.tables import decode_state, encode_tables
+from formats.native.state.tables import StateKey, decode_state, encode_tables
 
 KEY = ("word", "number")
 AGGREGATES = (
@@ -72,6 +72,10 @@ def batch_of(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
 
+def _encoded(copy: StateCopy) -> bytes:
+    return encode_tables(copy.tables(), StateKey.of(KEY), in_key_order=copy.in_key_order)
+
+
 class Run:
     """An operator under a limit (None: none), and all that comes out of it."""
 
@@ -92,7 +96,7 @@ class Run:
         memory, groups = self.memory, self.groups
         return make_operator(
             self.operator, TaskId("op", 0), "",
-            lambda op: BoundedState(op.key, op.max_parallelism, memory, groups),
+            lambda op: BoundedState(StateKey.of(op.key), op.max_parallelism, memory, groups),
         )  # fmt: skip
 
     @property
@@ -130,7 +134,7 @@ class Run:
     def write(self) -> None:
         """What the background does, at any time after the copy."""
         for epoch, copy, base in self.copies:
-            new = [] if copy is None else [encode_tables(copy.tables(), KEY, in_key_order=copy.in_key_order)]
+            new = [] if copy is None else [_encoded(copy)]
             self.files[epoch] = [*base, *new]
         self.copies = []
 

@@ -20,7 +20,7 @@ from abscli.engine.state.key_table import KeyIndex
 from abscli.engine.state.keyed_state import KeyedState
 from formats.native.hashing import hash_rows, key_groups
 from formats.native.state.live_rows import latest
-from formats.native.state.tables import KEY_GROUP, decode_state, encode_tables
+from formats.native.state.tables import KEY_GROUP, StateKey, decode_state, encode_tables
 
 TEXT = st.one_of(st.none(), st.text(max_size=20), st.sampled_from(["a", "b", "a" * 8, "a" * 9, "\0", ""]))
 FLOATS = st.one_of(st.none(), st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf]), st.floats())
@@ -245,7 +245,7 @@ def test_a_sum_overflows_at_the_first_row_at_which_python_leaves_64_bits(values:
 def test_the_files_of_complete_epochs_hold_the_state_also_when_epochs_between_are_aborted(
     steps: list[tuple[list[tuple[int, int]], bool]],
 ) -> None:
-    state = KeyedState(("k",), 16)
+    state = KeyedState(StateKey.of(("k",)), 16)
     state.values["v"] = ValueColumn(pa.int64())
     truth: dict[int, int] = {}
     complete, files = 0, []
@@ -262,14 +262,14 @@ def test_the_files_of_complete_epochs_hold_the_state_also_when_epochs_between_ar
             state.values["v"].put(found.slots, pa.array([value]))
         if completes:
             if copy is not None:
-                files.append(decode_state(encode_tables(copy.tables(), ["k"]), "f"))
+                files.append(decode_state(encode_tables(copy.tables(), StateKey.of(["k"])), "f"))
             complete = epoch
             state.forget(epoch)
             if files:
                 rows = latest(files, ("k",))
                 assert dict(zip(rows["k"].to_pylist(), rows["v"].to_pylist(), strict=True)) | truth == truth
                 assert sorted(rows["k"].to_pylist()) == sorted(truth)
-                again = KeyedState(("k",), 16)
+                again = KeyedState(StateKey.of(("k",)), 16)
                 for file in files:
                     again.load(file)
                 assert again.rows == len(truth)
@@ -278,7 +278,7 @@ def test_the_files_of_complete_epochs_hold_the_state_also_when_epochs_between_ar
 
 
 def test_a_copy_is_not_touched_by_what_comes_after() -> None:
-    state = KeyedState(("k",), 16)
+    state = KeyedState(StateKey.of(("k",)), 16)
     state.values["v"] = ValueColumn(pa.int64())
     found = state.locate([pa.array([1, 2])])
     state.values["v"].put(found.slots, pa.array([10, 20]))
@@ -290,11 +290,11 @@ def test_a_copy_is_not_touched_by_what_comes_after() -> None:
 
 
 def test_state_files_are_sorted_and_read_by_key_group() -> None:
-    state = KeyedState(("k",), 8)
+    state = KeyedState(StateKey.of(("k",)), 8)
     state.locate([pa.array([f"k{i}" for i in range(500)])])
     copy = state.copy(1, None)
     assert copy is not None
-    data = encode_tables(copy.tables(), ["k"])
+    data = encode_tables(copy.tables(), StateKey.of(["k"]))
     groups = decode_state(data, "f")[KEY_GROUP].to_pylist()
     assert groups == sorted(groups)
     some = decode_state(data, "f", range(2, 5))

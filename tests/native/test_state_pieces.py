@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from formats.errors import Damaged
 from formats.native.state import row_groups, tables
 from formats.native.state.row_groups import described, proved_rows, put_encoded, put_tables
-from formats.native.state.tables import KEY_GROUP, encode_state, encode_tables, encoded_pieces
+from formats.native.state.tables import KEY_GROUP, StateKey, encode_state, encode_tables, encoded_pieces
 from formats.storage import LocalStorage, MemoryStorage, pieces
 
 SIZES = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 60)), min_size=1, max_size=6)
@@ -44,7 +44,7 @@ def test_facts_and_bytes_are_those_of_the_whole_file(sizes: list[tuple[int, int]
         patch.setattr(pieces, "WHOLE", whole)
         parts = of_groups(sizes)
         storage, other = MemoryStorage(), MemoryStorage()
-        facts = put_tables(storage, "s.parquet", parts, ["k"])
+        facts = put_tables(storage, "s.parquet", parts, StateKey.of(["k"]))
         assert facts == put_encoded(other, "s.parquet", encode_state(pa.concat_tables(parts), ["k"]))
         assert storage.files == other.files
         assert (facts.row_groups, facts.footer) == described(storage.files["s.parquet"])
@@ -52,10 +52,10 @@ def test_facts_and_bytes_are_those_of_the_whole_file(sizes: list[tuple[int, int]
 
 def test_pieces_are_no_larger_than_a_row_group() -> None:
     parts = of_groups([(8, 20_000)] * 4)
-    sizes = [(piece.rows, len(piece.data)) for piece in encoded_pieces(iter(parts), ["k"])]
+    sizes = [(piece.rows, len(piece.data)) for piece in encoded_pieces(iter(parts), StateKey.of(["k"]))]
     assert sum(rows for rows, _ in sizes) == 4 * 8 * 20_000
     assert max(rows for rows, _ in sizes) <= tables.ROW_GROUP
-    assert sum(size for _, size in sizes) == len(encode_tables(parts, ["k"]))
+    assert sum(size for _, size in sizes) == len(encode_tables(parts, StateKey.of(["k"])))
 
 
 def test_a_large_file_is_never_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_a_large_file_is_never_in_memory(tmp_path: Path, monkeypatch: pytest.Mon
 
     tracemalloc.start()
     try:
-        facts = put_tables(storage, "e/s.parquet", some(), ["k"])
+        facts = put_tables(storage, "e/s.parquet", some(), StateKey.of(["k"]))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -92,7 +92,7 @@ def test_nothing_is_there_if_the_rows_cannot_all_be_had(
 
     storage = LocalStorage(tmp_path)
     with pytest.raises(ValueError, match="no more"):
-        put_tables(storage, "e/s.parquet", broken(), ["k"])
+        put_tables(storage, "e/s.parquet", broken(), StateKey.of(["k"]))
     assert storage.inventory() == []
 
 
@@ -103,7 +103,7 @@ def test_a_disk_that_is_full_in_the_middle_is_told(tmp_path: Path, monkeypatch: 
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
     try:
         with pytest.raises(OSError, match=r"File too large.* bytes are free") as caught:
-            put_tables(storage, "e/s.parquet", of_groups([(4, 20_000)]), ["k"])
+            put_tables(storage, "e/s.parquet", of_groups([(4, 20_000)]), StateKey.of(["k"]))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert caught.value.filename == str(tmp_path / "e" / "s.parquet")
@@ -113,7 +113,7 @@ def test_a_disk_that_is_full_in_the_middle_is_told(tmp_path: Path, monkeypatch: 
 def test_a_large_file_is_read_row_group_by_row_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is damaged in it is found in the row group that has it, and nothing of it has been given out."""
     storage = MemoryStorage()
-    facts = put_tables(storage, "s.parquet", of_groups([(6, 20_000)]), ["k"])
+    facts = put_tables(storage, "s.parquet", of_groups([(6, 20_000)]), StateKey.of(["k"]))
     whole = pa.concat_tables(proved_rows(storage, facts))
     asked: list[int] = []
     read = MemoryStorage.read

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from abscli.engine.operators.expiry import Expiry
 from abscli.engine.operators.rows import joined, key_columns, numbered
 from abscli.engine.state.keyed_state import Rows, State
 from formats.job.model import Operator
@@ -18,17 +19,23 @@ class Distinct:
     def __init__(self, operator: Operator, state: State) -> None:
         self.state: State | None = state
         self._id = operator.id
+        self._expiry = Expiry(operator)
 
     def process(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch | None:
         assert self.state is not None
         outputs = []
         for state, rows in self.state.divided(numbered(batch, first), key_columns(batch, self.state.key, self._id)):
             located = state.locate(key_columns(rows.batch, state.key, self._id), rows.hashes)
+            if self._expiry.columns:
+                state.touch(located.slots)  # when they are due is part of the state
+                self._expiry.put_off(state, rows, located)
             places = np.sort(located.first[located.new])
             outputs.append(Rows(rows.batch.take(pa.array(places)), rows.numbers[places]))
         return joined(outputs)
 
     def flush(self, watermark: int | None) -> Iterator[pa.RecordBatch]:
+        assert self.state is not None
+        self._expiry.expire(self.state, watermark)
         yield from ()
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abscli.engine.state.keyed_state import Rows, State
-from formats.native.state.tables import KEY_GROUP
+from formats.native.state.tables import DUE, KEY_GROUP
 
 
 class LastOut:
@@ -47,7 +47,7 @@ class LastOut:
         batch = table.combine_chunks().to_batches()[0]
         differs = np.ones(batch.num_rows, dtype=bool)
         keys = [batch.column(name) for name in self._state.key]
-        names = [name for name in batch.schema.names if name != KEY_GROUP and name not in self._state.key]
+        names = [name for name in batch.schema.names if name not in (KEY_GROUP, DUE, *self._state.key)]
         for state, rows in self._state.divided(Rows(batch, np.arange(batch.num_rows)), keys):
             located = state.locate([rows.batch.column(name) for name in state.key], rows.hashes)
             some = np.flatnonzero(~located.new[located.groups])

@@ -12,9 +12,11 @@ from abscli.engine.operators.last_out import LastOut
 from abscli.engine.operators.reduce import Reduce
 from abscli.engine.operators.row_wise import RowWise
 from abscli.engine.operators.runnable import Runnable
+from abscli.engine.operators.windowed import Windowed
 from abscli.engine.state.keyed_state import KeyedState, State
 from formats.ids import TaskId
-from formats.job.model import Emit, Kind, Operator
+from formats.job.model import WINDOW_START, Emit, Kind, Operator
+from formats.native.state.tables import StateKey
 
 MakeState = Callable[[Operator], State]
 """The keyed state of a task of an operator."""
@@ -22,7 +24,15 @@ MakeState = Callable[[Operator], State]
 
 def in_memory(operator: Operator) -> State:
     """All of it."""
-    return KeyedState(operator.key, operator.max_parallelism)
+    key, expires = keyed_by(operator)
+    return KeyedState(key, operator.max_parallelism, expires=expires)
+
+
+def keyed_by(operator: Operator) -> tuple[StateKey, bool]:
+    """The key columns of an operator's state, and whether keys are removed from it."""
+    if operator.window:
+        return StateKey((*operator.key, WINDOW_START), len(operator.key)), True
+    return StateKey.of(operator.key), bool(operator.ttl)
 
 
 def make_operator(operator: Operator, task: TaskId, root: str, make_state: MakeState = in_memory) -> Runnable:
@@ -35,6 +45,8 @@ def make_operator(operator: Operator, task: TaskId, root: str, make_state: MakeS
             return RowWise(operator, task, None)
         case Kind.DISTINCT:
             return Distinct(operator, make_state(operator))
+        case Kind.REDUCE if operator.window:
+            return Windowed(operator, task, make_state(operator))
         case Kind.REDUCE:
             last_out = LastOut(lambda: make_state(operator)) if operator.emit == Emit.CHANGE else None
             return Reduce(operator, task, make_state(operator), last_out)

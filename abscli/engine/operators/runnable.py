@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
 from abscli.engine.state.keyed_state import State
+
+
+class WithLate(NamedTuple):
+    """What an operator puts out, and rows that came too late for its windows."""
+
+    rows: pa.RecordBatch | None
+    late: pa.RecordBatch
 
 
 class Runnable(Protocol):
@@ -15,7 +22,7 @@ class Runnable(Protocol):
 
     state: State | None
 
-    def process(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch | None:
+    def process(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch | WithLate | None:
         """Rows out for rows in; `first` numbers the batch's first record, for messages."""
 
     def flush(self, watermark: int | None) -> Iterator[pa.RecordBatch]:

@@ -13,8 +13,10 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from abscli.engine.state.key_table import Slots
 from abscli.engine.state.keyed_state import (
     NEVER,
+    UNDUE,
     Add,
     Intervals,
     KeyedState,
@@ -31,7 +33,7 @@ from abscli.engine.state.spill_file import SpillFile
 from abscli.engine.state.waiting_rows import WaitingRows
 from formats.native.hashing import hash_rows
 from formats.native.state.ordering import by_key_group, key_order
-from formats.native.state.tables import KEY_GROUP
+from formats.native.state.tables import KEY_GROUP, StateKey
 
 ROOM = 16
 """Keys for which a part has room at first."""
@@ -41,15 +43,22 @@ ENOUGH = 8192
 
 
 class Part:
-    """The state of some key groups. newest: the interval of its last change. waiting: rows that are not in it yet."""
+    """The state of some key groups.
+
+    rows: live keys. newest: the interval of its last change. next_due: when the first of its keys is due.
+    waiting: rows that are not in it yet.
+    """
 
     def __init__(
-        self, key: tuple[str, ...], max_parallelism: int, intervals: Intervals, kinds: Kinds, memory: StateMemory
-    ) -> None:
+        self, key: StateKey, max_parallelism: int, intervals: Intervals, kinds: Kinds, memory: StateMemory, *,
+        expires: bool,
+    ) -> None:  # fmt: skip
         self.rows = 0
         self.newest = NEVER
-        self.waiting = WaitingRows(key)
+        self.next_due = UNDUE
+        self.waiting = WaitingRows(key.columns)
         self._key = key
+        self._expires = expires
         self._max_parallelism = max_parallelism
         self._intervals = intervals
         self._kinds = kinds
@@ -76,7 +85,9 @@ class Part:
         """Its state, in memory until that of another part is asked for; `settle` afterwards."""
         if self._state is None:
             self._memory.make_room(self._size, self)
-            state = KeyedState(self._key, self._max_parallelism, self._intervals, ROOM, self._kinds)
+            state = KeyedState(
+                self._key, self._max_parallelism, self._intervals, ROOM, self._kinds, expires=self._expires
+            )
             if self._file is not None:
                 self._file.load(state)
             self._state = state
@@ -91,12 +102,13 @@ class Part:
     def _settle(self, state: KeyedState) -> None:
         if state.touched:
             self._file, self.rows, self.newest = None, state.rows, state.newest
+            self.next_due = state.next_due if self._expires else UNDUE
         self._size = state.nbytes
         self._memory.hold(self, self._size)
 
     def evict(self) -> None:
         """As of `Tenant`."""
-        if self._state is not None and self._state.rows:
+        if self._state is not None and self._state.index.count:
             self._saved()
         self._state = None
 
@@ -116,7 +128,7 @@ class Part:
     def sorted_table(self, since: int) -> pa.Table:
         """As `table`, in order of key group, then of key."""
         table = self.table(since)
-        order = key_order([table.column(name).chunk(0) for name in self._key])
+        order = key_order([table.column(name).chunk(0) for name in self._key.columns])
         order = order[by_key_group(table.column(KEY_GROUP).to_numpy()[order])]
         return table.take(pa.array(order)).combine_chunks()
 
@@ -124,12 +136,12 @@ class Part:
         """What makes `table` as it is now, whatever becomes of the part."""
         if self._state is not None:
             slots = self._slots(self._state, since)
-            if self._memory.fits(self._size * len(slots) // self.rows):
+            if self._memory.fits(self._size * len(slots) // self._state.index.count):
                 return partial(_itself, self._memory.lend(self._state.table(slots)))
         return partial(self._saved().table, since, self._max_parallelism)
 
     def _slots(self, state: KeyedState, since: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        return np.arange(state.rows, dtype=np.int64) if since <= NEVER else state.changed_since(since)
+        return state.live() if since <= NEVER else state.changed_since(since)
 
     def forget(self, complete: int) -> None:
         """As of `State`."""
@@ -146,8 +158,11 @@ class Part:
 class BoundedState:
     """`State` of which as much is in memory as fits. groups: of keys that each part has."""
 
-    def __init__(self, key: Sequence[str], max_parallelism: int, memory: StateMemory, groups: int) -> None:
-        self.key = tuple(key)
+    def __init__(
+        self, keyed_by: StateKey, max_parallelism: int, memory: StateMemory, groups: int, *, expires: bool = False
+    ) -> None:
+        self.keyed_by = keyed_by
+        self._expires = expires
         self._max_parallelism = max_parallelism
         self._memory = memory
         self._groups = groups
@@ -157,6 +172,10 @@ class BoundedState:
         self._gathered = 0
         self._emitted: dict[int, Callable[[], pa.Table]] = {}
         memory.states += 1
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.keyed_by.columns
 
     @property
     def rows(self) -> int:
@@ -216,6 +235,14 @@ class BoundedState:
                 self._emitted[number] = partial(_read_again, file, file.append(table.to_batches()[0]))
             yield table
 
+    def due(self, time: int) -> Iterator[tuple[KeyedState, Slots]]:
+        for number, part in sorted(self._parts.items()):
+            if part.next_due <= time:
+                self._emitted.pop(number, None)
+                state = part.opened()
+                yield from state.due(time)
+                part.settle()
+
     def end_interval(self, epoch: int) -> None:
         self._intervals.end(epoch)
         self._emitted = {}
@@ -224,7 +251,11 @@ class BoundedState:
         interval, emitted = self._intervals.current, self._emitted
         self.end_interval(epoch)
         first = NEVER if since is None else self._intervals.after(since)
-        changed = [(number, part) for number, part in sorted(self._parts.items()) if part.rows and part.newest >= first]
+        parts = sorted(self._parts.items())
+        if first == NEVER:
+            changed = [(number, part) for number, part in parts if part.rows]
+        else:
+            changed = [(number, part) for number, part in parts if part.newest >= first]
         if not changed:
             return None
         if first == interval and all(number in emitted for number, _ in changed):
@@ -249,8 +280,10 @@ class BoundedState:
         self._memory.states -= 1
 
     def _split(self, rows: Rows, keys: Sequence[pa.Array]) -> Iterator[tuple[Part, Rows]]:
-        hashes = hash_rows(keys)
-        for part, places in self._places(key_groups_of(hashes, self._max_parallelism)):
+        hashes = placing = hash_rows(keys)
+        if self.keyed_by.placed < len(self.key):
+            placing = hash_rows(keys[: self.keyed_by.placed])
+        for part, places in self._places(key_groups_of(placing, self._max_parallelism)):
             yield part, Rows(rows.batch.take(pa.array(places)), rows.numbers[places], hashes[places])
 
     def _places(self, groups: KeyGroups) -> Iterator[tuple[Part, np.ndarray]]:
@@ -262,7 +295,10 @@ class BoundedState:
         for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
             number = int(ordered[start])
             if number not in self._parts:
-                self._parts[number] = Part(self.key, self._max_parallelism, self._intervals, self.kinds, self._memory)
+                self._parts[number] = Part(
+                    self.keyed_by, self._max_parallelism, self._intervals, self.kinds, self._memory,
+                    expires=self._expires,
+                )  # fmt: skip
             yield self._parts[number], order[start:stop]
 
 

@@ -37,6 +37,13 @@ class Located(NamedTuple):
     first: Slots
     new: npt.NDArray[np.bool_]
 
+    @property
+    def last(self) -> Slots:
+        """The last row of each."""
+        last = np.empty(len(self.slots), dtype=np.int64)
+        last[self.groups] = np.arange(len(self.groups))
+        return last
+
 
 class KeyIndex:
     """Slots 0, 1, 2 ... for the distinct keys seen, in order of first sight. room: for so many at first, a power of

@@ -2,6 +2,9 @@
 
 The copy of an epoch is proportional to what changed since the last complete epoch: values of those slots are copied,
 key columns are immutable and shared. A file that follows holds them; older files hold the rest.
+
+State that expires has a time for every key, at which its operator looks at it again, and mostly removes it. A removed
+key keeps its slot until a complete epoch says that it is gone: until then copies have a row that says so.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ import pyarrow as pa
 from abscli.engine.state.aggregates import ValueColumn, value_column
 from abscli.engine.state.key_table import KeyIndex, Located, Slots
 from abscli.engine.state.list_column import ListColumn
-from formats.native.hashing import Hashes
+from formats.native.hashing import Hashes, hash_rows
 from formats.native.state.ordering import by_key_group, key_order
-from formats.native.state.tables import KEY_GROUP
+from formats.native.state.tables import DUE, KEY_GROUP, StateKey
 
 SCAN = 16
 """Of so many slots one has to have changed for a look at all of them to be quicker than sorting those that have."""
@@ -32,6 +35,15 @@ KeyGroups = npt.NDArray[np.int32]
 
 NEVER = -1
 """The interval in which a slot changed that has not since it was restored."""
+
+REMOVED = -(2**63)
+"""When a key is due that is not there."""
+
+UNDUE = 2**63 - 1
+"""When a key is due that never is before the end of event time."""
+
+FEW = 1024
+"""Removed keys for which nothing is put in order."""
 
 
 class Rows(NamedTuple):
@@ -55,11 +67,16 @@ Add = Callable[["KeyedState", Rows], object]
 class State(Protocol):
     """The keyed state of a task as its operator and its copies use it, in memory or not.
 
+    keyed_by, key: its key columns.
     kinds: of its values: the types that came first.
     """
 
-    key: tuple[str, ...]
+    keyed_by: StateKey
     kinds: Kinds
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of its key columns."""
 
     @property
     def rows(self) -> int:
@@ -78,6 +95,10 @@ class State(Protocol):
 
         add: is given first what was gathered and has not been given out.
         """
+
+    def due(self, time: int) -> Iterator[tuple[KeyedState, Slots]]:
+        """The keys that are due by then, in state that expires; it is in memory until the next is asked for. Parts
+        come in order of key group."""
 
     def end_interval(self, epoch: int) -> None:
         """What changes from now on is not in the copy of `epoch`."""
@@ -140,7 +161,8 @@ class StateCopy:
 class KeyedState:
     """`State` in memory.
 
-    key: names of the key columns; the first batch fixes their types and those of the values.
+    keyed_by: the key columns; the first batch fixes their types and those of the values.
+    expires: whether keys are due at times, and removed.
     intervals, kinds: of the task, whose state this may be a part of; None for all of it.
     room: for so many keys at first, a power of two.
     touched: something came in or changed since that was last set to False.
@@ -148,10 +170,10 @@ class KeyedState:
     """
 
     def __init__(
-        self, key: Sequence[str], max_parallelism: int, intervals: Intervals | None = None, room: int = 1024,
-        kinds: Kinds | None = None,
+        self, keyed_by: StateKey, max_parallelism: int, intervals: Intervals | None = None, room: int = 1024,
+        kinds: Kinds | None = None, *, expires: bool = False,
     ) -> None:  # fmt: skip
-        self.key = tuple(key)
+        self.keyed_by = keyed_by
         self.index = KeyIndex(room)
         self.kinds: Kinds = {} if kinds is None else kinds
         self.values: dict[str, ValueColumn | ListColumn] = {}
@@ -161,18 +183,30 @@ class KeyedState:
         self._max_parallelism = max_parallelism
         self._intervals = intervals or Intervals()
         self._stamps: Slots = np.full(room, NEVER, dtype=np.int64)
+        self._due: Slots | None = np.full(room, UNDUE, dtype=np.int64) if expires else None
+        self._removed = 0
         self._changed: dict[int, list[Slots]] = {}
         self._emitted: list[pa.Table] | None = None
 
     @property
+    def key(self) -> tuple[str, ...]:
+        return self.keyed_by.columns
+
+    @property
     def rows(self) -> int:
-        return self.index.count
+        return self.index.count - self._removed
+
+    @property
+    def expires(self) -> bool:
+        """As above."""
+        return self._due is not None
 
     @property
     def nbytes(self) -> int:
         """In memory."""
         changes = sum(slots.nbytes for changed in self._changed.values() for slots in changed)
-        return self.index.nbytes + self._stamps.nbytes + changes + sum(v.nbytes for v in self.values.values())
+        times = self._stamps.nbytes + (0 if self._due is None else self._due.nbytes)
+        return self.index.nbytes + times + changes + sum(v.nbytes for v in self.values.values())
 
     def divided(self, rows: Rows, keys: Sequence[pa.Array]) -> Work:
         yield self, rows
@@ -189,9 +223,97 @@ class KeyedState:
     def locate(self, columns: Sequence[pa.Array], hashes: Hashes | None = None) -> Located:
         """Slots of the rows' keys; new keys count as changed. hashes: of these, where they are known."""
         located = self.index.locate(columns, hashes)
+        if self._due is not None:
+            self._grow_due()
+            again = self._due[located.slots] == REMOVED
+            if again.any():
+                self._due[located.slots[again]] = UNDUE
+                self._removed -= int(again.sum())
+                located = located._replace(new=located.new | again)
         if located.new.any():
             self.touch(located.slots[located.new])
         return located
+
+    # -- keys that are due, and removed -------------------------------------------------------------------
+
+    def due_at(self, slots: Slots) -> Slots:
+        """When these keys are due: event time in microseconds."""
+        assert self._due is not None
+        return self._due[slots]
+
+    def set_due(self, slots: Slots, times: Slots | int) -> None:
+        """Have these keys due then. They are touched besides, by whoever changes them."""
+        assert self._due is not None
+        self._due[slots] = times
+
+    def due(self, time: int) -> Iterator[tuple[KeyedState, Slots]]:
+        slots = self.due_slots(time)
+        if len(slots):
+            yield self, slots
+
+    def due_slots(self, time: int) -> Slots:
+        """The keys that are due by then, ascending."""
+        assert self._due is not None
+        times = self._due[: self.index.count]
+        slots: Slots = np.flatnonzero((times <= time) & (times != REMOVED) & (times != UNDUE))
+        return slots
+
+    @property
+    def next_due(self) -> int:
+        """When the first is due."""
+        assert self._due is not None
+        times = self._due[: self.index.count]
+        return int(times[times != REMOVED].min(initial=UNDUE))
+
+    def remove(self, slots: Slots) -> None:
+        """These distinct keys are not there any more."""
+        self.touch(slots)
+        self._remove(slots)
+
+    def _remove(self, slots: Slots) -> None:
+        assert self._due is not None
+        self._due[slots] = REMOVED
+        self._removed += len(slots)
+        for column in self.values.values():
+            column.put(slots, pa.nulls(len(slots), column.type))
+
+    def _grow_due(self) -> None:
+        assert self._due is not None
+        if self.index.count > len(self._due):
+            more = np.full(max(self.index.count, len(self._due)), UNDUE, dtype=np.int64)
+            self._due = np.concatenate([self._due, more])
+
+    def live(self) -> Slots:
+        """All keys that are there."""
+        if self._due is None or not self._removed:
+            return np.arange(self.index.count, dtype=np.int64)
+        live: Slots = np.flatnonzero(self._due[: self.index.count] != REMOVED)
+        return live
+
+    def _put_in_order(self) -> None:
+        """Let go of removed keys that no copy asks for any more, where they are most: slots are numbered anew."""
+        if self._due is None or self._removed < max(FEW, self.index.count // 2):
+            return
+        keep = np.flatnonzero((self._due[: self.index.count] != REMOVED) | (self.stamps >= self._intervals.oldest))
+        if len(keep) > self.index.count // 2:
+            return
+        index = KeyIndex(1 << max(10, len(keep).bit_length()))
+        number = np.full(self.index.count, -1, dtype=np.int64)
+        if len(keep):
+            located = index.locate(self.index.keys(keep), self.index.hashes[keep])
+            number[keep] = located.slots[located.groups]
+        stamps, due = np.full(len(index.hashes), NEVER), np.full(len(index.hashes), UNDUE)
+        stamps[number[keep]], due[number[keep]] = self._stamps[keep], self._due[keep]
+        for name, column in self.values.items():
+            self.values[name] = value_column(column.type, len(index.hashes))
+            self.values[name].put(number[keep], column.take(keep))
+        self._removed = int((due == REMOVED).sum())
+        self.index, self._stamps, self._due, self._emitted = index, stamps, due, None
+        self._changed = {
+            interval: [number[slots] for slots in changes] for interval, changes in self._changed.items()
+        }
+
+    # -- what changed ---------------------------------------------------------------------------------------
 
     def touch(self, slots: Slots) -> Slots:
         """Note that the values of these distinct slots have changed; those that had not since the last copy."""
@@ -232,7 +354,7 @@ class KeyedState:
         interval, emitted = self._intervals.current, self._emitted
         self.end_interval(epoch)
         if since is None:
-            slots = np.arange(self.index.count, dtype=np.int64)
+            slots = self.live()
         elif emitted is not None and self._intervals.after(since) == interval:
             return StateCopy([partial(_itself, table) for table in emitted], in_key_order=True) if emitted else None
         else:
@@ -254,6 +376,7 @@ class KeyedState:
         first = self._intervals.after(complete)
         self._changed = {number: changes for number, changes in self._changed.items() if number >= first}
         self._intervals.forget(complete)
+        self._put_in_order()
 
     def table(self, slots: Slots) -> pa.Table:
         """Rows of these slots: key group, key columns, values."""
@@ -261,11 +384,18 @@ class KeyedState:
 
     def _table(self, columns: list[pa.Array], slots: Slots) -> pa.Table:
         """columns: key group and keys of these slots, to which their values come."""
-        values = (column.take(slots) for column in self.values.values())
-        return pa.table([*columns, *values], names=[KEY_GROUP, *self.key, *self.values])
+        values = [column.take(slots) for column in self.values.values()]
+        if self._due is None:
+            return pa.table([*columns, *values], names=[KEY_GROUP, *self.key, *self.values])
+        times = self._due[slots]
+        due = pa.array(times, mask=times == REMOVED)
+        return pa.table([*columns, *values, due], names=[KEY_GROUP, *self.key, *self.values, DUE])
 
     def _groups(self, slots: Slots) -> KeyGroups:
-        return key_groups_of(self.index.hashes[slots], self._max_parallelism)
+        hashes = self.index.hashes[slots]
+        if self.keyed_by.placed < len(self.key):
+            hashes = hash_rows(self.index.keys(slots)[: self.keyed_by.placed])
+        return key_groups_of(hashes, self._max_parallelism)
 
     def load(self, table: pa.Table) -> None:
         if not table.num_rows:
@@ -273,10 +403,21 @@ class KeyedState:
         self.touched = True
         table = table.combine_chunks()
         located = self.index.locate([table.column(name).chunk(0) for name in self.key])
+        slots = located.slots[located.groups]
         for name in table.schema.names:
-            if name != KEY_GROUP and name not in self.key:
+            if name not in (KEY_GROUP, DUE, *self.key):
                 column = table.column(name).chunk(0)
-                self.column(name, column.type).put(located.slots[located.groups], column)
+                self.column(name, column.type).put(slots, column)
+        if self._due is not None:
+            self._load_due(slots, table.column(DUE).chunk(0))
+
+    def _load_due(self, slots: Slots, due: pa.Array) -> None:
+        assert self._due is not None
+        self._grow_due()
+        before, removed = self._due[slots] == REMOVED, due.is_null().to_numpy(zero_copy_only=False)
+        self._removed -= int(before.sum())
+        self._due[slots] = due.fill_null(UNDUE).to_numpy()
+        self._remove(slots[removed])
 
     def close(self) -> None:
         pass
@@ -289,9 +430,16 @@ class KeyedState:
         missing = max(0, self.index.count - len(self._stamps))
         return np.concatenate([self._stamps, np.full(missing, NEVER, dtype=np.int64)])[: self.index.count]
 
-    def come_back(self, index: KeyIndex, stamps: Slots, values: dict[str, pa.Array]) -> None:
-        """Be what it was. stamps, values: of all slots."""
+    @property
+    def times(self) -> Slots | None:
+        """By slot, when each is due; None where none is."""
+        return None if self._due is None else self._due[: self.index.count]
+
+    def come_back(self, index: KeyIndex, stamps: Slots, values: dict[str, pa.Array], times: Slots | None) -> None:
+        """Be what it was. stamps, values, times: of all slots."""
         self.index, self._stamps, self.newest = index, stamps, int(stamps.max(initial=NEVER))
+        if times is not None:
+            self._due, self._removed = times, int((times == REMOVED).sum())
         slots = np.arange(index.count, dtype=np.int64)
         for name, column in values.items():
             self.values[name] = value_column(column.type, max(1, index.count))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from formats.native.facts import (
 )
 from formats.native.schedules import KINDS, TakenStep, write_steps
 from formats.native.state.row_groups import put_tables
-from formats.native.state.tables import encode_log
+from formats.native.state.tables import StateKey, encode_log
 from formats.native.writer import put_file, put_part
 from formats.storage import Putting, Storage
 from formats.view import Position
@@ -66,7 +66,7 @@ def write_state(
     storage: Putting,
     draft: PartDraft,
     copy: StateCopy | None,
-    key: Sequence[str],
+    key: StateKey,
     base: tuple[StateFileFacts, ...],
     stage: Callable[[], tuple[SinkFile, ...]] | None,
 ) -> Durable:

@@ -19,6 +19,7 @@ from abscli.diff.state import Pair, Side
 from formats.native.facts import PartFacts, StateFileFacts
 from formats.native.state.live_rows import TaskRows, latest, split
 from formats.native.state.references import reach
+from formats.native.state.tables import without_removed
 from formats.native.store import NativeStore
 from formats.parallel import in_order
 from formats.query.keys import is_any_of, key_arrays, matches
@@ -149,17 +150,18 @@ def _candidates(left: TaskRows, right: TaskRows, shared: int, groups: range, *, 
         return Compared(Counts(unchanged=live))
     arrays = [key_arrays(table, key) for table in above]
     place = matches(arrays[0], arrays[1])
-    tables = above
+    tables = above  # removed keys included: they stand on what older files have
     if (place < 0).any() or len(place) != above[0].num_rows:  # a key that one side alone has written anew
         below = [_among(file.read(groups, names), key, arrays) for file in left.files[:shared]]
         tables = [latest([*below, table], key) for table in above]
-    done = compare(tables[0], tables[1], key, rows=rows)
+    there = [without_removed(table) for table in tables]
+    done = compare(there[0], there[1], key, rows=rows)
     unchanged = live - done.counts.removed - done.counts.changed
     return done._replace(counts=done.counts._replace(unchanged=unchanged))
 
 
 def _read(task: TaskRows, start: int, groups: range, names: Sequence[str]) -> pa.Table:
-    """Live rows of the files from number `start` on alone."""
+    """The newest rows of the files from number `start` on alone."""
     tables = [file.read(groups, names) for file in task.files[start:]]
     return latest(tables, task.key) if tables else task.schema.empty_table().select(names)
 

@@ -20,7 +20,7 @@ from formats.native.facts import StateFileFacts
 from formats.native.hashing import key_groups
 from formats.native.state.guards import check_row_groups
 from formats.native.state.references import rows_in_reach
-from formats.native.state.tables import KEY_GROUP, as_written, first_line, key_columns
+from formats.native.state.tables import DUE, KEY_GROUP, StateKey, as_written, first_line, key_columns, without_removed
 from formats.query.keys import key_arrays, last_of_each
 from formats.query.predicate import (
     Predicate,
@@ -74,7 +74,8 @@ class StateFile:
         check_row_groups(self._metadata, self.path)
         self._stored: pa.Schema = opened.schema_arrow
         self.schema = self._tried(lambda: as_written(self._stored.empty_table()).schema)
-        self.key = tuple(self._tried(lambda: key_columns(self.schema)))
+        key: StateKey = self._tried(lambda: key_columns(self.schema))
+        self.key, self.placing = key.columns, key.placing
         if KEY_GROUP not in self.schema.names or not set(self.key) <= set(self.schema.names) or not self.key:
             raise Damaged(f"is no state file: it lacks {KEY_GROUP} or its key columns", path=self.path)
 
@@ -185,6 +186,11 @@ class TaskRows:
         """The key columns."""
         return self.files[0].key
 
+    @property
+    def placing(self) -> tuple[str, ...]:
+        """Those of them that say in which key group a row is."""
+        return self.files[0].placing
+
     def chunks(self, rows: int = CHUNK_ROWS) -> list[range]:
         """The task's key groups in pieces of about as many rows, by the statistics of the row groups."""
         return split(self.own, self.files, rows)
@@ -192,8 +198,9 @@ class TaskRows:
     def read(self, groups: range, columns: Sequence[str] | None = None, where: Predicate | None = None) -> pa.Table:
         """One row a live key of these key groups, by key group. where: a condition on key columns alone."""
         names = list(self.schema.names if columns is None else columns)
-        return latest([file.read(groups, list(dict.fromkeys([*names, *self.key])), where) for file in self.files],
-                      self.key).select(names)  # fmt: skip
+        needed = dict.fromkeys([*names, *self.key, *([DUE] if DUE in self.schema.names else [])])
+        newest = latest([file.read(groups, list(needed), where) for file in self.files], self.key)
+        return without_removed(newest).select(names)
 
 
 def split(own: range, files: Sequence[StateFile], rows: int) -> list[range]:
@@ -217,7 +224,8 @@ def split(own: range, files: Sequence[StateFile], rows: int) -> list[range]:
 
 
 def latest(tables: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
-    """One row a key of tables that stand oldest first; in order of key group if they have that column."""
+    """One row a key of tables that stand oldest first, removed keys included; in order of key group if they have that
+    column."""
     filled = [table for table in tables if table.num_rows]
     if len(filled) <= 1:
         return filled[0] if filled else tables[0]
@@ -232,7 +240,7 @@ def latest(tables: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
 
 def groups_of(where: Predicate, task: TaskRows, max_parallelism: int) -> list[int] | None:
     """The key groups that can hold what satisfies a condition; None for all."""
-    named = keys_named(where, task.key)
+    named = keys_named(where, task.placing)
     if named is None:
         return None
     columns = [
@@ -240,7 +248,7 @@ def groups_of(where: Predicate, task: TaskRows, max_parallelism: int) -> list[in
             [literal(one[name], task.schema.field(name).type, name).as_py() for one in named],
             task.schema.field(name).type,
         )
-        for name in task.key
+        for name in task.placing
     ]
     return sorted(set(key_groups(columns, max_parallelism).tolist()))
 

@@ -20,6 +20,7 @@ from formats.native.state.guards import check_row_groups, read_row_group, text_c
 from formats.native.state.tables import (
     KEY_GROUP,
     Piece,
+    StateKey,
     as_written,
     decoded_row_groups,
     encode_state,
@@ -47,7 +48,7 @@ def put_encoded(storage: Putting, path: str, data: bytes) -> StateFileFacts:
 
 
 def put_tables(
-    storage: Putting, path: str, tables: Iterable[pa.Table], key: Sequence[str], *, in_key_order: bool = False
+    storage: Putting, path: str, tables: Iterable[pa.Table], key: StateKey, *, in_key_order: bool = False
 ) -> StateFileFacts:
     """Write a state file of these tables (see `encoded_pieces`), which is never in memory as a whole where it is large,
     and return how a fact file names it."""
@@ -63,6 +64,7 @@ class _Description:
         self._whole, self._outside = hashlib.sha256(), hashlib.sha256()
         self._bytes = 0
         self._row_groups: list[RowGroupFacts] = []
+        self._removed: int | None = None
 
     def passing(self, pieces: Iterable[Piece]) -> Iterator[bytes]:
         """The bytes of each."""
@@ -71,6 +73,8 @@ class _Description:
             if piece.rows:
                 place = self._bytes, len(piece.data), digest(piece.data)
                 self._row_groups.append(RowGroupFacts(int(piece.first), int(piece.last), piece.rows, *place))
+                if piece.removed is not None:
+                    self._removed = (self._removed or 0) + piece.removed
                 self._outside = hashlib.sha256()  # what stands before the first row group belongs to no footer
             else:
                 self._outside.update(piece.data)
@@ -82,7 +86,9 @@ class _Description:
         groups = tuple(self._row_groups)
         footer = FooterFacts(groups[-1].offset + groups[-1].bytes if groups else 0, self._outside.hexdigest())
         rows = sum(group.rows for group in groups)
-        return StateFileFacts(path, self._bytes, rows, self._whole.hexdigest(), groups, footer)
+        return StateFileFacts(
+            path, self._bytes, rows, self._whole.hexdigest(), groups, footer, removed=self._removed
+        )
 
 
 def described(data: bytes) -> tuple[tuple[RowGroupFacts, ...], FooterFacts]:

@@ -24,6 +24,11 @@ from formats.native.state.guards import check_log, check_log_schema, check_row_g
 from formats.native.state.ordering import by_key_group, key_order
 
 KEY_GROUP = "__key_group"
+
+DUE = "__due"
+"""Of state whose rows are removed again: the event time, in microseconds (int64), at which an operator looks at a row
+once more. Null: the key was removed, and so are its rows in older files."""
+
 ROW_GROUP = 65_536
 """Rows of a row group at most."""
 
@@ -31,27 +36,46 @@ SHARED_ROW_GROUP = 16_384
 """Rows up to which whole key groups share a row group: one each would cost small files more than they hold."""
 
 
+class StateKey(NamedTuple):
+    """The key columns of a state. placed: so many of them, the first, say in which key group a row is."""
+
+    columns: tuple[str, ...]
+    placed: int
+
+    @classmethod
+    def of(cls, columns: Sequence[str]) -> StateKey:
+        """One whose columns all do."""
+        return cls(tuple(columns), len(columns))
+
+    @property
+    def placing(self) -> tuple[str, ...]:
+        """The columns that say in which key group a row is."""
+        return self.columns[: self.placed]
+
+
 def encode_state(table: pa.Table, key: Sequence[str]) -> bytes:
     """A state file. table: column `__key_group` (int32), the key columns, the value columns; one row a key."""
-    return encode_tables([table], key)
+    return encode_tables([table], StateKey.of(key))
 
 
 class Piece(NamedTuple):
     """Some bytes of a state file: a row group of so many rows of these key groups, or what stands before the first one
-    or behind the last, which has none."""
+    or behind the last, which has none. removed: so many of the rows stand for removed keys; None of state that removes
+    none."""
 
     data: bytes
     rows: int = 0
     first: int = 0
     last: int = 0
+    removed: int | None = None
 
 
-def encode_tables(tables: Iterable[pa.Table], key: Sequence[str], *, in_key_order: bool = False) -> bytes:
+def encode_tables(tables: Iterable[pa.Table], key: StateKey, *, in_key_order: bool = False) -> bytes:
     """A state file whose rows come in tables, see `encoded_pieces`: the same file as of one table."""
     return b"".join(piece.data for piece in encoded_pieces(tables, key, in_key_order=in_key_order))
 
 
-def encoded_pieces(tables: Iterable[pa.Table], key: Sequence[str], *, in_key_order: bool = False) -> Iterator[Piece]:
+def encoded_pieces(tables: Iterable[pa.Table], key: StateKey, *, in_key_order: bool = False) -> Iterator[Piece]:
     """The bytes of a state file, a row group at a time, so that the file is nowhere in memory.
 
     tables: at least one, each of higher key groups than the one before. in_key_order: of each the rows are.
@@ -61,7 +85,7 @@ def encoded_pieces(tables: Iterable[pa.Table], key: Sequence[str], *, in_key_ord
         writer: pq.ParquetWriter | None = None
         rest: pa.Table | None = None
         for table in tables:
-            ordered = _ordered(table, key, in_key_order)
+            ordered = _ordered(table, key.columns, in_key_order)
             if writer is None:
                 writer = stack.enter_context(_writer(written, ordered.schema, key))
                 yield Piece(written.take())
@@ -70,13 +94,16 @@ def encoded_pieces(tables: Iterable[pa.Table], key: Sequence[str], *, in_key_ord
             slices = list(row_group_slices(groups))
             waiting = slices.pop() if slices and _shares(groups, slices[-1]) else range(0)
             for piece in slices:
-                writer.write_table(rows.slice(piece.start, len(piece)), row_group_size=ROW_GROUP)
-                yield Piece(written.take(), len(piece), groups[piece.start], groups[piece.stop - 1])
+                of_piece = rows.slice(piece.start, len(piece))
+                writer.write_table(of_piece, row_group_size=ROW_GROUP)
+                yield Piece(
+                    written.take(), len(piece), groups[piece.start], groups[piece.stop - 1], removed_rows(of_piece)
+                )
             rest = rows.slice(waiting.start, len(waiting))
         if writer is not None and rest is not None and rest.num_rows:
             writer.write_table(rest, row_group_size=ROW_GROUP)
             groups = rest.column(KEY_GROUP).to_numpy()
-            yield Piece(written.take(), len(groups), groups[0], groups[-1])
+            yield Piece(written.take(), len(groups), groups[0], groups[-1], removed_rows(rest))
     yield Piece(written.take())
 
 
@@ -129,14 +156,16 @@ def one_piece(table: pa.Table) -> pa.Table:
     return pa.table([pa.concat_arrays(column.chunks) for column in table.columns], schema=table.schema)
 
 
-def _writer(sink: _Written, schema: pa.Schema, key: Sequence[str]) -> pq.ParquetWriter:
+def _writer(sink: _Written, schema: pa.Schema, key: StateKey) -> pq.ParquetWriter:
     metadata = {
-        b"abs.key": json.dumps(list(key)).encode(),
+        b"abs.key": json.dumps(list(key.columns)).encode(),
         b"abs.schema": base64.b64encode(schema.remove_metadata().serialize()),  # Parquet has no timestamp[s]
     }
-    bounded = [name for name in (KEY_GROUP, *key) if not pa.types.is_nested(schema.field(name).type)]
+    if key.placed < len(key.columns):
+        metadata[b"abs.placed"] = str(key.placed).encode()
+    bounded = [name for name in (KEY_GROUP, *key.columns) if not pa.types.is_nested(schema.field(name).type)]
     # Of a key of one column no value comes twice: a dictionary of them would be as large as the column.
-    repeating = [name for name in schema.names if [name] != list(key)]
+    repeating = [name for name in schema.names if (name,) != key.columns]
     options: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "write_statistics": bounded}
     return pq.ParquetWriter(sink, schema.with_metadata(metadata), use_dictionary=repeating, **options)
 
@@ -220,10 +249,24 @@ def state_rows(data: bytes, path: str) -> int:
         raise Damaged(f"is no readable state file: {first_line(error)}", path=path) from None
 
 
-def key_columns(schema: pa.Schema) -> list[str]:
-    """The key columns that a state file names."""
-    names: list[str] = json.loads((schema.metadata or {}).get(b"abs.key", b"[]"))
-    return names
+def key_columns(schema: pa.Schema) -> StateKey:
+    """The key columns that a state file names; ValueError where they cannot be."""
+    metadata = schema.metadata or {}
+    names: list[str] = json.loads(metadata.get(b"abs.key", b"[]"))
+    placed = int(metadata.get(b"abs.placed", len(names)))
+    if not 0 <= placed <= len(names) or (names and not placed):
+        raise ValueError(f"{placed} of {len(names)} key columns say in which key group a row is")
+    return StateKey(tuple(names), placed)
+
+
+def removed_rows(table: pa.Table) -> int | None:
+    """How many rows of a state's table stand for removed keys; None of state that removes none."""
+    return table.column(DUE).null_count if DUE in table.schema.names else None
+
+
+def without_removed(table: pa.Table) -> pa.Table:
+    """The rows of keys that are there, of a table that has the newest row of each."""
+    return table.filter(table.column(DUE).is_valid()) if removed_rows(table) else table
 
 
 def encode_log(batches: Sequence[pa.RecordBatch]) -> bytes:

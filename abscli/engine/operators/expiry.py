@@ -1,0 +1,36 @@
+"""How long keys are kept: for a while behind the event time of their latest row, by the barriers' watermark."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from abscli.engine.operators.windows import event_times
+from abscli.engine.state.key_table import Located
+from abscli.engine.state.keyed_state import UNDUE, KeyedState, Rows, State
+from formats.job.model import Operator
+
+
+class Expiry:
+    """Of the keys of an operator; nothing where it keeps them for good. columns: of its input, that this needs."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator.id
+        self._ttl = operator.ttl or None
+        self.columns = () if self._ttl is None else (self._ttl.time,)
+
+    def put_off(self, state: KeyedState, rows: Rows, located: Located) -> None:
+        """Rows have come for keys of a state, which are there."""
+        if self._ttl is None:
+            return
+        times = event_times(rows.batch, self._ttl.time, rows.numbers, self._operator)
+        latest = np.full(len(located.slots), np.iinfo(np.int64).min, dtype=np.int64)
+        np.maximum.at(latest, located.groups, times)
+        before, due = state.due_at(located.slots), latest + self._ttl.after
+        state.set_due(located.slots, np.where(before == UNDUE, due, np.maximum(before, due)))
+
+    def expire(self, state: State, watermark: int | None) -> None:
+        """Remove the keys whose time is over."""
+        if self._ttl is None or watermark is None:
+            return
+        for part, slots in state.due(watermark):
+            part.remove(slots)

@@ -1,0 +1,110 @@
+"""The operator that aggregates by key and window of event time.
+
+A window is put out with the first epoch whose barriers bring event time to its end, and once more with each epoch that
+has brought it rows since, until it takes none any more: then it is removed. Whether a row is late follows from the
+barriers alone, so that it does not depend on where batches end, nor on which of two inputs was faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from abscli.engine.operators.accumulating import Accumulating
+from abscli.engine.operators.rows import columns, key_columns, numbered
+from abscli.engine.operators.runnable import EMITTED_ROWS, WithLate
+from abscli.engine.operators.windows import Times, event_times, moments, windows_of
+from abscli.engine.state.key_table import Slots
+from abscli.engine.state.keyed_state import KeyedState, Rows, State
+from formats.ids import TaskId
+from formats.job.model import WINDOW_END, WINDOW_START, Operator
+from formats.native.state.ordering import by_key_group, key_order
+from formats.native.state.tables import KEY_GROUP
+
+
+class Windowed:
+    """Tumbling and sliding windows. watermark: what the last barriers brought."""
+
+    def __init__(self, operator: Operator, task: TaskId, state: State) -> None:
+        assert operator.window
+        self._operator = operator
+        self._window = operator.window
+        self._every = operator.window.every or operator.window.size
+        self._aggregates = Accumulating(operator, task)
+        self._needed = tuple(dict.fromkeys([*operator.key, *self._aggregates.needed]))
+        self.state: State | None = state
+        self.watermark: int | None = None
+
+    def process(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch | WithLate | None:
+        assert self.state is not None
+        times = event_times(batch, self._window.time, numbered(batch, first).numbers, self._operator.id)
+        rows, starts = windows_of(times, self._window.size, self._every)
+        late = np.zeros(0, dtype=np.int64)
+        if self.watermark is not None:
+            takes = self._closes(starts) > self.watermark
+            taken = np.zeros(len(times), dtype=bool)
+            taken[rows[takes]] = True
+            late, rows, starts = np.flatnonzero(~taken), rows[takes], starts[takes]
+        if len(rows):
+            self._add(batch, rows, starts, first)
+        return WithLate(None, batch.take(pa.array(late))) if len(late) else None
+
+    def _add(self, batch: pa.RecordBatch, rows: Times, starts: Times, first: int) -> None:
+        assert self.state is not None
+        kind = batch.schema.field(self._window.time).type
+        columns(batch, self._needed, self._operator.id)
+        some = batch.select(self._needed).take(pa.array(rows))
+        some = some.append_column(WINDOW_START, moments(starts, kind))
+        self._aggregates.name_kinds(self.state, some)
+        keys = key_columns(some, self.state.key, self._operator.id)
+        for state, of_state in self.state.divided(Rows(some, first + rows), keys):
+            located = self._aggregates.locate(state, of_state)
+            state.touch(located.slots)
+            self._aggregates.add(state, of_state, located)
+            # Due at its end also where that has come: it is put out again.
+            state.set_due(located.slots, self._starts(of_state.batch)[located.first] + self._window.size)
+
+    def _closes(self, starts: Times) -> Times:
+        """The event time from which on windows take no rows."""
+        return starts + (self._window.size + self._window.lateness)
+
+    def _starts(self, rows: pa.RecordBatch | pa.Table) -> Times:
+        starts: Times = rows.column(WINDOW_START).cast(pa.int64()).to_numpy()
+        return starts
+
+    def flush(self, watermark: int | None) -> Iterator[pa.RecordBatch]:
+        assert self.state is not None
+        self.watermark = watermark
+        if watermark is None:
+            return
+        for state, slots in self.state.due(watermark):
+            yield from self._ripe(state, slots, watermark)
+
+    def _ripe(self, state: KeyedState, slots: Slots, watermark: int) -> Iterator[pa.RecordBatch]:
+        """What is put out of these windows, which are due; they are put off then, or removed."""
+        table = state.table(slots)
+        starts = self._starts(table)
+        ends, closes = starts + self._window.size, self._closes(starts)
+        ripe = table.filter(pa.array(state.due_at(slots) == ends))
+        closed = closes <= watermark
+        state.touch(slots[~closed])
+        state.set_due(slots[~closed], closes[~closed])
+        state.remove(slots[closed])
+        if ripe.num_rows:
+            yield from self._shown(ripe, state.key).to_batches(max_chunksize=EMITTED_ROWS)
+
+    def _shown(self, table: pa.Table, key: tuple[str, ...]) -> pa.Table:
+        """Rows of the state as they are put out, in order of key group, then of key and window."""
+        table = table.combine_chunks()
+        order = key_order([table.column(name).chunk(0) for name in key])
+        order = order[by_key_group(table.column(KEY_GROUP).to_numpy()[order])]
+        shown = self._aggregates.shown(table.take(pa.array(order)), key)
+        start = shown.column(WINDOW_START)
+        end = moments(self._starts(shown) + self._window.size, start.type)
+        return shown.add_column(shown.column_names.index(WINDOW_START) + 1, WINDOW_END, end)
+
+    def close(self) -> None:
+        if self.state is not None:
+            self.state.close()

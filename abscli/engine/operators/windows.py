@@ -1,0 +1,51 @@
+"""Which windows of event time rows belong to."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from abscli.engine.errors import JobFailed
+from abscli.engine.operators.rows import columns
+from abscli.engine.sources.event_times import as_event_times
+
+Times = npt.NDArray[np.int64]
+
+
+def event_times(batch: pa.RecordBatch, name: str, numbers: Times, operator: str) -> Times:
+    """The event time of each row in microseconds; JobFailed for a row that has none. numbers: of the records."""
+    (column,) = columns(batch, (name,), operator)
+    try:
+        times = as_event_times(column)
+    except TypeError as error:
+        raise JobFailed(f"operator {operator}: column {name!r} cannot be event time: {error}") from None
+    if times.null_count:
+        row = int(pc.index(times.is_null(), True).as_py())
+        record = batch.slice(row, 1).to_pylist()[0]
+        raise JobFailed(
+            f"operator {operator}, record {numbers[row]} {record}: no event time in {name!r}",
+            hint="leave such rows out in a filter before it",
+        )
+    result: Times = times.to_numpy()
+    return result
+
+
+def moments(times: Times, kind: pa.DataType) -> pa.Array:
+    """Times as a column of timestamps, in the time zone of a column of this type if it has one."""
+    zone = kind.tz if pa.types.is_timestamp(kind) else None
+    return pa.array(times).cast(pa.timestamp("us", zone))
+
+
+def windows_of(times: Times, size: int, every: int) -> tuple[Times, Times]:
+    """Rows and the beginnings of the windows that they are in, each pair once, by row: of windows of `size`
+    microseconds one begins every `every`."""
+    latest = times - times % every
+    if size <= every:
+        return np.arange(len(times), dtype=np.int64), latest
+    panes = -(-size // every)
+    starts = latest[:, None] - every * np.arange(panes, dtype=np.int64)
+    inside = starts + size > times[:, None]
+    rows: Times = np.repeat(np.arange(len(times), dtype=np.int64), panes)[inside.ravel()]
+    return rows, starts[inside]
