@@ -302,3 +302,21 @@ def test_files_say_which_keys_are_removed() -> None:
     first, second = (set(decode_state(data, "f").column(DUE).to_pylist()) for data in driven.files[2])
     assert first == {10, 40}
     assert second == {None}
+
+
+def test_what_has_changed_is_known_by_its_new_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slots are numbered anew while a later epoch is under way."""
+    monkeypatch.setattr(keyed_state, "FEW", 4)
+    monkeypatch.setattr(keyed_state, "SCAN", 0)
+    driven = Driven(reduce_of(Window("at", WindowKind.TUMBLING, 10)), None)
+    driven.take([(f"k{i}", 1, 1) for i in range(40)])
+    driven.barrier(20, whole=False)
+    driven.take([("late in the day", 31, 1)])
+    driven.barrier(21, whole=False)
+    driven.completed(behind=1)
+    assert isinstance(driven.state, keyed_state.KeyedState)
+    assert driven.state.index.count == 1
+    driven.barrier(22, whole=False)
+    live = driven.live()
+    assert live is not None
+    assert live.column("k").to_pylist() == ["late in the day"]
