@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
+from abscli.engine.sources.event_times import as_event_times
 from abscli.engine.state.aggregates import result_type
 from abscli.graph.job_graph import JobGraph
-from formats.job.model import Aggregate, Kind, Operator, Topology
+from formats.job.model import WINDOW_END, WINDOW_START, Aggregate, Kind, Operator, Topology
 from formats.job.rules import OperatorFault
 
 WORDS = pa.schema([pa.field("word", pa.string())])
@@ -25,9 +26,10 @@ def column_faults(topology: Topology, sources: Mapping[str, pa.Schema]) -> Itera
     """
     graph = JobGraph.of(topology)
     outputs: dict[str, pa.Schema | None] = {}
+    late: dict[str, pa.Schema | None] = {}
     for id in graph.order:
         op = graph.operators[id]
-        inputs = {e.source: outputs.get(e.source) for e in graph.inputs[id]}
+        inputs = {e.source: (late if e.output else outputs).get(e.source) for e in graph.inputs[id]}
         for edge in graph.inputs[id]:
             columns = inputs[edge.source]
             missing = [] if columns is None else [name for name in edge.key if name not in columns.names]
@@ -36,6 +38,7 @@ def column_faults(topology: Topology, sources: Mapping[str, pa.Schema]) -> Itera
         for source, columns in inputs.items():
             if columns is not None:
                 yield from _operator_faults(op, source, columns)
+        late[id] = _alike(list(inputs.values()))
         outputs[id] = sources.get(id) if op.kind is Kind.SOURCE else _output(op, list(inputs.values()))
 
 
@@ -53,6 +56,7 @@ def _operator_faults(op: Operator, source: str, columns: pa.Schema) -> Iterator[
         yield _missing(op, here, missing[0], source, columns)
     if op.function == "words" and "line" not in columns.names:
         yield _missing(op, (str(op.kind),), "line", source, columns)
+    yield from _time_column_faults(op, source, columns)
     for output in op.aggregates:
         at = (str(op.kind), output.name, output.function)
         missing = [name for name in output.columns if name not in columns.names]
@@ -66,6 +70,21 @@ def _operator_faults(op: Operator, source: str, columns: pa.Schema) -> Iterator[
                 yield OperatorFault(op.id, at, f"operator {op.id}, output {output.name}: {error}")
 
 
+def _time_column_faults(op: Operator, source: str, columns: pa.Schema) -> Iterator[OperatorFault]:
+    option, name = ("window", op.window.time) if op.window else ("ttl", op.ttl.time) if op.ttl else ("", "")
+    if not option:
+        return
+    if name not in columns.names:
+        yield _missing(op, (option, "time"), name, source, columns)
+        return
+    try:
+        as_event_times(pa.array([], columns.field(name).type))
+    except TypeError as error:
+        message = f"operator {op.id}: column {name!r} of {source} cannot be event time: {error}"
+        hint = "name its type in the source's schema, or cast it in a map"
+        yield OperatorFault(op.id, (option, "time"), message, hint)
+
+
 def _output_type(output: Aggregate, columns: pa.Schema) -> pa.DataType:
     """Of an output of a `reduce` over these columns; TypeError."""
     return result_type(
@@ -75,8 +94,7 @@ def _output_type(output: Aggregate, columns: pa.Schema) -> pa.DataType:
 
 def _output(op: Operator, inputs: list[pa.Schema | None]) -> pa.Schema | None:
     """The columns that an operator puts out; None where they cannot be known, or a fault has been told of them."""
-    first = inputs[0] if inputs else None
-    alike = first if first is not None and all(columns is None or columns.equals(first) for columns in inputs) else None
+    alike = _alike(inputs)
     if op.function == "words":
         return WORDS
     if op.kind in (Kind.UNION, Kind.DISTINCT, Kind.FILTER) or op.function == "identity":
@@ -86,6 +104,12 @@ def _output(op: Operator, inputs: list[pa.Schema | None]) -> pa.Schema | None:
     if any(name not in alike.names for name in op.key):
         return None
     fields = [alike.field(name) for name in op.key]
+    if op.window:
+        if op.window.time not in alike.names:
+            return None
+        kind = alike.field(op.window.time).type
+        moment = pa.timestamp("us", kind.tz if pa.types.is_timestamp(kind) else None)
+        fields += [pa.field(WINDOW_START, moment), pa.field(WINDOW_END, moment)]
     for output in op.aggregates:
         if any(name not in alike.names for name in output.columns):
             return None
@@ -95,3 +119,10 @@ def _output(op: Operator, inputs: list[pa.Schema | None]) -> pa.Schema | None:
             return None
         fields.append(pa.field(output.name, kind))
     return pa.schema(fields)
+
+
+def _alike(inputs: list[pa.Schema | None]) -> pa.Schema | None:
+    """The columns that all inputs have; None where they cannot be known, or differ."""
+    first = inputs[0] if inputs else None
+    same = first is not None and all(columns is None or columns.equals(first) for columns in inputs)
+    return first if same else None

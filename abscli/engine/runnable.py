@@ -16,6 +16,7 @@ from abscli.engine.sources.finding import find_splits
 from abscli.engine.sources.making import FILE_TYPES, SOURCE_TYPES, columns_of, declared_schema
 from abscli.graph.backedges import back_edges
 from abscli.graph.restless import restless_loops
+from abscli.graph.timed import untimed
 from formats.job.event_time import event_time_of
 from formats.job.expand import size_of
 from formats.job.model import MAX_CHANNELS, MAX_TASKS, Kind, Operator, Topology
@@ -50,6 +51,7 @@ def graph_faults(topology: Topology) -> Iterator[OperatorFault]:
             message = f"edge {edge.name} is marked replayable, and the engine keeps no such log"
             yield OperatorFault(edge.target, ("from", edge.source), message, "remove the mark to run the job")
     yield from _connector_faults(topology)
+    yield from _time_faults(topology)
     back = back_edges(topology)
     for loop in restless_loops(topology):
         around = set(loop)
@@ -59,6 +61,20 @@ def graph_faults(topology: Topology) -> Iterator[OperatorFault]:
             f"the loop {', '.join(loop)} never comes to rest: each of its operators passes on whatever it gets",
             "put a distinct, a filter, a flat_map or a reduce with emit: change into it that lets records end",
         )  # fmt: skip
+
+
+def _time_faults(topology: Topology) -> Iterator[OperatorFault]:
+    for op, option, source, loop in untimed(topology):
+        if loop:
+            message = (
+                f"operator {op.id} waits for event time ({option}), and rows of the loop {', '.join(loop)} go on after "
+                "that has ended"
+            )
+            yield OperatorFault(op.id, (option,), message, "take its input from in front of the loop")
+        else:
+            message = f"operator {op.id} waits for event time ({option}), and source {source} says nothing of it"
+            hint = f"name the column in {source}'s entry: source: {{..., event_time: {{column: NAME, delay: 10s}}}}"
+            yield OperatorFault(op.id, (option,), message, hint)
 
 
 def _connector_faults(topology: Topology) -> Iterator[OperatorFault]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from formats.durations import duration_text
 from formats.job.event_time import duration
 from formats.job.model import Ttl, Window, WindowKind
 from formats.user_file import values as read
@@ -93,8 +94,4 @@ def ttl_document(ttl: Ttl) -> dict[str, Any]:
 
 
 def _text(microseconds: int) -> str:
-    """The shortest of durations that is as long."""
-    for unit, size in (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000)):
-        if microseconds % size == 0:
-            return f"{microseconds // size}{unit}"
-    return f"{microseconds / 1000:.3f}".rstrip("0").rstrip(".") + "ms"
+    return duration_text(microseconds / 1_000_000)
