@@ -12,10 +12,11 @@ from abscli.engine.operators.last_out import LastOut
 from abscli.engine.operators.reduce import Reduce
 from abscli.engine.operators.row_wise import RowWise
 from abscli.engine.operators.runnable import Runnable
+from abscli.engine.operators.sessions import Sessions
 from abscli.engine.operators.windowed import Windowed
 from abscli.engine.state.keyed_state import KeyedState, State
 from formats.ids import TaskId
-from formats.job.model import WINDOW_START, Emit, Kind, Operator
+from formats.job.model import WINDOW_START, Emit, Kind, Operator, WindowKind
 from formats.native.state.tables import StateKey
 
 MakeState = Callable[[Operator], State]
@@ -46,7 +47,8 @@ def make_operator(operator: Operator, task: TaskId, root: str, make_state: MakeS
         case Kind.DISTINCT:
             return Distinct(operator, make_state(operator))
         case Kind.REDUCE if operator.window:
-            return Windowed(operator, task, make_state(operator))
+            made = Sessions if operator.window.kind is WindowKind.SESSION else Windowed
+            return made(operator, task, make_state(operator))
         case Kind.REDUCE:
             last_out = LastOut(lambda: make_state(operator)) if operator.emit == Emit.CHANGE else None
             return Reduce(operator, task, make_state(operator), last_out)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from abscli.engine.errors import JobFailed
 from abscli.engine.operators.making import keyed_by, make_operator
 from abscli.engine.operators.runnable import Runnable, WithLate
+from abscli.engine.operators.sessions import Sessions
 from abscli.engine.operators.windowed import Windowed
 from abscli.engine.operators.windows import windows_of
 from abscli.engine.state import keyed_state
@@ -80,6 +81,36 @@ class Model:
         return out
 
 
+class SessionModel(Model):
+    """As `Model`, of sessions: `open` has by key and start how far each reaches, beside its values."""
+
+    def take(self, rows: list[Row]) -> list[Row]:
+        late = []
+        for key, at, value in rows:
+            if at + self.window.size + self.window.lateness <= self.watermark:
+                late.append((key, at, value))
+                continue
+            start, end, values = at, at + self.window.size, [value]
+            for other, (reach, *older) in [(s, v) for (k, s), v in self.open.items() if k == key]:
+                if other <= end and start <= reach:
+                    del self.open[key, other]
+                    self.due.discard((key, other))
+                    start, end, values = min(start, other), max(end, reach), values + older
+            self.open[key, start] = [end, *values]
+            self.due.add((key, start))
+        return late
+
+    def barrier(self, watermark: int) -> Counter[tuple[Any, ...]]:
+        self.watermark, out = watermark, Counter[tuple[Any, ...]]()
+        for (key, start), (end, *values) in list(self.open.items()):
+            if end <= watermark and (key, start) in self.due:
+                out[key, start, end, len(values), max(values)] += 1
+                self.due.discard((key, start))
+            if end + self.window.lateness <= watermark:
+                del self.open[key, start]
+        return out
+
+
 class Driven:
     """An operator, its files, and how it starts again from them."""
 
@@ -140,7 +171,7 @@ class Driven:
         self.runnable = self.made()
         for data in self.files[self.complete]:
             self.state.load(decode_state(data, "f"))
-        if isinstance(self.runnable, Windowed):
+        if isinstance(self.runnable, Windowed | Sessions):
             self.runnable.watermark = self.watermarks[self.complete]
         self.epoch += 1
         self.files[self.epoch], self.watermarks[self.epoch] = (
@@ -165,6 +196,7 @@ WINDOWS = st.sampled_from(
     [
         Window("at", WindowKind.TUMBLING, 10), Window("at", WindowKind.TUMBLING, 7, lateness=5),
         Window("at", WindowKind.SLIDING, 10, 4), Window("at", WindowKind.SLIDING, 9, 3, lateness=20),
+        Window("at", WindowKind.SESSION, 4), Window("at", WindowKind.SESSION, 3, lateness=8),
     ]
 )  # fmt: skip
 
@@ -177,7 +209,8 @@ def test_windows_are_those_of_the_model(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keyed_state, "FEW", few)  # so that slots are numbered anew
         patch.setattr(keyed_state, "SCAN", scan)  # so that lists of what changed are used, or not
-        model, driven = Model(window), Driven(reduce_of(window), limit)
+        made = SessionModel if window.kind is WindowKind.SESSION else Model
+        model, driven = made(window), Driven(reduce_of(window), limit)
         models = {0: copy.deepcopy(model)}
         for step in [*steps, (200, False, None, False)]:
             if isinstance(step, list):
@@ -320,3 +353,40 @@ def test_what_has_changed_is_known_by_its_new_slot(monkeypatch: pytest.MonkeyPat
     live = driven.live()
     assert live is not None
     assert live.column("k").to_pylist() == ["late in the day"]
+
+
+ALL = (
+    Aggregate("n", Aggregation.COUNT, "v"), Aggregate("total", Aggregation.SUM, "v"),
+    Aggregate("mean", Aggregation.MEAN, "v"), Aggregate("least", Aggregation.MIN, "v"),
+    Aggregate("first", Aggregation.FIRST, "v"), Aggregate("last", Aggregation.LAST, "v"),
+    Aggregate("top", Aggregation.TOP_N, "v", limit=2),
+)  # fmt: skip
+
+
+@settings(max_examples=80)
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 40), st.none() | st.integers(0, 9)), min_size=1,
+             unique_by=lambda row: row[1]),
+    st.integers(1, 4), st.randoms(use_true_random=False),
+)  # fmt: skip
+def test_a_session_is_the_same_in_whatever_order_its_parts_come(rows: list[Row], size: int, rng: Any) -> None:
+    operator = msgspec.structs.replace(reduce_of(Window("at", WindowKind.SESSION, 5)), aggregates=ALL)
+    whole, parted = Driven(operator, None), Driven(operator, None)
+    ordered = sorted(rows, key=lambda row: row[1])
+    whole.take(ordered)
+    pieces = [ordered[at : at + size] for at in range(0, len(rows), size)]
+    rng.shuffle(pieces)
+    for piece in pieces:
+        parted.take(piece)
+        if rng.random() < 0.3:
+            parted.barrier(0, whole=False)
+    assert whole.barrier(END, whole=False) == parted.barrier(END, whole=False)
+
+
+def test_a_sum_that_overflows_when_parts_are_joined_is_told() -> None:
+    operator = msgspec.structs.replace(reduce_of(Window("at", WindowKind.SESSION, 5)), aggregates=ALL[1:2])
+    driven = Driven(operator, None)
+    for at in (1, 3):
+        driven.take([("a", at, 2**62)])
+    with pytest.raises(pa.ArrowInvalid, match="overflow"):
+        driven.barrier(2, whole=False)
