@@ -259,6 +259,10 @@ def run(
     (s3://), of Azure (abfs://) or of Google (gs://): parts are uploads there, which are completed when the manifest of
     their epoch is written.
 
+    Rows for a table that is written by key (mode: upsert) lie in the store until the manifest of their epoch is
+    written, and come into the table after it. What is there cannot be taken back: a run that goes back behind it is
+    refused, or leaves it there with --take-over.
+
     The job may have changed since the epoch that it goes on from. Operators that are new begin without state; those
     that have another id, or are gone, and had state, positions or output are named in the job file, as 'moved: [{from:
     counts, to: tally}]' and 'removed: [audit]'. What these lines do not explain is refused, with the lines to add. Such

@@ -19,12 +19,13 @@ class TableWrites(StrEnum):
     """How rows come into a table."""
 
     TWO_PHASE = "two-phase"
+    UPSERT = "upsert"
 
 
 _FILE: dict[str, Shape[Any]] = {"type": read.string, "path": read.string, "deterministic": read.boolean}
 _TABLE: dict[str, Shape[Any]] = {
     "type": read.string, "table": read.string, "schema": read.string, "url_env": read.string, "service": read.string,
-    "transaction": read.one_of(TableWrites), "deterministic": read.boolean,
+    "mode": read.one_of(TableWrites), "key": read.columns, "deterministic": read.boolean,
 }  # fmt: skip
 """No password, and no URL that may have one: those are kept with the job in every store."""
 _TYPES: Schema = {"type": "object", "minProperties": 1, "additionalProperties": read.string.reference()}

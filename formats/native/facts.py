@@ -34,7 +34,11 @@ file of that name, and take the part for one that is gone; and gc of version 3 w
 TYPED_VERSION = "5.0"
 """Of facts in which a sink's part is no file of JSON lines: a reader of version 4 takes its name for none."""
 
-NEWEST_VERSION = TYPED_VERSION
+STAGED_VERSION = "6.0"
+"""Of facts in which a sink's rows lie in the store until they are in the target: a reader of version 5 looks for them
+in a folder, and its gc would remove them."""
+
+NEWEST_VERSION = STAGED_VERSION
 """That this program reads."""
 
 EpochNumber = Annotated[int, Meta(ge=0, le=10**10 - 1)]
@@ -235,7 +239,7 @@ class UploadFacts(msgspec.Struct, frozen=True):
 class SinkFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a sink task staged for the epoch. directory: as in the topology; name: of the part; sha256 of its bytes.
     upload: where it waits, of a sink in a bucket. prepared: the transaction that it waits in, of a sink in a database;
-    sha256 is of its rows as CSV."""
+    sha256 is of its rows as CSV. staged: the file of the store from which its rows are written to the target."""
 
     directory: str
     name: str
@@ -244,6 +248,7 @@ class SinkFile(msgspec.Struct, frozen=True, omit_defaults=True):
     sha256: str
     upload: UploadFacts | None = None
     prepared: str | None = None
+    staged: str | None = None
 
     @property
     def object(self) -> str:
@@ -435,6 +440,9 @@ def version_for(parts: Iterable[PartFacts]) -> str:
     """The version of facts with these parts: what a reader has to know of the files that they name, and of what their
     sinks have staged."""
     version = FORMAT_VERSION
+    parts = tuple(parts)
+    if any(file.staged is not None for part in parts for file in part.sink):
+        return STAGED_VERSION
     for part in parts:
         if any(not file.name.endswith(".jsonl") for file in part.sink):
             return TYPED_VERSION
@@ -454,8 +462,14 @@ def with_version(part: PartFacts) -> PartFacts:
 
 
 def files_of(part: PartFacts) -> list[FileFacts]:
-    """Every store file, or range of one, that a part refers to: state, oldest first, then logs."""
-    return [*part.state, *(log.file for log in part.logs if log.file is not None)]
+    """Every store file, or range of one, that a part refers to: state, oldest first, then logs, then what a sink has
+    staged there."""
+    return [*part.state, *(log.file for log in part.logs if log.file is not None), *staged_by(part)]
+
+
+def staged_by(part: PartFacts) -> list[FileFacts]:
+    """The files of the store that hold what a sink has staged."""
+    return [FileFacts(file.staged, file.bytes, file.rows, file.sha256) for file in part.sink if file.staged is not None]
 
 
 def major(version: str) -> int:
@@ -477,7 +491,7 @@ def digest_1(facts: StoreFacts) -> str:
 
 def older_digests(facts: StoreFacts) -> set[str]:
     """Those that the store's own file can have had before an attempt brought it up to its version."""
-    versions = ("1.0", "2.0", FORMAT_VERSION, REFERRING_VERSION, PACKED_VERSION)
+    versions = ("1.0", "2.0", FORMAT_VERSION, REFERRING_VERSION, PACKED_VERSION, TYPED_VERSION)
     older = [version for version in versions if major(version) < major(facts.version)]
     return {digest(seal(msgspec.structs.replace(facts, version=version))) for version in older}
 
