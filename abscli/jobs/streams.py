@@ -224,6 +224,14 @@ class Stream:
         connector = {"type": "postgres", "table": table} | {name: v for name, v in options.items() if v is not None}
         self._then(Kind.SINK, "to_postgres", connector, marks)
 
+    def to_stdout(self, *, row_id: str | None = None, **marks: Unpack[Marks]) -> None:
+        """JSON lines on the stdout of who runs the job, an epoch's once it is complete, and again after a crash where
+        it is not known whether they were written.
+
+        row_id: a column that each row gets, by which readers drop what comes again.
+        """
+        self._then(Kind.SINK, "to_stdout", {"type": "stdout"} | ({} if row_id is None else {"row_id": row_id}), marks)
+
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _by_function(self, kind: Kind, function: Function, marks: Marks) -> Stream:

@@ -410,6 +410,20 @@ class TagFacts(msgspec.Struct, frozen=True):
     tagged: str
 
 
+class WrittenFacts(msgspec.Struct, frozen=True):
+    """`written/<operator>.json`: what a sink's target has, that does not say so itself.
+
+    epoch, attempt_id: of the newest manifest whose rows are written, and all before them. written: when.
+    """
+
+    schema: str
+    version: str
+    operator: str
+    epoch: EpochNumber
+    attempt_id: str
+    written: str
+
+
 OutcomeKind = type[ManifestFacts] | type[AbortFacts] | type[FenceFacts]
 """What became of an epoch number: one file, created once, so that two owners of a store cannot both decide it."""
 
@@ -426,6 +440,7 @@ SCHEMAS: dict[type[msgspec.Struct], str] = {
     AbortFacts: "abs.aborted",
     FenceFacts: "abs.fence",
     TagFacts: "abs.tag",
+    WrittenFacts: "abs.written",
 }
 
 F = TypeVar("F", bound=msgspec.Struct)

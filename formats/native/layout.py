@@ -21,6 +21,7 @@ EPOCHS = "epochs"
 ATTEMPTS = "attempts"
 RECOVERIES = "recoveries"
 TAGS = "tags"
+WRITTEN = "written"
 ASIDE = "aside"
 """What was damaged, kept as it was: no command looks into it, and nothing removes it."""
 ROWS = ".rows"
@@ -142,6 +143,11 @@ def topology(sha256: str) -> str:
 def tag(epoch: int, name: str) -> str:
     """The number stands in the name, so that a list of names says which epochs have to stay."""
     return f"{TAGS}/{epoch:010d}-{name}.json"
+
+
+def written(operator: str) -> str:
+    """What a sink's target has, that does not say so itself."""
+    return f"{WRITTEN}/{operator}.json"
 
 
 def leaving(epoch: int) -> str:

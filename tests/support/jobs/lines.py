@@ -26,6 +26,7 @@ from pyarrow import csv, parquet
 
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.job import JobOptions, Outcome, run_job
+from abscli.engine.sinks.staged.printed import Printed, print_with
 from abscli.engine.sources import line_files, text
 from abscli.engine.telemetry.news import News
 from abscli.stores.native.plan import plan_recovery
@@ -44,6 +45,8 @@ LINES_AN_EPOCH = 10
 def topology(out: str = "out", type: str = "jsonl") -> Topology:
     """out: where the sink writes, a table where `type` is postgres or upsert; type: of its files."""
     sink: dict[str, Any] = {"type": type, "path": out}
+    if type == "stdout":
+        sink = {"type": type, "row_id": "id"}
     if type == "upsert":
         sink = {"type": "postgres", "table": out, "url_env": "LINES_DATABASE", "mode": "upsert", "key": ["line"]}
     if type == "postgres":
@@ -132,6 +135,7 @@ class Lines:
         """Run to the end, or ask for a stop as SIGTERM does once so many epochs are complete. at: called with the
         number of complete epochs of this run, as they come."""
         self.gate.epochs, self.gate.read = 0, {}
+        print_with(self._print)
         services: list[Service] = []
 
         def progress(p: Progress) -> None:
@@ -144,6 +148,10 @@ class Lines:
         defaults: dict[str, object] = {"engine": "inline", "interval": 0.005, "workers": TASKS, "keep": None}
         options = JobOptions(str(self.folder), "job.yaml", **{**defaults, **more})  # type: ignore[arg-type]
         return run_job(topology(self.out, self.type), self.where(store), options, progress, services.append)
+
+    def _print(self, data: bytes) -> None:
+        with (self.folder / "printed").open("ab") as file:
+            file.write(data)
 
     def where(self, store: str) -> str:
         """The place of a store: beside the job, or where its URI says."""
@@ -174,9 +182,16 @@ class Lines:
             return Counter(row for (row,) in rows(os.environ["LINES_DATABASE"], f"select line from {self.out}"))
         if self.type == "upsert":
             return Counter(row for (row,) in rows(os.environ["LINES_DATABASE"], f"select line from {self.out}_written"))
+        if self.type == "stdout":
+            return Counter(row["line"] for row in self.printed())
         place = open_writable(self.out if "://" in self.out else str(self.folder / self.out))
         names = [entry.name for entry in place.list("") if entry.size is not None and entry.name.startswith("part-")]
         return Counter(line for name in names for line in _lines_in(name, place.read(name)))
+
+    def printed(self) -> list[dict[str, str]]:
+        """What a sink of type stdout has written, of all runs."""
+        path = self.folder / "printed"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def wrong(self) -> dict[str, int]:
         """How much more or less often than once each line is visible, where it is not once."""
@@ -243,7 +258,7 @@ def signal_at(where: str, n: int, number: int) -> None:
     (an upload), `put` (a piece of it), `copied` (it is shown, and waits as well: on Google's), `complete` (it is shown,
     and waits no more); `completing` is just before the last. Of a sink in a table, when that has been done: `filled` (a
     transaction), `prepare`, `commit`. Of one whose rows are staged in the store: `staged`; `merging`, when rows are
-    written and not committed; `shown`. Else never.
+    written and not committed; `shown`; `printed`, when stdout has them; `marked`. Else never.
     """
     from abscli.engine import journal
     from abscli.engine.sinks import outputs
@@ -309,6 +324,18 @@ def signal_at(where: str, n: int, number: int) -> None:
         from abscli.engine.sinks.postgres.upsert import UpsertedTable
 
         at(UpsertedTable, "_merge" if where == "merging" else "apply", is_done=True)
+    elif where == "printed":
+        at(Printed, "apply", is_done=True)
+    elif where == "marked":
+        from abscli.engine.sinks.staged import deliveries
+
+        note = deliveries.note_written
+
+        def note_written(*arguments: Any) -> None:
+            note(*arguments)
+            count()
+
+        deliveries.note_written = note_written
     elif where == "copied":
         plain = ObjectStorage.copy
 

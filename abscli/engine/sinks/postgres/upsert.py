@@ -31,6 +31,8 @@ ORDER = "abs_row_number"
 class UpsertedTable:
     """As of `Target`. key: columns that the table has a unique index on; job: its name."""
 
+    remembers = True
+
     def __init__(self, table: Table, key: Sequence[str], job: str) -> None:
         self.operator = table.operator
         self.title = table.title

@@ -95,6 +95,11 @@ class Target(Protocol):
     def title(self) -> str:
         """What messages call it."""
 
+    @property
+    def remembers(self) -> bool:
+        """Whether it keeps marks, and says in `shown` what it has. For one that does not the store remembers the newest
+        delivery, once it is written: one that a crash has cut off there comes again."""
+
     def hold(self) -> AbstractContextManager[None]:
         """Keep other jobs of this name from it meanwhile; StoreInUse where one has it."""
 

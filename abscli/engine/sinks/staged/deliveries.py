@@ -14,6 +14,7 @@ from abscli.planner.lineage import is_on, stretches
 from formats.errors import Damaged
 from formats.ids import EpochId
 from formats.native.facts import AttemptFacts, PartFacts, SinkFile
+from formats.native.marks import forget_written, note_written, written
 from formats.native.sink import PartId, Stretch, epoch_of_part, task_of_part
 from formats.native.store import NativeStore
 from formats.native.transactions import Transaction
@@ -70,7 +71,7 @@ class Deliveries:
     ) -> DeliveryExamined:
         target.check()
         line = tuple(stretches(promises.lives, parent)) if parent else ()
-        shown = target.shown()
+        shown = shown_by(target, store.storage if store is not None else None)
         beyond = tuple(epoch for epoch in shown if not is_on(line, epoch))
         self._may_leave(target, beyond, parent)
         named: list[Delivery] = []
@@ -104,6 +105,8 @@ class Deliveries:
         oldest = min(store.epoch_numbers(), default=0)
         for one in examined:
             one.target.take(attempt.id, one.beyond, oldest)
+            if one.beyond and not one.target.remembers:
+                forget_written(store.storage, one.target.operator)
             # Whoever had it before may have written a last one in between; from here on it cannot.
             beyond = [epoch for epoch in one.target.shown() if not is_on(one.line, epoch)]
             if late := [epoch for epoch in beyond if epoch not in one.beyond]:
@@ -120,12 +123,26 @@ class Deliveries:
             files = {PartId(part.attempt_id, file.name): file for part in mine for file in part.sink}
             delivery = delivery_of(self._storage, max((part.epoch for part in mine), default=0), operator, files)
             if delivery is not None:
-                target.apply(delivery)
+                _write(target, delivery)
 
     def _apply(self, target: Target, delivery: Delivery) -> None:
         parts = tuple(part for part in delivery.parts if _size(delivery, part.file) is not None)
         if parts:
-            target.apply(Delivery(delivery.epoch, parts, delivery.storage))
+            _write(target, Delivery(delivery.epoch, parts, delivery.storage))
+
+
+def _write(target: Target, delivery: Delivery) -> None:
+    target.apply(delivery)
+    if not target.remembers:
+        note_written(delivery.storage, target.operator, delivery.epoch)
+
+
+def shown_by(target: Target, storage: Storage | None) -> list[EpochId]:
+    """What a target shows, as far as it or the store knows. storage: the store, None where there is none yet."""
+    if target.remembers or storage is None:
+        return target.shown()
+    epoch = written(storage, target.operator)
+    return [] if epoch is None else [epoch]
 
 
 def deliveries_of(storage: Storage, promises: Promises, parent: int, operator: str) -> list[Delivery]:

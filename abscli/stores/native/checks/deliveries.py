@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from abscli.engine.errors import EngineError
 from abscli.engine.sinks.promises import Promises, read_promises
 from abscli.engine.sinks.staged.contract import Target
-from abscli.engine.sinks.staged.deliveries import deliveries_of, undelivered
+from abscli.engine.sinks.staged.deliveries import deliveries_of, shown_by, undelivered
 from abscli.engine.sinks.staged.targets import target_of
 from abscli.planner.lineage import line, stretches
 from abscli.report.findings import Code, Finding
@@ -34,8 +34,8 @@ def rows_waiting(store: NativeStore) -> Iterator[Finding]:
 def _waiting(store: NativeStore, promises: Promises, target: Target) -> Iterator[Finding]:
     newest = line(promises.lives, promises.parts)[:1]
     try:
-        shown = target.shown() if newest else []
-    except EngineError:
+        shown = shown_by(target, store.storage) if newest else []
+    except (FormatError, EngineError):
         return
     for epoch in newest:
         named = deliveries_of(store.storage, promises, epoch, target.operator)
