@@ -80,6 +80,7 @@ class Display:
             Rescaled,
             Silent,
             SlotsAwaited,
+            StaysWritten,
             Stopping,
         )
         from abscli.text.columns import counted, size
@@ -97,7 +98,7 @@ class Display:
                 self._log(at, f"epoch {epoch} given up: {reason}", event="epoch-given-up", epoch=epoch, reason=reason)
             case Late(message, hint):
                 output.warn(message, hint, event="late")
-            case OtherCode() | NewGeneration() | LaterInput():
+            case OtherCode() | NewGeneration() | LaterInput() | StaysWritten():
                 note_change(news)
             case Recovering():
                 output.warn(
@@ -149,10 +150,18 @@ class Display:
 def note_change(news: Changed) -> None:
     """Says what a job is that has changed since the epoch that it goes on from."""
     from abscli.engine.sources.inputs import LaterInput
-    from abscli.engine.telemetry.news import OtherCode
+    from abscli.engine.telemetry.news import OtherCode, StaysWritten
 
     if isinstance(news, LaterInput):
         _note_later_input(news)
+        return
+    if isinstance(news, StaysWritten):
+        first, last = news.epochs[0], news.epochs[-1]
+        epochs = f"epoch {first}" if first == last else f"epochs {first} to {last}"
+        output.warn(
+            f"sink {news.operator}: {news.target} keeps rows of {epochs}, which the job leaves behind: they cannot be "
+            "taken back"
+        )
         return
     if isinstance(news, OtherCode):
         have = "has" if len(news.files) == 1 else "have"

@@ -28,7 +28,7 @@ from abscli.cli.options import (
     size,
     words_again,
 )
-from abscli.cli.output import LogForm, Output, note, warn
+from abscli.cli.output import LogForm, Output, emit_rows, note, warn
 
 if TYPE_CHECKING:
     from abscli.stores.native.run import PreparedJob, Resumed
@@ -259,6 +259,12 @@ def run(
     (s3://), of Azure (abfs://) or of Google (gs://): parts are uploads there, which are completed when the manifest of
     their epoch is written.
 
+    Rows for a table that is written by key (mode: upsert) lie in the store until the manifest of their epoch is
+    written, and come into the table after it. What is there cannot be taken back: a run that goes back behind it is
+    refused, or leaves it there with --take-over. A sink of type stdout writes its rows as JSON lines there, an epoch's
+    after its manifest, and what 'abs run' says of its end goes to stderr then. A run that was killed between the rows
+    and the mark that they are written writes them again: 'row_id: COLUMN' gives each row an id that is the same then.
+
     The job may have changed since the epoch that it goes on from. Operators that are new begin without state; those
     that have another id, or are gone, and had state, positions or output are named in the job file, as 'moved: [{from:
     counts, to: tally}]' and 'removed: [audit]'. What these lines do not explain is refused, with the lines to add. Such
@@ -305,6 +311,7 @@ def run(
     )
     from abscli.engine.job import JobOptions
     from abscli.engine.losses.decisions import Scope
+    from abscli.engine.sinks.staged.printed import print_with
     from abscli.jobs.files import job_directory
     from abscli.stores.native.rescale import parallelism_of
     from abscli.stores.native.run import prepare_job
@@ -347,6 +354,8 @@ def run(
         return
     warn_of_clear(insecure)
     name = prepared.topology.job
+    prints = any((op.connector or {}).get("type") == "stdout" for op in prepared.topology.operators)
+    print_with(emit_rows)
     with job_watched(name, metrics) as show:
         outcome = prepared.run(
             show, show.news, lambda service: note_guarantee(prepared.topology, service.policy)
@@ -365,7 +374,10 @@ def run(
         f"{counted(outcome.records, 'record')} in {outcome.elapsed:.1f} s"
         + again_text(outcome.policy, outcome.repeats)
     )
-    emit_result(result, text, output)
+    if prints and output is Output.TABLE:
+        note(text)  # stdout has the rows
+    else:
+        emit_result(result, text, Output.NDJSON if prints else output)
     note_taken_over(outcome.taken_over)
     if not outcome.finished:
         note(f"next: abs run {again} --store {shlex.quote(store)} --resume")

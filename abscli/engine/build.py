@@ -34,7 +34,7 @@ from formats.job.model import KEYED, Kind, Operator
 from formats.native.counters import Counters
 from formats.native.facts import PartFacts
 from formats.native.store import NativeStore
-from formats.storage import open_writable
+from formats.storage import Storage, open_writable
 
 PARTS = 128
 """In which the state of a worker's tasks goes to disk, about: each that is there has a file open."""
@@ -115,7 +115,7 @@ def build_tasks(
     def task(op: Operator, index: int) -> RunningTask:
         name = TaskId(op.id, index)
         part = restored.part(name)
-        source, sink, operator = _role(op, index, spec, part, may_show, make_state)
+        source, sink, operator = _role(op, index, spec, part, storage, may_show, make_state)
         if operator is not None and operator.state is not None:
             for table in restored.state(name):
                 operator.state.load(table)
@@ -167,6 +167,7 @@ def _role(
     index: int,
     spec: JobSpec,
     part: PartFacts | None,
+    storage: Storage,
     may_show: Callable[[], None],
     make_state: MakeState,
 ) -> tuple[Source | None, Sink | None, Runnable | None]:
@@ -176,7 +177,8 @@ def _role(
         return source if spec.pace is None else PacedSource(source, spec.pace), None, None
     if op.kind is Kind.SINK:
         sink = make_sink(
-            op, index, spec.directory, spec.attempt_id, may_show, job=spec.topology.job, sinks_in=spec.sinks_in
+            op, index, spec.directory, spec.attempt_id, may_show, job=spec.topology.job, storage=storage,
+            sinks_in=spec.sinks_in,
         )
         return None, sink, None
     return None, None, make_operator(op, TaskId(op.id, index), spec.root, make_state)

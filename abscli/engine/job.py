@@ -238,7 +238,9 @@ def rehearse(topology: Topology, store_path: str, options: JobOptions) -> Rehear
     outputs.examine(store, parent.epoch, parent.origins)
     attempts = store.attempts() if store else []
     number = max((attempt.attempt for attempt in attempts), default=0) + 1
-    news = (*parent.news(first_epoch(store, attempts)), *_later_input(parent, topology, options))
+    news = (
+        *parent.news(first_epoch(store, attempts)), *outputs.stays_written(), *_later_input(parent, topology, options),
+    )  # fmt: skip
     return Rehearsal(new, number, parent.epoch, policy_of(request, attempts), news)
 
 

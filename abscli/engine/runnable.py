@@ -27,7 +27,7 @@ from formats.native.transactions import MOST_OPERATOR
 
 RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
                       Kind.SINK})  # fmt: skip
-SINK_TYPES = (*ENDINGS, "postgres")
+SINK_TYPES = (*ENDINGS, "postgres", "stdout")
 
 
 def check_runnable(topology: Topology) -> None:
@@ -113,6 +113,10 @@ def _table_faults(op: Operator, writers: dict[str, str]) -> Iterator[OperatorFau
         message = f"sinks {writers[place]} and {op.id} both write to table {options.get('table')}"
         yield OperatorFault(op.id, (str(op.kind), "table"), message, "merge the streams in front of one sink")
     writers.setdefault(place, op.id)
+    by_key = options.get("mode") == "upsert"
+    if by_key != ("key" in options):
+        message = f"sink {op.id}: mode upsert replaces rows by the columns of `key`, and no other mode does"
+        yield OperatorFault(op.id, (str(op.kind), "mode"), message, "write both, or neither: mode: upsert, key: [id]")
     if len(op.id) > MOST_OPERATOR:
         message = f"sink {op.id[:40]}… has an id of {len(op.id)} characters, which a transaction's name cannot have"
         yield OperatorFault(op.id, (), message, f"give it one of at most {MOST_OPERATOR}")

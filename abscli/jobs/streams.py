@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypedDict, Unpack
 
@@ -17,6 +17,7 @@ from formats.job.written import output_document
 __all__ = ("Column", "Grouped", "Loop", "Output", "Stream", "col", "count")
 
 EmitWhen = Literal["epoch", "record", "batch", "change"]
+TableMode = Literal["two-phase", "upsert"]
 
 
 class Marks(TypedDict, total=False):
@@ -215,16 +216,27 @@ class Stream:
 
     def to_postgres(
         self, table: str, *, url_env: str | None = None, service: str | None = None, schema: str | None = None,
-        **marks: Unpack[Marks],
+        mode: TableMode | None = None, key: Sequence[str] | None = None, **marks: Unpack[Marks],
     ) -> None:  # fmt: skip
         """Rows of a table, each committed once.
 
         url_env: the environment variable with the URL of its database; service: of libpq's service file; with neither,
-        libpq's own variables say where it is. schema: where the table lies.
+        libpq's own variables say where it is. schema: where the table lies. mode: "two-phase" (the default) appends
+        rows, in prepared transactions; "upsert" replaces those with the same `key`, columns of a primary key or a
+        unique index, once their epoch is complete.
         """
-        where = {"url_env": url_env, "service": service, "schema": schema}
-        connector = {"type": "postgres", "table": table} | {name: v for name, v in where.items() if v is not None}
+        options = {"url_env": url_env, "service": service, "schema": schema, "mode": mode,
+                   "key": None if key is None else list(key)}  # fmt: skip
+        connector = {"type": "postgres", "table": table} | {name: v for name, v in options.items() if v is not None}
         self._then(Kind.SINK, "to_postgres", connector, marks)
+
+    def to_stdout(self, *, row_id: str | None = None, **marks: Unpack[Marks]) -> None:
+        """JSON lines on the stdout of who runs the job, an epoch's once it is complete, and again after a crash where
+        it is not known whether they were written.
+
+        row_id: a column that each row gets, by which readers drop what comes again.
+        """
+        self._then(Kind.SINK, "to_stdout", {"type": "stdout"} | ({} if row_id is None else {"row_id": row_id}), marks)
 
     # -- inside ----------------------------------------------------------------------------------------------
 

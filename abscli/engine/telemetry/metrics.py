@@ -35,6 +35,7 @@ from abscli.engine.telemetry.news import (
     Rescaled,
     Silent,
     SlotsAwaited,
+    StaysWritten,
     Stopping,
 )
 from formats.watermark import END
@@ -141,7 +142,7 @@ class JobMetrics:
                 self._silent.inc()
             case FramesLetGo() | HeardAgain() | NewGeneration() | LaterInput() | OtherCode() | Rescaled():
                 pass
-            case SlotsAwaited() | Stopping():
+            case SlotsAwaited() | Stopping() | StaysWritten():
                 pass
             case _:
                 assert_never(news)

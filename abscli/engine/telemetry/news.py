@@ -177,7 +177,19 @@ class Rescaled:
     changes: str
 
 
-Changed = OtherCode | NewGeneration | LaterInput
+@dataclass(frozen=True, slots=True)
+class StaysWritten:
+    """A sink's target has rows that are not of the line on which the job goes on, and nobody can take back.
+
+    target: what it is called. epochs: whose rows, ascending.
+    """
+
+    operator: str
+    target: str
+    epochs: tuple[int, ...]
+
+
+Changed = OtherCode | NewGeneration | LaterInput | StaysWritten
 News = (
     EpochDone | EpochGivenUp | Stopping | SlotsAwaited | Late | Changed | Recovering | FramesLetGo | Recovered
     | Rescaled | Silent | HeardAgain

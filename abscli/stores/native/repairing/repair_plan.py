@@ -21,6 +21,7 @@ from formats.errors import FormatError, NoRecovery, StoreInUse
 from formats.ids import TaskId
 from formats.job.expand import task_ids
 from formats.job.model import Kind, Topology
+from formats.job.promises import is_staged
 from formats.native import layout
 from formats.native.counters import Channels, by_operator
 from formats.native.facts import PartFacts
@@ -134,6 +135,9 @@ def examine(store: NativeStore, epoch: int, distrust: Sequence[str]) -> Repair:
         if op.kind is Kind.SINK and op.connector is not None and op.connector.get("type") == "postgres":
             # What is prepared there is of one attempt, and what is committed cannot be read back and compared.
             raise _cannot(store, epoch, f"cannot be made anew: its sink {op.id} writes to a table")
+        if is_staged(op):
+            # What is written there cannot be read back and compared.
+            raise _cannot(store, epoch, f"cannot be made anew: its sink {op.id} cannot take back what it has written")
     again = repair_set(topology, tuple(missing))
     base, skipped = _base(store, remains) if missing else (0, [])
     return Repair(remains, topology, doubted, missing, again, base, skipped)
