@@ -12,9 +12,22 @@ from abscli.jobs.references import Function, reference_of
 from formats.job.model import Aggregate, Aggregation, Kind, Partition
 from formats.job.written import output_document
 
-__all__ = ("Column", "Grouped", "Loop", "Output", "Stream", "col", "count")
+__all__ = ("Column", "Grouped", "Loop", "OnError", "Output", "Stream", "col", "count", "dead_letter")
 
 EmitWhen = Literal["epoch", "record", "batch", "change"]
+
+
+class OnError(TypedDict, total=False):
+    """Where records go on which an operator fails; made by `dead_letter`."""
+
+    dead_letter: str
+
+
+def dead_letter(path: str) -> OnError:
+    """Records on which an operator fails are written there, each once: `stream.map(f, on_error=dead_letter("dead"))`.
+    path: a folder, relative to the job's file, or a place in a bucket."""
+    return OnError(dead_letter=path)
+
 
 
 class Marks(TypedDict, total=False):
@@ -25,6 +38,8 @@ class Marks(TypedDict, total=False):
     max_parallelism: how many key groups.
     deterministic: False: the same input may give other output.
     ordered_output: a promise that nothing that it puts out depends on how its inputs interleave.
+    on_error: what becomes of a record on which it fails: it ends the run, is left out, or goes to `dead_letter(PATH)`.
+        Of map, filter, flat_map, and sources of JSON lines and CSV.
     """
 
     id: str
@@ -32,6 +47,7 @@ class Marks(TypedDict, total=False):
     max_parallelism: int
     deterministic: bool
     ordered_output: bool
+    on_error: Literal["fail", "skip"] | OnError
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,4 +181,5 @@ def _operator(draft: Draft) -> Operator:
         connector=draft.connector,
         deterministic=draft.deterministic,
         ordered_output=draft.ordered_output,
+        on_error=draft.on_error,
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from abscli.engine.errors import UsageError
+from abscli.engine.failures import Failures
 from abscli.engine.functions import load
 from abscli.engine.operators.distinct import Distinct
 from abscli.engine.operators.last_out import LastOut
@@ -25,12 +26,17 @@ def in_memory(operator: Operator) -> State:
     return KeyedState(operator.key, operator.max_parallelism)
 
 
-def make_operator(operator: Operator, task: TaskId, root: str, make_state: MakeState = in_memory) -> Runnable:
-    """The runnable operator of a task that is neither source nor sink; UsageError for kinds that cannot be run."""
+def make_operator(
+    operator: Operator, task: TaskId, root: str, make_state: MakeState = in_memory, failures: Failures | None = None
+) -> Runnable:
+    """The runnable operator of a task that is neither source nor sink; UsageError for kinds that cannot be run.
+
+    failures: takes the records on which it fails, where it goes on without them.
+    """
     match operator.kind:
         case Kind.MAP | Kind.FILTER | Kind.FLAT_MAP:
             assert operator.function is not None
-            return RowWise(operator, task, load(operator.function, root))
+            return RowWise(operator, task, load(operator.function, root), failures)
         case Kind.UNION:
             return RowWise(operator, task, None)
         case Kind.DISTINCT:

@@ -25,7 +25,7 @@ from abscli.planner.lineage import by_number, lives_of, stretches
 from abscli.planner.settlement import SinkFacts
 from formats.disk import sync_folder
 from formats.errors import Damaged, StoreInUse
-from formats.job.model import Kind, Operator, Topology
+from formats.job.model import Operator, Topology, as_sink
 from formats.native import layout, lock
 from formats.native.facts import (
     FORMAT_VERSION,
@@ -57,7 +57,7 @@ class Outputs:
         self, topology: Topology, directory: str, *, take_over: bool = False, accept_missing: bool = False,
         sinks_in: str | None = None,
     ) -> None:  # fmt: skip
-        sinks = [op for op in topology.operators if op.kind is Kind.SINK and op.connector is not None]
+        sinks = [sink for op in topology.operators if (sink := as_sink(op)) is not None]
         in_tables = [op for op in sinks if sinks_in is None and (op.connector or {})["type"] == "postgres"]
         self._sinks = [op for op in sinks if op not in in_tables]
         self._tables = Tables(in_tables, topology.job, take_over=take_over, accept_missing=accept_missing)
