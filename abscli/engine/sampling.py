@@ -112,7 +112,7 @@ class _Run:
         self._sent: dict[ChannelId, int] = {}
         self._taken = 0
         self._failures: dict[str, Failures] = {}
-        self._sources: dict[str, Source] = {}
+        self._readers: dict[str, Source] = {}
         self._operators: dict[str, Runnable] = {}
         for op in self._order:
             alone = msgspec.structs.replace(op, parallelism=1)
@@ -121,7 +121,7 @@ class _Run:
             if op.on_error is not msgspec.UNSET:
                 failures = self._failures[op.id] = Failures(task, _First(self._sampled[op.id]))
             if op.kind is Kind.SOURCE:
-                self._sources[op.id] = make_source(alone, 0, directory, None, None, failures)
+                self._readers[op.id] = make_source(alone, 0, directory, None, None, failures)
             elif op.kind is not Kind.SINK:
                 self._operators[op.id] = make_operator(alone, task, directory, failures=failures)
 
@@ -133,7 +133,7 @@ class _Run:
     def to_the_end(self) -> Sample:
         """Round by round, until there is enough to be seen of each operator, or enough was read."""
         for number in range(MOST_ROUNDS):
-            for id, source in self._sources.items():
+            for id, source in self._readers.items():
                 self._try(id, partial(self._read, id, source, ROUND << min(number, 20)))
             self._work()
             for op in self._order:
@@ -144,8 +144,8 @@ class _Run:
                 break
         for id, failures in self._failures.items():
             self._sampled[id].skipped = failures.count
-        ended = not self._queue and all(source.finished for source in self._sources.values())
-        records = sum(self._read_by(id) for id in self._sources)
+        ended = not self._queue and all(source.finished for source in self._readers.values())
+        records = sum(self._read_by(id) for id in self._readers)
         return Sample(tuple(self._sampled.values()), records, ended and not self._errors)
 
     @property
@@ -155,13 +155,13 @@ class _Run:
     def _has_enough(self) -> bool:
         over = all(
             source.finished or self._read_by(id) >= MOST_READ or self._sampled[id].error is not None
-            for id, source in self._sources.items()
+            for id, source in self._readers.items()
         )
         of_each = all(one.emitted >= self._most or one.error is not None for one in self._sampled.values())
         return over or of_each or self._errors or self._taken >= MOST_ROWS
 
     def _read_by(self, id: str) -> int:
-        return sum(at.records or 0 for at in self._sources[id].positions)
+        return sum(at.records or 0 for at in self._readers[id].positions)
 
     def _read(self, id: str, source: Source, lines: int) -> None:
         if source.finished:
@@ -199,7 +199,7 @@ class _Run:
         self._emit(id, output)
 
     def _flush(self, id: str) -> None:
-        watermark = lowest(END if source.finished else source.watermark for source in self._sources.values())
+        watermark = lowest(END if source.finished else source.watermark for source in self._readers.values())
         for rows in self._operators[id].flush(watermark):
             self._emit(id, rows)
 
