@@ -39,7 +39,7 @@ class Marks(TypedDict, total=False):
     deterministic: False: the same input may give other output.
     ordered_output: a promise that nothing that it puts out depends on how its inputs interleave.
     on_error: what becomes of a record on which it fails: it ends the run, is left out, or goes to `dead_letter(PATH)`.
-        Of map, filter, flat_map, and sources of JSON lines and CSV.
+        Of map, filter, flat_map, agg, and sources of JSON lines and CSV.
     """
 
     id: str
@@ -290,6 +290,7 @@ class Grouped:
         max_parallelism: int | None = None,
         deterministic: bool = True,
         ordered_output: bool = False,
+        on_error: Literal["fail", "skip"] | OnError = "fail",
         **outputs: Output,
     ) -> Stream:
         """A row for each key: its columns, then the outputs: `agg(n=count(), most=col("amount").max())`.
@@ -298,6 +299,7 @@ class Grouped:
         emit: `epoch`: the keys that have had rows in it, `change`: those of them whose values differ from what was put
         out for them last, `record`: at every row, `batch`: the keys of a batch of rows.
         id, parallelism, max_parallelism, deterministic, ordered_output: as of every operator.
+        on_error: of rows with which a sum leaves 64 bits, as of `map`.
         """
         line, _ = caller()
         if named is not None and not isinstance(named, Mapping):
@@ -319,6 +321,7 @@ class Grouped:
             **({} if max_parallelism is None else {"max_parallelism": max_parallelism}),
             **({} if deterministic else {"deterministic": False}),
             **({"ordered_output": True} if ordered_output else {}),
+            **({} if on_error == "fail" else {"on_error": on_error}),
         }
         return self._stream._then(Kind.REDUCE, "agg", work, marks)
 

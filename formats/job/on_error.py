@@ -15,8 +15,8 @@ from formats.user_file.values import Record, one_of, shape
 FAILING_SOURCES = ("csv", "jsonl")
 """Whose records may not fit their columns."""
 
-_FAILING = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP})
-"""Kinds that work on each record for itself, so that one that fails can be left out."""
+_FAILING = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE})
+"""Kinds of which a record that fails can be left out."""
 
 
 class _Words(StrEnum):

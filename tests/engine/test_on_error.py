@@ -12,18 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abscli import Job, dead_letter, try_job
+from abscli import Job, col, dead_letter, try_job
 from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.failures import Failures
 from abscli.engine.generations.rescaling import Rescale, publish
 from abscli.engine.job import Outcome, run_job
+from abscli.engine.operators.making import make_operator
 from abscli.engine.operators.row_wise import RowWise
 from abscli.engine.runnable import check_runnable, graph_faults
 from abscli.engine.sources import line_files
 from abscli.planner.rescale import with_parallelism
 from formats.ids import TaskId
 from formats.job.file import BadFile, parse_topology, parse_topology_bytes
-from formats.job.model import DeadLetter, Kind, Operator, Topology
+from formats.job.model import Aggregate, Aggregation, DeadLetter, Emit, Kind, Operator, Topology
 from formats.storage import LocalStorage
 from tests.support.commands import result_of, run_command
 from tests.support.jobs.inline import STORE, stop_after, store
@@ -217,6 +218,68 @@ def test_a_rescaled_job_goes_on_counting(tmp_path: Path, monkeypatch: pytest.Mon
         total[part.operator] += part.skipped
     assert +total == {"rows": 27, "halve": 39}
     assert len(shown(tmp_path / "dead")) == 39
+
+
+# -- sums that overflow -----------------------------------------------------------------------------------------
+
+BIG = 2**62
+
+
+def summed(
+    rows: list[tuple[str, int, int]], emit: str, sizes: list[int]
+) -> tuple[dict[str, tuple[int, ...]], list[int]]:
+    """By key the sums of both columns and the count, and the numbers of rows that failed."""
+    sums = [Aggregate(name, Aggregation.SUM, name) for name in ("v", "w")]
+    aggregates = (*sums, Aggregate("n", Aggregation.COUNT, "*"))
+    operator = Operator("sums", Kind.REDUCE, 1, 8, key=("k",), aggregates=aggregates, emit=Emit(emit), on_error="skip")
+    kept = Kept()
+    failures = Failures(TaskId("sums", 0), kept)
+    reduce = make_operator(operator, TaskId("sums", 0), ".", failures=failures)
+    schema = pa.schema([("k", pa.string()), ("v", pa.int64()), ("w", pa.int64())])
+    batch = pa.RecordBatch.from_pylist([dict(zip("kvw", row, strict=True)) for row in rows], schema)
+    first, last = 0, dict[str, tuple[int, ...]]()
+    for size in [*sizes, len(rows)]:
+        outputs = [reduce.process(batch.slice(first, size), first + 1)] if first < len(rows) else []
+        failures.put()
+        first += min(size, len(rows) - first)
+        for output in [*outputs, *reduce.flush(None)]:
+            last |= {row["k"]: (row["v"], row["w"], row["n"]) for row in (output.to_pylist() if output else [])}
+    return last, [int(row["number"]) for row in kept.rows]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.sampled_from([BIG, -BIG, 1]), st.sampled_from([BIG, 3])),
+        min_size=1, max_size=30,
+    ),
+    st.sampled_from(["epoch", "record", "batch"]),
+    st.lists(st.integers(1, 9), max_size=9),
+)  # fmt: skip
+def test_rows_with_which_a_sum_would_overflow_are_in_none_of_the_sums(
+    rows: list[tuple[str, int, int]], emit: str, sizes: list[int]
+) -> None:
+    sums: dict[str, tuple[int, ...]] = {}
+    failing = []
+    for number, (key, v, w) in enumerate(rows, 1):
+        a, b, n = sums.get(key, (0, 0, 0))
+        if all(-(2**63) <= total < 2**63 for total in (a + v, b + w)):
+            sums[key] = a + v, b + w, n + 1
+        else:
+            failing.append(number)
+    assert summed(rows, emit, sizes) == (sums, failing)
+
+
+def test_a_sum_that_overflows_in_a_job(tmp_path: Path) -> None:
+    rows = [{"k": "a", "v": BIG, "note": f"row {i}"} for i in range(1, 5)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    job = Job("sums")
+    sums = job.jsonl("rows.jsonl").group_by("k").agg(v=col("v").sum(), on_error=dead_letter("dead"), id="sums")
+    sums.to_jsonl("out", id="out")
+    assert run(job.topology, tmp_path).skipped == {"sums": 3}
+    assert shown(tmp_path / "out") == [{"k": "a", "v": BIG}]
+    letters = shown(tmp_path / "dead")
+    assert [json.loads(row["record"])["note"] for row in letters] == ["row 2", "row 3", "row 4"]
+    assert {row["error"] for row in letters} == {"Overflow"}
 
 
 # -- what a job file says ----------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def make_operator(
             return Distinct(operator, make_state(operator))
         case Kind.REDUCE:
             last_out = LastOut(lambda: make_state(operator)) if operator.emit == Emit.CHANGE else None
-            return Reduce(operator, task, make_state(operator), last_out)
+            return Reduce(operator, task, make_state(operator), last_out, failures)
     raise UsageError(
         f"operator {operator.id} is {operator.kind}: it can be inspected and planned for, not run",
         hint="run knows source, map, filter, flat_map, reduce, distinct, union and sink",

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abscli.engine.errors import JobFailed
+from abscli.engine.failures import Failures
 from abscli.engine.operators.last_out import LastOut
 from abscli.engine.operators.rows import columns, joined, key_columns, numbered
 from abscli.engine.operators.runnable import EMITTED_ROWS
@@ -20,6 +21,7 @@ from abscli.engine.state.aggregates import (
     accumulators,
     input_values,
     merged,
+    overflowing,
     result_type,
     running,
     shown,
@@ -35,13 +37,18 @@ class Reduce:
     """Named aggregates by key; emits a row a changed key per epoch or batch, or a row a record.
 
     last_out: what was last put out for keys, for who emits changes alone.
+    failures: takes the records at which a sum overflows; None: that ends the run.
     """
 
-    def __init__(self, operator: Operator, task: TaskId, state: State, last_out: LastOut | None = None) -> None:
+    def __init__(
+        self, operator: Operator, task: TaskId, state: State, last_out: LastOut | None = None,
+        failures: Failures | None = None,
+    ) -> None:  # fmt: skip
         self._operator = operator
         self._task = task
         self.state: State | None = state
         self._last_out = last_out
+        self._failures = failures
         self._kept = [(output.name, one) for output in operator.aggregates for one in accumulators(output)]
         self._needed = tuple(dict.fromkeys([*operator.key, *(name for _, one in self._kept for name in one.columns)]))
         self._are_kept = all(output.state == (output.name,) for output in operator.aggregates)
@@ -53,19 +60,30 @@ class Reduce:
             # Now: what waits for the state of its keys may come to it after what comes later.
             self.state.kinds.setdefault(one.name, kind)
         if self._operator.emit == Emit.RECORD:
-            return joined([self._row_by_row(state, some) for state, some in self.state.divided(rows, keys)])
+            each = [self._row_by_row(state, some) for state, some in self.state.divided(rows, keys)]
+            return joined([output for output in each if output is not None])
         if self._operator.emit == Emit.BATCH:
-            return joined([self._changed(state, some) for state, some in self.state.divided(rows, keys)])
+            each = [self._changed(state, some) for state, some in self.state.divided(rows, keys)]
+            return joined([output for output in each if output is not None])
         columns(batch, self._needed, self._operator.id)
-        for state, some in self.state.gathered(rows._replace(batch=batch.select(self._needed)), keys):
+        if self._failures is not None:
+            # Whole, and at once: one that fails is a record of this channel, with all of its columns.
+            work = self.state.divided(rows, keys)
+        else:
+            work = self.state.gathered(rows._replace(batch=batch.select(self._needed)), keys)
+        for state, some in work:
             self._add(state, some)
         if self._last_out is not None:
             self._last_out.settle()
         return None
 
     def _add(self, state: KeyedState, rows: Rows) -> Located:
-        """Take rows into a state, which has their keys; where it did."""
-        located = state.locate(key_columns(rows.batch, state.key, self._operator.id), rows.hashes)
+        """Take rows into a state, which has their keys; where it did, of those that it took."""
+        return self._add_located(state, *self._located(state, rows))
+
+    def _add_located(self, state: KeyedState, rows: Rows, located: Located) -> Located:
+        if not rows.batch.num_rows:
+            return located
         older = state.touch(located.slots)
         if self._last_out is not None and len(older):
             self._last_out.note(state.table(older))
@@ -75,14 +93,40 @@ class Reduce:
                 column.put(located.slots, merged(one.function, values, located.groups, before, one.limit))
         return located
 
-    def _changed(self, state: KeyedState, rows: Rows) -> Rows:
-        located = self._add(state, rows)
+    def _located(self, state: KeyedState, rows: Rows) -> tuple[Rows, Located]:
+        """Rows with the places of their keys, without those that fail: the first row of a key never does."""
+        located = state.locate(key_columns(rows.batch, state.key, self._operator.id), rows.hashes)
+        if self._failures is None or not len(failing := self._overflowing(state, rows, located)):
+            return rows, located
+        for row in failing:
+            self._failures.add(rows.batch.slice(row, 1), int(rows.numbers[row]), Overflow(row))
+        rest = np.delete(np.arange(rows.batch.num_rows), failing)
+        rows = Rows(rows.batch.take(pa.array(rest)), rows.numbers[rest])
+        return rows, state.locate(key_columns(rows.batch, state.key, self._operator.id))
+
+    def _overflowing(self, state: KeyedState, rows: Rows, located: Located) -> list[int]:
+        """The rows with which a sum would overflow, given those before them that do not make one."""
+        sums = [
+            (values.cast(pa.int64()), column.take(located.slots))
+            for one, values, kind in self._results(rows.batch)
+            for column in [state.column(one.name, kind)]
+            if one.function == Aggregation.SUM and values is not None and pa.types.is_int64(kind)
+        ]
+        return overflowing(sums, located.groups) if sums else []
+
+    def _changed(self, state: KeyedState, rows: Rows) -> Rows | None:
+        rows, located = self._located(state, rows)
+        if not rows.batch.num_rows:
+            return None
+        self._add_located(state, rows, located)
         table = state.table(located.slots)
         return Rows(_batch(self._shown(table)), rows.numbers[located.first])
 
-    def _row_by_row(self, state: KeyedState, rows: Rows) -> Rows:
+    def _row_by_row(self, state: KeyedState, rows: Rows) -> Rows | None:
+        rows, located = self._located(state, rows)
+        if not rows.batch.num_rows:
+            return None
         keys = key_columns(rows.batch, state.key, self._operator.id)
-        located = state.locate(keys, rows.hashes)
         state.touch(located.slots)
         last = np.empty(len(located.slots), dtype=np.int64)
         last[located.groups] = np.arange(len(located.groups))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.jobs.damaged import clean, damage_state, killed, newest, part_of, repair_later, repaired, stopped
-from tests.support.jobs.repair import rows_of, run
+from tests.support.jobs.repair import Pace, opened, rows_of, run
 
 
 def check(folder: Path) -> None:
@@ -32,6 +32,23 @@ def test_a_complete_epoch_is_proved_by_its_dead_letters_too(tmp_path: Path) -> N
     done = repaired(folder, epoch)
     assert done["epoch"] == epoch
     assert {file.name: file.read_bytes() for file in (folder / "dead").glob("part-*")} == before
+    repair_later(folder, epoch)
+    check(folder)
+
+
+def test_an_epoch_of_an_attempt_that_went_on_is_proved(tmp_path: Path) -> None:
+    """Its first epoch has not the number behind that from which it went on, and letters name their epoch."""
+    folder = stopped(tmp_path, "poisoned", epochs=2)
+    before = newest(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        pace = Pace()
+        pace.install(lambda target, name, value: patch.setattr(target, name, value))
+        run(folder, "poisoned", from_epoch=before, epochs=2, pace=pace)
+    epoch = opened(folder).attempts()[-1].first_epoch
+    assert epoch > before + 1
+    assert part_of(folder, epoch, "words/0").sink
+    damage_state(folder, epoch, "counts/0")
+    assert repaired(folder, epoch)["epoch"] == epoch
     repair_later(folder, epoch)
     check(folder)
 
