@@ -85,14 +85,17 @@ class Display:
         )
         from abscli.text.columns import counted, size
         from abscli.text.recoveries import recovered, recovering
+        from abscli.text.skipped import skipped_text
 
         match news:
-            case EpochDone(epoch, at, seconds, records, written, phases):
+            case EpochDone(epoch, at, seconds, records, written, phases, _, skipped):
                 figures = f"{seconds:.3f} s, {counted(records, 'record')}, {size(written)}"
+                figures += f"; {skipped_text(skipped)}" if skipped else ""
                 self._log(
                     at, f"epoch {epoch} complete in {figures}", event="epoch-complete", epoch=epoch,
                     seconds=round(seconds, 3), records=records, bytes=written,
                     phases={phase: round(longest, 3) for phase, longest in phases.items()},
+                    **({"skipped": dict(skipped)} if skipped else {}),
                 )  # fmt: skip
             case EpochGivenUp(epoch, at, reason):
                 self._log(at, f"epoch {epoch} given up: {reason}", event="epoch-given-up", epoch=epoch, reason=reason)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import NamedTuple
+
+from msgspec import UNSET
 
 from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.messages import JobSpec
 from abscli.engine.channels.routing import Route
+from abscli.engine.failures import Failures
 from abscli.engine.local.steps import Place, Steps
 from abscli.engine.operators.making import MakeState, in_memory, keyed_by, make_operator
 from abscli.engine.operators.runnable import Runnable
@@ -30,7 +34,7 @@ from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
 from formats.ids import ChannelId, TaskId
 from formats.job.expand import channels_in
-from formats.job.model import KEYED, Kind, Operator
+from formats.job.model import KEYED, Kind, Operator, as_sink
 from formats.native.counters import Counters
 from formats.native.facts import PartFacts
 from formats.native.store import NativeStore
@@ -115,7 +119,8 @@ def build_tasks(
     def task(op: Operator, index: int) -> RunningTask:
         name = TaskId(op.id, index)
         part = restored.part(name)
-        source, sink, operator = _role(op, index, spec, part, storage, may_show, make_state)
+        role = _role(op, index, spec, part, storage, may_show, make_state)
+        operator = role.operator
         if operator is not None and operator.state is not None:
             for table in restored.state(name):
                 operator.state.load(table)
@@ -147,9 +152,10 @@ def build_tasks(
             ended=ended,
             caught_up=caught_up,
             later=later,
-            source=source,
-            sink=sink,
+            source=role.source,
+            sink=role.sink,
             operator=operator,
+            failures=role.failures,
             base=part.state if part else (),
             base_epoch=epoch,
             whole=spec.whole,
@@ -162,6 +168,15 @@ def build_tasks(
     ]
 
 
+class _Role(NamedTuple):
+    """What a task does. sink: of one that is no sink itself, where its dead letters go."""
+
+    source: Source | None = None
+    operator: Runnable | None = None
+    sink: Sink | None = None
+    failures: Failures | None = None
+
+
 def _role(
     op: Operator,
     index: int,
@@ -170,18 +185,21 @@ def _role(
     storage: Storage,
     may_show: Callable[[], None],
     make_state: MakeState,
-) -> tuple[Source | None, Sink | None, Runnable | None]:
-    if op.kind is Kind.SOURCE:
-        positions, connector = (part.positions, part.connector) if part else (None, None)
-        source = make_source(op, index, spec.directory, positions, connector)
-        return source if spec.pace is None else PacedSource(source, spec.pace), None, None
-    if op.kind is Kind.SINK:
+) -> _Role:
+    task, sink = TaskId(op.id, index), None
+    if (writes := as_sink(op)) is not None:
         sink = make_sink(
-            op, index, spec.directory, spec.attempt_id, may_show, job=spec.topology.job, storage=storage,
+            writes, index, spec.directory, spec.attempt_id, may_show, job=spec.topology.job, storage=storage,
             sinks_in=spec.sinks_in,
         )
-        return None, sink, None
-    return None, None, make_operator(op, TaskId(op.id, index), spec.root, make_state)
+    failures = None if op.on_error is UNSET else Failures(task, sink, part.skipped if part else 0)
+    if op.kind is Kind.SOURCE:
+        positions, connector = (part.positions, part.connector) if part else (None, None)
+        source = make_source(op, index, spec.directory, positions, connector, failures)
+        return _Role(source if spec.pace is None else PacedSource(source, spec.pace), None, sink, failures)
+    if op.kind is Kind.SINK:
+        return _Role(sink=sink)
+    return _Role(None, make_operator(op, task, spec.root, make_state, failures), sink, failures)
 
 
 def _bounded(memory: StateMemory, parts: int, op: Operator) -> State:

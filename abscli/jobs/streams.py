@@ -14,10 +14,23 @@ from formats.durations import Duration, duration_text
 from formats.job.model import LATE, Aggregate, Aggregation, Kind, Partition
 from formats.job.written import output_document
 
-__all__ = ("Column", "Grouped", "Loop", "Output", "Stream", "col", "count")
+__all__ = ("Column", "Grouped", "Loop", "OnError", "Output", "Stream", "col", "count", "dead_letter")
 
 EmitWhen = Literal["epoch", "record", "batch", "change"]
 TableMode = Literal["two-phase", "upsert"]
+
+
+class OnError(TypedDict, total=False):
+    """Where records go on which an operator fails; made by `dead_letter`."""
+
+    dead_letter: str
+
+
+def dead_letter(path: str) -> OnError:
+    """Records on which an operator fails are written there, each once: `stream.map(f, on_error=dead_letter("dead"))`.
+    path: a folder, relative to the job's file, or a place in a bucket."""
+    return OnError(dead_letter=path)
+
 
 
 class Marks(TypedDict, total=False):
@@ -28,6 +41,8 @@ class Marks(TypedDict, total=False):
     max_parallelism: how many key groups.
     deterministic: False: the same input may give other output.
     ordered_output: a promise that nothing that it puts out depends on how its inputs interleave.
+    on_error: what becomes of a record on which it fails: it ends the run, is left out, or goes to `dead_letter(PATH)`.
+        Of map, filter, flat_map, agg, and sources of JSON lines and CSV.
     """
 
     id: str
@@ -35,6 +50,7 @@ class Marks(TypedDict, total=False):
     max_parallelism: int
     deterministic: bool
     ordered_output: bool
+    on_error: Literal["fail", "skip"] | OnError
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +333,7 @@ class Grouped:
         max_parallelism: int | None = None,
         deterministic: bool = True,
         ordered_output: bool = False,
+        on_error: Literal["fail", "skip"] | OnError = "fail",
         **outputs: Output,
     ) -> Stream:
         """A row for each key: its columns, then the outputs: `agg(n=count(), most=col("amount").max())`.
@@ -325,6 +342,7 @@ class Grouped:
         emit: `epoch`: the keys that have had rows in it, `change`: those of them whose values differ from what was put
         out for them last, `record`: at every row, `batch`: the keys of a batch of rows.
         id, parallelism, max_parallelism, deterministic, ordered_output: as of every operator.
+        on_error: of rows with which a sum leaves 64 bits, as of `map`.
         """
         line, _ = caller()
         if named is not None and not isinstance(named, Mapping):
@@ -347,6 +365,7 @@ class Grouped:
             **({} if deterministic else {"deterministic": False}),
             **({"ordered_output": True} if ordered_output else {}),
             **self._times,
+            **({} if on_error == "fail" else {"on_error": on_error}),
         }
         return self._stream._then(Kind.REDUCE, "agg", work, marks)
 

@@ -6,7 +6,7 @@ Words: an *operator* has `parallelism` *tasks* (`counts/1`); an *edge* is expand
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -155,6 +155,16 @@ LATE = "late"
 """The output of an operator with windows that has the rows which came too late."""
 
 
+class DeadLetter(msgspec.Struct, frozen=True):
+    """Records on which an operator fails are written where this path leads, as by a sink."""
+
+    dead_letter: str
+
+
+OnError = Literal["skip"] | DeadLetter
+"""What becomes of a record on which an operator fails, where that does not end the run."""
+
+
 class Operator(msgspec.Struct, frozen=True):
     """One operator. Exactly the fields of its kind are set.
 
@@ -164,7 +174,8 @@ class Operator(msgspec.Struct, frozen=True):
     emit: of `reduce`;
     connector: the mapping under `source` or `sink`, with its `type`;
     window: of `reduce`;
-    ttl: of `reduce` and `distinct`.
+    ttl: of `reduce` and `distinct`;
+    on_error: of those on whose records it may fail; unset: that ends the run.
     """
 
     id: str
@@ -182,6 +193,7 @@ class Operator(msgspec.Struct, frozen=True):
     # Unset, not null: a job without them has the bytes, and so the digest, that it always had.
     window: Window | msgspec.UnsetType = msgspec.UNSET
     ttl: Ttl | msgspec.UnsetType = msgspec.UNSET
+    on_error: OnError | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def stateful(self) -> bool | None:
@@ -191,6 +203,25 @@ class Operator(msgspec.Struct, frozen=True):
         if self.kind is Kind.PROCESS:
             return True
         return self.kind in KEYED
+
+
+def as_sink(operator: Operator) -> Operator | None:
+    """What an operator writes to, as a sink of its id: itself, or where its dead letters go; None where it does not."""
+    if operator.kind is Kind.SINK:
+        return operator if operator.connector is not None else None
+    if not isinstance(operator.on_error, DeadLetter):
+        return None
+    connector = {"type": "jsonl", "path": operator.on_error.dead_letter}
+    return msgspec.structs.replace(operator, kind=Kind.SINK, connector=connector)
+
+
+def with_sink_at(operator: Operator, path: str) -> Operator:
+    """An operator that writes somewhere else; as it is where it does not write."""
+    if isinstance(operator.on_error, DeadLetter):
+        return msgspec.structs.replace(operator, on_error=DeadLetter(path))
+    if operator.kind is Kind.SINK:
+        return msgspec.structs.replace(operator, connector={**(operator.connector or {}), "path": path})
+    return operator
 
 
 class Topology(msgspec.Struct, frozen=True):

@@ -286,7 +286,8 @@ class PartFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     needs besides positions (its schema). sink: what this epoch's completion makes visible, parts of aborted epochs
     since the last complete one included; all were staged by this attempt. Durations in seconds. schedule: the steps of
     the task since the newest complete epoch, where the job keeps them and they are not too many. watermark: of the
-    task behind the copy (`formats.watermark`).
+    task behind the copy (`formats.watermark`). skipped: records that it has left out since the job began, since it
+    failed on them. sink has its dead letters, too.
     """
 
     schema: str
@@ -310,6 +311,7 @@ class PartFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt_id: str = ""
     schedule: ScheduleFacts | None = None
     watermark: Time | None = None
+    skipped: Count = 0
 
     @property
     def task(self) -> TaskId:

@@ -297,7 +297,7 @@ def _operator(id: str, parts: Sequence[PartFacts | None], own: str) -> OperatorF
     )
 
 
-_COLUMNS = ("positions", "alignment", "sync", "async_", "finished", "watermark")
+_COLUMNS = ("positions", "alignment", "sync", "async_", "finished", "watermark", "skipped")
 
 
 def _tasks(parts: Sequence[PartFacts]) -> Iterator[TaskFacts]:

@@ -28,7 +28,7 @@ from abscli.planner.lineage import by_number, lives_of, stretches
 from abscli.planner.settlement import SinkFacts
 from formats.disk import sync_folder
 from formats.errors import Damaged, StoreInUse
-from formats.job.model import Kind, Operator, Topology
+from formats.job.model import Operator, Topology, as_sink
 from formats.job.promises import is_staged
 from formats.native import layout, lock
 from formats.native.facts import (
@@ -62,7 +62,7 @@ class Outputs:
         self, topology: Topology, directory: str, *, take_over: bool = False, accept_missing: bool = False,
         sinks_in: str | None = None,
     ) -> None:  # fmt: skip
-        sinks = [op for op in topology.operators if op.kind is Kind.SINK and op.connector is not None]
+        sinks = [sink for op in topology.operators if (sink := as_sink(op)) is not None]
         staged = [op for op in sinks if sinks_in is None and is_staged(op)]
         in_tables = [
             op for op in sinks if sinks_in is None and op not in staged and (op.connector or {})["type"] == "postgres"

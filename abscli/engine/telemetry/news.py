@@ -19,6 +19,7 @@ class EpochDone:
     bytes: written for it.
     phases: the longest of all tasks, in seconds: `align` (waiting for barriers), `copy` (of state) and `write`.
     watermarks: of each operator that has one, in microseconds since 1970 (`formats.watermark`).
+    skipped: records that operators have left out since the last complete one, of those that have.
     """
 
     epoch: int
@@ -28,6 +29,7 @@ class EpochDone:
     bytes: int
     phases: Mapping[str, float] = field(default_factory=dict)
     watermarks: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
