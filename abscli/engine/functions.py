@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import os
+import re
 import sys
 import threading
 import traceback
@@ -166,11 +168,12 @@ def call(function: Function, batch: pa.RecordBatch, expected: type, *, operator:
         result = function(batch)
     except BaseException as error:  # sys.exit() in a function is a failure of the job as well
         row = _failing_row(function, batch)
-        reason = f"{type(error).__name__}: {error}{_place(error)}"
+        message = str(error).partition("\n")[0] if isinstance(error, pa.ArrowException) else error  # it lists tables
+        reason = f"{type(error).__name__}: {message}{_place(error)}"
         value = str(batch.slice(row, 1).to_pylist()[0])[:200]
         raise JobFailed(
             f"operator {operator}, task {task}, record {first + row} {value}: {reason}",
-            raised_at=RaisedAt(task, value),
+            hint=_other_column(error, operator, batch.schema.names), raised_at=RaisedAt(task, value),
         ) from error
     if not isinstance(result, expected):
         raise JobFailed(
@@ -180,11 +183,34 @@ def call(function: Function, batch: pa.RecordBatch, expected: type, *, operator:
     return result
 
 
+_NO_COLUMN = re.compile(
+    r"""(?:Field "(.+)"|Column (.+)) does not exist in schema|Column '(.+)' not found|"""
+    r"""No match for FieldRef\.Name\((.+?)\) in"""
+)
+"""How Arrow says that there is no such column."""
+
+
+def _other_column(error: BaseException, operator: str, names: list[str]) -> str | None:
+    """What to mend where a function asked for a column that its input does not have; None for another error."""
+    match = _NO_COLUMN.search(str(error))
+    wanted = next((name for name in match.groups() if name is not None), "") if match else ""
+    if not wanted or wanted in names:
+        return None
+    near = difflib.get_close_matches(wanted, names, n=1)
+    meant = f"did you mean {near[0]!r}? " if near else ""
+    return f"{meant}operator {operator} gets the columns {', '.join(names)}: name one of these in its function"
+
+
 def _place(error: BaseException) -> str:
     """Where in the user's file it was raised: the innermost frame that is no library's."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
-    own = [frame for frame in frames if "site-packages" not in frame.filename and not frame.filename.startswith("<")]
+    own = [frame for frame in frames if not _is_library(frame.filename)]
     return f" ({os.path.basename(own[-1].filename)}, line {own[-1].lineno}, in {own[-1].name})" if own else ""
+
+
+def _is_library(file: str) -> bool:
+    """Whether a frame is of an installed package, be it one that is compiled, as Arrow is from .pxi files."""
+    return "site-packages" in file or file.startswith("<") or file.endswith((".pxi", ".pyx"))
 
 
 def _failing_row(function: Function, batch: pa.RecordBatch) -> int:
