@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test setup lint docs site bench lock clean
+.PHONY: demo test setup lint docs site packages bench lock clean
 
 demo: setup  ## two jobs: run, killed, restored, compared
 	@$(BIN)/abs demo
@@ -28,6 +28,9 @@ docs: setup  ## completions/ and man/ from the command line itself, pictures fro
 
 site: setup  ## the guide as a site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f man/guide/mkdocs.yml
+
+packages: setup  ## wheel and sdist, built, installed with pipx, uv and the steps of Containerfile, and tried; needs PyPI
+	@PYTHON=$(abspath $(BIN)/python) .ci/packages
 
 lock:  ## versions and hashes of what the set-up installs, renewed; needs uv
 	@.ci/lock

@@ -42,7 +42,7 @@ _abs() {
                 inspect) valued='--operator --task --ttl --broker --broker-config --uid --search --path-map --format --endpoint --region -o --output' ;;
                 report) valued='--out --topology --uid --search --path-map --format --endpoint --region -o --output' ;;
                 state) valued='--key --where --limit --sort --columns --out --state --engine --master --type --uid --search --path-map --format --endpoint --region -o --output' ;;
-                validate) valued='--max-age --min-epochs --for --schema --broker --broker-config --master --search --path-map --uid --topology --format --endpoint --region -o --output' ;;
+                validate) valued='--max-age --min-epochs --for --schema --broker --broker-config --master --topology --search --path-map --uid --format --endpoint --region -o --output' ;;
                 diff) valued='--operator --out --uids --uid --search --path-map --format --endpoint --region -o --output' ;;
                 plan-recovery) valued='--topology --failed --failed-worker --recovery --strategy --distrust --epoch --parallelism --query-id --set-offset --name-source --sink --out --search --path-map --format --endpoint --region -o --output' ;;
                 restore) valued='--job --to --sink-to --engine --master --until --policy --state-memory --endpoint --region --log-format -o --output' ;;
@@ -189,12 +189,12 @@ _abs() {
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=ref
-                    ((count == 1)) && kind=operator
+                    ((count == 1)) && kind=stateful
                     ;;
             esac
             ;;
         validate)
-            options='--quick --deep --strict --max-age --min-epochs --for --schema --broker --broker-config --master --search --path-map --uid --topology --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
+            options='--quick --deep --strict --max-age --min-epochs --for --schema --broker --broker-config --master --topology --search --path-map --uid --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --max-age) kind=value ;;
                 --min-epochs) kind=value ;;
@@ -203,10 +203,10 @@ _abs() {
                 --broker) kind=value ;;
                 --broker-config) kind=option-file ;;
                 --master) kind=value ;;
+                --topology) kind=option-file ;;
                 --search) kind=option-directory ;;
                 --path-map) kind=value ;;
                 --uid) kind=value ;;
-                --topology) kind=option-file ;;
                 --format) kind=option-choice choices='abs flink spark' ;;
                 --endpoint) kind=value ;;
                 --region) kind=value ;;
@@ -217,9 +217,9 @@ _abs() {
             esac
             ;;
         diff)
-            options='--operator --rows --out --uids --uid --search --path-map --exit-code --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
+            options='--operator --rows --out --uids --exit-code --uid --search --path-map --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
             case $prev in
-                --operator) kind=option-operator ;;
+                --operator) kind=option-stateful ;;
                 --out) kind=option-file ;;
                 --uids) kind=option-file ;;
                 --uid) kind=value ;;
@@ -437,7 +437,7 @@ _abs() {
         :
     elif [[ $kind != option-* && $cur == -* ]]; then
         COMPREPLY=($(compgen -W "${options// /$'\n'}" -- "$cur"))
-    elif [[ ${kind#option-} == @(epoch|operator|parallelism|ref|tag|task) ]]; then
+    elif [[ ${kind#option-} == @(epoch|operator|parallelism|ref|stateful|tag|task) ]]; then
         type -P "$abs" >/dev/null || abs=abs
         compopt -o nosort 2>/dev/null
         while read -r word; do

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from abscli.pages.facts import Times
     from abscli.pages.store_report import Gathered
     from abscli.stores.base import Progress
+    from abscli.text.inspect_page import StorePage
     from formats.job.model import Topology
-    from formats.view import OperatorFacts
+    from formats.view import CheckpointStore, EpochFacts, OperatorFacts
 
 MOST = 256 << 20
 """Bytes of a saved file that are read."""
@@ -133,17 +134,60 @@ def _of_store(store: Store, verify: bool, stats: bool, progress: Progress, show:
     from abscli.pages.store_report import Gathered, store_report
 
     number = _named(store)
-    checked = store.validate(number, quick=not verify, progress=progress).checked
+    epochs = _Epochs(show)
+    checked = store.system.check(
+        store.storage, number, quick=not verify, progress=progress, options=store.options, visit=epochs
+    )
     gathered = Gathered(
         path=store.path, format=store.system.name, job=checked.job, named=number, quick=not verify,
         report=checked.report, advice=store.system.advice(), why=checked.why, notes=checked.notes,
     )  # fmt: skip
     try:
-        gathered = _with_epochs(store, gathered, show)
+        gathered = _with_epochs(store, gathered, epochs)
         gathered = _with_depth(store, gathered, stats, show)
     except Damaged as error:  # what was checked is worth a page, though facts of the store cannot be read
         gathered = replace(gathered, unread=(*gathered.unread, f"not all of it can be read: {error}"))
     return store_report(gathered)
+
+
+class _Epochs:
+    """What a page says of each epoch, taken down while the check has it at hand.
+
+    facts: of those that could be read.
+    unread: why others could not.
+    times: where the time of complete ones went.
+    grown: when they were written, and their operators without tasks, which are many and which growth does not ask for.
+    """
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show = show
+        self.facts: dict[int, EpochFacts] = {}
+        self.unread: dict[int, FormatError] = {}
+        self.times: dict[int, Times | None] = {}
+        self.grown: dict[int, tuple[str | None, tuple[OperatorFacts, ...]]] = {}
+
+    def __call__(self, view: CheckpointStore, epoch: int) -> None:
+        """An epoch, in depth."""
+        from abscli.pages.depth import slowest
+
+        self._show(f"reading epoch {epoch}")
+        try:
+            detail = view.detail(epoch)
+        except FormatError as error:
+            self.unread[epoch] = error
+            return
+        facts = self.facts[epoch] = detail.facts
+        if facts.status is Status.COMPLETE:
+            self.times[epoch] = slowest(detail)
+            operators = tuple(msgspec.structs.replace(operator, tasks=()) for operator in detail.operators)
+            self.grown[epoch] = facts.triggered or view.written(epoch), operators
+
+    def page(self, store: Store) -> StorePage:
+        """The page of the store, read again where not all of its epochs could be."""
+        from abscli.text.inspect_page import StorePage
+
+        whole = list(self.facts) == store.view.epoch_numbers()
+        return StorePage.of(store.view, tuple(self.facts.values()) if whole else None)
 
 
 def _named(store: Store) -> int | None:
@@ -156,35 +200,21 @@ def _named(store: Store) -> int | None:
         return None
 
 
-def _with_epochs(store: Store, gathered: Gathered, show: Callable[[str], None]) -> Gathered:
+def _with_epochs(store: Store, gathered: Gathered, epochs: _Epochs) -> Gathered:
     """The list of epochs, with where their time went and how state grew."""
-    from abscli.pages.depth import slowest
     from abscli.pages.store_report import EPOCHS
     from abscli.text.statistics import TrendPage
 
-    page = store.page()
-    system, view = store.system, store.view
-    shown = [facts for facts in page.epochs if gathered.named in (None, facts.epoch)][-EPOCHS:]
-    times: dict[int, Times | None] = {}
-    grown: list[tuple[int, str | None, tuple[OperatorFacts, ...]]] = []
-    unread: list[str] = []
-    for i, facts in enumerate(shown):
-        if facts.status is not Status.COMPLETE:
-            continue
-        show(f"reading epoch {facts.epoch}, {i + 1} of {len(shown)}")
-        try:
-            detail = view.detail(facts.epoch)
-        except FormatError as error:
-            unread.append(f"epoch {facts.epoch} cannot be read: {error}")
-            continue
-        times[facts.epoch] = slowest(detail)
-        # Tasks are many, and growth asks for none of them.
-        operators = tuple(msgspec.structs.replace(operator, tasks=()) for operator in detail.operators)
-        grown.append((facts.epoch, facts.triggered or view.written(facts.epoch), operators))
+    page, system = epochs.page(store), store.system
+    shown = [facts.epoch for facts in page.epochs if gathered.named in (None, facts.epoch)][-EPOCHS:]
+    grown = [(epoch, *epochs.grown[epoch]) for epoch in shown if epoch in epochs.grown]
     growth = TrendPage.over(store.path, system.name, page.job, grown) if len(grown) > 1 else None
+    complete = {facts.epoch for facts in page.epochs if facts.status is Status.COMPLETE}
+    unread = [f"epoch {n} cannot be read: {error}" for n, error in epochs.unread.items() if n in complete]
     return replace(
-        gathered, job=page.job or gathered.job, epochs=page.epochs, times=times, tags=_tags(store), growth=growth,
-        recoveries=system.recoveries(page), next=system.next_commands(page, gathered.named),
+        gathered, job=page.job or gathered.job, epochs=page.epochs,
+        times={epoch: epochs.times[epoch] for epoch in shown if epoch in epochs.times}, tags=_tags(store),
+        growth=growth, recoveries=system.recoveries(page), next=system.next_commands(page, gathered.named),
         unread=tuple(unread[:UNREAD]),
     )  # fmt: skip
 

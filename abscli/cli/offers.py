@@ -103,6 +103,7 @@ _OFFERS = {
     "epoch": lambda store, epoch, begun: map(str, store.epochs()),
     "operator": lambda store, epoch, begun: store.operators(epoch),
     "parallelism": _parallelism,
+    "stateful": lambda store, epoch, begun: store.operators(epoch, stateful=True),
     "tag": lambda store, epoch, begun: store.tags(),
     "task": _tasks,
 }

@@ -16,10 +16,11 @@ from abscli.cli.output import LogForm, Output, voice
 
 COMPLETES: dict[str, str] = {"JOB": "file", "FILE": "file", "PLAN": "file", "PATH": "directory",
                              "DIR": "directory", "REF": "ref", "EPOCH": "epoch", "OPERATOR": "operator",
-                             "OP=N": "parallelism", "TAG": "tag", "tag NAME": "tag", "TASK": "task"}
+                             "OP=N": "parallelism", "TAG": "tag", "tag NAME": "tag", "TASK": "task",
+                             "state OPERATOR": "stateful", "diff OPERATOR": "stateful"}
 """What a shell offers for a value, by the metavar, or by command and metavar."""
 
-FROM_STORE = frozenset({"ref", "epoch", "operator", "parallelism", "tag", "task"})
+FROM_STORE = frozenset({"ref", "epoch", "operator", "parallelism", "stateful", "tag", "task"})
 """Of these, what the store on the command line has; of a reference, behind its `@`."""
 
 WORDS = "abscli.words"

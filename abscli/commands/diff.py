@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import OutputForm, PathMap, Quiet, Search, Uid, Verbose
+from abscli.cli.options import OutputForm, Quiet, Verbose
 from abscli.cli.output import Output, emit_json, emit_line, emit_ndjson, emit_text, progress, warn, width
-from abscli.cli.reading import FormatChoice
+from abscli.cli.reading import AS_TYPED, Reading, reads
 
 if TYPE_CHECKING:
     from abscli.api import Store
-    from abscli.cli.reading import StoreFormat
     from abscli.diff.state import Side
 
 EXAMPLES = (
@@ -32,6 +31,7 @@ EXIT_STATUS = exits.status(
 )
 
 
+@reads("uid", "search", "path_map")
 def diff(
     before: Annotated[
         str,
@@ -56,13 +56,10 @@ def diff(
         typer.Option("--uids", metavar="FILE",
                      help="Compare a snapshot of Flink with a job: its operators' uids, one a line, or its plan JSON."),
     ] = None,
-    uid: Uid = None,
-    search: Search = None,
-    path_map: PathMap = None,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit with 3 if they differ, or cannot be compared.")
     ] = False,
-    format: FormatChoice = None,
+    reading: Reading = AS_TYPED,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
@@ -87,17 +84,17 @@ def diff(
     if uids is not None:
         if after is not None or operator or rows or out:
             raise typer.BadParameter("one REF is compared with the job's operators", param_hint="'--uids'")
-        _owners(_opened(before, format, search, path_map, uid), uids, output, exit_code)
+        _owners(reading.open(before), uids, output, exit_code)
         return
     if after is None:
         raise typer.BadParameter("missing argument: a second epoch, or --uids", param_hint="'REF'")
     if _is_job(after):
         if operator or rows or out:
             raise typer.BadParameter("an epoch is compared with a job file as a whole", param_hint="'JOB'")
-        _owners(_opened(before, format, search, path_map, uid), after, output, exit_code)
+        _owners(reading.open(before), after, output, exit_code)
         return
     _check_out(out)
-    left, right = (_opened(ref, format, search, path_map, uid) for ref in (before, after))
+    left, right = (reading.open(ref) for ref in (before, after))
     if out is not None:
         from formats.output_file import check_outside
 
@@ -123,18 +120,6 @@ def diff(
         warn("not everything could be compared, so that they may differ")
     if exit_code and not page.identical:
         raise typer.Exit(exits.FINDING)
-
-
-def _opened(
-    ref: str,
-    format: StoreFormat | None,
-    search: list[str] | None,
-    path_map: list[str] | None,
-    uid: list[str] | None,
-) -> Store:
-    from abscli.api import open_store
-
-    return open_store(ref, format=format, search=search or (), path_map=path_map or (), uid=uid or ())
 
 
 def _is_job(ref: str) -> bool:

@@ -17,16 +17,13 @@ from abscli.cli.options import (
     Broker,
     BrokerConfig,
     OutputForm,
-    PathMap,
     Quiet,
     Ref,
-    Search,
-    Uid,
     Verbose,
     positive_duration,
 )
 from abscli.cli.output import Output
-from abscli.cli.reading import FormatChoice
+from abscli.cli.reading import AS_TYPED, Reading, reads
 
 if TYPE_CHECKING:
     from abscli.api import Directory, Store
@@ -59,6 +56,7 @@ EXIT_STATUS = exits.status(
 )
 
 
+@reads("uid", "search", "path_map")
 def inspect(
     ref: Ref,
     operator: Annotated[
@@ -90,10 +88,7 @@ def inspect(
     ] = False,
     broker: Broker = None,
     broker_config: BrokerConfig = None,
-    uid: Uid = None,
-    search: Search = None,
-    path_map: PathMap = None,
-    format: FormatChoice = None,
+    reading: Reading = AS_TYPED,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
@@ -125,7 +120,7 @@ def inspect(
     only where all have the same operators and ran one after the other, as a job does that is submitted again; otherwise
     exit 2, naming them.
     """
-    from abscli.api import open_directory, open_store
+    from abscli.api import open_directory
     from abscli.cli.output import emit_json, emit_marked, emit_ndjson, note, plain_ascii, width
     from abscli.text.inspect_page import EpochPage, epoch_json, items, store_json
     from formats.errors import NotFound
@@ -135,7 +130,7 @@ def inspect(
         gc.disable()  # facts are made once and shown: looking through them for cycles takes longer than making them
     while True:
         try:
-            store = open_store(ref, format=format, search=search or (), path_map=path_map or (), uid=uid or ())
+            store = reading.open(ref)
             if watch and store.named == "latest":
                 store.resolve()
         except NotFound as missing:
@@ -148,7 +143,7 @@ def inspect(
                 time.sleep(REFRESH)
                 continue
             with contextlib.suppress(NotFound):
-                _refuse_of_many(operator, task, watch, stats, trend, broker, format, search, path_map, uid)
+                _refuse_of_many(operator, task, watch, stats, trend, broker, *reading)
                 _show_jobs(open_directory(ref), output, latest_restorable)
                 return
             raise

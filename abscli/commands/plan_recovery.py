@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import Failed, OutputForm, PathMap, Quiet, Search, Verbose, at_least
+from abscli.cli.options import Failed, OutputForm, Quiet, Verbose, at_least
 from abscli.cli.output import Output, note, width
-from abscli.cli.reading import FormatChoice
+from abscli.cli.reading import AS_TYPED, Reading, reads
 
 if TYPE_CHECKING:
     from abscli.api import RecoveryPlan
@@ -48,6 +48,7 @@ class Recovery(StrEnum):
     LOCAL = "local"
 
 
+@reads("search", "path_map")
 def plan_recovery(
     ref: Annotated[
         str | None,
@@ -118,9 +119,7 @@ def plan_recovery(
     out: Annotated[
         str | None, typer.Option("--out", metavar="FILE", help="Write the plan to this file, for 'abs restore'.")
     ] = None,
-    search: Search = None,
-    path_map: PathMap = None,
-    format: FormatChoice = None,
+    reading: Reading = AS_TYPED,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
@@ -179,7 +178,7 @@ def plan_recovery(
         return
     if ref is None:
         raise typer.BadParameter("a store (REF) or --topology is needed", param_hint="'REF'")
-    store = open_store(ref, format=format)
+    store = open_store(ref, format=reading.format)
     named = store.named
     if epoch is not None and isinstance(named, int) and epoch != named:
         raise typer.BadParameter(f"REF names epoch {named}, --epoch {epoch}", param_hint="'--epoch'")
@@ -197,8 +196,8 @@ def plan_recovery(
             set_offset=set_offset or (),
             name_source=name_source or (),
             sink=sink,
-            search=search or (),
-            path_map=path_map or (),
+            search=reading.search or (),
+            path_map=reading.path_map or (),
             watch=watch,
         )
     _show(plan, output, out)

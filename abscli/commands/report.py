@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import OutputForm, PathMap, Quiet, Search, Uid, Verbose
+from abscli.cli.options import OutputForm, Quiet, Verbose
 from abscli.cli.output import Output
-from abscli.cli.reading import FormatChoice
+from abscli.cli.reading import AS_TYPED, Reading, reads
 
 EXAMPLES = (
     ("abs report snapshots --out report.html", "The whole store: what is wrong, what to type next, then all epochs."),
@@ -27,6 +27,7 @@ EXIT_STATUS = exits.status(
 )
 
 
+@reads("uid", "search", "path_map")
 def report(
     ref: Annotated[
         str,
@@ -49,10 +50,7 @@ def report(
         typer.Option("--topology", metavar="FILE",
                      help="Of a checkpoint of Flink: its plan of the job (REST's /jobs/ID/plan); repeatable."),
     ] = None,
-    uid: Uid = None,
-    search: Search = None,
-    path_map: PathMap = None,
-    format: FormatChoice = None,
+    reading: Reading = AS_TYPED,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
@@ -88,8 +86,7 @@ def report(
     with progress() as show:
         begun = time.monotonic()
         page = report_on(
-            ref, format=format, search=search or (), path_map=path_map or (), uid=uid or (), topology=topology or (),
-            verify=verify, stats=not no_stats, show=show,
+            ref, **reading.given(), topology=topology or (), verify=verify, stats=not no_stats, show=show,
             progress=lambda read, total: show(f"checked {bar(read, total, time.monotonic() - begun)}"),
         )  # fmt: skip
         written = None if out is None else page.save(out)

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import OutputForm, PathMap, Quiet, Ref, Search, Types, Uid, Verbose
+from abscli.cli.options import OutputForm, Quiet, Ref, Verbose
 from abscli.cli.output import Output
-from abscli.cli.reading import FormatChoice
+from abscli.cli.reading import AS_TYPED, Reading, reads
 
 EXAMPLES = (
     ("abs rewrite savepoint-1 --changes changes.yaml", "What each line would do; nothing is written."),
@@ -36,6 +36,7 @@ class Layout(StrEnum):
     CANONICAL = "canonical"
 
 
+@reads("type", "search", "path_map", "uid")
 def rewrite(
     ref: Ref,
     changes: Annotated[
@@ -54,11 +55,7 @@ def rewrite(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would become of the checkpoint, and write nothing.")
     ] = False,
-    types: Types = None,
-    search: Search = None,
-    path_map: PathMap = None,
-    uid: Uid = None,
-    format: FormatChoice = None,
+    reading: Reading = AS_TYPED,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
@@ -108,16 +105,13 @@ def rewrite(
     keys whose type is not stored, where there are neither materialised state nor timers. Such a state, or its operator,
     can be removed by a line.
     """
-    from abscli.api import open_store
     from abscli.cli.output import progress, width
     from abscli.cli.running import emit_result
     from abscli.text.columns import size
 
     if changes is None and layout is None:
         raise typer.BadParameter("say what changes, or --layout canonical", param_hint="'--changes'")
-    store = open_store(
-        ref, format=format, search=search or (), path_map=path_map or (), uid=uid or (), type=types or ()
-    )
+    store = reading.open(ref)
     done = 0
     with progress() as show:
 

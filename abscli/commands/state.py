@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import Engine, Master, OutputForm, PathMap, Quiet, Ref, Search, Types, Uid, Verbose, at_least
+from abscli.cli.options import Engine, Master, OutputForm, Quiet, Ref, Verbose, at_least
 from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, note, progress, width
-from abscli.cli.reading import FormatChoice
+from abscli.cli.reading import AS_TYPED, Reading, reads
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,6 +49,7 @@ EXIT_STATUS = exits.status(
 )
 
 
+@reads("type", "uid", "search", "path_map")
 def state(
     ref: Ref,
     operator: Annotated[
@@ -100,11 +101,7 @@ def state(
         typer.Option("--engine", help="spark: ask Spark's own reader, of a Spark checkpoint; inline: no JVM."),
     ] = Engine.INLINE,
     master: Master = "local[*]",
-    types: Types = None,
-    uid: Uid = None,
-    search: Search = None,
-    path_map: PathMap = None,
-    format: FormatChoice = None,
+    reading: Reading = AS_TYPED,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
@@ -134,7 +131,6 @@ def state(
     places of --place, key, namespace and value, in as many processes as there are processors. A state that cannot be
     read is named with the reason (exit 3), and the others are written.
     """
-    from abscli.api import open_store
     from abscli.text import state as render
     from formats.select import find_state, with_places
 
@@ -151,9 +147,7 @@ def state(
         raise typer.BadParameter(f"means nothing with {other}", param_hint="'--history'")
     if history and not key:
         raise typer.BadParameter("goes with --key: name the key", param_hint="'--history'")
-    store = open_store(
-        ref, format=format, search=search or (), path_map=path_map or (), uid=uid or (), type=types or ()
-    )
+    store = reading.open(ref)
     store.check_options(engine=engine is not Engine.INLINE)
     if out is not None and not every:
         from formats.output_file import check_outside

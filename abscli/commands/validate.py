@@ -14,17 +14,14 @@ from abscli.cli.options import (
     BrokerConfig,
     Master,
     OutputForm,
-    PathMap,
     Quiet,
     Ref,
-    Search,
-    Uid,
     Verbose,
     at_least,
     duration,
 )
 from abscli.cli.output import Output
-from abscli.cli.reading import FormatChoice
+from abscli.cli.reading import AS_TYPED, Reading, reads
 
 if TYPE_CHECKING:
     from abscli.api.store import Store
@@ -48,6 +45,7 @@ EXIT_STATUS = exits.status(
 )
 
 
+@reads("search", "path_map", "uid")
 def validate(
     ref: Ref,
     quick: Annotated[
@@ -83,15 +81,12 @@ def validate(
     broker: Broker = None,
     broker_config: BrokerConfig = None,
     master: Master = "local[*]",
-    search: Search = None,
-    path_map: PathMap = None,
-    uid: Uid = None,
     topology: Annotated[
         list[str] | None,
         typer.Option("--topology", metavar="PLAN", show_default=False,
                      help="Flink's plan of the job (REST: /jobs/ID/plan), which says what its regions are."),
     ] = None,
-    format: FormatChoice = None,
+    reading: Reading = AS_TYPED,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
@@ -127,15 +122,12 @@ def validate(
     their number nor their types may change. Keys and namespaces do not change at all. What is not in
     the file is taken to stay as it is. A file of which no class is in any state is refused.
     """
-    from abscli.api import open_store
     from abscli.cli.output import emit_json, emit_marked, emit_ndjson, plain_ascii, progress, width
     from abscli.cli.plans import option_errors
     from abscli.text.columns import bar
     from abscli.text.validate import items
 
-    store = open_store(
-        ref, format=format, search=search or (), path_map=path_map or (), uid=uid or (), topology=topology or ()
-    )
+    store = reading.open(ref, topology=topology or ())
     store.check_options(deep=deep)
     if target is not None:
         others = {"--quick": quick, "--deep": deep, "--strict": strict, "--max-age": max_age is not None}

@@ -98,8 +98,13 @@ def is_of_record(error: BaseException) -> TypeGuard[Exception]:
 def place_of_error(error: BaseException) -> str:
     """Where in the user's file it was raised: the innermost frame that is no library's."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
-    own = [frame for frame in frames if "site-packages" not in frame.filename and not frame.filename.startswith("<")]
+    own = [frame for frame in frames if not _is_library(frame.filename)]
     return f" ({os.path.basename(own[-1].filename)}, line {own[-1].lineno}, in {own[-1].name})" if own else ""
+
+
+def _is_library(file: str) -> bool:
+    """Whether a frame is of an installed package, be it one that is compiled, as Arrow is from .pxi files."""
+    return "site-packages" in file or file.startswith("<") or file.endswith((".pxi", ".pyx"))
 
 
 def _as_json(row: pa.RecordBatch) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -165,11 +167,12 @@ def call(function: Function, batch: pa.RecordBatch, expected: type, *, operator:
         result = function(batch)
     except BaseException as error:  # sys.exit() in a function is a failure of the job as well
         row = _failing_row(function, batch)
-        reason = f"{type(error).__name__}: {error}{place_of_error(error)}"
+        message = str(error).partition("\n")[0] if isinstance(error, pa.ArrowException) else error  # it lists tables
+        reason = f"{type(error).__name__}: {message}{place_of_error(error)}"
         value = str(batch.slice(row, 1).to_pylist()[0])[:200]
         raise JobFailed(
             f"operator {operator}, task {task}, record {first + row} {value}: {reason}",
-            raised_at=RaisedAt(task, value),
+            hint=_other_column(error, operator, batch.schema.names), raised_at=RaisedAt(task, value),
         ) from error
     return checked(result, expected, operator=operator, task=task)
 
@@ -182,6 +185,24 @@ def checked(result: Any, expected: type, *, operator: str, task: TaskId) -> Any:
             f"expected {expected.__name__}"
         )
     return result
+
+
+_NO_COLUMN = re.compile(
+    r"""(?:Field "(.+)"|Column (.+)) does not exist in schema|Column '(.+)' not found|"""
+    r"""No match for FieldRef\.Name\((.+?)\) in"""
+)
+"""How Arrow says that there is no such column."""
+
+
+def _other_column(error: BaseException, operator: str, names: list[str]) -> str | None:
+    """What to mend where a function asked for a column that its input does not have; None for another error."""
+    match = _NO_COLUMN.search(str(error))
+    wanted = next((name for name in match.groups() if name is not None), "") if match else ""
+    if not wanted or wanted in names:
+        return None
+    near = difflib.get_close_matches(wanted, names, n=1)
+    meant = f"did you mean {near[0]!r}? " if near else ""
+    return f"{meant}operator {operator} gets the columns {', '.join(names)}: name one of these in its function"
 
 
 def _failing_row(function: Function, batch: pa.RecordBatch) -> int:

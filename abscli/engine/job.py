@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -44,7 +43,7 @@ from formats.native import lock
 from formats.native.facts import AttemptFacts
 from formats.native.store import NativeStore
 from formats.native.writer import check_store_of
-from formats.storage import LocalStorage, Storage, WritableStorage, absolute, open_writable
+from formats.storage import Storage, WritableStorage, absolute, open_writable
 from formats.storage.credentials import hadoop_configuration, use_hadoop
 from formats.view import Repeat
 
@@ -169,9 +168,7 @@ def run_job(
         check_trace(options.trace, storage.root)
     outputs = _outputs(topology, options)
     outputs.check_apart(storage.root)
-    if isinstance(storage, LocalStorage):
-        Path(storage.root).mkdir(parents=True, exist_ok=True)
-    with _signals(on_news) as signals, lock.exclusive(storage), contextlib.ExitStack() as stack:
+    with _signals(on_news) as signals, lock.exclusive(storage, new=True), contextlib.ExitStack() as stack:
         verify()
         request = _request(topology, options)
         # What can be refused is refused before Spark is started, which takes seconds.

@@ -37,6 +37,13 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int | None], None]
 """Told the bytes read so far, and of how many (None: not known). Called from any thread, one call at a time."""
 
+Visit = Callable[["CheckpointStore", int], None]
+"""Called with an open store and an epoch of it."""
+
+
+def unvisited(store: CheckpointStore, epoch: int) -> None:
+    """A `Visit` that asks for nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Words:
@@ -107,9 +114,9 @@ class Glance(Protocol):
     def tags(self) -> Iterator[str]:
         """Names of epochs."""
 
-    def operators(self, epoch: int | str | None) -> dict[str, int]:
+    def operators(self, epoch: int | str | None, *, stateful: bool = False) -> dict[str, int]:
         """Operators of an epoch (a number, `latest` or a tag; None: the newest complete one) with their parallelism;
-        FormatError if it cannot be read."""
+        FormatError if it cannot be read. stateful: those alone that may have state to show."""
 
 
 class OwnReader(Protocol):
@@ -202,10 +209,13 @@ class System(Protocol):
 
     def check(
         self, storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress,
-        options: ReadOptions = NOTHING,
+        options: ReadOptions = NOTHING, visit: Visit = unvisited,
     ) -> Checked:  # fmt: skip
         """Checks one epoch, the newest complete one (`latest`) or the whole store (None): of a storage, for what cannot
-        be opened is checked, too. Raises NotFound, UnsupportedVersion; what is damaged is a finding."""
+        be opened is checked, too. Raises NotFound, UnsupportedVersion; what is damaged is a finding.
+
+        visit: called with the store and each epoch, ascending, while what the check has read of it is at hand.
+        """
 
     def recovery(self) -> Recovery[Any, Any, Any]:
         """Who plans and restores: the other half of the contract."""

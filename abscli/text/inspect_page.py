@@ -49,9 +49,9 @@ class StorePage:
     raw: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, store: CheckpointStore) -> StorePage:
-        """The page of an open store."""
-        epochs = tuple(store.epochs())
+    def of(cls, store: CheckpointStore, epochs: Sequence[EpochFacts] | None = None) -> StorePage:
+        """The page of an open store. epochs: all of them, ascending, where they have been read."""
+        epochs = tuple(store.epochs() if epochs is None else epochs)
         latest = next((e.epoch for e in reversed(epochs) if e.status is Status.COMPLETE), None)
         return cls(store.path, store.format, store.job, epochs, latest, store.overview())
 

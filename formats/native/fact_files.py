@@ -158,6 +158,7 @@ class FactFiles:
         except FormatError:
             return 0
 
+    @functools.lru_cache(maxsize=4)  # noqa: B019 - as of `parts`, which is read by it
     def manifest(self, epoch: int) -> ManifestFacts:
         """NotFound without one; Damaged if it is not what was written."""
         path = self.outcome_path(epoch) or layout.outcome(epoch)

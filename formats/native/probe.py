@@ -67,16 +67,18 @@ Key = tuple[str, str | None]
 
 class Prober:
     """Looks at files. quick: presence and size alone; progress: called with the bytes of every chunk, by any thread
-    but one at a time; decode: also what is in state and logs."""
+    but one at a time; expected: with the bytes that are about to be read of files elsewhere; decode: also what is in
+    state and logs."""
 
     def __init__(
         self, storage: Storage, *, quick: bool = False, progress: Callable[[int], None] | None = None,
-        decode: bool = True,
+        expected: Callable[[int], None] = lambda count: None, decode: bool = True,
     ) -> None:  # fmt: skip
         self.storage = storage
         self.quick = quick
         self._decodes = decode
         self._progress = progress
+        self._expected = expected
         self._lock = threading.Lock()
         self._known: dict[Key, FileProbe] = {}
         self._sliced: dict[Key, set[Slice]] = {}
@@ -113,9 +115,12 @@ class Prober:
             self._sliced[file.path, file.sha256] = set(slices)
         return {path: self._known[path, sha256] for path, sha256 in wanted}
 
-    def beside(self, storage: Storage) -> Prober:
-        """One that looks as this one does, at files elsewhere: a sink's, which may be Parquet and are no state."""
-        return Prober(storage, quick=self.quick, progress=self._progress, decode=False)
+    def beside(self, storage: Storage, files: Iterable[FileFacts]) -> dict[str, FileProbe]:
+        """Looks, as at files of its own, at some elsewhere: a sink's, which may be Parquet and are no state."""
+        wanted = list(files)
+        if not self.quick:
+            self._expected(sum(file.bytes or 0 for file in wanted))
+        return Prober(storage, quick=self.quick, progress=self._progress, decode=False).probe(wanted)
 
     def forget(self, path: str) -> None:
         """Look at a file again the next time that it is asked for."""

@@ -52,6 +52,7 @@ class NativeStore(FactFiles, CheckpointStore):
     """A store that `abs run` wrote, as `formats.view.CheckpointStore`."""
 
     format = "abs"
+    _sizes: dict[str, int | None] | None = None
 
     @property
     def path(self) -> str:
@@ -158,10 +159,15 @@ class NativeStore(FactFiles, CheckpointStore):
     def _bytes_on_disk(self, folder: str) -> int:
         return sum(entry.size or 0 for entry in self.storage.list(folder))
 
+    def looks_once(self) -> None:
+        """Look for each file once from now on, for one pass over all epochs: they share files."""
+        self._sizes = {}
+
     def detail(self, epoch: int) -> EpochDetail:
-        if epoch not in self.epoch_numbers():
+        if not (self.has_manifest(epoch) or self.has_trigger(epoch)):
             raise self.no_epoch(epoch)
-        facts = self._epoch_facts(epoch, self.running_attempt(), {}, PRESENCE_LIMIT)
+        sizes = {} if self._sizes is None else self._sizes
+        facts = self._epoch_facts(epoch, self.running_attempt(), sizes, PRESENCE_LIMIT)
         topology = self.topology(epoch)
         parts = by_operator(topology, self.parts(epoch))
         head = self.manifest(epoch) if self.has_manifest(epoch) else self.trigger(epoch)

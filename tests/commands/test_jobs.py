@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from abscli.api import open_store
 from formats.native import layout
 from formats.native.facts import FORMAT_VERSION, digest
 from formats.native.store import NativeStore
@@ -417,6 +418,22 @@ def test_a_second_run_on_a_store_in_use_is_refused(job: Path) -> None:
         done = run(job, "--resume")
     assert done.returncode == 11
     assert f"process {os.getpid()}" in done.stderr
+
+
+def test_a_run_that_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
+    make_job(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    done = run(tmp_path, "--from-epoch", "3")
+    assert (done.returncode, "no epoch 3" in done.stderr) == (10, True), done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_check_says_of_how_much_it_has_read_sinks_included(finished: Path) -> None:
+    seen: list[tuple[int, int | None]] = []
+    open_store(finished / "store").validate(progress=lambda read, total: seen.append((read, total)))
+    assert all(total is not None and read <= total for read, total in seen)
+    output = sum(path.stat().st_size for path in (finished / "out").glob("*.jsonl"))
+    assert (seen[-1][1] or 0) - (seen[0][1] or 0) == output > 0
 
 
 def test_nothing_is_said_to_start_on_a_store_in_use(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 from abscli.cli import main
 from formats.flink.metadata.file import FILE, encode, parse
 from tests.support.archives import extract
+from tests.support.commands import result_of
 from tests.support.flink.cases import HASHMAP, latest
 from tests.support.flink.truth import DATA
 from tests.support.stores.small import make_store
@@ -78,13 +79,23 @@ def test_what_is_offered_is_understood(store: Path, capsys: pytest.CaptureFixtur
 
 
 def test_operators_tasks_epochs_and_tags_come_from_the_store_on_the_line(store: Path) -> None:
-    assert offers("operator", "state", f"{store}", "") == ["lines", "seen", "out"]
-    assert offers("operator", "state", f"{store}@before-upgrade", "s") == ["seen"]
+    assert offers("operator", "inspect", f"{store}", "") == ["lines", "seen", "out"]
+    assert offers("operator", "inspect", f"{store}@before-upgrade", "s") == ["seen"]
     assert offers("task", "inspect", "-o", "json", f"{store}@2", "--task", "s") == ["seen/"]
     assert offers("task", "inspect", f"{store}@2", "--task", "seen/") == ["seen/0", "seen/1"]
     assert offers("parallelism", "run", "job.yaml", "--store", str(store), "--parallelism", "s") == ["seen="]
     assert offers("epoch", "run", "job.yaml", f"--store={store}", "--from-epoch", "2") == ["2"]
     assert offers("tag", "tag", str(store), "") == ["before-upgrade"]
+
+
+def test_operators_without_state_are_not_offered_where_state_is_asked_for(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert offers("stateful", "state", str(store), "") == ["seen"]
+    for name in offers("operator", "inspect", f"{store}@2", ""):
+        shows = main.main(["state", f"{store}@2", name, "-q"]) == 0
+        capsys.readouterr()
+        assert shows == (name in offers("stateful", "state", f"{store}@2", "")), name
 
 
 def test_operators_of_the_epoch_that_is_named_are_offered_and_not_those_of_an_epoch_that_is_gone(store: Path) -> None:
@@ -112,12 +123,15 @@ def test_nothing_on_the_line_is_run(store: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_checkpoints_of_flink_have_offers() -> None:
+def test_checkpoints_of_flink_have_offers(capsys: pytest.CaptureFixture[str]) -> None:
     number = latest(HASHMAP).name[4:]
     assert number in offers("ref", "inspect", f"{HASHMAP}@")
     operators = offers("operator", "inspect", f"{HASHMAP}@{number}", "--operator", "")
     assert operators
     assert offers("operator", "inspect", f"{latest(HASHMAP)}/_metadata", "--operator", "") == operators
+    having = {state["operator"] for state in result_of("state", capsys, f"{HASHMAP}@{number}")["states"]}
+    assert having == set(offers("stateful", "state", f"{HASHMAP}@{number}", ""))
+    assert having < set(operators)
     snapshot = next((DATA / "hashmap-savepoint-canonical").iterdir())
     assert offers("operator", "inspect", str(snapshot), "--operator", "")
     assert offers("tag", "tag", str(HASHMAP), "") == []
@@ -143,6 +157,7 @@ def test_checkpoints_of_spark_have_offers(tmp_path: Path) -> None:
     assert shown[0] == "latest"
     assert "0" in shown
     assert offers("operator", "inspect", str(checkpoint), "--operator", "") == ["0", "source-0"]
+    assert offers("stateful", "state", str(checkpoint), "") == ["0"]
     assert offers("task", "inspect", str(checkpoint), "--task", "0/")[0] == "0/0"
 
 

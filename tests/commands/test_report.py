@@ -5,21 +5,26 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from abscli.cli.main import main
 from abscli.pages.html import html_of
-from formats.native import layout
+from formats.native import fact_files, layout
+from formats.native.facts import decode_facts, unseal
 from tests.support.commands import answer_of, result_of, run_command
 from tests.support.imports import ROOT
 from tests.support.pages import Taken
 from tests.support.schemas import checked
 from tests.support.spark.data import copy_of
 from tests.support.stores.hostile import change
+from tests.support.stores.large import Synthetic, words
 from tests.support.stores.small import FIRST, make_store
 
 FLINK = ROOT / "tests" / "data" / "flink"
@@ -51,6 +56,34 @@ def page_of(capsys: pytest.CaptureFixture[str], *args: object) -> Taken:
 
 
 # -- stores --------------------------------------------------------------------------------------------------
+
+
+def test_what_an_epoch_says_is_read_once_however_many_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epochs = 12
+    built = Synthetic(str(tmp_path / "store"), 3)
+    table = pa.table({"word": words(np.arange(30)), "n": pa.array(np.arange(30))})
+    state = [(built.write(1, task, part),) for task, part in enumerate(built.slices(table))]
+    for epoch in range(1, epochs + 1):
+        built.epoch(epoch, epoch - 1, state)
+    decoded: Counter[tuple[str, str]] = Counter()
+
+    def counted(data: bytes, kind: type[Any], path: str) -> Any:
+        decoded[kind.__name__, path] += 1
+        return decode_facts(data, kind, path)
+
+    def opened(data: bytes, kind: type[Any], path: str) -> Any:
+        decoded[kind.__name__, path] += 1
+        return unseal(data, kind, path)
+
+    monkeypatch.setattr(fact_files, "decode_facts", counted)
+    monkeypatch.setattr(fact_files, "unseal", opened)
+    report = facts(capsys, tmp_path / "store")
+    assert len(report["epochs"]) == epochs
+    several = {key: times for key, times in decoded.items() if times > 1 and key[0] in ("TasksFacts", "ManifestFacts")}
+    shown = f"/{layout.epoch_dir(epochs)}/"  # in depth, too
+    assert {key for key in several if shown not in key[1]} == set()
 
 
 def test_a_store_of_abs(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

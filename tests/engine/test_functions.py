@@ -81,3 +81,39 @@ def test_workers_in_one_process_load_their_functions_at_once(tmp_path: Path) -> 
             found = [pool.submit(load, f"{name}:root", str(root)) for _ in range(4)]
             assert [one.result()(pa.record_batch({})) for one in found] == [str(root)] * 4
     del sys.modules[name]
+
+
+ASKS = {
+    "indexes": 'batch["lnie"]',
+    "selects": 'batch.select(["lnie"])',
+    "filters": 'batch.filter(pc.field("lnie") > 1)',
+    "of the schema": 'batch.schema.field("lnie")',
+    "drops": 'batch.drop_columns(["lnie"])',
+}
+
+
+@pytest.mark.parametrize("asks", ASKS)
+def test_a_column_that_is_not_there_is_said_with_those_that_are(tmp_path: Path, asks: str) -> None:
+    name = f"asks_{asks.replace(' ', '_')}"
+    (tmp_path / f"{name}.py").write_text(f"import pyarrow.compute as pc\n\ndef f(batch):\n    return {ASKS[asks]}\n")
+    function = load(f"{name}:f", str(tmp_path))
+    batch = pa.record_batch([pa.array(["a b"]), pa.array([1])], names=["line", "n"])
+    with pytest.raises(JobFailed) as failed:
+        call(function, batch, pa.RecordBatch, operator="split", task=TaskId("split", 0), first=1)
+    text = str(failed.value)
+    assert text.endswith(f"({name}.py, line 4, in f)"), text
+    assert "pxi" not in text
+    assert "\n" not in text
+    assert failed.value.hint == (
+        "did you mean 'line'? operator split gets the columns line, n: name one of these in its function"
+    )
+
+
+def test_another_table_of_a_function_has_columns_of_its_own() -> None:
+    def looks_up(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.table({"other": [1]})["line"]
+
+    batch = pa.record_batch([pa.array(["a b"])], names=["line"])
+    with pytest.raises(JobFailed) as failed:
+        call(looks_up, batch, pa.RecordBatch, operator="split", task=TaskId("split", 0), first=1)
+    assert failed.value.hint is None

@@ -19,9 +19,10 @@ _HEAD = 1 << 20
 """Bytes of the first file from which types are inferred."""
 
 _MEND = (
-    "mend that record, then it goes on with --resume; or give its column another type in schema, in a run on a new "
-    "store: an epoch keeps the types that it was taken with"
+    "mend that record (another type for its column, in schema, needs a run on a new store: an epoch keeps the types "
+    "that it was taken with)"
 )
+"""What an error's hint begins with; how to go on from there follows it."""
 
 
 class CsvForm(NamedTuple):

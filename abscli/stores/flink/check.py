@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from abscli.stores.base import Checked, Progress
+from abscli.stores.base import Checked, Progress, Visit, unvisited
 from abscli.stores.flink.verdict import check_store
 from formats.errors import FormatError
 from formats.flink.channels import has_channels
@@ -22,8 +22,9 @@ NEIGHBOURS = 3
 
 
 def check(
-    storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress, options: ReadOptions = NOTHING
-) -> Checked:
+    storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress, options: ReadOptions = NOTHING,
+    visit: Visit = unvisited,
+) -> Checked:  # fmt: skip
     """As `abscli.stores.base.System.check`. A `chk-N` or a savepoint that is named by its path alone is that epoch."""
     asked = options.given()
     store = open_flink(storage, **asked)
@@ -31,7 +32,7 @@ def check(
     numbers = store.epoch_numbers() if number is None else [number]
     files = store.listing() if number is None else None
     counted = {} if quick else _counted(store if store.epoch is None else open_flink(store.storage, **asked), numbers)
-    verdict = check_store(_evidence(store, numbers, quick, progress), files, counted)
+    verdict = check_store(_evidence(store, numbers, quick, progress, visit), files, counted)
     why = {n: {str(code): reason for code, reason in reasons.items()} for n, reasons in verdict.why.items()}
     return Checked(verdict.report, store.job, store.only if number is None else number, why, verdict.notes)
 
@@ -47,7 +48,9 @@ def _counted(store: FlinkStore, numbers: list[int]) -> dict[int, Tally]:
     return tallies(store, [n for i, n in enumerate(unaligned) if any(abs(i - j) <= NEIGHBOURS for j in at)])
 
 
-def _evidence(store: FlinkStore, numbers: list[int], quick: bool, progress: Progress) -> Iterator[EpochEvidence]:
+def _evidence(
+    store: FlinkStore, numbers: list[int], quick: bool, progress: Progress, visit: Visit
+) -> Iterator[EpochEvidence]:
     checks = stream_checks()
     done = 0
 
@@ -58,4 +61,6 @@ def _evidence(store: FlinkStore, numbers: list[int], quick: bool, progress: Prog
 
     for number in numbers:
         store.streams(number).on_read = more
-        yield gather(store, number, quick=quick, checks=checks)
+        evidence = gather(store, number, quick=quick, checks=checks)
+        visit(store, number)
+        yield evidence

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from formats.flink.files.layout import Site, SiteKind, find, is_flink, number
 from formats.flink.metadata.file import FILE, parse
+from formats.flink.metadata.handles import has_state
 from formats.ids import may_be_operator
 from formats.storage import Storage
 
@@ -27,7 +28,7 @@ class FlinkGlance(NamedTuple):
     def tags(self) -> Iterator[str]:
         return iter(())
 
-    def operators(self, epoch: int | str | None) -> dict[str, int]:
+    def operators(self, epoch: int | str | None, *, stateful: bool = False) -> dict[str, int]:
         path = self._metadata(epoch)
         size = None if path is None else self.site.storage.size(path)
         if path is None or size is None or size > LARGEST:
@@ -36,6 +37,7 @@ class FlinkGlance(NamedTuple):
         return {
             operator.uid if operator.uid and may_be_operator(operator.uid) else operator.id: operator.parallelism
             for operator in metadata.operators
+            if not stateful or has_state(operator)
         }
 
     def _metadata(self, epoch: int | str | None) -> str | None:

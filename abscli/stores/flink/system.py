@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from abscli.stores.base import Checked, Lives, Orphans, Owners, Progress, System, Words
+from abscli.stores.base import Checked, Lives, Orphans, Owners, Progress, System, Visit, Words, unvisited
 from formats.reference import NOTHING, ReadOptions
 
 if TYPE_CHECKING:
@@ -59,11 +59,11 @@ class Flink(System):
 
     def check(
         self, storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress,
-        options: ReadOptions = NOTHING,
+        options: ReadOptions = NOTHING, visit: Visit = unvisited,
     ) -> Checked:  # fmt: skip
         from abscli.stores.flink.check import check
 
-        return check(storage, epoch, quick=quick, progress=progress, options=options)
+        return check(storage, epoch, quick=quick, progress=progress, options=options, visit=visit)
 
     def recovery(self) -> FlinkRecovery:
         from abscli.stores.flink.recovery import FlinkRecovery

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from formats.errors import NotFound
+from formats.job.model import KEYED
 from formats.native import layout
 from formats.native.fact_files import FactFiles
 from formats.storage import Storage
@@ -21,11 +22,12 @@ class NativeGlance(FactFiles):
     def tags(self) -> Iterator[str]:
         yield from dict.fromkeys(tag.name for tag in self._tags())
 
-    def operators(self, epoch: int | str | None) -> dict[str, int]:
+    def operators(self, epoch: int | str | None, *, stateful: bool = False) -> dict[str, int]:
         number = self._number(epoch)
         if number is None:
             return {}
-        return {operator.id: operator.parallelism for operator in self.topology(number).operators}
+        operators = self.topology(number).operators
+        return {op.id: op.parallelism for op in operators if op.kind in KEYED or not stateful}
 
     def _number(self, epoch: int | str | None) -> int | None:
         if isinstance(epoch, int):

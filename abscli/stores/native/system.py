@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from abscli.stores.base import Checked, Progress, System, Words
+from abscli.stores.base import Checked, Progress, System, Visit, Words, unvisited
 from formats.reference import NOTHING, ReadOptions
 
 if TYPE_CHECKING:
@@ -56,11 +56,11 @@ class Native(System):
 
     def check(
         self, storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress,
-        options: ReadOptions = NOTHING,
+        options: ReadOptions = NOTHING, visit: Visit = unvisited,
     ) -> Checked:  # fmt: skip
         from abscli.stores.native.check import check
 
-        return check(storage, epoch, quick=quick, progress=progress)
+        return check(storage, epoch, quick=quick, progress=progress, visit=visit)
 
     def recovery(self) -> NativeRecovery:
         from abscli.stores.native.recovery import NativeRecovery

@@ -7,10 +7,11 @@ begun, in sinks that it took last, and only when no job runs: any other may be n
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
+from formats.native.facts import PartFacts
 from formats.native.sink_bucket import SinkBucket, bucket_place, is_bucket, part_of
 from formats.native.store import NativeStore
 from formats.storage import concurrently, real_place
@@ -37,12 +38,16 @@ class LeftUpload(NamedTuple):
         return f"{self.place}/{self.path}?uploadId={quote(self.id, safe='')}"
 
 
-def left_uploads(store: NativeStore) -> list[LeftUpload]:
-    """Those of all sinks of the store; no job may run on it. FormatError and OSError where that cannot be known."""
+def left_uploads(store: NativeStore, sinks: Mapping[int, Sequence[PartFacts]] = {}) -> list[LeftUpload]:
+    """Those of all sinks of the store; no job may run on it. FormatError and OSError where that cannot be known.
+
+    sinks: the parts of sinks that epochs name, by epoch, of those that have been read already.
+    """
     attempts = {attempt.id for attempt in store.attempts()}
     named, places = set[str](), set[str]()
     for epoch in filter(store.has_manifest, store.epoch_numbers()):
-        for file in (file for part in store.parts(epoch) for file in part.sink):
+        parts = sinks[epoch] if epoch in sinks else store.parts(epoch)
+        for file in (file for part in parts for file in part.sink):
             places.add(file.directory)
             if file.upload is not None:
                 named.add(file.upload.id)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from abscli.report.findings import Code, Finding, StoreReport
-from abscli.stores.base import Checked, Progress
+from abscli.stores.base import Checked, Progress, Visit, unvisited
 from abscli.stores.spark.verdict import judge
 from formats.spark.evidence.gathering import gather
 from formats.spark.ids import StorePartition
@@ -20,7 +20,9 @@ SHARED_FROM = 10_000
 """State files from which on processes of their own are worth their start."""
 
 
-def check(storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress) -> Checked:
+def check(
+    storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress, visit: Visit = unvisited
+) -> Checked:
     """As `abscli.stores.base.System.check`."""
     store = SparkStore(storage)
     number = None if epoch is None else store.resolve(epoch)
@@ -29,6 +31,8 @@ def check(storage: Storage, epoch: int | str | None, *, quick: bool, progress: P
         workers=workers(store, quick or number is not None),
     )  # fmt: skip
     report, why = judge(evidence)
+    for one in store.epoch_numbers() if number is None else [number]:
+        visit(store, one)
     if number is not None:
         report, why = only(report, number), {number: why[number]}
     return Checked(report, store.job, number, why)

@@ -21,9 +21,11 @@ class SparkGlance(NamedTuple):
     def tags(self) -> Iterator[str]:
         return iter(())
 
-    def operators(self, epoch: int | str | None) -> dict[str, int]:
+    def operators(self, epoch: int | str | None, *, stateful: bool = False) -> dict[str, int]:
         """Operators with state, then sources: the two kinds that the view has."""
         operators = {str(number): len(self.checkpoint.partitions(number)) for number in self.checkpoint.operators()}
+        if stateful:
+            return operators
         batch = epoch if isinstance(epoch, int) else next(self.epochs(), None)
         sources = () if batch is None else self.checkpoint.offsets(batch).sources
         return operators | {source_task(name).operator: 1 for name in sources}

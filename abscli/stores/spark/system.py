@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from abscli.stores.base import Checked, OwnReader, Progress, System, Words
+from abscli.stores.base import Checked, OwnReader, Progress, System, Visit, Words, unvisited
 from formats.reference import NOTHING, ReadOptions
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ class Spark(System):
 
     def check(
         self, storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress,
-        options: ReadOptions = NOTHING,
+        options: ReadOptions = NOTHING, visit: Visit = unvisited,
     ) -> Checked:  # fmt: skip
         from abscli.stores.spark.check import check
 
-        return check(storage, epoch, quick=quick, progress=progress)
+        return check(storage, epoch, quick=quick, progress=progress, visit=visit)
 
     def recovery(self) -> SparkRecovery:
         from abscli.stores.spark.recovery import SparkRecovery

@@ -466,3 +466,12 @@ def handles(subtask: Subtask) -> Iterator[tuple[str, Handle]]:
     for field in ("input_channels", "output_channels"):
         for handle in getattr(subtask, field):
             yield field, handle
+
+
+def has_state(operator: OperatorState) -> bool:
+    """Whether an operator has state that can be shown: what its coordinator and its channels hold is none."""
+    return any(
+        handle is not None
+        for subtask in operator.subtasks
+        for handle in (subtask.managed_keyed, subtask.raw_keyed, subtask.managed_operator)
+    )

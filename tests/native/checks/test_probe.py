@@ -90,3 +90,13 @@ def test_probes_of_different_digests_of_one_path_are_kept_apart() -> None:
     prober = Prober(storage)
     one, two = facts_of("a", b"12"), facts_of("a", b"34")
     assert [prober.probe([f])["a"] for f in (one, two)] == [FileProbe("a", 2, one.sha256)] * 2
+
+
+def test_what_lies_elsewhere_is_expected_before_it_is_read() -> None:
+    here, there, steps = MemoryStorage(), MemoryStorage(), list[int]()
+    here.put("a", b"1234")
+    there.put("b", b"123456")
+    prober = Prober(here, progress=steps.append, expected=lambda count: steps.append(-count))
+    prober.probe([facts_of("a", b"1234")])
+    assert prober.beside(there, [facts_of("b", b"123456")])["b"].size == 6
+    assert steps == [4, -6, 6]

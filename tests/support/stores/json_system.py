@@ -27,7 +27,7 @@ from abscli.diff.epochs import Besides, TopologyDiff
 from abscli.diff.state import Side
 from abscli.report.findings import Code, EpochReport, Finding, StoreReport
 from abscli.stores import registry
-from abscli.stores.base import Checked, Progress, System, Words
+from abscli.stores.base import Checked, Progress, System, Visit, Words, unvisited
 from abscli.stores.copying import check_folder, new_folder, roots
 from abscli.stores.pinned import check_files, pin
 from abscli.stores.reasons import NoPlan
@@ -269,11 +269,15 @@ class JsonSystem(System):
 
     def check(
         self, storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress,
-        options: ReadOptions = NOTHING,
+        options: ReadOptions = NOTHING, visit: Visit = unvisited,
     ) -> Checked:  # fmt: skip
         store = JsonStore(storage)
         number = None if epoch is None else store.resolve(epoch)
-        reports = [self._report(store, one) for one in store.epoch_numbers() if number in (None, one)]
+        reports = []
+        for one in store.epoch_numbers():
+            if number in (None, one):
+                reports.append(self._report(store, one))
+                visit(store, one)
         restorable = tuple(report.epoch for report in reports if report.whole)
         return Checked(StoreReport(tuple(reports), (), (Code.CONSERVATION,), restorable), store.job, number)
 

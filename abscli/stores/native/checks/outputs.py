@@ -17,7 +17,7 @@ from abscli.stores.native.checks import deliveries, tables
 from abscli.stores.native.uploads import left_uploads
 from formats.errors import FormatError
 from formats.ids import TaskId
-from formats.native.facts import AttemptFacts, SinkFile
+from formats.native.facts import AttemptFacts, PartFacts, SinkFile
 from formats.native.probe import FileProbe, Prober
 from formats.native.sink import (
     PartId,
@@ -88,13 +88,15 @@ class SinkLook:
 
 
 def with_output(
-    store: NativeStore, report: StoreReport, prober: Prober, *, at_rest: bool
-) -> tuple[StoreReport, Reasons]:
+    store: NativeStore, report: StoreReport, prober: Prober, *, at_rest: bool,
+    sinks: Mapping[int, Sequence[PartFacts]] | None = None,
+) -> tuple[StoreReport, Reasons]:  # fmt: skip
     """The report with what is to be said of sinks, and why some are not judged. Only the line that a sink shows is
     asked for: what was set aside of others is nobody's promise. at_rest: no job runs, so that nothing is about to be
-    shown."""
+    shown. sinks: the parts of sinks that epochs name, where they have been read; an epoch without could not be."""
     attempts, unknown = _attempts(store)
-    by_path, in_tables = _due(store, report, attempts)
+    sinks = _sinks(store, report) if sinks is None else sinks
+    by_path, in_tables = _due(report, attempts, sinks)
     if not attempts:
         reason = f"which attempts made the output is not known: {unknown}"
         return _unchecked(report, {part.epoch: [reason] for parts in by_path.values() for part in parts})
@@ -127,7 +129,7 @@ def with_output(
         else:
             report = _accused(report, [(epoch, problem)], by_number(lives_of(attempts, store.is_fenced)))
     if at_rest:
-        left = (*_uploads_left(store), *tables.transactions_left(store), *deliveries.rows_waiting(store))
+        left = (*_uploads_left(store, sinks), *tables.transactions_left(store), *deliveries.rows_waiting(store))
         report = msgspec.structs.replace(report, findings=(*report.findings, *left))
     report, why = _unchecked(report, unjudged)
     report, why_more = _unchecked(report, beyond, Code.SINK_PART_UNNAMED)
@@ -175,11 +177,11 @@ def check_strangers(
         yield Finding(Code.SINK_PART_UNNAMED, None, None, os.path.join(look.path, name), message)
 
 
-def _uploads_left(store: NativeStore) -> Iterator[Finding]:
+def _uploads_left(store: NativeStore, sinks: Mapping[int, Sequence[PartFacts]]) -> Iterator[Finding]:
     """Uploads that nobody will complete; none where it is not known what may."""
     message = "an upload that no epoch names: the attempt that began it has ended"
     with contextlib.suppress(FormatError, OSError):
-        for upload in left_uploads(store):
+        for upload in left_uploads(store, sinks):
             yield Finding(Code.UPLOAD_LEFT, None, None, upload.uri, message)
 
 
@@ -191,19 +193,24 @@ def _attempts(store: NativeStore) -> tuple[list[AttemptFacts], str]:
         return [], str(error)
 
 
+def _sinks(store: NativeStore, report: StoreReport) -> dict[int, Sequence[PartFacts]]:
+    """The parts of sinks that epochs name, of which parts can be read."""
+    sinks: dict[int, Sequence[PartFacts]] = {}
+    for epoch in (row.epoch for row in report.epochs if row.verdict in (Status.COMPLETE, Status.DAMAGED)):
+        with contextlib.suppress(FormatError):
+            sinks[epoch] = [part for part in store.parts(epoch) if part.sink]
+    return sinks
+
+
 def _due(
-    store: NativeStore, report: StoreReport, attempts: list[AttemptFacts]
+    report: StoreReport, attempts: list[AttemptFacts], sinks: Mapping[int, Sequence[PartFacts]]
 ) -> tuple[dict[str, list[Due]], dict[str, list[tables.Due]]]:
     """The parts that complete epochs name, by the path of their sink; and those in tables, by sink."""
     ids = {a.attempt: a.id for a in attempts}
     due: dict[str, list[Due]] = {}
     in_tables: dict[str, list[tables.Due]] = {}
     for epoch in (row.epoch for row in report.epochs if row.verdict in (Status.COMPLETE, Status.DAMAGED)):
-        try:
-            parts = store.parts(epoch)
-        except FormatError:
-            continue
-        for part in (part for part in parts if part.sink):
+        for part in sinks.get(epoch, ()):
             task = part.task
             for file in part.sink:
                 if file.staged is not None:
@@ -261,7 +268,7 @@ def _probes(look: SinkLook, due: Iterable[Due], prober: Prober) -> dict[str, Fil
         for part in due
         if (place := look.place(part.id)) is not None
     }
-    return prober.beside(look.storage).probe(files.values())
+    return prober.beside(look.storage, files.values())
 
 
 def _sure_above(store: NativeStore, showing: tuple[Stretch, ...], report: StoreReport) -> int:
