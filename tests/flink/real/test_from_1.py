@@ -21,6 +21,7 @@ from tests.support import kafka
 from tests.support.commands import result_of, run_command
 from tests.support.flink.java import PATIENCE, SOURCES, java_job
 from tests.support.flink.venv import VERSION, flink_jars
+from tests.support.java import compile_java
 from tests.support.maven import jars
 from tests.support.schemas import checked
 
@@ -60,12 +61,9 @@ def compiled(folder: Path, class_path: list[Path], **sources: str) -> str:
         path = folder / "sources" / f"{name.replace('_', '/')}.java"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-        files.append(str(path))
-    classes = os.pathsep.join(map(str, class_path))
-    command = ["javac", "-nowarn", "-cp", classes, "-d", str(folder / "classes"), *files]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr
-    return f"{folder / 'classes'}{os.pathsep}{classes}"
+        files.append(path)
+    compile_java(folder / "classes", class_path, *files)
+    return os.pathsep.join(map(str, [folder / "classes", *class_path]))
 
 
 def source(name: str) -> str:

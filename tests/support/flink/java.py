@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.flink.venv import flink_jars
-from tests.support.java import QUICK, QUICK_COMPILER
+from tests.support.java import QUICK, compile_java
 
 SOURCES = Path(__file__).parents[2] / "flink_java"
 
@@ -23,13 +23,9 @@ def compiled(folder: Path, *sources: str | Path, more: Sequence[Path] = ()) -> s
     sources: names of files of tests/flink_java, or paths of others.
     more: jars that it needs beside Flink's own.
     """
-    jars = os.pathsep.join(map(str, [*flink_jars(), *more]))
-    folder.mkdir()
-    options = [*QUICK_COMPILER, "-nowarn", "-cp", jars, "-sourcepath", str(SOURCES), "-d", str(folder)]
-    command = ["javac", *options, *(str(SOURCES / source) for source in sources)]
-    done = subprocess.run(command, timeout=PATIENCE, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return f"{folder}{os.pathsep}{jars}"
+    jars = [*flink_jars(), *more]
+    compile_java(folder, jars, *(SOURCES / source for source in sources), sources=SOURCES)
+    return os.pathsep.join(map(str, [folder, *jars]))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from tests.support.archives import extract
 from tests.support.flink.java import PATIENCE, SOURCES, java_job
 from tests.support.flink.truth import DATA
 from tests.support.flink.venv import VERSION, flink_jars
-from tests.support.java import QUICK_COMPILER
+from tests.support.java import compile_java
 from tests.support.maven import jars
 
 WRITERS = ("1.14.6", "1.15.4", "1.17.2", "1.20.5", "2.3.0")
@@ -40,25 +40,22 @@ def unpack(folder: Path) -> dict[str, Path]:
 def release_jars(version: str) -> list[Path]:
     """The jars of a release, with a log. Skips the test where Maven cannot have them."""
     if version == VERSION:
-        return flink_jars()
+        return list(flink_jars())
     wanted = (f"org.apache.flink:{name}:{version}" for name in ("flink-clients", "flink-cep"))
     return [*jars(*wanted), *(path for path in flink_jars() if path.name.startswith("log4j"))]
 
 
 def compiled_for(version: str, folder: Path, **sources: str) -> str:
     """The class path that a job runs with on a release. sources: by name of the class, `shop_Order` for shop.Order."""
-    class_path = os.pathsep.join(map(str, release_jars(version)))
+    class_path = release_jars(version)
     files = []
     for name, text in sources.items():
         path = folder / "sources" / f"{name.replace('_', '/')}.java"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-        files.append(str(path))
-    options = [*QUICK_COMPILER, "-nowarn", "-cp", class_path, "-sourcepath", str(SOURCES)]
-    command = ["javac", *options, "-d", str(folder / "classes"), *files]
-    done = subprocess.run(command, timeout=PATIENCE, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return f"{folder / 'classes'}{os.pathsep}{class_path}"
+        files.append(path)
+    compile_java(folder / "classes", class_path, *files, sources=SOURCES)
+    return os.pathsep.join(map(str, [folder / "classes", *class_path]))
 
 
 def run(class_path: str, folder: Path, main: str, *arguments: object) -> tuple[Path | None, str]:

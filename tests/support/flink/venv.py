@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,9 +42,10 @@ def flink_python() -> Path:
     return python
 
 
-def flink_jars() -> list[Path]:
+@cache
+def flink_jars() -> tuple[Path, ...]:
     """The jars of that Flink."""
     python = flink_python()
     command = [python, "-c", "import pyflink; print(pyflink.__path__[0])"]
     package = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    return sorted((Path(package) / "lib").glob("*.jar"))
+    return tuple(sorted((Path(package) / "lib").glob("*.jar")))
