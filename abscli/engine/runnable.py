@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ from abscli.engine.functions import load
 from abscli.engine.sinks.places import place_of
 from abscli.engine.sources.event_times import as_event_times
 from abscli.engine.sources.finding import find_splits
+from abscli.engine.sources.input_files import is_uri, path_of
 from abscli.engine.sources.making import FILE_TYPES, SOURCE_TYPES, columns_of, declared_schema
 from abscli.graph.backedges import back_edges
 from abscli.graph.restless import restless_loops
@@ -23,6 +23,7 @@ from formats.job.rules import OperatorFault
 from formats.native.sink import ENDINGS
 from formats.native.sink_bucket import place_fault
 from formats.native.transactions import MOST_OPERATOR
+from formats.storage import is_served
 
 RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
                       Kind.SINK})  # fmt: skip
@@ -75,6 +76,11 @@ def _connector_faults(topology: Topology) -> Iterator[OperatorFault]:
                 declared_schema(op)
             except UsageError as error:
                 yield OperatorFault(op.id, (str(op.kind), "schema"), error.message, error.hint)
+            path = op.connector.get("path")
+            if isinstance(path, str) and is_uri(path) and not is_served(path):
+                message = f"source {op.id} would read {path!r}, which is no kind of place that is known"
+                hint = "a path of files, or a URI of s3://, gs://, abfs://, hdfs:// or webhdfs://"
+                yield OperatorFault(op.id, (str(op.kind), "path"), message, hint)
         elif type == "postgres":
             yield from _table_faults(op, writers)
         elif isinstance(written := op.connector.get("path"), str):
@@ -159,5 +165,5 @@ def _source_columns(op: Operator, directory: str, *, from_start: bool) -> pa.Sch
         return None
     if from_start:
         splits = find_splits(op, directory)
-        schema = columns_of(op, os.path.join(directory, splits[0]))
+        schema = columns_of(op, path_of(directory, splits[0]))
     return schema

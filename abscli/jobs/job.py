@@ -46,7 +46,8 @@ class Job:
     # -- sources ---------------------------------------------------------------------------------------------
 
     def text(self, path: str, **marks: Unpack[Marks]) -> Stream:
-        """The lines of files, in one column, `line`. path: with `*` for several, relative to the job's file."""
+        """The lines of files, in one column, `line`. path: with `*` for several, relative to the job's
+        file; or a URI, as `s3://bucket/in/*.txt`."""
         return self._source("text", {"type": "text", "path": path}, marks)
 
     def jsonl(

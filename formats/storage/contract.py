@@ -32,6 +32,17 @@ class Written(NamedTuple):
     written: float
 
 
+class Version(NamedTuple):
+    """Which bytes a file has: where it is written anew, it has another one.
+
+    bytes: its size.
+    tag: of the server's, without a blank.
+    """
+
+    bytes: int
+    tag: str
+
+
 class Putting(Protocol):
     """What files can be put into."""
 
@@ -86,6 +97,12 @@ class ServedStorage(WritableStorage, Protocol):
 
     def written(self, path: str) -> float | None:
         """When a file was last written, as seconds since 1970 by the server's clock; None if there is no such file."""
+
+    def version(self, path: str) -> Version | None:
+        """Which bytes a file has; None if there is no such file."""
+
+    def read_version(self, path: str, offset: int, length: int) -> tuple[bytes, Version]:
+        """A slice of a file, of one byte at least, and which version of it that is of; NotFound."""
 
     def delete_all(self, paths: Iterable[str]) -> None:
         """As `delete`, of many at once."""

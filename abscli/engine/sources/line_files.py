@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from abscli.engine.errors import JobFailed
 from abscli.engine.sources.fingerprints import Fingerprint, beginning
+from abscli.engine.sources.input_files import InputFile, ServedFile, Status, is_uri, open_file, path_of, status_of_open
 from abscli.engine.sources.splits import Splits
 from formats.ids import TaskId
 from formats.view import Position
@@ -64,7 +65,8 @@ class LineFiles:
         self._directory = directory
         self._records = records or Lines()
         self._heading = heading
-        self._status: os.stat_result | None = None
+        self._status: Status | None = None
+        self._served: tuple[str, ServedFile] | None = None
 
     def next_lines(self) -> tuple[str, bytes] | None:
         """(split, whole records) or None at the end; the caller reports the rows with `advance`."""
@@ -92,17 +94,17 @@ class LineFiles:
 
     def path(self, split: str) -> str:
         """Where a split lies."""
-        return os.path.join(self._directory, split)
+        return path_of(self._directory, split)
 
     def _read(self, name: str, offset: int) -> bytes:
         path = self.path(name)
         end = None if self.splits.ends is None else self.splits.ends[name]
         try:
-            with open(path, "rb") as file:
-                self._status = os.fstat(file.fileno())
-                if self._status.st_size < offset:
+            with self._opened(path) as file:
+                self._status = status_of_open(file)
+                if self._status.size < offset:
                     raise JobFailed(
-                        f"task {self.task}: {path} has {self._status.st_size} bytes, it was read up to {offset} before",
+                        f"task {self.task}: {path} has {self._status.size} bytes, it was read up to {offset} before",
                         hint="a source file must not shrink; put it back, or go back with --from-epoch",
                     )
                 file.seek(offset)
@@ -119,6 +121,14 @@ class LineFiles:
                 return data
         except OSError as error:
             raise JobFailed(f"task {self.task}: cannot read {path}: {error.strerror}") from error
+
+    def _opened(self, path: str) -> contextlib.AbstractContextManager[InputFile]:
+        """A file; one that a server has stays open, as it has read ahead."""
+        if not is_uri(path):
+            return open_file(path)
+        if self._served is None or self._served[0] != path:
+            self._served = path, ServedFile(path)
+        return contextlib.nullcontext(self._served[1])
 
 
 class FromLines:

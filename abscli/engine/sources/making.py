@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable
 
@@ -18,6 +17,7 @@ from abscli.engine.sources.csv_records import CsvRecords
 from abscli.engine.sources.event_times import EventTimes
 from abscli.engine.sources.finding import find_splits, refuse_strangers
 from abscli.engine.sources.generated import GeneratedSource, split_names
+from abscli.engine.sources.input_files import path_of, status_of
 from abscli.engine.sources.jsonl import JsonLinesSource, infer_schema
 from abscli.engine.sources.line_files import LineFiles
 from abscli.engine.sources.parquet import ParquetRows
@@ -76,10 +76,11 @@ def extent(operator: Operator, path: str) -> int | None:
     assert operator.connector is not None
     if operator.connector["type"] not in FILE_TYPES:
         return sys.maxsize
-    if not os.path.isfile(path):
+    status = status_of(path)
+    if status is None:
         return None
     if operator.connector["type"] not in ROW_FILES:
-        return os.path.getsize(path)
+        return status.size
     try:
         file = ROW_FILES[operator.connector["type"]](path, None)
         rows = file.rows
@@ -123,7 +124,7 @@ def _plain(
     if positions is None or schema is None:
         splits = find_splits(operator, directory)
     if schema is None:
-        schema = columns_of(operator, os.path.join(directory, splits[0]))
+        schema = columns_of(operator, path_of(directory, splits[0]))
     mine = splits[index :: operator.parallelism]
     if kind in ROW_FILES:
         return RowFilesSource(ROW_FILES[kind], schema, mine, directory, task, positions)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 import pyarrow as pa
 
 from abscli.engine.errors import JobFailed
-from abscli.engine.sources.fingerprints import of_pieces
+from abscli.engine.sources.fingerprints import PIECE, of_pieces
+from abscli.engine.sources.input_files import open_file, path_of
 from abscli.engine.sources.splits import Splits
 from formats.errors import Damaged
 from formats.ids import TaskId
@@ -138,7 +138,7 @@ class RowFilesSource:
             self._let_go()
             path = self._path(name)
             try:
-                with open(path, "rb") as plain:
+                with open_file(path, PIECE) as plain:
                     fingerprint = str(of_pieces(plain))
                 file = self._open(path, self._schema.names)
             except (pa.ArrowException, OSError) as error:
@@ -165,7 +165,7 @@ class RowFilesSource:
         )
 
     def _path(self, name: str) -> str:
-        return os.path.join(self._directory, name)
+        return path_of(self._directory, name)
 
 
 def plain_types(schema: pa.Schema) -> pa.Schema:
