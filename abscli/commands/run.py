@@ -232,7 +232,9 @@ def run(
     15 s without a sign of life. One that was taken for dead and comes back completes and shows nothing.
 
     Sources read the files that are there when the job first starts, each to its end; then the job ends. Lines and files
-    that come later are not read, and a run that goes on names them on stderr. An epoch notes a checksum of what was
+    that come later are not read, and a run that goes on names them on stderr. With follow: true they are: a source
+    looks for files and lines every second (every: 5s says otherwise), takes whole lines, and Parquet and Arrow as they
+    come by a rename; the job ends by SIGTERM. An epoch notes a checksum of what was
     read of each file: where a file is another one when the job goes on, or has shrunk, the run is refused with exit
     code 7 before anything starts, and names it. Of text, JSON lines and CSV that is a checksum of every byte that was
     read; a file that has only grown is the same. Of Parquet and Arrow it is one of the file's size, its first and last

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -74,6 +74,9 @@ def build_tasks(
     storage = open_writable(spec.store, may_show=may_show)
     parts = NativeStore(storage).parts(epoch) if epoch else ()
     restored = Restored(storage, topology, parts)
+    splits: dict[str, set[str]] = {}
+    for part in parts:
+        splits.setdefault(part.task.operator, set()).update(at.split for at in part.positions or ())
     back = back_edges(topology)
     operators = {op.id: op for op in topology.operators}
     # Of all that may be here, not of those that are made now: a task that takes its steps again has the same parts.
@@ -113,7 +116,7 @@ def build_tasks(
     def task(op: Operator, index: int) -> RunningTask:
         name = TaskId(op.id, index)
         part = restored.part(name)
-        source, sink, operator = _role(op, index, spec, part, may_show, make_state)
+        source, sink, operator = _role(op, index, spec, part, may_show, make_state, splits.get(op.id, frozenset()))
         if operator is not None and operator.state is not None:
             for table in restored.state(name):
                 operator.state.load(table)
@@ -165,10 +168,11 @@ def _role(
     part: PartFacts | None,
     may_show: Callable[[], None],
     make_state: MakeState,
+    splits: Collection[str],
 ) -> tuple[Source | None, Sink | None, Runnable | None]:
     if op.kind is Kind.SOURCE:
         positions, connector = (part.positions, part.connector) if part else (None, None)
-        source = make_source(op, index, spec.directory, positions, connector)
+        source = make_source(op, index, spec.directory, positions, connector, splits)
         return source if spec.pace is None else PacedSource(source, spec.pace), None, None
     if op.kind is Kind.SINK:
         sink = make_sink(

@@ -18,6 +18,7 @@ from abscli.graph.backedges import back_edges
 from abscli.graph.restless import restless_loops
 from formats.job.event_time import event_time_of
 from formats.job.expand import size_of
+from formats.job.following import follows
 from formats.job.model import MAX_CHANNELS, MAX_TASKS, Kind, Operator, Topology
 from formats.job.rules import OperatorFault
 from formats.native.sink import ENDINGS
@@ -76,6 +77,7 @@ def _connector_faults(topology: Topology) -> Iterator[OperatorFault]:
                 declared_schema(op)
             except UsageError as error:
                 yield OperatorFault(op.id, (str(op.kind), "schema"), error.message, error.hint)
+            yield from _following_faults(op)
             path = op.connector.get("path")
             if isinstance(path, str) and is_uri(path) and not is_served(path):
                 message = f"source {op.id} would read {path!r}, which is no kind of place that is known"
@@ -93,6 +95,17 @@ def _connector_faults(topology: Topology) -> Iterator[OperatorFault]:
                 message = f"sinks {writers[path]} and {op.id} both write to {path!r}"
                 yield OperatorFault(op.id, (str(op.kind), "path"), message, "give each its own path")
             writers.setdefault(path, op.id)
+
+
+def _following_faults(op: Operator) -> Iterator[OperatorFault]:
+    options = op.connector or {}
+    if "every" in options and not follows(op):
+        message = f"source {op.id} says how often it looks for files, and does not follow any"
+        yield OperatorFault(op.id, (str(op.kind), "every"), message, "add follow: true, or remove every")
+    if follows(op) and options["type"] in ("jsonl", "csv") and "schema" not in options:
+        message = f"source {op.id} follows files of {options['type']}, and no schema says their columns"
+        hint = "add schema: {column: type, ...}: which file is the first depends on when a task looks"
+        yield OperatorFault(op.id, (str(op.kind), "follow"), message, hint)
 
 
 def _table_faults(op: Operator, writers: dict[str, str]) -> Iterator[OperatorFault]:
@@ -163,7 +176,7 @@ def _source_columns(op: Operator, directory: str, *, from_start: bool) -> pa.Sch
         schema = declared_schema(op)
     except UsageError:  # told with the graph
         return None
-    if from_start:
+    if from_start and not (follows(op) and schema is not None):
         splits = find_splits(op, directory)
         schema = columns_of(op, path_of(directory, splits[0]))
     return schema

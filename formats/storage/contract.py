@@ -101,6 +101,10 @@ class ServedStorage(WritableStorage, Protocol):
     def version(self, path: str) -> Version | None:
         """Which bytes a file has; None if there is no such file."""
 
+    def versions(self, path: str) -> Sequence[tuple[str, Version | None]]:
+        """The names in a directory, sorted, each with which bytes it has; None for a directory. Names of unfinished
+        writes are left out."""
+
     def read_version(self, path: str, offset: int, length: int) -> tuple[bytes, Version]:
         """A slice of a file, of one byte at least, and which version of it that is of; NotFound."""
 

@@ -241,6 +241,20 @@ class ObjectStorage:
         except NotFound:
             return None
 
+    def versions(self, path: str) -> Sequence[tuple[str, Version | None]]:
+        """As of `ServedStorage`."""
+        import obstore
+
+        prefix = self._lead + check_path(path) if path else self._bucket.prefix
+        with self._asking(path):
+            listed = obstore.list_with_delimiter(self._client, prefix)
+        files = [(file_name(there["path"]), _version(there)) for there in listed["objects"] if there["path"] != prefix]
+        folders = [(file_name(folder), None) for folder in listed["common_prefixes"]]
+        return sorted(
+            ((name, version) for name, version in (*files, *folders) if not name.startswith(UNFINISHED)),
+            key=lambda entry: (entry[0], entry[1] is not None),
+        )
+
     def read_version(self, path: str, offset: int, length: int) -> tuple[bytes, Version]:
         """As of `ServedStorage`."""
         import obstore
@@ -398,7 +412,7 @@ class _BeyondTheEnd(Exception):
 
 def _version(there: Any) -> Version:
     tag = there.get("e_tag") or there["last_modified"].isoformat()
-    return Version(there["size"], "".join(tag.split()))
+    return Version(there["size"], "".join(tag.split()).strip('"'))  # Azure quotes it in a reply, not in a list
 
 
 _BEYOND = re.compile("InvalidRange|416 Range Not Satisfiable|bytes 0--1/0")

@@ -15,7 +15,7 @@ from formats.view import Position
 def matching(operator: Operator, directory: str) -> list[str]:
     """The files that match its path, sorted: relative to the job file, or URIs."""
     assert operator.connector is not None
-    return matching_files(operator.connector["path"], directory)
+    return list(matching_files(operator.connector["path"], directory))
 
 
 def find_splits(operator: Operator, directory: str) -> list[str]:

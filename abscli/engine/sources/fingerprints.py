@@ -99,11 +99,17 @@ def of_pieces(file: InputFile) -> Fingerprint:
 def is_same(path: str, fingerprint: Fingerprint, offset: int) -> bool:
     """Whether a file is what was read; OSError. offset: bytes read of it, where it is read from the beginning on."""
     with open_file(path, PIECE if fingerprint.whole else AHEAD) as file:
-        if fingerprint.stands(status_of_open(file)):
-            return True
-        if fingerprint.whole:
-            return of_pieces(file).crc == fingerprint.crc
-        crc, left = 0, offset
-        while left and (data := file.read(min(left, _BLOCK))):
-            crc, left = zlib.crc32(data, crc), left - len(data)
-        return not left and crc == fingerprint.crc
+        return is_what_was_read(file, fingerprint, offset)
+
+
+def is_what_was_read(file: InputFile, fingerprint: Fingerprint, offset: int) -> bool:
+    """The same of a file that is open."""
+    if fingerprint.stands(status_of_open(file)):
+        return True
+    if fingerprint.whole:
+        return of_pieces(file).crc == fingerprint.crc
+    file.seek(0)
+    crc, left = 0, offset
+    while left and (data := file.read(min(left, _BLOCK))):
+        crc, left = zlib.crc32(data, crc), left - len(data)
+    return not left and crc == fingerprint.crc

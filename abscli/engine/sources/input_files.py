@@ -27,7 +27,6 @@ from formats.storage import (
     Version,
     local_name,
     open_storage,
-    walk,
 )
 
 if TYPE_CHECKING:
@@ -87,15 +86,17 @@ def path_of(directory: str, split: str) -> str:
     return split if is_uri(split) else os.path.join(directory, local_name(split))
 
 
-def matching_files(pattern: str, directory: str) -> list[str]:
-    """The files that match, sorted: relative to the job file, or URIs as the pattern begins. FormatError for a URI that
-    leads nowhere, and Unreachable."""
+def matching_files(pattern: str, directory: str) -> dict[str, Status]:
+    """The files that match, sorted, and how they stand: relative to the job file, or URIs as the pattern begins.
+    FormatError for a URI that leads nowhere, and Unreachable."""
     pattern = local_name(pattern)
-    if not is_uri(pattern):
-        paths = glob.glob(pattern, root_dir=directory, recursive=True)
-        return sorted(path for path in paths if os.path.isfile(os.path.join(directory, path)))
-    root, key = _parted(pattern)
-    return sorted(f"{root}/{name}" for name in _walk(_storage(root), "", key.split("/")))
+    if is_uri(pattern):
+        root, key = _parted(pattern)
+        walk = _walk(_storage(root), "", key.split("/"))
+        return {split: _of_version(version) for split, version in sorted((f"{root}/{name}", v) for name, v in walk)}
+    paths = sorted(glob.glob(pattern, root_dir=directory, recursive=True))
+    status = {path: status_of(os.path.join(directory, path)) for path in paths}
+    return {path: stands for path, stands in status.items() if stands is not None}
 
 
 def fits(split: str, pattern: str, directory: str) -> bool:
@@ -217,27 +218,30 @@ def _of_version(version: Version) -> Status:
     return Status(version.bytes, tag=version.tag)
 
 
-def _walk(storage: ObjectStorage | HdfsStorage, folder: str, parts: Sequence[str]) -> Iterator[str]:
+def _walk(
+    storage: ObjectStorage | HdfsStorage, folder: str, parts: Sequence[str]
+) -> Iterator[tuple[str, Version]]:
     """Files in a folder whose path from there matches, as `glob` has it."""
     part, rest = parts[0], parts[1:]
     lead = f"{folder}/" if folder else ""
-    if part == "**":
-        for entry in walk(storage, folder):
-            if _fits(entry.name.removeprefix(lead).split("/"), parts):
-                yield entry.name
+    if part == "**":  # no folder, or one and more
+        yield from _walk(storage, folder, rest or ["*"])
+        for name, version in storage.versions(folder):
+            if version is None and _fits([name], ["*"]):
+                yield from _walk(storage, lead + name, parts)
     elif not glob.has_magic(part):
         if rest:
             yield from _walk(storage, lead + part, rest)
-        elif part and storage.size(lead + part) is not None:
-            yield lead + part
+        elif part and (version := storage.version(lead + part)) is not None:
+            yield lead + part, version
     else:
-        for entry in storage.list(folder):
-            if not _fits([entry.name], [part]):
+        for name, version in storage.versions(folder):
+            if not _fits([name], [part]):
                 continue
-            if rest and entry.size is None:
-                yield from _walk(storage, lead + entry.name, rest)
-            elif not rest and entry.size is not None:
-                yield lead + entry.name
+            if rest and version is None:
+                yield from _walk(storage, lead + name, rest)
+            elif not rest and version is not None:
+                yield lead + name, version
 
 
 def _fits(names: Sequence[str], parts: Sequence[str]) -> bool:

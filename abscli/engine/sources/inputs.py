@@ -10,6 +10,7 @@ from abscli.engine.sources.finding import matching
 from abscli.engine.sources.fingerprints import Fingerprint, is_same
 from abscli.engine.sources.input_files import Status, path_of, statuses
 from abscli.engine.sources.making import FILE_TYPES, ROW_FILES
+from formats.job.following import follows
 from formats.job.model import Kind, Operator, Topology
 from formats.native.facts import PartFacts
 from formats.view import Position
@@ -45,7 +46,8 @@ def later_input(topology: Topology, parts: Iterable[PartFacts], directory: str) 
                 for position in part.positions or ():
                     path = path_of(directory, position.split)
                     _check(op, position, path, files[path])
-            later = tuple(split for split in matching(op, directory) if split not in splits) if mine else ()
+            waits = mine and not follows(op)
+            later = tuple(split for split in matching(op, directory) if split not in splits) if waits else ()
             grown = tuple(
                 position.split
                 for part in mine if part.finished

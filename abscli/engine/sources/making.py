@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from functools import partial
 
 import pyarrow as pa
 
@@ -16,15 +17,18 @@ from abscli.engine.sources.csv import CsvForm, CsvSource, infer_csv
 from abscli.engine.sources.csv_records import CsvRecords
 from abscli.engine.sources.event_times import EventTimes
 from abscli.engine.sources.finding import find_splits, refuse_strangers
+from abscli.engine.sources.following import Followed, FollowedSplits, FollowingSource
 from abscli.engine.sources.generated import GeneratedSource, split_names
-from abscli.engine.sources.input_files import path_of, status_of
+from abscli.engine.sources.input_files import matching_files, path_of, status_of
 from abscli.engine.sources.jsonl import JsonLinesSource, infer_schema
 from abscli.engine.sources.line_files import LineFiles
 from abscli.engine.sources.parquet import ParquetRows
 from abscli.engine.sources.row_files import OpenRowFile, RowFilesSource, kept_schema
+from abscli.engine.sources.splits import FromSplits, Splits
 from abscli.engine.sources.text import LINES, TextSource
 from formats.ids import TaskId
 from formats.job.event_time import event_time_of
+from formats.job.following import followed_every
 from formats.job.model import Operator
 from formats.view import Position
 
@@ -96,11 +100,12 @@ def make_source(
     directory: str,
     positions: Iterable[Position] | None,
     connector: dict[str, str] | None,
+    others: Collection[str] = (),
 ) -> Source:
     """The source of subtask `index`, with event time where the job looks for that. positions: restored ones, or None to
-    begin; UsageError for unknown types."""
+    begin; others: splits of all its tasks, where they are restored. UsageError for unknown types."""
     positions = None if positions is None else tuple(positions)
-    source, event_time = _plain(operator, index, directory, positions, connector), event_time_of(operator)
+    source, event_time = _plain(operator, index, directory, positions, connector, others), event_time_of(operator)
     return source if event_time is None else EventTimes(source, event_time, TaskId(operator.id, index), positions)
 
 
@@ -110,6 +115,7 @@ def _plain(
     directory: str,
     positions: tuple[Position, ...] | None,
     connector: dict[str, str] | None,
+    others: Collection[str],
 ) -> Source:
     assert operator.connector is not None
     kind, task = operator.connector["type"], TaskId(operator.id, index)
@@ -121,19 +127,30 @@ def _plain(
         refuse_strangers(operator, directory, positions)
     splits: list[str] = []
     schema = declared_schema(operator, connector)
-    if positions is None or schema is None:
+    every = followed_every(operator)
+    if schema is None or (positions is None and every is None):
         splits = find_splits(operator, directory)
     if schema is None:
         schema = columns_of(operator, path_of(directory, splits[0]))
-    mine = splits[index :: operator.parallelism]
+    if every is None:
+        mine = Splits(splits[index :: operator.parallelism], positions)
+        return _of_files(operator, schema, mine, directory, task)
+    look = partial(matching_files, operator.connector["path"], directory)
+    followed = Followed(task, operator.parallelism, directory, look, frozenset(others), kind not in ROW_FILES, every)
+    growing = FollowedSplits(followed, positions)
+    return FollowingSource(_of_files(operator, schema, growing, directory, task), growing, schema)
+
+
+def _of_files(operator: Operator, schema: pa.Schema, splits: Splits, directory: str, task: TaskId) -> FromSplits:
+    assert operator.connector is not None
+    kind = operator.connector["type"]
     if kind in ROW_FILES:
-        return RowFilesSource(ROW_FILES[kind], schema, mine, directory, task, positions)
+        return RowFilesSource(ROW_FILES[kind], schema, splits, directory, task)
     if kind == "csv":
         form = CsvForm.of(operator.connector)
         records = CsvRecords(form.delimiter)
-        files = LineFiles(mine, directory, task, positions, records, heading=form.header)
-        return CsvSource(files, form, schema)
-    files = LineFiles(mine, directory, task, positions)
+        return CsvSource(LineFiles(splits, directory, task, records, heading=form.header), form, schema)
+    files = LineFiles(splits, directory, task)
     return TextSource(files) if kind == "text" else JsonLinesSource(files, schema, task)
 
 

@@ -226,9 +226,14 @@ class HdfsStorage:
         """As of `ServedStorage`."""
         with self._asking(path):
             status = self._status(self._full(path))
-        if status is None or status["type"] != "FILE":
-            return None
-        return Version(status["length"], f"{status['fileId']}.{status['modificationTime']}")
+        return None if status is None else _version(status)
+
+    def versions(self, path: str) -> Sequence[tuple[str, Version | None]]:
+        """As of `ServedStorage`."""
+        entries = ((status["pathSuffix"], _version(status)) for status in self._statuses(path))
+        return sorted(
+            (entry for entry in entries if not entry[0].startswith(UNFINISHED)), key=lambda entry: entry[0]
+        )
 
     def read_version(self, path: str, offset: int, length: int) -> tuple[bytes, Version]:
         """As of `ServedStorage`."""
@@ -379,6 +384,12 @@ class _OfPieces(Exception):
 
 class _NotEmpty(Exception):
     """A folder has something in it."""
+
+
+def _version(status: dict[str, Any]) -> Version | None:
+    if status["type"] != "FILE":
+        return None
+    return Version(status["length"], f"{status['fileId']}.{status['modificationTime']}")
 
 
 def _entry(status: dict[str, Any]) -> Entry:

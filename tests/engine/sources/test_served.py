@@ -12,7 +12,7 @@ from abscli.engine.job import JobOptions, rehearse, run_job
 from abscli.engine.runnable import all_faults
 from abscli.engine.sources import fingerprints, input_files
 from abscli.engine.sources.fingerprints import Fingerprint
-from abscli.engine.sources.input_files import ServedFile, matching_files
+from abscli.engine.sources.input_files import ServedFile, matching_files, status_of
 from abscli.engine.sources.inputs import LaterInput
 from abscli.engine.sources.making import make_source
 from abscli.jobs.attempts import Attempts, Order
@@ -63,6 +63,13 @@ def read_all(place: str, folder: Path, kind: str) -> list[dict[str, Any]]:
     return rows(everything(source))
 
 
+def list_files(pattern: str, directory: str) -> list[str]:
+    """Whose versions are those that a server says of each alone."""
+    files = matching_files(pattern, directory)
+    assert files == {path: status_of(path) for path in files}
+    return list(files)
+
+
 @pytest.mark.minutes
 @pytest.mark.parametrize("server", SERVERS)
 def test_files_of_every_kind_are_read_from_any_server_in_slices(
@@ -75,13 +82,13 @@ def test_files_of_every_kind_are_read_from_any_server_in_slices(
         put(place, tmp_path, kind, (7, 12, 1))
         expected = [row for file, count in enumerate((7, 12, 1)) for row in rows_of(file, count)]
         assert read_all(place, tmp_path, kind) == expected
-        assert matching_files(f"{place}/in/*.{kind}", "") == [f"{place}/in/{file}.{kind}" for file in range(3)]
-        assert matching_files(f"{place}/**/*.{kind}", "") == [
+        assert list_files(f"{place}/in/*.{kind}", "") == [f"{place}/in/{file}.{kind}" for file in range(3)]
+        assert list_files(f"{place}/**/*.{kind}", "") == [
             *(f"{place}/in/{file}.{kind}" for file in range(3)), f"{place}/in/deeper/9.{kind}",
         ]  # fmt: skip
-        assert matching_files(f"{place}/in/1.{kind}", "") == [f"{place}/in/1.{kind}"]
-        assert matching_files(f"{place}/[a-i]n/[02].{kind}", "") == [f"{place}/in/{n}.{kind}" for n in (0, 2)]
-        assert matching_files(f"{place}/in", "") == []
+        assert list_files(f"{place}/in/1.{kind}", "") == [f"{place}/in/1.{kind}"]
+        assert list_files(f"{place}/[a-i]n/[02].{kind}", "") == [f"{place}/in/{n}.{kind}" for n in (0, 2)]
+        assert list_files(f"{place}/in", "") == []
 
 
 @pytest.mark.minutes
