@@ -241,11 +241,15 @@ def run(
     15 s without a sign of life. One that was taken for dead and comes back completes and shows nothing.
 
     Sources read the files that are there when the job first starts, each to its end; then the job ends. Lines and files
-    that come later are not read, and a run that goes on names them on stderr. An epoch notes a checksum of what was
+    that come later are not read, and a run that goes on names them on stderr. With follow: true they are: a source
+    looks for files and lines every second (every: 5s says otherwise), takes whole lines, and Parquet and Arrow as they
+    come by a rename; the job ends by SIGTERM. An epoch notes a checksum of what was
     read of each file: where a file is another one when the job goes on, or has shrunk, the run is refused with exit
     code 7 before anything starts, and names it. Of text, JSON lines and CSV that is a checksum of every byte that was
     read; a file that has only grown is the same. Of Parquet and Arrow it is one of the file's size, its first and last
     64 KiB, and 64 places between. Where a file has the size and the time that it had, it is taken for the same.
+    The path of a source may lead to a bucket or to HDFS (s3://bucket/in/*.csv), for those who may use a store there:
+    its splits are called by their URIs, and a file of the version that it had (its ETag) is taken for the same.
     Rows of a nexmark source are made: by their numbers, so that an epoch knows them by how many there were.
 
     What goes between the driver and workers on other hosts, and from worker to worker, is encrypted (TLS 1.3), and both

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
@@ -80,6 +80,9 @@ def build_tasks(
     storage = open_writable(spec.store, may_show=may_show)
     parts = NativeStore(storage).parts(epoch) if epoch else ()
     restored = Restored(storage, topology, parts)
+    splits: dict[str, set[str]] = {}
+    for part in parts:
+        splits.setdefault(part.task.operator, set()).update(at.split for at in part.positions or ())
     back = back_edges(topology)
     operators = {op.id: op for op in topology.operators}
     # Of all that may be here, not of those that are made now: a task that takes its steps again has the same parts.
@@ -119,7 +122,7 @@ def build_tasks(
     def task(op: Operator, index: int) -> RunningTask:
         name = TaskId(op.id, index)
         part = restored.part(name)
-        role = _role(op, index, spec, part, storage, may_show, make_state)
+        role = _role(op, index, spec, part, storage, may_show, make_state, splits.get(op.id, frozenset()))
         operator = role.operator
         if operator is not None and operator.state is not None:
             for table in restored.state(name):
@@ -185,6 +188,7 @@ def _role(
     storage: Storage,
     may_show: Callable[[], None],
     make_state: MakeState,
+    splits: Collection[str],
 ) -> _Role:
     task, sink = TaskId(op.id, index), None
     if (writes := as_sink(op)) is not None:
@@ -195,7 +199,7 @@ def _role(
     failures = None if op.on_error is UNSET else Failures(task, sink, part.skipped if part else 0)
     if op.kind is Kind.SOURCE:
         positions, connector = (part.positions, part.connector) if part else (None, None)
-        source = make_source(op, index, spec.directory, positions, connector, failures)
+        source = make_source(op, index, spec.directory, positions, connector, splits, failures)
         return _Role(source if spec.pace is None else PacedSource(source, spec.pace), None, sink, failures)
     if op.kind is Kind.SINK:
         return _Role(sink=sink)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -13,17 +12,20 @@ from abscli.engine.functions import load
 from abscli.engine.sinks.places import place_of
 from abscli.engine.sources.event_times import as_event_times
 from abscli.engine.sources.finding import find_splits
+from abscli.engine.sources.input_files import is_uri, path_of
 from abscli.engine.sources.making import FILE_TYPES, SOURCE_TYPES, columns_of, declared_schema
 from abscli.graph.backedges import back_edges
 from abscli.graph.restless import restless_loops
 from abscli.graph.timed import untimed
 from formats.job.event_time import event_time_of
 from formats.job.expand import size_of
+from formats.job.following import follows
 from formats.job.model import MAX_CHANNELS, MAX_TASKS, Kind, Operator, Topology, as_sink
 from formats.job.rules import OperatorFault
 from formats.native.sink import ENDINGS
 from formats.native.sink_bucket import place_fault
 from formats.native.transactions import MOST_OPERATOR
+from formats.storage import is_served
 
 RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
                       Kind.SINK})  # fmt: skip
@@ -92,6 +94,12 @@ def _connector_faults(topology: Topology) -> Iterator[OperatorFault]:
                 declared_schema(op)
             except UsageError as error:
                 yield OperatorFault(op.id, (str(op.kind), "schema"), error.message, error.hint)
+            yield from _following_faults(op)
+            path = op.connector.get("path")
+            if isinstance(path, str) and is_uri(path) and not is_served(path):
+                message = f"source {op.id} would read {path!r}, which is no kind of place that is known"
+                hint = "a path of files, or a URI of s3://, gs://, abfs://, hdfs:// or webhdfs://"
+                yield OperatorFault(op.id, (str(op.kind), "path"), message, hint)
         elif type == "postgres":
             yield from _table_faults(op, writers)
 
@@ -117,6 +125,17 @@ def _path_faults(topology: Topology) -> Iterator[OperatorFault]:
             message = f"{both} {writers[path]} and {op.id} both write to {path!r}"
             yield OperatorFault(op.id, keys, message, "give each its own path")
         writers.setdefault(path, op.id)
+
+
+def _following_faults(op: Operator) -> Iterator[OperatorFault]:
+    options = op.connector or {}
+    if "every" in options and not follows(op):
+        message = f"source {op.id} says how often it looks for files, and does not follow any"
+        yield OperatorFault(op.id, (str(op.kind), "every"), message, "add follow: true, or remove every")
+    if follows(op) and options["type"] in ("jsonl", "csv") and "schema" not in options:
+        message = f"source {op.id} follows files of {options['type']}, and no schema says their columns"
+        hint = "add schema: {column: type, ...}: which file is the first depends on when a task looks"
+        yield OperatorFault(op.id, (str(op.kind), "follow"), message, hint)
 
 
 def _table_faults(op: Operator, writers: dict[str, str]) -> Iterator[OperatorFault]:
@@ -191,7 +210,7 @@ def _source_columns(op: Operator, directory: str, *, from_start: bool) -> pa.Sch
         schema = declared_schema(op)
     except UsageError:  # told with the graph
         return None
-    if from_start:
+    if from_start and not (follows(op) and schema is not None):
         splits = find_splits(op, directory)
-        schema = columns_of(op, os.path.join(directory, splits[0]))
+        schema = columns_of(op, path_of(directory, splits[0]))
     return schema

@@ -18,11 +18,11 @@ from abscli.engine.errors import EngineError
 from abscli.engine.failures import Failures
 from abscli.engine.operators.making import make_operator
 from abscli.engine.operators.rows import cannot_work, other_columns, without_dictionaries
-from abscli.engine.operators.runnable import Runnable
+from abscli.engine.operators.runnable import Runnable, WithLate
 from abscli.engine.sources.contract import Source
 from abscli.engine.sources.making import make_source
 from formats.ids import ChannelId, TaskId
-from formats.job.model import Kind, Operator, Topology
+from formats.job.model import LATE, Kind, Operator, Topology
 from formats.watermark import END, lowest
 
 ROUND = 100
@@ -107,7 +107,7 @@ class _Run:
         self._most = most
         self._order = _in_order(topology)
         self._sampled = {op.id: Sampled(op.id, op.kind) for op in self._order}
-        self._targets = {op.id: [e.target for e in topology.edges if e.source == op.id] for op in self._order}
+        self._outputs = {op.id: [edge for edge in topology.edges if edge.source == op.id] for op in self._order}
         self._queue: deque[tuple[ChannelId, pa.RecordBatch]] = deque()
         self._sent: dict[ChannelId, int] = {}
         self._taken = 0
@@ -121,7 +121,7 @@ class _Run:
             if op.on_error is not msgspec.UNSET:
                 failures = self._failures[op.id] = Failures(task, _First(self._sampled[op.id]))
             if op.kind is Kind.SOURCE:
-                self._readers[op.id] = make_source(alone, 0, directory, None, None, failures)
+                self._readers[op.id] = make_source(alone, 0, directory, None, None, failures=failures)
             elif op.kind is not Kind.SINK:
                 self._operators[op.id] = make_operator(alone, task, directory, failures=failures)
 
@@ -196,6 +196,9 @@ class _Run:
         output = operator.process(rows, first)
         if failures is not None:
             failures.put()
+        if isinstance(output, WithLate):
+            self._send(id, output.late, LATE)
+            output = output.rows
         self._emit(id, output)
 
     def _flush(self, id: str) -> None:
@@ -210,8 +213,12 @@ class _Run:
         if sampled.columns is not None and not rows.schema.equals(sampled.columns):
             raise other_columns(TaskId(id, 0), sampled.columns, rows.schema)
         sampled.add(rows, self._most)
-        for target in self._targets[id]:
-            self._queue.append((ChannelId(TaskId(id, 0), TaskId(target, 0)), rows))
+        self._send(id, rows, None)
+
+    def _send(self, id: str, rows: pa.RecordBatch, output: str | None) -> None:
+        for edge in self._outputs[id]:
+            if (edge.output or None) == output:
+                self._queue.append((ChannelId(TaskId(id, 0), TaskId(edge.target, 0)), rows))
 
     def _try(self, id: str, work: Callable[[], None], columns: pa.Schema | None = None) -> None:
         """Work of an operator, which does nothing any more once it has failed. columns: of its input."""

@@ -9,7 +9,6 @@ are dropped and counted; nothing enters them.
 
 from __future__ import annotations
 
-import os
 import queue
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,6 +21,7 @@ from abscli.engine.channels.inbox import Barrier, Batch
 from abscli.engine.channels.messages import JobSpec
 from abscli.engine.channels.peers import CHANNEL_BYTES
 from abscli.engine.local.steps import Place
+from abscli.engine.sources.input_files import path_of
 from abscli.engine.sources.making import ROW_FILES, extent, make_source
 from abscli.engine.task import RunningTask
 from abscli.planner.repair import Cut
@@ -313,7 +313,7 @@ class _Reader:
 def _check_files(operator: Operator, task: TaskId, epoch: int, offsets: Mapping[str, int], directory: str) -> None:
     """NoRecovery if a file has not got what had been read of it."""
     for split, offset in offsets.items():
-        path = os.path.join(directory, split)
+        path = path_of(directory, split)
         size = extent(operator, path)
         if size is None or size < offset:
             unit = "rows" if (operator.connector or {}).get("type") in ROW_FILES else "bytes"

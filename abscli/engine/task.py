@@ -242,8 +242,8 @@ class RunningTask:
     def _retake(self, step: Step | None) -> bool:
         assert step is not None
         kind, number = step.kind, step.number
-        if kind is StepKind.RECORDS and self.source is not None:
-            return self._read()
+        if kind in (StepKind.RECORDS, StepKind.EMPTY) and self.source is not None:
+            return self._read(step)
         if kind is StepKind.RECORDS or (kind is StepKind.BARRIER and number > self._base_epoch):
             channel = self.machine.inputs[step.channel]
             inbox = self.inboxes[channel]
@@ -252,8 +252,6 @@ class RunningTask:
                 return False
             self._take(channel, item)
             return True
-        if kind is StepKind.EMPTY:
-            return self._read()
         self._note(kind, step.channel, number)
         match kind:
             case StepKind.TRIGGER:
@@ -287,13 +285,14 @@ class RunningTask:
             peers.append(peers.pop(peers.index(chosen)))
         return chosen
 
-    def _read(self) -> bool:
+    def _read(self, again: Step | None = None) -> bool:
+        """again: the step in which it did."""
         assert self.source is not None
         if self.machine.finished:
             return False
         if self.failures is not None:
             self.failures.begin(self.machine.copied + 1)
-        rows = self.source.read()
+        rows = self.source.read() if again is None else self.source.read_again(again.channel, again.number)
         if self.failures is not None:
             self.failures.put()
         if rows is None:
@@ -301,7 +300,7 @@ class RunningTask:
             self._end()
             return True
         if rows.num_rows:
-            self._note(StepKind.RECORDS, number=rows.num_rows)
+            self._note(StepKind.RECORDS, self.source.split, rows.num_rows)
         else:
             self._note(StepKind.EMPTY)
         self.records_read += rows.num_rows

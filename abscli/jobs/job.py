@@ -45,9 +45,16 @@ class Job:
 
     # -- sources ---------------------------------------------------------------------------------------------
 
-    def text(self, path: str, **marks: Unpack[Marks]) -> Stream:
-        """The lines of files, in one column, `line`. path: with `*` for several, relative to the job's file."""
-        return self._source("text", {"type": "text", "path": path}, marks)
+    def text(
+        self, path: str, *, follow: bool = False, every: Duration | None = None, **marks: Unpack[Marks]
+    ) -> Stream:
+        """The lines of files, in one column, `line`. path: with `*` for several, relative to the job's
+        file; or a URI, as `s3://bucket/in/*.txt`.
+
+        follow: go on with files and lines that come while the job runs, which does not end by itself then.
+        every: from one look for them to the next; None: a second.
+        """
+        return self._source("text", _connector("text", path, _following(follow, every)), marks)
 
     def jsonl(
         self,
@@ -58,6 +65,8 @@ class Job:
         delay: Duration | None = None,
         idle: Duration | None = None,
         ordered: bool = False,
+        follow: bool = False,
+        every: Duration | None = None,
         **marks: Unpack[Marks],
     ) -> Stream:
         """Files of JSON lines, a column for each key. schema: types by column; None: as in the first file.
@@ -66,8 +75,9 @@ class Job:
         delay: how much earlier than the latest before it that of a row may be.
         idle: after which a file without rows is not waited for.
         ordered: files follow each other in time.
+        follow, every: as of `text`; the schema has to be given then.
         """
-        connector: dict[str, Any] = {"type": "jsonl", "path": path}
+        connector = _connector("jsonl", path, _following(follow, every))
         if schema is not None:
             connector["schema"] = dict(schema)
         if event_time is not None:
@@ -90,6 +100,8 @@ class Job:
         delimiter: str = ",",
         header: bool = True,
         nulls: Sequence[str] = ("",),
+        follow: bool = False,
+        every: Duration | None = None,
         **marks: Unpack[Marks],
     ) -> Stream:
         """Files of CSV. A field may be quoted, and have lines' ends then.
@@ -99,6 +111,7 @@ class Job:
         delimiter: between fields, one character.
         header: whether the first line of each file names its columns; without it `schema` has one for each field.
         nulls: how an empty value is written, of columns that are no text.
+        follow, every: as of `text`; the schema has to be given then.
         """
         options = {
             "schema": None if schema is None else dict(schema),
@@ -106,17 +119,40 @@ class Job:
             "delimiter": None if delimiter == "," else delimiter,
             "header": None if header else False,
             "nulls": None if tuple(nulls) == ("",) else list(nulls),
+            **_following(follow, every),
         }
         return self._source("csv", _connector("csv", path, options), marks)
 
-    def parquet(self, path: str, *, columns: Sequence[str] | None = None, **marks: Unpack[Marks]) -> Stream:
-        """Files of Parquet, whose columns have the types of the first file. columns: those that are wanted."""
-        options = {"columns": None if columns is None else list(columns)}
+    def parquet(
+        self,
+        path: str,
+        *,
+        columns: Sequence[str] | None = None,
+        follow: bool = False,
+        every: Duration | None = None,
+        **marks: Unpack[Marks],
+    ) -> Stream:
+        """Files of Parquet, whose columns have the types of the first file. columns: those that are wanted.
+
+        follow, every: as of `text`; files have to come whole, by a rename.
+        """
+        options = {"columns": None if columns is None else list(columns), **_following(follow, every)}
         return self._source("parquet", _connector("parquet", path, options), marks)
 
-    def arrow(self, path: str, *, columns: Sequence[str] | None = None, **marks: Unpack[Marks]) -> Stream:
-        """Files of Arrow, with a footer (`.arrow`) or as a stream. columns: those that are wanted."""
-        options = {"columns": None if columns is None else list(columns)}
+    def arrow(
+        self,
+        path: str,
+        *,
+        columns: Sequence[str] | None = None,
+        follow: bool = False,
+        every: Duration | None = None,
+        **marks: Unpack[Marks],
+    ) -> Stream:
+        """Files of Arrow, with a footer (`.arrow`) or as a stream. columns: those that are wanted.
+
+        follow, every: as of `text`; files have to come whole, by a rename.
+        """
+        options = {"columns": None if columns is None else list(columns), **_following(follow, every)}
         return self._source("arrow", _connector("arrow", path, options), marks)
 
     def nexmark(
@@ -232,3 +268,11 @@ class Job:
 def _connector(type: str, path: str, options: Mapping[str, object]) -> dict[str, Any]:
     """With those options that say something."""
     return {"type": type, "path": path, **{name: value for name, value in options.items() if value is not None}}
+
+
+def _following(follow: bool, every: Duration | None) -> dict[str, object]:
+    """Of a source of files, as a file says it."""
+    if every is not None and not follow:
+        raise UsageError("every is of files that are followed", hint="add follow=True")
+    text = None if every is None else duration_text(positive_seconds("every", every))
+    return {"follow": follow or None, "every": text}

@@ -6,7 +6,7 @@ import re
 from enum import StrEnum
 from typing import Any
 
-from formats.job.event_time import EVENT_TIME
+from formats.job.event_time import EVENT_TIME, duration
 from formats.job.identifiers import clipped
 from formats.job.model import Kind
 from formats.user_file import values as read
@@ -29,6 +29,7 @@ _TABLE: dict[str, Shape[Any]] = {
 }  # fmt: skip
 """No password, and no URL that may have one: those are kept with the job in every store."""
 _STDOUT: dict[str, Shape[Any]] = {"type": read.string, "row_id": read.string, "deterministic": read.boolean}
+_SOURCE_FILE: dict[str, Shape[Any]] = {**_FILE, "follow": read.boolean, "every": duration}
 _TYPES: Schema = {"type": "object", "minProperties": 1, "additionalProperties": read.string.reference()}
 
 
@@ -44,7 +45,7 @@ def _types(node: Node, label: str, mistakes: Mistakes) -> None:
         read.string.read(value, f"{label}: the type of {shown(key.text)}", mistakes)
 
 
-_CHOSEN: dict[str, Shape[Any]] = {**_FILE, "columns": read.columns, "event_time": EVENT_TIME}
+_CHOSEN: dict[str, Shape[Any]] = {**_SOURCE_FILE, "columns": read.columns, "event_time": EVENT_TIME}
 
 
 _DELIMITER = r"^[\t -!#-~]$"
@@ -89,8 +90,8 @@ _NEXMARK = Record(
 
 CONNECTORS = {
     Kind.SOURCE: {
-        "text": Record(_FILE, {"path": None}),
-        "jsonl": Record({**_FILE, "schema": _types, "event_time": EVENT_TIME}, {"path": None}),
+        "text": Record(_SOURCE_FILE, {"path": None}),
+        "jsonl": Record({**_SOURCE_FILE, "schema": _types, "event_time": EVENT_TIME}, {"path": None}),
         "csv": _CSV,
         "parquet": Record(_CHOSEN, {"path": None}),
         "arrow": Record(_CHOSEN, {"path": None}),

@@ -7,6 +7,7 @@ from formats.storage.contract import (
     Putting,
     ServedStorage,
     Storage,
+    Version,
     WritableStorage,
     Written,
     always,
@@ -33,8 +34,8 @@ from formats.storage.reading import (
 
 __all__ = (
     "AT_ONCE", "UNFINISHED", "Entry", "HdfsStorage", "LocalStorage", "MemoryStorage", "ObjectStorage", "Putting",
-    "ServedStorage", "Slices", "Storage", "StoredFile", "TakesPieces", "WritableStorage", "Written", "absolute",
-    "always", "check_path", "common_name", "concurrently", "delete_all", "file_name", "is_served", "local_name",
-    "no_directory", "open_input", "open_storage", "open_writable", "put_pieces", "real_place", "top_folder", "walk",
-    "written_at",
+    "ServedStorage", "Slices", "Storage", "StoredFile", "TakesPieces", "Version", "WritableStorage", "Written",
+    "absolute", "always", "check_path", "common_name", "concurrently", "delete_all", "file_name", "is_served",
+    "local_name", "no_directory", "open_input", "open_storage", "open_writable", "put_pieces", "real_place",
+    "top_folder", "walk", "written_at",
 )  # fmt: skip

@@ -32,6 +32,17 @@ class Written(NamedTuple):
     written: float
 
 
+class Version(NamedTuple):
+    """Which bytes a file has: where it is written anew, it has another one.
+
+    bytes: its size.
+    tag: of the server's, without a blank.
+    """
+
+    bytes: int
+    tag: str
+
+
 class Putting(Protocol):
     """What files can be put into."""
 
@@ -86,6 +97,16 @@ class ServedStorage(WritableStorage, Protocol):
 
     def written(self, path: str) -> float | None:
         """When a file was last written, as seconds since 1970 by the server's clock; None if there is no such file."""
+
+    def version(self, path: str) -> Version | None:
+        """Which bytes a file has; None if there is no such file."""
+
+    def versions(self, path: str) -> Sequence[tuple[str, Version | None]]:
+        """The names in a directory, sorted, each with which bytes it has; None for a directory. Names of unfinished
+        writes are left out."""
+
+    def read_version(self, path: str, offset: int, length: int) -> tuple[bytes, Version]:
+        """A slice of a file, of one byte at least, and which version of it that is of; NotFound."""
 
     def delete_all(self, paths: Iterable[str]) -> None:
         """As `delete`, of many at once."""

@@ -23,6 +23,7 @@ from formats.storage.contract import (
     REACH,
     UNFINISHED,
     Entry,
+    Version,
     Written,
     always,
     check_path,
@@ -230,6 +231,39 @@ class ObjectStorage:
         except NotFound:
             return None
 
+    def version(self, path: str) -> Version | None:
+        """As of `ServedStorage`."""
+        import obstore
+
+        try:
+            with self._asking(path):
+                return _version(obstore.head(self._client, self._lead + check_path(path)))
+        except NotFound:
+            return None
+
+    def versions(self, path: str) -> Sequence[tuple[str, Version | None]]:
+        """As of `ServedStorage`."""
+        import obstore
+
+        prefix = self._lead + check_path(path) if path else self._bucket.prefix
+        with self._asking(path):
+            listed = obstore.list_with_delimiter(self._client, prefix)
+        files = [(file_name(there["path"]), _version(there)) for there in listed["objects"] if there["path"] != prefix]
+        folders = [(file_name(folder), None) for folder in listed["common_prefixes"]]
+        return sorted(
+            ((name, version) for name, version in (*files, *folders) if not name.startswith(UNFINISHED)),
+            key=lambda entry: (entry[0], entry[1] is not None),
+        )
+
+    def read_version(self, path: str, offset: int, length: int) -> tuple[bytes, Version]:
+        """As of `ServedStorage`."""
+        import obstore
+
+        key = self._lead + check_path(path)
+        with self._asking(path):
+            reply = obstore.get(self._client, key, options={"range": (offset, offset + length)})
+            return bytes(reply.bytes()), _version(reply.meta)
+
     def delete(self, path: str) -> None:
         import obstore
 
@@ -374,6 +408,11 @@ class ObjectStorage:
 
 class _BeyondTheEnd(Exception):
     """A range was asked for behind the last byte."""
+
+
+def _version(there: Any) -> Version:
+    tag = there.get("e_tag") or there["last_modified"].isoformat()
+    return Version(there["size"], "".join(tag.split()).strip('"'))  # Azure quotes it in a reply, not in a list
 
 
 _BEYOND = re.compile("InvalidRange|416 Range Not Satisfiable|bytes 0--1/0")

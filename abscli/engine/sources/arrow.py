@@ -9,6 +9,7 @@ from itertools import accumulate
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
+from abscli.engine.sources.input_files import AHEAD_OF_ROWS, arrow_file, is_uri, open_file
 from abscli.engine.sources.row_files import RowFile, plain_types
 
 _MAGIC = b"ARROW1"
@@ -16,7 +17,7 @@ _MAGIC = b"ARROW1"
 
 def open_arrow(path: str, columns: list[str] | None) -> RowFile:
     """As of `OpenRowFile`."""
-    with open(path, "rb") as file:
+    with open_file(path, AHEAD_OF_ROWS) as file:
         begins = file.read(len(_MAGIC))
     return _Batches(path, columns) if begins == _MAGIC else _Stream(path, columns)
 
@@ -25,7 +26,7 @@ class _Batches:
     """The file format: batches are found by their number."""
 
     def __init__(self, path: str, columns: list[str] | None) -> None:
-        self._map = pa.memory_map(path)
+        self._map = _mapped(path)
         schema = ipc.open_file(self._map).schema
         self._schema = plain_types(schema)
         one, own = _fields(schema, columns)
@@ -56,7 +57,7 @@ class _Stream:
     """The stream format: batches come one after the other."""
 
     def __init__(self, path: str, columns: list[str] | None) -> None:
-        self._map = pa.memory_map(path)
+        self._map = _mapped(path)
         schema = ipc.open_stream(self._map).schema
         self._schema = plain_types(schema)
         one, self._fields = _fields(schema, columns)
@@ -87,6 +88,10 @@ class _Stream:
         """As of `RowFile`."""
         self._batch = None
         self._map.close()
+
+
+def _mapped(path: str) -> pa.NativeFile:
+    return arrow_file(path) if is_uri(path) else pa.memory_map(path)
 
 
 def _fields(schema: pa.Schema, columns: list[str] | None) -> tuple[list[int], list[int]]:

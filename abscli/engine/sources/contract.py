@@ -32,6 +32,15 @@ class Source(Protocol):
         """The splits that are not read to their end, as far as it is known."""
 
     @property
+    def waiting(self) -> Collection[str]:
+        """Those among them that have no rows now, and may have later."""
+
+    @property
+    def split(self) -> int:
+        """The number of the split that the rows read last are of, where their order follows from when they came; else
+        0."""
+
+    @property
     def connector(self) -> dict[str, str] | None:
         """Facts that reading on needs besides positions."""
 
@@ -42,6 +51,10 @@ class Source(Protocol):
 
     def read(self) -> pa.RecordBatch | None:
         """The next rows; None at the end of the input."""
+
+    def read_again(self, split: int, rows: int) -> pa.RecordBatch | None:
+        """What a read has returned before, from the same positions, whatever else there is by now: so many rows of the
+        split of this number."""
 
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
         """Read no further, until it is called again. offsets: by split, the ends of lines; lines: at most so many."""

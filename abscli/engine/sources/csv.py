@@ -12,6 +12,7 @@ from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.failures import Failures
 from abscli.engine.sources.columns import TYPES, chosen
 from abscli.engine.sources.csv_records import CsvRecords
+from abscli.engine.sources.input_files import open_file
 from abscli.engine.sources.line_files import FromLines, LineFiles
 from abscli.engine.sources.readable import readable
 
@@ -159,7 +160,7 @@ def infer_csv(path: str, form: CsvForm, wanted: list[str] | None, where: str) ->
         hint = "add schema: {column: type, ...}, a column for each field"
         raise UsageError(f"{where}: without a first line of names nothing says what its columns are", hint=hint)
     try:
-        with open(path, "rb") as file:
+        with open_file(path, _HEAD + 1) as file:
             head = file.read(_HEAD)
             end = CsvRecords(form.delimiter).last_end(head)
             schema = form.read(head[:end] if end and file.read(1) else head, None, None).schema
@@ -174,7 +175,7 @@ def infer_csv(path: str, form: CsvForm, wanted: list[str] | None, where: str) ->
 def _head(path: str, form: CsvForm) -> bytes:
     """The first record of a file; JobFailed."""
     try:
-        with open(path, "rb") as file:
+        with open_file(path, _HEAD) as file:
             data = file.read(_HEAD)
     except OSError as error:
         raise JobFailed(f"cannot read {path}: {error.strerror}") from error

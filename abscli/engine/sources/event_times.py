@@ -66,6 +66,14 @@ class EventTimes:
         return self._source.unread
 
     @property
+    def waiting(self) -> Collection[str]:
+        return self._source.waiting
+
+    @property
+    def split(self) -> int:
+        return self._source.split
+
+    @property
     def connector(self) -> dict[str, str] | None:
         return self._source.connector
 
@@ -88,8 +96,13 @@ class EventTimes:
         """The lowest of its splits, but for those that are at their end, or idle; where they follow each other, of the
         last one that has begun."""
         unread = self._source.unread
-        if not unread:
+        if not unread and self._source.finished:
             return END
+        if not unread:  # files that are still to come follow those that were read
+            latest = max(self._latest.values(), default=None)
+            if self._event_time.idle is not None and len(self._idle) == len(self._active):
+                return IDLE
+            return None if latest is None else self._behind(latest)
         if self._event_time.ordered:
             latest = max(self._latest.values(), default=None)
             return None if latest is None else self._behind(latest)
@@ -107,13 +120,25 @@ class EventTimes:
 
     @property
     def _idle(self) -> Collection[str]:
-        if self._event_time.idle is None or not self._is_empty:
+        if self._event_time.idle is None:
             return ()
-        since = self._clock() - self._event_time.idle / 1_000_000
-        return {split for split, active in self._active.items() if active <= since}
+        now, waiting = self._clock(), self._source.waiting
+        for split in self._source.unread:
+            self._active.setdefault(split, now)  # it has come since
+        since = now - self._event_time.idle / 1_000_000
+        return {
+            split for split, active in self._active.items() if active <= since and (self._is_empty or split in waiting)
+        }  # fmt: skip
 
     def read(self) -> pa.RecordBatch | None:
-        rows = self._source.read()
+        """As of `Source`."""
+        return self._seen(self._source.read())
+
+    def read_again(self, split: int, rows: int) -> pa.RecordBatch | None:
+        """As of `Source`."""
+        return self._seen(self._source.read_again(split, rows))
+
+    def _seen(self, rows: pa.RecordBatch | None) -> pa.RecordBatch | None:
         self._is_empty = rows is not None and not rows.num_rows
         if rows is not None and rows.num_rows:
             self._look_at(rows)

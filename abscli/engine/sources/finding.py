@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Iterable
 
 from abscli.engine.errors import UsageError
+from abscli.engine.sources.input_files import fits, is_uri, matching_files, path_of
 from formats.errors import UnsafePath
 from formats.job.model import Operator
 from formats.view import Position
 
 
 def matching(operator: Operator, directory: str) -> list[str]:
-    """The files that match its path, sorted, relative to the job file."""
+    """The files that match its path, sorted: relative to the job file, or URIs."""
     assert operator.connector is not None
-    return sorted(
-        path
-        for path in glob.glob(operator.connector["path"], root_dir=directory, recursive=True)
-        if os.path.isfile(os.path.join(directory, path))
-    )
+    return list(matching_files(operator.connector["path"], directory))
 
 
 def find_splits(operator: Operator, directory: str) -> list[str]:
-    """All splits of a file source, sorted by path, relative to the job file; UsageError if there is none."""
+    """All splits of a file source, as of `matching`; UsageError if there is none."""
     assert operator.connector is not None
     pattern = operator.connector["path"]
     splits = matching(operator, directory)
     if not splits:
-        hint = f"looked in {directory}"
-        if os.path.isdir(os.path.join(directory, pattern)):
+        hint = "is there anything under that name?" if is_uri(pattern) else f"looked in {directory}"
+        if not is_uri(pattern) and os.path.isdir(os.path.join(directory, pattern)):
             hint += f"; it is a directory there: name its files, such as {os.path.join(pattern, '*')}"
         raise UsageError(f"operator {operator.id}: no file matches {pattern!r}", hint=hint)
     return splits
@@ -39,10 +35,10 @@ def refuse_strangers(operator: Operator, directory: str, positions: Iterable[Pos
     """UnsafePath for a split that a store names and the job's source does not: a store must not choose what is read."""
     assert operator.connector is not None
     pattern = operator.connector["path"]
-    own = set(glob.glob(pattern, root_dir=directory, recursive=True))
     for position in positions:
-        path = os.path.join(directory, position.split)
-        if position.split not in own and os.path.lexists(path):  # a file that is gone is told when it is opened
+        path = path_of(directory, position.split)
+        # A file that is gone is told when it is opened; servers that a store names are asked nothing.
+        if not fits(position.split, pattern, directory) and (is_uri(path) or os.path.lexists(path)):
             raise UnsafePath(
                 f"the epoch has a position in it, and the source {operator.id} of the job file, {pattern!r}, does not "
                 "name it",

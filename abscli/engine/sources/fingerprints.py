@@ -4,16 +4,18 @@ Of files that are read from the beginning on (text, JSON lines, CSV) it is the C
 grown since is the same. Of files that are written once (Parquet, Arrow) it is that of their size and of pieces all
 over them, the first and the last among them, where such a file says what it holds.
 
-When and how large the file was is noted, too: where both are the same still, nothing is read to compare.
+When and how large the file was is noted, too, of one that a server has its version: where that is the same still,
+nothing is read to compare.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import time
 import zlib
-from typing import IO, NamedTuple
+from typing import NamedTuple
+
+from abscli.engine.sources.input_files import AHEAD, InputFile, Status, open_file, status_of_open
 
 SETTLED_NS = 2_000_000_000
 """A file that was changed less than this before it was read may change again within one tick of its clock."""
@@ -25,23 +27,27 @@ PIECES = 64
 SMALL_PIECE = 4 << 10
 
 _BLOCK = 1 << 20
-_TEXT = re.compile(r"(prefix|pieces) ([0-9a-f]{8})(?: ([0-9]{1,19}) at ([0-9]{1,19}))?")
+_TEXT = re.compile(r"(prefix|pieces) ([0-9a-f]{8})(?: ([0-9]{1,19}) (?:at ([0-9]{1,19})|tag (\S{1,1024})))?")
 
 
 class Fingerprint(NamedTuple):
     """Of what was read of a file.
 
     whole: whether it is of pieces of the whole file, not of what lies before a position.
-    size, modified: of the file, in bytes and nanoseconds, when it was read last; None where that proves nothing.
+    size, modified, tag: of the file, in bytes and nanoseconds, or its version, when it was read last; None where that
+    proves nothing.
     """
 
     whole: bool
     crc: int
     size: int | None = None
     modified: int | None = None
+    tag: str | None = None
 
     def __str__(self) -> str:
-        stood = "" if self.size is None else f" {self.size} at {self.modified}"
+        stood = "" if self.size is None else f" {self.size} "
+        if stood:
+            stood += f"at {self.modified}" if self.tag is None else f"tag {self.tag}"
         return f"{'pieces' if self.whole else 'prefix'} {self.crc:08x}{stood}"
 
     @classmethod
@@ -50,15 +56,16 @@ class Fingerprint(NamedTuple):
         match = _TEXT.fullmatch(text)
         if match is None:
             return None
-        form, crc, size, modified = match.groups()
-        return cls(form == "pieces", int(crc, 16), *((int(size), int(modified)) if size else ()))
+        form, crc, size, modified, tag = match.groups()
+        at = int(modified) if modified else None
+        return cls(form == "pieces", int(crc, 16), *((int(size), at, tag) if size else ()))
 
-    def stands(self, status: os.stat_result) -> bool:
+    def stands(self, status: Status) -> bool:
         """Whether nobody has written the file since."""
-        return self.size == status.st_size and self.modified == status.st_mtime_ns
+        return (self.size, self.modified, self.tag) == (status.size, status.modified, status.tag)
 
 
-def beginning(data: bytes, before: Fingerprint | None, status: os.stat_result) -> Fingerprint:
+def beginning(data: bytes, before: Fingerprint | None, status: Status) -> Fingerprint:
     """Of a file that is read on. before: of what was read of it until then; status: of the file now."""
     crc = zlib.crc32(data, before.crc if before is not None else 0)
     if before is not None and not before.stands(status):
@@ -66,19 +73,20 @@ def beginning(data: bytes, before: Fingerprint | None, status: os.stat_result) -
     return Fingerprint(False, crc, *_stood(status))
 
 
-def settled(status: os.stat_result) -> bool:
-    """Whether a file was left alone long enough for its time to say that nothing has changed."""
-    return time.time_ns() - status.st_mtime_ns > SETTLED_NS
+def settled(status: Status) -> bool:
+    """Whether a file was left alone long enough for its time to say that nothing has changed; its version does at
+    once."""
+    return status.modified is None or time.time_ns() - status.modified > SETTLED_NS
 
 
-def _stood(status: os.stat_result) -> tuple[int | None, int | None]:
-    return (status.st_size, status.st_mtime_ns) if settled(status) else (None, None)
+def _stood(status: Status) -> tuple[int | None, int | None, str | None]:
+    return (status.size, status.modified, status.tag) if settled(status) else (None, None, None)
 
 
-def of_pieces(file: IO[bytes]) -> Fingerprint:
+def of_pieces(file: InputFile) -> Fingerprint:
     """Of a file that is written once; OSError."""
-    status = os.fstat(file.fileno())
-    size = status.st_size
+    status = status_of_open(file)
+    size = status.size
     crc = zlib.crc32(str(size).encode())
     step = max(SMALL_PIECE, (size - 2 * PIECE) // PIECES)
     places = [(0, PIECE), *((at, SMALL_PIECE) for at in range(PIECE, size - PIECE, step))]
@@ -90,12 +98,18 @@ def of_pieces(file: IO[bytes]) -> Fingerprint:
 
 def is_same(path: str, fingerprint: Fingerprint, offset: int) -> bool:
     """Whether a file is what was read; OSError. offset: bytes read of it, where it is read from the beginning on."""
-    with open(path, "rb") as file:
-        if fingerprint.stands(os.fstat(file.fileno())):
-            return True
-        if fingerprint.whole:
-            return of_pieces(file).crc == fingerprint.crc
-        crc, left = 0, offset
-        while left and (data := file.read(min(left, _BLOCK))):
-            crc, left = zlib.crc32(data, crc), left - len(data)
-        return not left and crc == fingerprint.crc
+    with open_file(path, PIECE if fingerprint.whole else AHEAD) as file:
+        return is_what_was_read(file, fingerprint, offset)
+
+
+def is_what_was_read(file: InputFile, fingerprint: Fingerprint, offset: int) -> bool:
+    """The same of a file that is open."""
+    if fingerprint.stands(status_of_open(file)):
+        return True
+    if fingerprint.whole:
+        return of_pieces(file).crc == fingerprint.crc
+    file.seek(0)
+    crc, left = 0, offset
+    while left and (data := file.read(min(left, _BLOCK))):
+        crc, left = zlib.crc32(data, crc), left - len(data)
+    return not left and crc == fingerprint.crc

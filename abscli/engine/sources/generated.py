@@ -37,6 +37,8 @@ class GeneratedSource:
 
     connector: dict[str, str] | None = None
     watermark: int | None = None
+    waiting: Collection[str] = ()
+    split = 0
 
     def __init__(
         self,
@@ -88,10 +90,19 @@ class GeneratedSource:
         left = {name: count for name in self._done if (count := self._may_read(name))}
         if not left:
             return None
-        name = min(left, key=lambda split: (self._done[split], split))
-        count = min(ROWS, left[name], self._due())
+        count = min(ROWS, max(left.values()), self._due())
         if not count:
             time.sleep(WAIT_SECONDS)
+        return self._make_rows(left, count)
+
+    def read_again(self, split: int, rows: int) -> pa.RecordBatch | None:
+        """As of `Source`, whatever its rate allows."""
+        left = {name: count for name in self._done if (count := self._may_read(name))}
+        return self._make_rows(left, rows) if left else None
+
+    def _make_rows(self, left: Mapping[str, int], most: int) -> pa.RecordBatch:
+        name = min(left, key=lambda split: (self._done[split], split))
+        count = min(most, left[name])
         first, splits = self._places[name]
         done = self._done[name]
         rows = self._make(first + splits * np.arange(done, done + count, dtype=np.int64))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from abscli.engine.errors import JobFailed
 from abscli.engine.sources.finding import matching
 from abscli.engine.sources.fingerprints import Fingerprint, is_same
+from abscli.engine.sources.input_files import Status, path_of, statuses
 from abscli.engine.sources.making import FILE_TYPES, ROW_FILES
+from formats.job.following import follows
 from formats.job.model import Kind, Operator, Topology
 from formats.native.facts import PartFacts
 from formats.view import Position
@@ -39,32 +40,35 @@ def later_input(topology: Topology, parts: Iterable[PartFacts], directory: str) 
     for op in topology.operators:
         if op.kind is Kind.SOURCE and op.connector is not None and op.connector["type"] in FILE_TYPES:
             mine = [part for part in parts if part.operator == op.id and part.positions is not None]
+            splits = {position.split for part in mine for position in part.positions or ()}
+            files = statuses(path_of(directory, split) for split in splits)
             for part in mine:
                 for position in part.positions or ():
-                    _check(op, position, directory)
-            splits = {position.split for part in mine for position in part.positions or ()}
-            later = tuple(split for split in matching(op, directory) if split not in splits) if mine else ()
+                    path = path_of(directory, position.split)
+                    _check(op, position, path, files[path])
+            waits = mine and not follows(op)
+            later = tuple(split for split in matching(op, directory) if split not in splits) if waits else ()
             grown = tuple(
                 position.split
                 for part in mine if part.finished
-                for position in part.positions or () if _has_more(op, position, directory)
+                for position in part.positions or ()
+                if _has_more(op, position, files[path_of(directory, position.split)])
             )  # fmt: skip
             if later or grown:
                 yield LaterInput(op.id, later, grown)
 
 
-def _check(op: Operator, position: Position, directory: str) -> None:
-    path, offset = os.path.join(directory, position.split), position.offset or 0
-    if not offset or not os.path.isfile(path):
+def _check(op: Operator, position: Position, path: str, status: Status | None) -> None:
+    offset = position.offset or 0
+    if not offset or status is None:
         return
     in_bytes = op.connector is not None and op.connector["type"] not in ROW_FILES
-    size = os.path.getsize(path)
-    if in_bytes and size < offset:
-        message = f"source {op.id}: {path} has {size:,} bytes, and {offset:,} were read of it: it has shrunk"
+    if in_bytes and status.size < offset:
+        message = f"source {op.id}: {path} has {status.size:,} bytes, and {offset:,} were read of it: it has shrunk"
         raise JobFailed(message, hint=_PUT_BACK)
     fingerprint = Fingerprint.parse(position.fingerprint or "")
     try:
-        same = fingerprint is None or is_same(path, fingerprint, offset)
+        same = fingerprint is None or fingerprint.stands(status) or is_same(path, fingerprint, offset)
     except OSError as error:
         raise JobFailed(f"source {op.id}: cannot read {path}: {error.strerror}") from error
     if not same:
@@ -77,7 +81,6 @@ def _check(op: Operator, position: Position, directory: str) -> None:
         )
 
 
-def _has_more(op: Operator, position: Position, directory: str) -> bool:
-    path = os.path.join(directory, position.split)
+def _has_more(op: Operator, position: Position, status: Status | None) -> bool:
     in_bytes = op.connector is not None and op.connector["type"] not in ROW_FILES
-    return in_bytes and os.path.isfile(path) and os.path.getsize(path) > (position.offset or 0)
+    return in_bytes and status is not None and status.size > (position.offset or 0)

@@ -13,6 +13,7 @@ import pyarrow.json as pj
 from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.failures import Failures
 from abscli.engine.sources.columns import TYPES
+from abscli.engine.sources.input_files import arrow_file
 from abscli.engine.sources.line_files import FromLines, LineFiles
 from abscli.engine.sources.readable import readable
 from formats.ids import TaskId
@@ -107,7 +108,7 @@ def _bad_line(data: bytes, schema: pa.Schema) -> tuple[int, str]:
 def infer_schema(path: str) -> pa.Schema:
     """The columns of a file of JSON lines, each with the type of its first values; UsageError if there are none."""
     try:
-        schema = pj.read_json(path).schema
+        schema = pj.read_json(arrow_file(path)).schema
     except (pa.ArrowInvalid, OSError) as error:
         raise UsageError(f"{path}: cannot infer its columns: {str(error).splitlines()[0]}") from None
     return pa.schema([f if str(f.type) in TYPES else pa.field(f.name, pa.string()) for f in schema])

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Iterable, Mapping
+import contextlib
+import errno
 from typing import Protocol
 
 from abscli.engine.errors import JobFailed
-from abscli.engine.sources.fingerprints import Fingerprint, beginning
-from abscli.engine.sources.splits import Splits
+from abscli.engine.sources.fingerprints import Fingerprint, beginning, is_what_was_read
+from abscli.engine.sources.input_files import InputFile, ServedFile, Status, is_uri, open_file, path_of, status_of_open
+from abscli.engine.sources.splits import FromSplits, Splits
 from formats.ids import TaskId
-from formats.view import Position
 
 CHUNK = 1 << 20
 """Bytes read at a time; a batch holds the whole records among them."""
@@ -50,21 +50,22 @@ class LineFiles:
 
     def __init__(
         self,
-        names: Iterable[str],
+        splits: Splits,
         directory: str,
         task: TaskId,
-        positions: Iterable[Position] | None,
         records: Records | None = None,
         *,
         heading: bool = False,
     ) -> None:
         """heading: whether the first record of a file is no row."""
-        self.splits = Splits(names, positions)
+        self.splits = splits
         self.task = task
         self._directory = directory
         self._records = records or Lines()
         self._heading = heading
-        self._status: os.stat_result | None = None
+        self._status: Status | None = None
+        self._served: tuple[str, ServedFile] | None = None
+        self._proved: dict[str, int | str | None] = {}
 
     def next_lines(self) -> tuple[str, bytes] | None:
         """(split, whole records) or None at the end; the caller reports the rows with `advance`."""
@@ -76,6 +77,7 @@ class LineFiles:
                 return name, data[: self._records.end_of(data, splits.rows + heading)]
             if data:
                 return name, data
+            self._served = None  # what comes later is another version
             splits.end(name)
         return None
 
@@ -92,19 +94,20 @@ class LineFiles:
 
     def path(self, split: str) -> str:
         """Where a split lies."""
-        return os.path.join(self._directory, split)
+        return path_of(self._directory, split)
 
     def _read(self, name: str, offset: int) -> bytes:
         path = self.path(name)
         end = None if self.splits.ends is None else self.splits.ends[name]
         try:
-            with open(path, "rb") as file:
-                self._status = os.fstat(file.fileno())
-                if self._status.st_size < offset:
+            with self._opened(name, path) as file:
+                self._status = status_of_open(file)
+                if self._status.size < offset:
                     raise JobFailed(
-                        f"task {self.task}: {path} has {self._status.st_size} bytes, it was read up to {offset} before",
+                        f"task {self.task}: {path} has {self._status.size} bytes, it was read up to {offset} before",
                         hint="a source file must not shrink; put it back, or go back with --from-epoch",
                     )
+                self._prove(name, file, offset)
                 file.seek(offset)
                 data = b""
                 while more := file.read(CHUNK if end is None else min(CHUNK, end - file.tell())):
@@ -116,35 +119,42 @@ class LineFiles:
                             f"task {self.task}: {path} has a line of more than {MAX_LINE} bytes, at byte {offset}",
                             hint="is it a file of lines?",
                         )
-                return data
+                return b"" if self.splits.waits_for_lines else data
         except OSError as error:
+            if error.errno == errno.ESTALE and self._served is not None:  # the new version may only be longer
+                self._served = None
+                return self._read(name, offset)
             raise JobFailed(f"task {self.task}: cannot read {path}: {error.strerror}") from error
 
+    def _opened(self, name: str, path: str) -> contextlib.AbstractContextManager[InputFile]:
+        """A file; one that a server has stays open, as it has read ahead."""
+        if not is_uri(path):
+            return open_file(path)
+        if self._served is None or self._served[0] != name:
+            self._served = name, ServedFile(path)
+        return contextlib.nullcontext(self._served[1])
 
-class FromLines:
+    def _prove(self, name: str, file: InputFile, offset: int) -> None:
+        """JobFailed for another file than that of which `offset` bytes were read. Of one on this machine that is not
+        followed it is proved when a job goes on."""
+        assert self._status is not None
+        mark = self._status.tag or (self._status.number if self.splits.waits_for_lines else None)
+        if mark is None or self._proved.get(name) == mark:
+            return
+        text = self.splits.fingerprint(name)
+        fingerprint = Fingerprint.parse(text) if text is not None else None
+        if offset and fingerprint is not None and not is_what_was_read(file, fingerprint, offset):
+            raise JobFailed(
+                f"task {self.task}: {self.path(name)} is another file than was read: the first {offset:,} bytes have "
+                "not the checksum that they had",
+                hint="put back what it was; or read everything again, with --from-epoch 0 or on another store",
+            )
+        self._proved[name] = mark
+
+
+class FromLines(FromSplits):
     """What sources that read records of files leave to these."""
 
-    watermark: int | None = None
-
     def __init__(self, files: LineFiles) -> None:
+        super().__init__(files.splits)
         self._files = files
-
-    @property
-    def unread(self) -> Collection[str]:
-        return self._files.splits.unread
-
-    @property
-    def finished(self) -> bool:
-        return self._files.splits.finished
-
-    @property
-    def positions(self) -> tuple[Position, ...]:
-        return self._files.splits.positions
-
-    def cut(self) -> tuple[Position, ...]:
-        """As of `Source`."""
-        return self._files.splits.positions
-
-    def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
-        """As of `Source`."""
-        self._files.splits.stop_at(offsets, lines=lines)

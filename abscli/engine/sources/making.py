@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from functools import partial
 
 import pyarrow as pa
 
@@ -18,14 +18,18 @@ from abscli.engine.sources.csv import CsvForm, CsvSource, infer_csv
 from abscli.engine.sources.csv_records import CsvRecords
 from abscli.engine.sources.event_times import EventTimes
 from abscli.engine.sources.finding import find_splits, refuse_strangers
+from abscli.engine.sources.following import Followed, FollowedSplits, FollowingSource
 from abscli.engine.sources.generated import GeneratedSource, split_names
+from abscli.engine.sources.input_files import matching_files, path_of, status_of
 from abscli.engine.sources.jsonl import JsonLinesSource, infer_schema
 from abscli.engine.sources.line_files import LineFiles
 from abscli.engine.sources.parquet import ParquetRows
 from abscli.engine.sources.row_files import OpenRowFile, RowFilesSource, kept_schema
+from abscli.engine.sources.splits import FromSplits, Splits
 from abscli.engine.sources.text import LINES, TextSource
 from formats.ids import TaskId
 from formats.job.event_time import event_time_of
+from formats.job.following import followed_every
 from formats.job.model import Operator
 from formats.view import Position
 
@@ -77,10 +81,11 @@ def extent(operator: Operator, path: str) -> int | None:
     assert operator.connector is not None
     if operator.connector["type"] not in FILE_TYPES:
         return sys.maxsize
-    if not os.path.isfile(path):
+    status = status_of(path)
+    if status is None:
         return None
     if operator.connector["type"] not in ROW_FILES:
-        return os.path.getsize(path)
+        return status.size
     try:
         file = ROW_FILES[operator.connector["type"]](path, None)
         rows = file.rows
@@ -96,12 +101,15 @@ def make_source(
     directory: str,
     positions: Iterable[Position] | None,
     connector: dict[str, str] | None,
+    others: Collection[str] = (),
     failures: Failures | None = None,
 ) -> Source:
     """The source of subtask `index`, with event time where the job looks for that. positions: restored ones, or None to
-    begin; failures: takes records that cannot be read, None: they end the run. UsageError for unknown types."""
+    begin; others: splits of all its tasks, where they are restored; failures: takes records that cannot be read, None:
+    they end the run. UsageError for unknown types."""
     positions = None if positions is None else tuple(positions)
-    source, event_time = _plain(operator, index, directory, positions, connector, failures), event_time_of(operator)
+    source = _plain(operator, index, directory, positions, connector, others, failures)
+    event_time = event_time_of(operator)
     return source if event_time is None else EventTimes(source, event_time, TaskId(operator.id, index), positions)
 
 
@@ -111,6 +119,7 @@ def _plain(
     directory: str,
     positions: tuple[Position, ...] | None,
     connector: dict[str, str] | None,
+    others: Collection[str],
     failures: Failures | None,
 ) -> Source:
     assert operator.connector is not None
@@ -123,19 +132,32 @@ def _plain(
         refuse_strangers(operator, directory, positions)
     splits: list[str] = []
     schema = declared_schema(operator, connector)
-    if positions is None or schema is None:
+    every = followed_every(operator)
+    if schema is None or (positions is None and every is None):
         splits = find_splits(operator, directory)
     if schema is None:
-        schema = columns_of(operator, os.path.join(directory, splits[0]))
-    mine = splits[index :: operator.parallelism]
+        schema = columns_of(operator, path_of(directory, splits[0]))
+    if every is None:
+        mine = Splits(splits[index :: operator.parallelism], positions)
+        return _of_files(operator, schema, mine, directory, task, failures)
+    look = partial(matching_files, operator.connector["path"], directory)
+    followed = Followed(task, operator.parallelism, directory, look, frozenset(others), kind not in ROW_FILES, every)
+    growing = FollowedSplits(followed, positions)
+    return FollowingSource(_of_files(operator, schema, growing, directory, task, failures), growing, schema)
+
+
+def _of_files(
+    operator: Operator, schema: pa.Schema, splits: Splits, directory: str, task: TaskId, failures: Failures | None
+) -> FromSplits:  # fmt: skip
+    assert operator.connector is not None
+    kind = operator.connector["type"]
     if kind in ROW_FILES:
-        return RowFilesSource(ROW_FILES[kind], schema, mine, directory, task, positions)
+        return RowFilesSource(ROW_FILES[kind], schema, splits, directory, task)
     if kind == "csv":
         form = CsvForm.of(operator.connector)
         records = CsvRecords(form.delimiter)
-        files = LineFiles(mine, directory, task, positions, records, heading=form.header)
-        return CsvSource(files, form, schema, failures)
-    files = LineFiles(mine, directory, task, positions)
+        return CsvSource(LineFiles(splits, directory, task, records, heading=form.header), form, schema, failures)
+    files = LineFiles(splits, directory, task)
     return TextSource(files) if kind == "text" else JsonLinesSource(files, schema, task, failures)
 
 

@@ -43,6 +43,14 @@ class PacedSource:
         return self._source.unread
 
     @property
+    def waiting(self) -> Collection[str]:
+        return self._source.waiting
+
+    @property
+    def split(self) -> int:
+        return self._source.split
+
+    @property
     def watermark(self) -> int | None:
         return self._source.watermark
 
@@ -60,6 +68,13 @@ class PacedSource:
         if rows is not None:
             self._pause = rows.slice(0, 0)
         return rows
+
+    def read_again(self, split: int, rows: int) -> pa.RecordBatch | None:
+        """As of `Source`."""
+        batch = self._source.read_again(split, rows)
+        if batch is not None and batch.num_rows:
+            self._pause = batch.slice(0, 0)
+        return batch
 
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
         """As of `Source`, until the next step."""

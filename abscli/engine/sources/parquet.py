@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from abscli.engine.sources import row_files
+from abscli.engine.sources.input_files import arrow_file
 from abscli.engine.sources.row_files import plain_types
 
 
@@ -16,7 +17,7 @@ class ParquetRows:
     """As of `RowFile`: a row group is read batch by batch; where reading begins in its middle, it is skipped so far."""
 
     def __init__(self, path: str, columns: list[str] | None) -> None:
-        self._file = pq.ParquetFile(path, memory_map=False)
+        self._file = pq.ParquetFile(arrow_file(path), memory_map=False)
         metadata = self._file.metadata
         self.rows: int = metadata.num_rows
         self._ends = list(accumulate(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)))
@@ -52,4 +53,4 @@ class ParquetRows:
 
     def close(self) -> None:
         """As of `RowFile`."""
-        self._file.close()
+        self._file.close(force=True)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import base64
-import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 import pyarrow as pa
 
 from abscli.engine.errors import JobFailed
-from abscli.engine.sources.fingerprints import of_pieces
-from abscli.engine.sources.splits import Splits
+from abscli.engine.sources.fingerprints import PIECE, Fingerprint, of_pieces
+from abscli.engine.sources.input_files import open_file, path_of
+from abscli.engine.sources.splits import FromSplits, Splits
 from formats.errors import Damaged
 from formats.ids import TaskId
-from formats.view import Position
 
 ROWS = 1 << 16
 """Rows of a batch, at most."""
@@ -43,54 +42,31 @@ OpenRowFile = Callable[[str, list[str] | None], RowFile]
 """From a path, and the columns to read, to the file; OSError, ArrowException."""
 
 
-class RowFilesSource:
+class RowFilesSource(FromSplits):
     """The columns of `schema` of the files of one task, one after the other."""
-
-    watermark: int | None = None
 
     def __init__(
         self,
         open_file: OpenRowFile,
         schema: pa.Schema,
-        names: Iterable[str],
+        splits: Splits,
         directory: str,
         task: TaskId,
-        positions: Iterable[Position] | None,
     ) -> None:
+        super().__init__(splits)
         self._open = open_file
         self._schema = schema
-        self._splits = Splits(names, positions)
         self._directory = directory
         self._task = task
         self._file: tuple[str, RowFile, str] | None = None
 
     @property
-    def finished(self) -> bool:
-        return self._splits.finished
-
-    @property
-    def positions(self) -> tuple[Position, ...]:
-        return self._splits.positions
-
-    @property
-    def unread(self) -> Collection[str]:
-        return self._splits.unread
-
-    def cut(self) -> tuple[Position, ...]:
-        """As of `Source`."""
-        return self._splits.positions
-
-    @property
     def connector(self) -> dict[str, str]:
         return {_COLUMNS: base64.b64encode(self._schema.serialize()).decode()}
 
-    def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
-        """As of `Source`."""
-        self._splits.stop_at(offsets, lines=lines)
-
     def read(self) -> pa.RecordBatch | None:
         """As of `Source`."""
-        splits = self._splits
+        splits = self.splits
         while (name := splits.next()) is not None:
             offset = splits.offset(name)
             file, fingerprint = self._opened(name)
@@ -138,12 +114,13 @@ class RowFilesSource:
             self._let_go()
             path = self._path(name)
             try:
-                with open(path, "rb") as plain:
+                with open_file(path, PIECE) as plain:
                     fingerprint = str(of_pieces(plain))
                 file = self._open(path, self._schema.names)
             except (pa.ArrowException, OSError) as error:
                 raise self._unreadable(name, error) from error
             self._file = name, file, fingerprint
+            self._prove(name, fingerprint)
             missing = [column for column in self._schema.names if column not in file.schema.names]
             if missing:
                 raise JobFailed(
@@ -151,6 +128,16 @@ class RowFilesSource:
                     hint="every file of a source has its columns: say which with columns: [...]",
                 )
         return self._file[1:]
+
+    def _prove(self, name: str, fingerprint: str) -> None:
+        before = self.splits.fingerprint(name)
+        one, other = Fingerprint.parse(before or ""), Fingerprint.parse(fingerprint)
+        if one is not None and other is not None and one.crc != other.crc:
+            raise JobFailed(
+                f"task {self._task}: {self._path(name)} is another file than that of which "
+                f"{self.splits.offset(name):,} rows were read: it has not the checksum that it had",
+                hint="put back what it was; or read everything again, with --from-epoch 0 or on another store",
+            )
 
     def _let_go(self) -> None:
         if self._file is not None:
@@ -165,7 +152,7 @@ class RowFilesSource:
         )
 
     def _path(self, name: str) -> str:
-        return os.path.join(self._directory, name)
+        return path_of(self._directory, name)
 
 
 def plain_types(schema: pa.Schema) -> pa.Schema:

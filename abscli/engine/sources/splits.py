@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
+
+import pyarrow as pa
 
 from formats.view import Position
 
 
 class Splits:
     """One split after the other, each from where it stood. ends, rows: as of `Source.stop_at`."""
+
+    waits_for_lines = False
+    """Whether what is no whole line yet, at the end of a file, may become one."""
 
     def __init__(self, names: Iterable[str], positions: Iterable[Position] | None) -> None:
         """positions: restored ones, which name the splits then; None: each begins."""
@@ -75,3 +81,47 @@ class Splits:
         self._positions[split] = Position(
             split, (before.offset or 0) + size, (before.records or 0) + records, fingerprint=fingerprint
         )
+
+
+class FromSplits(ABC):
+    """What sources that read files leave to these."""
+
+    watermark: int | None = None
+    waiting: Collection[str] = ()
+    split = 0
+
+    def __init__(self, splits: Splits) -> None:
+        self.splits = splits
+
+    @property
+    def finished(self) -> bool:
+        return self.splits.finished
+
+    @property
+    def unread(self) -> Collection[str]:
+        return self.splits.unread
+
+    @property
+    def positions(self) -> tuple[Position, ...]:
+        return self.splits.positions
+
+    @property
+    def connector(self) -> dict[str, str] | None:
+        """As of `Source`."""
+        return None
+
+    @abstractmethod
+    def read(self) -> pa.RecordBatch | None:
+        """As of `Source`."""
+
+    def read_again(self, split: int, rows: int) -> pa.RecordBatch | None:
+        """As of `Source`: files that do not grow are read in one order, in the same batches."""
+        return self.read()
+
+    def cut(self) -> tuple[Position, ...]:
+        """As of `Source`."""
+        return self.splits.positions
+
+    def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
+        """As of `Source`."""
+        self.splits.stop_at(offsets, lines=lines)

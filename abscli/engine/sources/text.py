@@ -14,8 +14,6 @@ LINES = pa.schema([pa.field("line", pa.string())])
 class TextSource(line_files.FromLines):
     """One column `line`: UTF-8, invalid bytes replaced, without the line's end (`\\n` or `\\r\\n`)."""
 
-    connector: dict[str, str] | None = None
-
     def read(self) -> pa.RecordBatch | None:
         texts: list[str] = []
         size = 0

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from formats.errors import Damaged, FormatError, NotFound, Unreachable, UnsafePath
-from formats.storage.contract import AT_ONCE, UNFINISHED, Entry, Written, always, check_path, probe_exclusive
+from formats.storage.contract import AT_ONCE, UNFINISHED, Entry, Version, Written, always, check_path, probe_exclusive
 from formats.storage.credentials import hadoop_configuration
 from formats.storage.hadoop import SCHEMES, name_nodes
 from formats.storage.hdfs.web import Body, Fault, NameNodes, NoReply, Reply, name_nodes_of, user_name
@@ -222,6 +222,27 @@ class HdfsStorage:
             status = self._status(self._full(path))
         return None if status is None or status["type"] != "FILE" else status["modificationTime"] / 1000
 
+    def version(self, path: str) -> Version | None:
+        """As of `ServedStorage`."""
+        with self._asking(path):
+            status = self._status(self._full(path))
+        return None if status is None else _version(status)
+
+    def versions(self, path: str) -> Sequence[tuple[str, Version | None]]:
+        """As of `ServedStorage`."""
+        entries = ((status["pathSuffix"], _version(status)) for status in self._statuses(path))
+        return sorted(
+            (entry for entry in entries if not entry[0].startswith(UNFINISHED)), key=lambda entry: entry[0]
+        )
+
+    def read_version(self, path: str, offset: int, length: int) -> tuple[bytes, Version]:
+        """As of `ServedStorage`."""
+        data = self.read(path, offset, length)
+        version = self.version(path)  # afterwards: what was written before has changed it
+        if version is None:
+            raise NotFound("no such file", path=self._where(path))
+        return data, version
+
     def delete(self, path: str) -> None:
         self._remove(path)
         self._drop_empty(path.rpartition("/")[0])
@@ -363,6 +384,12 @@ class _OfPieces(Exception):
 
 class _NotEmpty(Exception):
     """A folder has something in it."""
+
+
+def _version(status: dict[str, Any]) -> Version | None:
+    if status["type"] != "FILE":
+        return None
+    return Version(status["length"], f"{status['fileId']}.{status['modificationTime']}")
 
 
 def _entry(status: dict[str, Any]) -> Entry:

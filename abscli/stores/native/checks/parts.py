@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from abscli.report.findings import Code, Finding
 from formats.ids import ChannelId, TaskId
 from formats.job.expand import task_ids
+from formats.job.following import follows, split_number
 from formats.job.model import Topology
 from formats.native import layout
 from formats.native.evidence import EpochEvidence
 from formats.native.facts import PartFacts
-from formats.native.schedules import COPIED, TakenStep, read_steps
+from formats.native.schedules import COPIED, RECORDS, TakenStep, read_steps
 from formats.view import Status
 
 
@@ -77,12 +78,18 @@ def check_schedules(topology: Topology, parts: tuple[PartFacts, ...], path: str 
         if part.schedule is None or part.operator not in operators:
             continue
         senders = [operators[edge.source].parallelism for edge in topology.edges if edge.target == part.operator]
-        # A forward edge has one channel; the splits of a source are not numbered.
+        # A forward edge has one channel; the splits of a source are not numbered, but by their names where files come.
         most = sum(senders) or 1
+        splits = set[int]()
+        if follows(operators[part.operator]):
+            splits = {split_number(position.split) for position in part.positions or ()}
         last = None
         try:
             for step, _ in read_steps(part.schedule.steps):
-                if step.channel >= most:
+                if splits and step.kind == RECORDS:
+                    if step.channel not in splits:
+                        raise ValueError(f"a step of split {step.channel}, which none of its splits has for a number")
+                elif step.channel >= most:
                     raise ValueError(f"a step of input {step.channel}, of at most {most}")
                 last = step
             if last != TakenStep(COPIED, 0, part.epoch):
