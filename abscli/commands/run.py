@@ -333,6 +333,7 @@ def run(
         warn_of_clear,
         warn_of_repeats,
     )
+    from abscli.engine.errors import UsageError
     from abscli.engine.job import JobOptions
     from abscli.engine.losses.decisions import Scope
     from abscli.engine.sinks.staged.printed import print_with
@@ -344,7 +345,7 @@ def run(
         raise typer.BadParameter("a sample is of a dry run: give --dry-run, too", param_hint="'--sample'")
     if store is None:
         if not dry_run or resume or from_epoch is not None:
-            raise typer.BadParameter("it is missing: a run keeps its snapshots there", param_hint="'--store'")
+            raise UsageError("missing option '--store'", hint="'abs run --help' lists the options")
         with option_errors():
             numbers = parallelism_of(parallelism or ())
             _rehearse_alone(job, numbers, words_again(context, {"--dry-run": 0, "--sample": 1}), output, sample)
