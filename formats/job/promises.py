@@ -32,7 +32,7 @@ def promise_of(operator: Operator) -> Promise | None:
     return _BY_TYPE.get(type) if isinstance(type, str) else None
 
 
-_EXACT = frozenset({"text", "jsonl", "csv", "parquet", "arrow", "nexmark"})
+_EXACT = frozenset({"text", "jsonl", "csv", "parquet", "arrow", "nexmark", "generate"})
 
 
 def goes_back(operator: Operator) -> bool | None:
