@@ -250,7 +250,7 @@ def run(
     64 KiB, and 64 places between. Where a file has the size and the time that it had, it is taken for the same.
     The path of a source may lead to a bucket or to HDFS (s3://bucket/in/*.csv), for those who may use a store there:
     its splits are called by their URIs, and a file of the version that it had (its ETag) is taken for the same.
-    Rows of a nexmark source are made: by their numbers, so that an epoch knows them by how many there were.
+    Rows of nexmark and generate sources are made: by their numbers, so that an epoch knows them by how many there were.
 
     What goes between the driver and workers on other hosts, and from worker to worker, is encrypted (TLS 1.3), and both
     ends of every connection show a certificate that is made for this attempt alone. Its key reaches the workers through

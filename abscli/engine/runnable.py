@@ -93,7 +93,8 @@ def _connector_faults(topology: Topology) -> Iterator[OperatorFault]:
             try:
                 declared_schema(op)
             except UsageError as error:
-                yield OperatorFault(op.id, (str(op.kind), "schema"), error.message, error.hint)
+                key = "columns" if type == "generate" else "schema"
+                yield OperatorFault(op.id, (str(op.kind), key), error.message, error.hint)
             yield from _following_faults(op)
             path = op.connector.get("path")
             if isinstance(path, str) and is_uri(path) and not is_served(path):
@@ -203,14 +204,18 @@ def _source_columns(op: Operator, directory: str, *, from_start: bool) -> pa.Sch
     if options.get("type") not in SOURCE_TYPES:
         return None
     if options["type"] not in FILE_TYPES:
-        return declared_schema(op)
+        return _declared(op)
     if not isinstance(options.get("path"), str):
         return None
-    try:
-        schema = declared_schema(op)
-    except UsageError:  # told with the graph
-        return None
+    schema = _declared(op)
     if from_start and not (follows(op) and schema is not None):
         splits = find_splits(op, directory)
         schema = columns_of(op, path_of(directory, splits[0]))
     return schema
+
+
+def _declared(op: Operator) -> pa.Schema | None:
+    try:
+        return declared_schema(op)
+    except UsageError:  # told with the graph
+        return None

@@ -174,6 +174,26 @@ class Job:
         given = {name: value for name, value in options.items() if value is not None}
         return self._source("nexmark", {"type": "nexmark", "events": events, **given}, marks)
 
+    def generate(
+        self,
+        columns: Mapping[str, str | float],
+        *,
+        rows: int | None = None,
+        rate: int | None = None,
+        seed: int | None = None,
+        **marks: Unpack[Marks],
+    ) -> Stream:
+        """Rows that are made of their numbers: `{"id": "row", "user": "row % 100", "price": "random(1000) / 100"}`.
+
+        columns: an expression for each, of `row`, columns before it, numbers, 'text', `+ - * / // %`, comparisons,
+        `random(n)`, `uniform()`, `choice('a', 'b')`, `text(...)` and `at('2026-01-01T00:00:00Z', seconds)`.
+        rows: of all tasks; None: they do not end. rate: rows a second; None: as fast as it goes.
+        seed: of what is random, from 1 on.
+        """
+        options = {"rows": rows, "rate": rate, "seed": seed}
+        given = {name: value for name, value in options.items() if value is not None}
+        return self._source("generate", {"type": "generate", "columns": dict(columns), **given}, marks)
+
     def _source(self, name: str, connector: dict[str, Any], marks: Mapping[str, object]) -> Stream:
         line, _ = caller()
         return Stream(self._drafts, (Input(add_operator(self._drafts, Kind.SOURCE, name, connector, (), marks, line)),))

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from formats.job.event_time import EVENT_TIME, duration
+from formats.job.expressions import BadExpression, parse_expression
 from formats.job.identifiers import clipped
 from formats.job.model import Kind
 from formats.user_file import values as read
@@ -88,6 +89,38 @@ _NEXMARK = Record(
     {"events": f"events: {', '.join(NexmarkEvents)}"},
 )  # fmt: skip
 
+@shape(
+    None, type="object", minProperties=1, description="Column to expression.",
+    additionalProperties={"type": ["string", "number", "boolean"]},
+)  # fmt: skip
+def _expressions(node: Node, label: str, mistakes: Mistakes) -> None:
+    columns = read.mapping(node, label, mistakes)
+    if columns is None:
+        return
+    if not columns.pairs:
+        mistakes.add(node, f"{label} names no column", "for example {id: row, user: row % 100}")
+    names: list[str] = []
+    for name, (_, value) in columns.pairs.items():
+        if not isinstance(value, Scalar) or value.value is None:
+            mistakes.add(value, f"{label}: {clipped(name)} must be an expression, not {read.describe(value)}")
+            continue
+        try:
+            parse_expression(str(value.value), names)
+        except BadExpression as error:
+            mistakes.add(value, f"{label}: {clipped(name)}: {error.message}", _EXPRESSIONS)
+        names.append(name)
+
+
+_EXPRESSIONS = "it has row, columns before it, numbers, 'text', + - * / // %, random(n), uniform(), choice, text and at"
+
+_GENERATE = Record(
+    {
+        "type": read.string, "rows": read.positive, "rate": read.positive, "seed": read.positive,
+        "columns": _expressions, "deterministic": read.boolean, "event_time": EVENT_TIME,
+    },
+    {"columns": "columns: {id: row, user: row % 100}"},
+)  # fmt: skip
+
 CONNECTORS = {
     Kind.SOURCE: {
         "text": Record(_SOURCE_FILE, {"path": None}),
@@ -96,6 +129,7 @@ CONNECTORS = {
         "parquet": Record(_CHOSEN, {"path": None}),
         "arrow": Record(_CHOSEN, {"path": None}),
         "nexmark": _NEXMARK,
+        "generate": _GENERATE,
     },
     Kind.SINK: {type: Record(_FILE, {"path": None}) for type in ("jsonl", "csv", "parquet")}
     | {"postgres": Record(_TABLE, {"table": None}), "stdout": Record(_STDOUT, {})},

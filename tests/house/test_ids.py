@@ -13,7 +13,7 @@ from tests.support.imports import MODULES, ROOT
 
 IDS = "formats/ids.py"
 CUTS_PATHS = {
-    "abscli/cli/hints.py",
+    "abscli/engine/sources/input_files.py", "abscli/cli/hints.py",
     "abscli/stores/flink/diff.py",
     "abscli/stores/spark/naming.py",
     "abscli/stores/spark/rewind.py",

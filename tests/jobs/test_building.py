@@ -90,6 +90,9 @@ def test_sources_of_files_say_what_their_yaml_says() -> None:
     job.nexmark("bid", total=100, seed=7).to_jsonl("out/e", id="to_e")
     job.parquet("c.parquet", columns=["n"]).to_jsonl("out/c", id="to_c")
     job.arrow("d.arrow").to_jsonl("out/d", id="to_d")
+    job.text("s3://bucket/*.txt", follow=True, every="500ms").to_jsonl("out/f", id="to_f")
+    with pytest.raises(UsageError, match="every is of files that are followed"):
+        job.text("*.txt", every=5)
     assert [op.connector for op in job.topology.operators if op.kind is Kind.SOURCE] == [
         {"type": "csv", "path": "a.csv"},
         {"type": "csv", "path": "b.csv", "schema": {"n": "int64"}, "delimiter": ";", "header": False,
@@ -97,6 +100,7 @@ def test_sources_of_files_say_what_their_yaml_says() -> None:
         {"type": "nexmark", "events": "bid", "total": 100, "seed": 7},
         {"type": "parquet", "path": "c.parquet", "columns": ["n"]},
         {"type": "arrow", "path": "d.arrow"},
+        {"type": "text", "path": "s3://bucket/*.txt", "follow": True, "every": "500.000ms"},
     ]  # fmt: skip
     assert parse_job_bytes(job.yaml().encode(), "job.yaml") == job.read()
 

@@ -17,6 +17,7 @@ from abscli.engine.sources.contract import Source
 from abscli.engine.sources.csv import CsvForm, CsvSource, infer_csv
 from abscli.engine.sources.csv_records import CsvRecords
 from abscli.engine.sources.event_times import EventTimes
+from abscli.engine.sources.expressions import rows_maker, rows_schema
 from abscli.engine.sources.finding import find_splits, refuse_strangers
 from abscli.engine.sources.following import Followed, FollowedSplits, FollowingSource
 from abscli.engine.sources.generated import GeneratedSource, split_names
@@ -35,7 +36,7 @@ from formats.view import Position
 
 ROW_FILES: dict[str, OpenRowFile] = {"parquet": ParquetRows, "arrow": open_arrow}
 FILE_TYPES = ("text", "jsonl", "csv", *ROW_FILES)
-SOURCE_TYPES = (*FILE_TYPES, "nexmark")
+SOURCE_TYPES = (*FILE_TYPES, "nexmark", "generate")
 
 
 def declared_schema(operator: Operator, kept: dict[str, str] | None = None) -> pa.Schema | None:
@@ -49,6 +50,8 @@ def declared_schema(operator: Operator, kept: dict[str, str] | None = None) -> p
         return LINES
     if kind == "nexmark":
         return nexmark.SCHEMAS[operator.connector["events"]]
+    if kind == "generate":
+        return rows_schema(operator.connector["columns"], f"operator {operator.id}")
     if kind in ROW_FILES:
         return kept_schema(kept, f"operator {operator.id}") if kept else None
     declared = kept or operator.connector.get("schema")
@@ -128,6 +131,8 @@ def _plain(
         raise UsageError(f"operator {operator.id}: no source type {kind!r}", hint=" or ".join(SOURCE_TYPES))
     if kind == "nexmark":
         return _nexmark(operator, task, positions)
+    if kind == "generate":
+        return _generated(operator, task, positions)
     if positions is not None:
         refuse_strangers(operator, directory, positions)
     splits: list[str] = []
@@ -172,4 +177,17 @@ def _nexmark(operator: Operator, task: TaskId, positions: Iterable[Position] | N
         positions,
         total=nexmark.rows_among(options.get("total"), table),
         rate=rate and rate * nexmark.share(table),
+    )
+
+
+def _generated(operator: Operator, task: TaskId, positions: Iterable[Position] | None) -> Source:
+    assert operator.connector is not None
+    options = operator.connector
+    return GeneratedSource(
+        rows_maker(options["columns"], options.get("seed", 0), f"operator {operator.id}"),
+        split_names(task.subtask, operator.parallelism),
+        task,
+        positions,
+        total=options.get("rows"),
+        rate=options.get("rate"),
     )
