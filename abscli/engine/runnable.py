@@ -26,7 +26,7 @@ from formats.native.transactions import MOST_OPERATOR
 
 RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
                       Kind.SINK})  # fmt: skip
-SINK_TYPES = (*ENDINGS, "postgres", "stdout")
+SINK_TYPES = (*ENDINGS, "postgres", "stdout", "delta")
 
 
 def check_runnable(topology: Topology) -> None:

@@ -97,7 +97,8 @@ CONNECTORS = {
         "nexmark": _NEXMARK,
     },
     Kind.SINK: {type: Record(_FILE, {"path": None}) for type in ("jsonl", "csv", "parquet")}
-    | {"postgres": Record(_TABLE, {"table": None}), "stdout": Record(_STDOUT, {})},
+    | {"postgres": Record(_TABLE, {"table": None}), "stdout": Record(_STDOUT, {}),
+       "delta": Record(_FILE, {"path": None})},
 }
 """The options of connectors that this format knows; those of all others are kept as they are."""
 
