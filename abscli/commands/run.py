@@ -272,11 +272,12 @@ def run(
     (s3://), of Azure (abfs://) or of Google (gs://): parts are uploads there, which are completed when the manifest of
     their epoch is written.
 
-    Rows for a table that is written by key (mode: upsert) lie in the store until the manifest of their epoch is
-    written, and come into the table after it. What is there cannot be taken back: a run that goes back behind it is
-    refused, or leaves it there with --take-over. A sink of type stdout writes its rows as JSON lines there, an epoch's
-    after its manifest, and what 'abs run' says of its end goes to stderr then. A run that was killed between the rows
-    and the mark that they are written writes them again: 'row_id: COLUMN' gives each row an id that is the same then.
+    Rows for a table that is written by key (mode: upsert), or of Delta Lake, lie in the store until the manifest of
+    their epoch is written, and come into the table after it. What is there cannot be taken back: a run that goes back
+    behind it is refused, or leaves it there with --take-over. A sink of type stdout writes its rows as JSON lines
+    there, an epoch's after its manifest, and what 'abs run' says of its end goes to stderr then. A run that was killed
+    between the rows and the mark that they are written writes them again: 'row_id: COLUMN' gives each row an id that is
+    the same then.
 
     The job may have changed since the epoch that it goes on from. Operators that are new begin without state; those
     that have another id, or are gone, and had state, positions or output are named in the job file, as 'moved: [{from:

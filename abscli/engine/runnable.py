@@ -29,7 +29,7 @@ from formats.storage import is_served
 
 RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
                       Kind.SINK})  # fmt: skip
-SINK_TYPES = (*ENDINGS, "postgres", "stdout")
+SINK_TYPES = (*ENDINGS, "postgres", "stdout", "delta")
 
 
 def check_runnable(topology: Topology) -> None:

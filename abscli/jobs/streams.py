@@ -246,6 +246,10 @@ class Stream:
         connector = {"type": "postgres", "table": table} | {name: v for name, v in options.items() if v is not None}
         self._then(Kind.SINK, "to_postgres", connector, marks)
 
+    def to_delta(self, path: str, **marks: Unpack[Marks]) -> None:
+        """A table of Delta Lake, made if it is not there: one commit an epoch. path: as of `to_jsonl`."""
+        self._then(Kind.SINK, "to_delta", {"type": "delta", "path": path}, marks)
+
     def to_stdout(self, *, row_id: str | None = None, **marks: Unpack[Marks]) -> None:
         """JSON lines on the stdout of who runs the job, an epoch's once it is complete, and again after a crash where
         it is not known whether they were written.

@@ -132,7 +132,8 @@ CONNECTORS = {
         "generate": _GENERATE,
     },
     Kind.SINK: {type: Record(_FILE, {"path": None}) for type in ("jsonl", "csv", "parquet")}
-    | {"postgres": Record(_TABLE, {"table": None}), "stdout": Record(_STDOUT, {})},
+    | {"postgres": Record(_TABLE, {"table": None}), "stdout": Record(_STDOUT, {}),
+       "delta": Record(_FILE, {"path": None})},
 }
 """The options of connectors that this format knows; those of all others are kept as they are."""
 

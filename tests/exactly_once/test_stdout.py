@@ -105,9 +105,10 @@ def test_a_pipe_that_is_closed_is_exit_code_6(tmp_path: Path) -> None:
     process = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    message = process.stderr.read()
-    assert process.wait(300) == 6, message
+    with process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        message = process.stderr.read()
+    assert process.returncode == 6, message
     assert "cannot be written to stdout" in message

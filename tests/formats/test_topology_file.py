@@ -88,7 +88,7 @@ KIND_EXAMPLES: dict[Kind, list[Any]] = {
                 {"type": "csv", "path": "p"}, {"type": "parquet", "path": "p"},
                 {"type": "postgres", "table": "t", "schema": "s", "service": "d", "mode": "two-phase"},
                 {"type": "postgres", "table": "t", "mode": "upsert", "key": ["a", "b"]},
-                {"type": "stdout"}, {"type": "stdout", "row_id": "id"}],
+                {"type": "stdout"}, {"type": "stdout", "row_id": "id"}, {"type": "delta", "path": "p"}],
     Kind.MAP: ["f", "m.n:f"],
     Kind.FILTER: ["f"],
     Kind.FLAT_MAP: ["f"],

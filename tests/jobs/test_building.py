@@ -228,7 +228,7 @@ def jobs(draw: Callable[..., Any]) -> tuple[Job, Topology]:
             case Kind.DISTINCT:
                 streams[id] = read.distinct(*key, **marks)
             case Kind.SINK:
-                type = draw(st.sampled_from(["jsonl", "csv", "parquet", "postgres", "stdout"]))
+                type = draw(st.sampled_from(["jsonl", "csv", "parquet", "delta", "postgres", "stdout"]))
                 if type == "postgres":
                     by_key = draw(st.booleans())
                     options: dict[str, Any] = {"mode": "upsert", "key": ["a", "b"]} if by_key else {}
@@ -239,7 +239,8 @@ def jobs(draw: Callable[..., Any]) -> tuple[Job, Topology]:
                     read.to_stdout(row_id=row_id, **marks)
                     more["connector"] = {"type": type} | ({} if row_id is None else {"row_id": row_id})
                 else:
-                    to_files = {"jsonl": read.to_jsonl, "csv": read.to_csv, "parquet": read.to_parquet}
+                    to_files = {"jsonl": read.to_jsonl, "csv": read.to_csv, "parquet": read.to_parquet,
+                                "delta": read.to_delta}  # fmt: skip
                     to_files[type](f"out/{id}", **marks)
                     more["connector"] = {"type": type, "path": f"out/{id}"}
             case Kind.REDUCE:

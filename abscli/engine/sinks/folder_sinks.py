@@ -10,6 +10,7 @@ from typing import IO
 
 from abscli.engine.sinks.part_files import PART_FILES
 from abscli.engine.sinks.places import folder_of
+from abscli.engine.sinks.staged.sink import WRITTEN_AS
 from abscli.engine.sinks.staging import StagingSink
 from formats.disk import sync_folder, writing
 from formats.job.model import Operator
@@ -26,8 +27,8 @@ class FolderSink(StagingSink):
         may_show: Callable[[], None] = lambda: None, *, sinks_in: str | None = None,
     ) -> None:  # fmt: skip
         options = operator.connector or {}
-        # A sink in a database is cut off from it by `sinks_in`.
-        type = options["type"] if options["type"] in PART_FILES else "csv"
+        # A sink whose target is no folder is cut off from it by `sinks_in`.
+        type = options["type"] if options["type"] in PART_FILES else WRITTEN_AS.get(options["type"], "csv")
         super().__init__(operator, index, attempt, may_show, path=options.get("path", operator.id), type=type)
         self._folder = folder_of(operator, directory, sinks_in)
         self._staged = os.path.join(self._folder, STAGED, attempt)

@@ -69,10 +69,11 @@ class Outputs:
         ]
         self._sinks = [op for op in sinks if op not in in_tables and op not in staged]
         self._tables = Tables(in_tables, topology.job, take_over=take_over, accept_missing=accept_missing)
-        targets = [target_of(op, topology.job) for op in staged]
+        targets = [target_of(op, topology.job, directory) for op in staged]
         self._deliveries = Deliveries(targets, take_over=take_over, accept_missing=accept_missing)
         self._deliveries_examined: list[DeliveryExamined] = []
         self._has_staged = bool(staged)
+        self._in_places = [op for op in staged if "path" in (op.connector or {})]
         self._tables_examined: list[TableExamined] = []
         self._has_tables = bool(in_tables)
         self._directory = directory
@@ -100,7 +101,7 @@ class Outputs:
         store: path or URI.
         """
         root = real_place(store)
-        for op in self._sinks:
+        for op in [*self._sinks, *self._in_places]:
             if f"{real_place(self._folder(op))}/".startswith(f"{root}/"):
                 raise UsageError(
                     f"sink {op.id}: {self._folder(op)} lies in the store, {store}",

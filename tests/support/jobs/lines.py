@@ -182,6 +182,12 @@ class Lines:
             return Counter(row for (row,) in rows(os.environ["LINES_DATABASE"], f"select line from {self.out}"))
         if self.type == "upsert":
             return Counter(row for (row,) in rows(os.environ["LINES_DATABASE"], f"select line from {self.out}_written"))
+        if self.type == "delta":
+            from deltalake import DeltaTable
+
+            path = str(self.folder / self.out)
+            table = DeltaTable(path).to_pyarrow_table() if DeltaTable.is_deltatable(path) else None
+            return Counter(table["line"].to_pylist() if table is not None else ())
         if self.type == "stdout":
             return Counter(row["line"] for row in self.printed())
         place = open_writable(self.out if "://" in self.out else str(self.folder / self.out))
@@ -258,7 +264,8 @@ def signal_at(where: str, n: int, number: int) -> None:
     (an upload), `put` (a piece of it), `copied` (it is shown, and waits as well: on Google's), `complete` (it is shown,
     and waits no more); `completing` is just before the last. Of a sink in a table, when that has been done: `filled` (a
     transaction), `prepare`, `commit`. Of one whose rows are staged in the store: `staged`; `merging`, when rows are
-    written and not committed; `shown`; `printed`, when stdout has them; `marked`. Else never.
+    written and not committed; `shown`; `printed`, when stdout has them; `marked`; `writing`, before a
+    commit of Delta, and `committed`. Else never.
     """
     from abscli.engine import journal
     from abscli.engine.sinks import outputs
@@ -324,6 +331,10 @@ def signal_at(where: str, n: int, number: int) -> None:
         from abscli.engine.sinks.postgres.upsert import UpsertedTable
 
         at(UpsertedTable, "_merge" if where == "merging" else "apply", is_done=True)
+    elif where in ("writing", "committed"):
+        from abscli.engine.sinks.staged.delta import DeltaSink
+
+        at(DeltaSink, "_write", is_done=where == "committed")
     elif where == "printed":
         at(Printed, "apply", is_done=True)
     elif where == "marked":

@@ -70,17 +70,20 @@ class Delivery:
         """The bytes of a part, all of which are what was staged; Damaged, NotFound. To be closed."""
         path, sha256, at = part.file.staged or "", hashlib.sha256(), 0
         file = tempfile.SpooledTemporaryFile(WHOLE, dir=scratch())  # noqa: SIM115 - the caller closes it
-        while piece := self.storage.read(path, at, PIECE):
-            sha256.update(piece)
-            file.write(piece)
-            at += len(piece)
-        if sha256.hexdigest() != part.file.sha256:
+        try:
+            while piece := self.storage.read(path, at, PIECE):
+                sha256.update(piece)
+                file.write(piece)
+                at += len(piece)
+            if sha256.hexdigest() != part.file.sha256:
+                raise Damaged(
+                    f"rows of a sink have SHA-256 {sha256.hexdigest()[:12]}…, {part.file.sha256[:12]}… was staged",
+                    path=f"{self.storage.root}/{path}", hint="go back before their epoch with --from-epoch",
+                )  # fmt: skip
+            file.seek(0)
+        except BaseException:
             file.close()
-            raise Damaged(
-                f"rows of a sink have SHA-256 {sha256.hexdigest()[:12]}…, {part.file.sha256[:12]}… was staged",
-                path=f"{self.storage.root}/{path}", hint="go back before their epoch with --from-epoch",
-            )  # fmt: skip
-        file.seek(0)
+            raise
         return file
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abscli.engine.sinks.places import place_of
 from abscli.engine.sinks.postgres.database import Table
 from abscli.engine.sinks.postgres.upsert import UpsertedTable
 from abscli.engine.sinks.staged.contract import Target
+from abscli.engine.sinks.staged.delta import DeltaSink
 from abscli.engine.sinks.staged.printed import Printed
 from formats.job.model import Operator
 
@@ -13,13 +15,18 @@ def title_of(operator: Operator) -> str:
     """What facts call the target of a sink."""
     if _type(operator) == "stdout":
         return "stdout"
+    if _type(operator) == "delta":
+        path: str = (operator.connector or {})["path"]
+        return path
     return f"postgres:{Table.of(operator).title}"
 
 
-def target_of(operator: Operator, job: str) -> Target:
-    """job: its name."""
+def target_of(operator: Operator, job: str, directory: str) -> Target:
+    """job: its name; directory: of the job file."""
     if _type(operator) == "stdout":
         return Printed(operator)
+    if _type(operator) == "delta":
+        return DeltaSink(operator.id, place_of(directory, (operator.connector or {})["path"]), job)
     return UpsertedTable(Table.of(operator), (operator.connector or {})["key"], job)
 
 

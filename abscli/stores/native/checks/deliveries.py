@@ -22,7 +22,7 @@ def rows_waiting(store: NativeStore) -> Iterator[Finding]:
     try:
         attempts = store.attempts()
         operators = store.topology_by_digest(attempts[-1].topology_sha256).operators if attempts else ()
-        targets = [target_of(op, store.job) for op in operators if is_staged(op)]
+        targets = [target_of(op, store.job, attempts[-1].directory) for op in operators if is_staged(op)]
         promises = read_promises(store) if targets else None
     except (FormatError, EngineError):
         return

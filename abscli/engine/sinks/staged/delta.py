@@ -1,0 +1,190 @@
+"""A table of Delta Lake: one commit an epoch, which carries Delta's own identifiers of transactions (`txn`).
+
+A commit has two of them: that of the attempt that made the epoch, whose version is the epoch's number, and says that
+it is there; and that of who writes the table, whose version is drawn anew by each claim. Of two commits at once with
+one identifier Delta takes the first alone: so a driver that was stopped, and goes on when another has claimed the
+table, writes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import TYPE_CHECKING
+
+from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine.sinks.staged.contract import Delivery
+from formats.ids import EpochId
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import CommitProperties, DeltaTable
+    from pyarrow.parquet import ParquetFile
+
+ATTEMPT, EPOCH, LEFT, JOB = "abs.attempt", "abs.epoch", "abs.left", "abs.job"
+"""What the metadata of a commit say: whose rows it has; or, of a claim, which epochs were left behind."""
+TRIES = 5
+"""Times that a commit is tried where somebody else, who is no job, writes the table as well."""
+
+
+class DeltaSink:
+    """As of `Target`. path: of the table; job: its name."""
+
+    remembers = True
+
+    def __init__(self, operator: str, path: str, job: str) -> None:
+        self.operator = operator
+        self.title = path
+        self._path = path
+        self._job = job
+        self._line = f"abs-writer-{job}-{operator}"
+        self._claim = 0
+
+    def hold(self) -> AbstractContextManager[None]:
+        """As of `Target`: who takes the table takes it from others, whose commits fail from then on."""
+        return nullcontext()
+
+    def check(self) -> None:
+        """As of `Target`."""
+        self._table()
+
+    def _table(self) -> DeltaTable | None:
+        """The newest version of the table; None where it is not there yet."""
+        try:
+            from deltalake import DeltaTable
+            from deltalake.exceptions import DeltaError, TableNotFoundError
+        except ImportError:
+            raise UsageError(
+                f"sink {self.operator} writes to Delta Lake, and deltalake is not installed",
+                hint="pip install 'abscli[delta]'",
+            ) from None
+        try:
+            return DeltaTable(self._path)
+        except TableNotFoundError:
+            return None
+        except (DeltaError, OSError) as error:
+            raise EngineStopped(
+                f"sink {self.operator}: the table {self.title} cannot be read: {_line(error)}",
+                hint="what is staged waits for it; `abs run --resume` goes on",
+            ) from None
+
+    def shown(self) -> list[EpochId]:
+        """As of `Target`."""
+        table = self._table()
+        own = [entry for entry in table.history() if entry.get(JOB) == self._name] if table is not None else []
+        shown: list[EpochId] = []
+        left: set[EpochId] = set()
+        for entry in own:  # newest first: what was written again since a claim left it behind is shown
+            if LEFT in entry:
+                left |= {EpochId(id, number) for id, number in json.loads(entry[LEFT])}
+            elif (epoch := EpochId(entry[ATTEMPT], int(entry[EPOCH]))) not in left:
+                shown.append(epoch)
+        return shown[::-1]
+
+    @property
+    def _name(self) -> str:
+        return f"{self._job}/{self.operator}"
+
+    def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
+        """As of `Target`."""
+        self._claim = secrets.randbits(60)
+        behind = json.dumps([[epoch.attempt_id, epoch.number] for epoch in sorted(left)])
+        for _ in range(TRIES):
+            table = self._table()
+            if table is None:
+                return  # its first commit makes it, and claims it
+
+            def claim(properties: CommitProperties, table: DeltaTable = table) -> None:
+                table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
+
+            if self._commit(claim, {LEFT: behind}, {self._line: self._claim}):
+                return
+        raise self._crowded()
+
+    def apply(self, delivery: Delivery) -> None:
+        """As of `Target`."""
+        from pyarrow.parquet import ParquetFile
+
+        with ExitStack() as files:
+            self._apply(delivery, [ParquetFile(files.enter_context(delivery.open(part))) for part in delivery.parts])
+
+    def _apply(self, delivery: Delivery, parts: Sequence[ParquetFile]) -> None:
+        id, epoch = f"abs-{delivery.epoch.attempt_id}-{self.operator}", delivery.epoch.number
+        for _ in range(TRIES):
+            table = self._table()
+            if table is None:
+                self._create(parts[0].schema_arrow)
+                continue
+            if (table.transaction_version(self._line) or self._claim) != self._claim:
+                raise EngineStopped(
+                    f"sink {self.operator}: {self.title} was taken over by another attempt",
+                    hint="go on with that one; what this one has staged stays in its store",
+                )
+            if (table.transaction_version(id) or 0) >= epoch:
+                return
+
+            def write(properties: CommitProperties, table: DeltaTable = table) -> None:
+                self._write(table, parts, properties)
+
+            metadata = {ATTEMPT: delivery.epoch.attempt_id, EPOCH: str(epoch)}
+            if self._commit(write, metadata, {self._line: self._claim, id: epoch}):
+                return
+        raise self._crowded()
+
+    def _create(self, schema: pa.Schema) -> None:
+        """Make the table, unless somebody else just has."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        def create(properties: CommitProperties) -> None:
+            try:
+                DeltaTable.create(self._path, schema, mode="error", commit_properties=properties)
+            except DeltaError:
+                if not DeltaTable.is_deltatable(self._path):
+                    raise
+
+        self._commit(create, {LEFT: "[]"}, {self._line: self._claim})
+
+    def _crowded(self) -> EngineStopped:
+        return EngineStopped(
+            f"sink {self.operator}: others write {self.title} at every moment",
+            hint="`abs run --resume` when they have ended",
+        )
+
+    def _commit(
+        self, write: Callable[[CommitProperties], None], metadata: dict[str, str], transactions: dict[str, int]
+    ) -> bool:
+        """False where somebody else was first."""
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import CommitFailedError
+
+        properties = CommitProperties(
+            custom_metadata={JOB: self._name, **metadata},
+            app_transactions=[Transaction(id, version) for id, version in transactions.items()],
+        )
+        try:
+            write(properties)
+        except CommitFailedError:
+            return False
+        except Exception as error:  # of rows that do not fit it raises whatever came of it
+            raise JobFailed(
+                f"sink {self.operator}: {self.title} does not take the rows: {_line(error)}",
+                hint="its columns are those of the rows, by name and type; change the table, and the staged rows are "
+                "written when the job goes on",
+            ) from None
+        return True
+
+    def _write(self, table: DeltaTable, parts: Sequence[ParquetFile], properties: CommitProperties) -> None:
+        import pyarrow as pa
+        from deltalake import write_deltalake
+
+        schema = parts[0].schema_arrow
+        batches = (batch.select(schema.names).cast(schema) for part in parts for batch in part.iter_batches())
+        rows = pa.RecordBatchReader.from_batches(schema, batches)
+        write_deltalake(table, rows, mode="append", commit_properties=properties)
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

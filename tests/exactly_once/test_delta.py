@@ -1,0 +1,183 @@
+"""A sink that is a table of Delta Lake: one commit an epoch, every row once, whatever is killed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from msgspec.structs import replace
+
+from abscli.api import open_store
+from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine.sinks.staged.contract import Delivery, StagedPart
+from abscli.engine.sinks.staged.delta import DeltaSink
+from abscli.report.findings import Code
+from formats.ids import EpochId
+from formats.native.facts import SinkFile, digest
+from formats.native.transactions import Transaction
+from formats.storage import MemoryStorage
+from tests.support.jobs.lines import Gate, Lines, killed, restore_to, write_lines
+
+deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'abscli[delta]'")
+ATTEMPT, OTHER = "a" * 32, "b" * 32
+
+
+@pytest.fixture
+def lines(tmp_path: Path, gate: Gate) -> Lines:
+    write_lines(tmp_path, 5)
+    return Lines(tmp_path, gate, "out", "delta")
+
+
+def commits(path: Path) -> list[tuple[str, int]]:
+    """The attempt and the epoch of each commit with rows, oldest first, as the log has them."""
+    history = deltalake.DeltaTable(str(path)).history()[::-1]
+    return [(entry["abs.attempt"], int(entry["abs.epoch"])) for entry in history if "abs.epoch" in entry]
+
+
+@pytest.mark.parametrize("where", ["staged", "manifest", "reveal", "writing", "committed"])
+def test_killed_at_any_step_it_goes_on(lines: Lines, where: str) -> None:
+    killed(lines, where, 3)
+    if lines.complete():
+        lines.resume()
+    else:
+        lines.run(from_epoch=0)
+    assert lines.wrong() == {}
+    epochs = commits(lines.folder / "out")
+    assert len(set(epochs)) == len(epochs)
+
+
+def test_a_commit_is_an_epoch_and_says_which(lines: Lines) -> None:
+    lines.run()
+    store = lines.store()
+    named = [(store.manifest(n).attempt_id, n) for n in lines.complete() if any(part.sink for part in store.parts(n))]
+    assert commits(lines.folder / "out") == named
+    attempt, newest = named[-1]
+    table = deltalake.DeltaTable(str(lines.folder / "out"))
+    assert table.transaction_version(f"abs-{attempt}-out") == newest
+    files = [pq.read_table(lines.folder / "out" / path.rpartition("/")[2]) for path in table.file_uris()]
+    assert sum(file.num_rows for file in files) == lines.shown().total()
+
+
+def test_nothing_is_committed_before_the_manifest(lines: Lines) -> None:
+    killed(lines, "reveal", 1)
+    assert not (lines.folder / "out").exists()
+    report = open_store(str(lines.folder / "a")).validate()
+    assert Code.SINK_PART_WAITING in {finding.code for finding in report.findings}
+    lines.resume()
+    assert lines.wrong() == {}
+
+
+def test_going_back_behind_what_is_committed_is_refused_and_then_a_choice(lines: Lines) -> None:
+    lines.run(epochs=3)
+    first = lines.complete()[0]
+    with pytest.raises(UsageError, match="cannot be taken back"):
+        lines.run(from_epoch=first)
+    lines.run(from_epoch=first, epochs=1, take_over=True)
+    lines.resume()  # what was accepted once is not asked again
+    assert set(lines.wrong().values()) == {1}
+
+
+def test_a_restore_into_another_store_commits_what_waits(lines: Lines) -> None:
+    killed(lines, "reveal", 3)
+    restore_to(lines, lines.complete()[-1], "b")
+    lines.resume("b")
+    assert lines.wrong() == {}
+
+
+def delivered(storage: MemoryStorage, epoch: int, *rows: pa.Table, attempt: str = ATTEMPT) -> Delivery:
+    """Parquet that tasks have staged for an epoch."""
+    parts = []
+    for task, table in enumerate(rows):
+        buffer = pa.BufferOutputStream()
+        pq.write_table(table, buffer)
+        data = buffer.getvalue().to_pybytes()
+        path = f"{attempt}-{epoch}-{task}"
+        storage.put(path, data)
+        file = SinkFile("out", f"part-{task:05d}-{epoch:010d}.parquet", len(data), table.num_rows, digest(data))
+        parts.append(StagedPart(Transaction(attempt, epoch, task, "out"), replace(file, staged=path)))
+    return Delivery(EpochId(attempt, epoch), tuple(parts), storage)
+
+
+def numbers(path: Path) -> list[int]:
+    return sorted(deltalake.DeltaTable(str(path)).to_pyarrow_table()["n"].to_pylist())
+
+
+def test_a_delivery_is_written_once_by_whomever(tmp_path: Path) -> None:
+    storage, path = MemoryStorage(), tmp_path / "t"
+    first = delivered(storage, 3, pa.table({"n": [1, 2]}), pa.table({"n": [3]}))
+    for _ in range(2):
+        sink = DeltaSink("out", str(path), "job")
+        sink.take(ATTEMPT, [], 0)
+        sink.apply(first)
+        sink.apply(first)
+    assert numbers(path) == [1, 2, 3]
+    assert sink.shown() == [EpochId(ATTEMPT, 3)]
+    assert DeltaSink("out", str(path), "another").shown() == []
+
+
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_who_has_lost_the_table_commits_nothing(tmp_path: Path, epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before its commit, and not in the middle of it: it is stopped there, and another one takes the table."""
+    storage, path = MemoryStorage(), tmp_path / "t"
+    before, now = DeltaSink("out", str(path), "job"), DeltaSink("out", str(path), "job")
+    before.take(ATTEMPT, [], 0)
+    for n in range(epochs):
+        before.apply(delivered(storage, n + 1, pa.table({"n": [n]})))
+    plain = DeltaSink._write
+
+    def stopped(sink: DeltaSink, *arguments: object) -> None:
+        monkeypatch.setattr(DeltaSink, "_write", plain)
+        now.take(OTHER, [], 0)
+        now.apply(delivered(storage, 7, pa.table({"n": [70]}), attempt=OTHER))
+        plain(sink, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(DeltaSink, "_write", stopped)
+    with pytest.raises(EngineStopped, match="was taken over by another attempt"):
+        before.apply(delivered(storage, 8, pa.table({"n": [80]})))
+    assert numbers(path) == [*range(epochs), 70]
+
+
+def test_others_may_write_the_table_meanwhile(tmp_path: Path) -> None:
+    storage, path = MemoryStorage(), tmp_path / "t"
+    sink = DeltaSink("out", str(path), "job")
+    sink.take(ATTEMPT, [], 0)
+    sink.apply(delivered(storage, 1, pa.table({"n": [1]})))
+    deltalake.write_deltalake(str(path), pa.table({"n": [100]}), mode="append")
+    deltalake.DeltaTable(str(path)).optimize.compact()
+    sink.apply(delivered(storage, 2, pa.table({"n": [2]})))
+    assert numbers(path) == [1, 2, 100]
+    assert sink.shown() == [EpochId(ATTEMPT, 1), EpochId(ATTEMPT, 2)]
+
+
+def test_what_was_left_behind_is_not_shown_again(tmp_path: Path) -> None:
+    storage, path = MemoryStorage(), tmp_path / "t"
+    sink = DeltaSink("out", str(path), "job")
+    sink.take(ATTEMPT, [], 0)
+    sink.apply(delivered(storage, 1, pa.table({"n": [1]})))
+    sink.apply(delivered(storage, 2, pa.table({"n": [2]})))
+    sink.take(OTHER, [EpochId(ATTEMPT, 2)], 0)
+    assert sink.shown() == [EpochId(ATTEMPT, 1)]
+
+
+def test_rows_of_other_columns_wait_until_the_table_has_them(tmp_path: Path) -> None:
+    storage, path = MemoryStorage(), tmp_path / "t"
+    sink = DeltaSink("out", str(path), "job")
+    sink.take(ATTEMPT, [], 0)
+    sink.apply(delivered(storage, 1, pa.table({"n": [1]})))
+    with pytest.raises(JobFailed, match="does not take the rows"):
+        sink.apply(delivered(storage, 2, pa.table({"n": ["two"]})))
+    assert numbers(path) == [1]
+
+
+def test_a_place_that_is_no_table_any_more_is_said(tmp_path: Path) -> None:
+    storage, path = MemoryStorage(), tmp_path / "t"
+    sink = DeltaSink("out", str(path), "job")
+    sink.take(ATTEMPT, [], 0)
+    sink.apply(delivered(storage, 1, pa.table({"n": [1]})))
+    (log,) = (path / "_delta_log").glob("*.json")
+    log.write_text(json.dumps({"no": "log"}))
+    with pytest.raises(EngineStopped, match="cannot be read"):
+        sink.check()
