@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+
+import pyarrow as pa
 
 from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.messages import JobSpec
 from abscli.engine.channels.routing import Route
+from abscli.engine.columns import join_inputs
 from abscli.engine.local.steps import Place, Steps
+from abscli.engine.operators.interval_join import IntervalJoin
 from abscli.engine.operators.making import MakeState, in_memory, keyed_by, make_operator
 from abscli.engine.operators.runnable import Runnable
 from abscli.engine.operators.windowed import Windowed
@@ -29,7 +33,7 @@ from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
 from formats.ids import ChannelId, TaskId
 from formats.job.expand import channels_in
-from formats.job.model import KEYED, Kind, Operator
+from formats.job.model import KEYED, Kind, Operator, Side
 from formats.native.counters import Counters
 from formats.native.facts import PartFacts
 from formats.native.store import NativeStore
@@ -77,6 +81,7 @@ def build_tasks(
     restored = Restored(storage, topology, parts)
     back = back_edges(topology)
     operators = {op.id: op for op in topology.operators}
+    joins = join_inputs(topology)
     # Of all that may be here, not of those that are made now: a task that takes its steps again has the same parts.
     keyed = sum(-(-op.parallelism // spec.workers) for op in topology.operators if op.kind in KEYED)
     make_state = in_memory if memory is None else partial(_bounded, memory, max(1, PARTS // max(1, keyed)))
@@ -114,11 +119,13 @@ def build_tasks(
     def task(op: Operator, index: int) -> RunningTask:
         name = TaskId(op.id, index)
         part = restored.part(name)
-        source, sink, operator = _role(op, index, spec, part, may_show, make_state)
+        source, sink, operator = _role(op, index, spec, part, may_show, make_state, joins)
         if operator is not None and operator.state is not None:
             for table in restored.state(name):
+                if isinstance(operator, IntervalJoin):
+                    operator.resume(table)
                 operator.state.load(table)
-        if isinstance(operator, Windowed):
+        if isinstance(operator, Windowed | IntervalJoin):
             operator.watermark = part.watermark if part else None
         queues, outs = inboxes(op, index), routes(op, index)
         machine = make(
@@ -168,6 +175,7 @@ def _role(
     part: PartFacts | None,
     may_show: Callable[[], None],
     make_state: MakeState,
+    joins: Mapping[str, Mapping[Side, pa.Schema]],
 ) -> tuple[Source | None, Sink | None, Runnable | None]:
     if op.kind is Kind.SOURCE:
         positions, connector = (part.positions, part.connector) if part else (None, None)
@@ -178,7 +186,7 @@ def _role(
             op, index, spec.directory, spec.attempt_id, may_show, job=spec.topology.job, sinks_in=spec.sinks_in
         )
         return None, sink, None
-    return None, None, make_operator(op, TaskId(op.id, index), spec.root, make_state)
+    return None, None, make_operator(op, TaskId(op.id, index), spec.root, make_state, joins.get(op.id))
 
 
 def _bounded(memory: StateMemory, parts: int, op: Operator) -> State:

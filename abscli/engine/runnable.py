@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from abscli.engine.columns import column_faults
+from abscli.engine.columns import column_faults, join_faults
 from abscli.engine.errors import UsageError
 from abscli.engine.functions import load
 from abscli.engine.sinks.places import place_of
@@ -24,8 +24,8 @@ from formats.native.sink import ENDINGS
 from formats.native.sink_bucket import place_fault
 from formats.native.transactions import MOST_OPERATOR
 
-RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
-                      Kind.SINK})  # fmt: skip
+RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.JOIN,
+                      Kind.LOOKUP, Kind.UNION, Kind.SINK})  # fmt: skip
 SINK_TYPES = (*ENDINGS, "postgres")
 
 
@@ -42,7 +42,7 @@ def check_runnable(topology: Topology) -> None:
 def graph_faults(topology: Topology) -> Iterator[OperatorFault]:
     """What the job graph alone shows; nothing is imported, and no input is looked for."""
     for op in topology.operators:
-        if op.kind not in RUNNABLE:
+        if op.kind not in RUNNABLE or (op.kind is Kind.JOIN and not op.join):
             message = f"operator {op.id} is {op.kind}: it can be inspected and planned for, not run"
             yield OperatorFault(op.id, (str(op.kind),), message, f"run knows {', '.join(sorted(RUNNABLE))}")
     for edge in topology.edges:
@@ -50,6 +50,8 @@ def graph_faults(topology: Topology) -> Iterator[OperatorFault]:
             message = f"edge {edge.name} is marked replayable, and the engine keeps no such log"
             yield OperatorFault(edge.target, ("from", edge.source), message, "remove the mark to run the job")
     yield from _connector_faults(topology)
+    yield from join_faults(topology)
+    yield from _watermark_faults(topology)
     back = back_edges(topology)
     for loop in restless_loops(topology):
         around = set(loop)
@@ -59,6 +61,29 @@ def graph_faults(topology: Topology) -> Iterator[OperatorFault]:
             f"the loop {', '.join(loop)} never comes to rest: each of its operators passes on whatever it gets",
             "put a distinct, a filter, a flat_map or a reduce with emit: change into it that lets records end",
         )  # fmt: skip
+
+
+def _watermark_faults(topology: Topology) -> Iterator[OperatorFault]:
+    """Joins to which no watermark comes, or none that says what is still to come."""
+    senders: dict[str, set[str]] = {op.id: set() for op in topology.operators}
+    for edge in topology.edges:
+        senders[edge.target].add(edge.source)
+    for op in topology.operators:
+        if not op.join:
+            continue
+        before, waiting = set[str](), list(senders[op.id])
+        while waiting:
+            if (sender := waiting.pop()) not in before:
+                before.add(sender)
+                waiting += senders[sender]
+        if op.id in before:
+            message = f"operator {op.id} is a join in a loop: watermarks say nothing of what comes back"
+            yield OperatorFault(op.id, (str(op.kind),), message, "join before the loop, or behind it")
+        for source in topology.operators:
+            if source.id in before and source.kind is Kind.SOURCE and event_time_of(source) is None:
+                message = f"operator {op.id}: source {source.id} before it has no event time: no row could leave its state"
+                hint = f"add event_time: {{column: ...}} to {source.id}"
+                yield OperatorFault(op.id, (str(op.kind),), message, hint)
 
 
 def _connector_faults(topology: Topology) -> Iterator[OperatorFault]:

@@ -53,7 +53,6 @@ from abscli.protocol.task import PartStage, Task
 from abscli.protocol.trace import TracedTask
 from abscli.protocol.turns import Turns
 from formats.ids import ChannelId, TaskId
-from formats.job.model import LATE
 from formats.native.counters import Counters
 from formats.native.facts import PartFacts, StateFileFacts
 from formats.native.state.references import depth, rows_in_reach
@@ -385,9 +384,9 @@ class RunningTask:
     def _carry_out(self, actions: Iterator[TaskAction]) -> None:
         for action in actions:
             match action:
-                case Process(_, _, batch, skip):
+                case Process(channel, _, batch, skip):
                     assert isinstance(batch, Batch)
-                    self._process(batch.without(skip))
+                    self._process(channel, batch.without(skip))
                 case Log(channel, epochs, _, batch, skip):
                     assert isinstance(batch, Batch)
                     for epoch in epochs if not self._again else ():
@@ -422,15 +421,15 @@ class RunningTask:
 
     # -- what the actions mean here -----------------------------------------------------------------------
 
-    def _process(self, batch: Batch) -> None:
+    def _process(self, channel: ChannelId, batch: Batch) -> None:
         self._input = batch.rows.schema
         with self._working():
             if self.sink is not None:
                 self.sink.write(batch.rows)
             elif self.operator is not None:
-                rows = self.operator.process(batch.rows, batch.first)
+                rows = self.operator.process(batch.rows, batch.first, channel.sender.operator)
                 if isinstance(rows, WithLate):
-                    self._emit(rows.late, LATE)
+                    self._emit(rows.late, rows.output)
                     rows = rows.rows
                 self._emit(rows)
 

@@ -3,11 +3,14 @@ says so)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
 
 from abscli.engine.errors import UsageError
 from abscli.engine.functions import load
 from abscli.engine.operators.distinct import Distinct
+from abscli.engine.operators.interval_join import IntervalJoin
 from abscli.engine.operators.last_out import LastOut
 from abscli.engine.operators.reduce import Reduce
 from abscli.engine.operators.row_wise import RowWise
@@ -15,7 +18,7 @@ from abscli.engine.operators.runnable import Runnable
 from abscli.engine.operators.windowed import Windowed
 from abscli.engine.state.keyed_state import KeyedState, State
 from formats.ids import TaskId
-from formats.job.model import WINDOW_START, Emit, Kind, Operator
+from formats.job.model import JOIN_NUMBER, JOIN_SIDE, WINDOW_START, Emit, Kind, Operator, Side
 from formats.native.state.tables import StateKey
 
 MakeState = Callable[[Operator], State]
@@ -30,13 +33,21 @@ def in_memory(operator: Operator) -> State:
 
 def keyed_by(operator: Operator) -> tuple[StateKey, bool]:
     """The key columns of an operator's state, and whether keys are removed from it."""
+    if operator.join:
+        return StateKey((*operator.key, JOIN_SIDE, JOIN_NUMBER), len(operator.key)), True
     if operator.window:
         return StateKey((*operator.key, WINDOW_START), len(operator.key)), True
     return StateKey.of(operator.key), bool(operator.ttl)
 
 
-def make_operator(operator: Operator, task: TaskId, root: str, make_state: MakeState = in_memory) -> Runnable:
-    """The runnable operator of a task that is neither source nor sink; UsageError for kinds that cannot be run."""
+def make_operator(
+    operator: Operator, task: TaskId, root: str, make_state: MakeState = in_memory,
+    inputs: Mapping[Side, pa.Schema] | None = None,
+) -> Runnable:  # fmt: skip
+    """The runnable operator of a task that is neither source nor sink; UsageError for kinds that cannot be run.
+
+    inputs: the columns of both sides of a join.
+    """
     match operator.kind:
         case Kind.MAP | Kind.FILTER | Kind.FLAT_MAP:
             assert operator.function is not None
@@ -45,6 +56,8 @@ def make_operator(operator: Operator, task: TaskId, root: str, make_state: MakeS
             return RowWise(operator, task, None)
         case Kind.DISTINCT:
             return Distinct(operator, make_state(operator))
+        case Kind.JOIN if operator.join and inputs is not None:
+            return IntervalJoin(operator, task, make_state(operator), inputs)
         case Kind.REDUCE if operator.window:
             return Windowed(operator, task, make_state(operator))
         case Kind.REDUCE:
@@ -52,5 +65,5 @@ def make_operator(operator: Operator, task: TaskId, root: str, make_state: MakeS
             return Reduce(operator, task, make_state(operator), last_out)
     raise UsageError(
         f"operator {operator.id} is {operator.kind}: it can be inspected and planned for, not run",
-        hint="run knows source, map, filter, flat_map, reduce, distinct, union and sink",
+        hint="run knows source, map, filter, flat_map, reduce, distinct, join, lookup, union and sink",
     )

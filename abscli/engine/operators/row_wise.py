@@ -23,7 +23,7 @@ class RowWise:
         self._task = task
         self._function = function
 
-    def process(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch | None:
+    def process(self, batch: pa.RecordBatch, first: int, sender: str = "") -> pa.RecordBatch | None:
         if self._function is None:
             return batch
         kind = self._operator.kind
