@@ -16,6 +16,7 @@ from abscli.engine.local.steps import Place, Steps
 from abscli.engine.operators.interval_join import IntervalJoin
 from abscli.engine.operators.making import MakeState, in_memory, keyed_by, make_operator
 from abscli.engine.operators.runnable import Runnable
+from abscli.engine.operators.table_lookup import TableLookup, check_table, own_key_groups, read_table
 from abscli.engine.operators.windowed import Windowed
 from abscli.engine.sinks.making import make_sink
 from abscli.engine.sinks.sink import Sink
@@ -186,6 +187,11 @@ def _role(
             op, index, spec.directory, spec.attempt_id, may_show, job=spec.topology.job, sinks_in=spec.sinks_in
         )
         return None, sink, None
+    if op.lookup:
+        table = read_table(op, spec.directory)
+        check_table(op, table, part.connector if part else None, spec.directory)
+        inputs = [edge for edge in spec.topology.edges if edge.target == op.id]
+        return None, None, TableLookup(op, TaskId(op.id, index), table, own_key_groups(op, index, inputs))
     return None, None, make_operator(op, TaskId(op.id, index), spec.root, make_state, joins.get(op.id))
 
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from abscli.engine.columns import column_faults, join_faults
-from abscli.engine.errors import UsageError
+from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.functions import load
+from abscli.engine.operators.table_lookup import read_table
 from abscli.engine.sinks.places import place_of
 from abscli.engine.sources.event_times import as_event_times
 from abscli.engine.sources.finding import find_splits
@@ -81,7 +82,7 @@ def _watermark_faults(topology: Topology) -> Iterator[OperatorFault]:
             yield OperatorFault(op.id, (str(op.kind),), message, "join before the loop, or behind it")
         for source in topology.operators:
             if source.id in before and source.kind is Kind.SOURCE and event_time_of(source) is None:
-                message = f"operator {op.id}: source {source.id} before it has no event time: no row could leave its state"
+                message = f"operator {op.id}: source {source.id} has no event time, so that no row could leave the join"
                 hint = f"add event_time: {{column: ...}} to {source.id}"
                 yield OperatorFault(op.id, (str(op.kind),), message, hint)
 
@@ -149,6 +150,11 @@ def all_faults(topology: Topology, directory: str, *, from_start: bool) -> Itera
                 load(op.function, directory)
             except UsageError as error:
                 yield OperatorFault(op.id, (str(op.kind),), f"operator {op.id}: {error.message}", error.hint)
+        elif op.lookup:
+            try:
+                read_table(op, directory)
+            except JobFailed as error:
+                yield OperatorFault(op.id, (str(op.kind), "path"), error.message, error.hint)
     yield from column_faults(topology, columns)
 
 

@@ -17,6 +17,7 @@ from abscli.engine.channels.routing import Route
 from abscli.engine.errors import JobFailed
 from abscli.engine.local.steps import Differs, Place, Steps
 from abscli.engine.operators.runnable import Runnable, WithLate
+from abscli.engine.operators.table_lookup import TableLookup
 from abscli.engine.sinks.sink import Sink
 from abscli.engine.sources.contract import Source
 from abscli.engine.state.packing import Loader, Packer
@@ -514,7 +515,7 @@ class RunningTask:
             counters=Counters(dict(self.machine.sent), dict(self.machine.received)),
             positions=self.source.cut() if self.source is not None else None,
             round_robin={r.edge.target: r.turn for r in self.routes},
-            connector=self.source.connector if self.source is not None else None,
+            connector=self._connector,
             finished=self.machine.finished,
             alignment=started - self._first_barrier.get(epoch, started),
             copied=started,
@@ -527,6 +528,13 @@ class RunningTask:
         loader = self._packer.loader() if self._packer is not None else None
         future = self._pool.submit(write_state, loader or self._storage, draft, copy, key, base, stage)
         self._parts[epoch] = Part(draft, self._base_epoch, future, loader, place)
+
+    @property
+    def _connector(self) -> dict[str, str] | None:
+        """What a snapshot keeps of what lies outside the job."""
+        if isinstance(self.operator, TableLookup):
+            return self.operator.connector
+        return self.source.connector if self.source is not None else None
 
     @property
     def _rows(self) -> int:

@@ -234,7 +234,7 @@ def _input(source: str, at: Scalar, options: Node | None, label: str, mistakes: 
     output = values.get("output")
     if output not in (None, *LATE_OUTPUTS):
         hint = f"one of {', '.join(LATE_OUTPUTS)}"
-        mistakes.add(options.pairs["output"][1], f"{label} has no output {shown(output)}", hint)
+        mistakes.add(options.pairs["output"][1], f"{label} has no output {shown(str(output))}", hint)
         broken, output = True, None
     replayable = values.get("replayable") is True
     return Input(source, at, options, values.get("partition"), values.get("key"), replayable, output, broken)

@@ -1,4 +1,4 @@
-"""A join by key and event time against every pair tried: random rows, batches, barriers, restarts and limits of memory."""
+"""A join by key and event time against every pair tried: random rows, batches, barriers, restarts, limits."""
 
 from __future__ import annotations
 
@@ -113,8 +113,10 @@ class Run:
         self.epoch += 1
         copy = self.state.copy(self.epoch, self.complete or None)
         base = self.files[self.complete] if self.complete else []
-        new = [] if copy is None else [encode_tables(copy.tables(), self.state.keyed_by, in_key_order=copy.in_key_order)]
-        self.files[self.epoch] = [*base, *new]
+        self.files[self.epoch] = list(base)
+        if copy is not None:
+            data = encode_tables(copy.tables(), self.state.keyed_by, in_key_order=copy.in_key_order)
+            self.files[self.epoch].append(data)
         self.cut[self.epoch] = len(self.out), len(self.late), watermark
         if complete:
             self.complete = self.epoch

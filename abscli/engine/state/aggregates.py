@@ -66,7 +66,7 @@ class ValueColumn:
                 values = values.cast(self.type)
             if self._stored != self.type:
                 values = values.view(self._stored)
-            self._values[slots] = values.fill_null(pa.scalar(0, pa.int8()).cast(values.type)).to_numpy(zero_copy_only=False)
+            self._values[slots] = values.fill_null(_zero(values.type)).to_numpy(zero_copy_only=False)
 
     def _reserve(self, slots: Slots) -> None:
         need = int(slots.max()) + 1 if len(slots) else 0
@@ -74,6 +74,10 @@ class ValueColumn:
             more = max(need, 2 * len(self._valid)) - len(self._valid)
             self._values = np.concatenate([self._values, np.zeros(more, dtype=self._values.dtype)])
             self._valid = np.concatenate([self._valid, np.zeros(more, dtype=bool)])
+
+
+def _zero(kind: pa.DataType) -> pa.Scalar:
+    return pa.scalar(0, pa.int8()).cast(kind)
 
 
 def _stored_as(kind: pa.DataType) -> pa.DataType | None:
