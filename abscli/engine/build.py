@@ -16,6 +16,7 @@ from abscli.engine.local.steps import Place, Steps
 from abscli.engine.operators.interval_join import IntervalJoin
 from abscli.engine.operators.making import MakeState, in_memory, keyed_by, make_operator
 from abscli.engine.operators.runnable import Runnable
+from abscli.engine.operators.sessions import Sessions
 from abscli.engine.operators.table_lookup import TableLookup, check_table, own_key_groups, read_table
 from abscli.engine.operators.windowed import Windowed
 from abscli.engine.sinks.making import make_sink
@@ -126,7 +127,7 @@ def build_tasks(
                 if isinstance(operator, IntervalJoin):
                     operator.resume(table)
                 operator.state.load(table)
-        if isinstance(operator, Windowed | IntervalJoin):
+        if isinstance(operator, Windowed | Sessions | IntervalJoin):
             operator.watermark = part.watermark if part else None
         queues, outs = inboxes(op, index), routes(op, index)
         machine = make(

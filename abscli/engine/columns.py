@@ -12,10 +12,21 @@ import pyarrow as pa
 from abscli.engine.errors import UsageError
 from abscli.engine.operators.join_columns import JoinColumns
 from abscli.engine.sources.columns import schema_of
+from abscli.engine.sources.event_times import as_event_times
 from abscli.engine.sources.making import SOURCE_TYPES, declared_schema
 from abscli.engine.state.aggregates import result_type
 from abscli.graph.job_graph import JobGraph
-from formats.job.model import Aggregate, Join, Kind, Operator, Side, Topology
+from formats.job.model import (
+    LATE,
+    WINDOW_END,
+    WINDOW_START,
+    Aggregate,
+    Join,
+    Kind,
+    Operator,
+    Side,
+    Topology,
+)
 from formats.job.rules import OperatorFault
 
 WORDS = pa.schema([pa.field("word", pa.string())])
@@ -53,7 +64,8 @@ def _outputs(op: Operator, inputs: Mapping[str, pa.Schema | None], sources: Mapp
     if op.kind is Kind.SOURCE:
         return {(op.id, None): sources.get(op.id)}
     if not op.join or len(inputs) != 2:
-        return {(op.id, None): _output(op, list(inputs.values()))}
+        columns = list(inputs.values())
+        return {(op.id, None): _output(op, columns), (op.id, LATE): _alike(columns)}
     late: Outputs = {(op.id, side.late): columns for side, columns in _by_side(op.join, inputs).items()}
     try:
         return late | {(op.id, None): JoinColumns(op, _sides(op, inputs)).output}
@@ -146,6 +158,7 @@ def _operator_faults(op: Operator, source: str, columns: pa.Schema) -> Iterator[
         yield _missing(op, here, missing[0], source, columns)
     if op.function == "words" and "line" not in columns.names:
         yield _missing(op, (str(op.kind),), "line", source, columns)
+    yield from _time_column_faults(op, source, columns)
     for output in op.aggregates:
         at = (str(op.kind), output.name, output.function)
         missing = [name for name in output.columns if name not in columns.names]
@@ -159,6 +172,21 @@ def _operator_faults(op: Operator, source: str, columns: pa.Schema) -> Iterator[
                 yield OperatorFault(op.id, at, f"operator {op.id}, output {output.name}: {error}")
 
 
+def _time_column_faults(op: Operator, source: str, columns: pa.Schema) -> Iterator[OperatorFault]:
+    option, name = ("window", op.window.time) if op.window else ("ttl", op.ttl.time) if op.ttl else ("", "")
+    if not option:
+        return
+    if name not in columns.names:
+        yield _missing(op, (option, "time"), name, source, columns)
+        return
+    try:
+        as_event_times(pa.array([], columns.field(name).type))
+    except TypeError as error:
+        message = f"operator {op.id}: column {name!r} of {source} cannot be event time: {error}"
+        hint = "name its type in the source's schema, or cast it in a map"
+        yield OperatorFault(op.id, (option, "time"), message, hint)
+
+
 def _output_type(output: Aggregate, columns: pa.Schema) -> pa.DataType:
     """Of an output of a `reduce` over these columns; TypeError."""
     return result_type(
@@ -168,8 +196,7 @@ def _output_type(output: Aggregate, columns: pa.Schema) -> pa.DataType:
 
 def _output(op: Operator, inputs: list[pa.Schema | None]) -> pa.Schema | None:
     """The columns that an operator puts out; None where they cannot be known, or a fault has been told of them."""
-    first = inputs[0] if inputs else None
-    alike = first if first is not None and all(columns is None or columns.equals(first) for columns in inputs) else None
+    alike = _alike(inputs)
     if op.function == "words":
         return WORDS
     if op.kind in (Kind.UNION, Kind.DISTINCT, Kind.FILTER) or op.function == "identity":
@@ -179,6 +206,12 @@ def _output(op: Operator, inputs: list[pa.Schema | None]) -> pa.Schema | None:
     if any(name not in alike.names for name in op.key):
         return None
     fields = [alike.field(name) for name in op.key]
+    if op.window:
+        if op.window.time not in alike.names:
+            return None
+        kind = alike.field(op.window.time).type
+        moment = pa.timestamp("us", kind.tz if pa.types.is_timestamp(kind) else None)
+        fields += [pa.field(WINDOW_START, moment), pa.field(WINDOW_END, moment)]
     for output in op.aggregates:
         if any(name not in alike.names for name in output.columns):
             return None
@@ -188,3 +221,10 @@ def _output(op: Operator, inputs: list[pa.Schema | None]) -> pa.Schema | None:
             return None
         fields.append(pa.field(output.name, kind))
     return pa.schema(fields)
+
+
+def _alike(inputs: list[pa.Schema | None]) -> pa.Schema | None:
+    """The columns that all inputs have; None where they cannot be known, or differ."""
+    first = inputs[0] if inputs else None
+    same = first is not None and all(columns is None or columns.equals(first) for columns in inputs)
+    return first if same else None

@@ -17,6 +17,7 @@ from abscli.engine.sources.finding import find_splits
 from abscli.engine.sources.making import FILE_TYPES, SOURCE_TYPES, columns_of, declared_schema
 from abscli.graph.backedges import back_edges
 from abscli.graph.restless import restless_loops
+from abscli.graph.timed import untimed
 from formats.job.event_time import event_time_of
 from formats.job.expand import size_of
 from formats.job.model import MAX_CHANNELS, MAX_TASKS, Kind, Operator, Topology
@@ -52,7 +53,7 @@ def graph_faults(topology: Topology) -> Iterator[OperatorFault]:
             yield OperatorFault(edge.target, ("from", edge.source), message, "remove the mark to run the job")
     yield from _connector_faults(topology)
     yield from join_faults(topology)
-    yield from _watermark_faults(topology)
+    yield from _time_faults(topology)
     back = back_edges(topology)
     for loop in restless_loops(topology):
         around = set(loop)
@@ -64,27 +65,18 @@ def graph_faults(topology: Topology) -> Iterator[OperatorFault]:
         )  # fmt: skip
 
 
-def _watermark_faults(topology: Topology) -> Iterator[OperatorFault]:
-    """Joins to which no watermark comes, or none that says what is still to come."""
-    senders: dict[str, set[str]] = {op.id: set() for op in topology.operators}
-    for edge in topology.edges:
-        senders[edge.target].add(edge.source)
-    for op in topology.operators:
-        if not op.join:
-            continue
-        before, waiting = set[str](), list(senders[op.id])
-        while waiting:
-            if (sender := waiting.pop()) not in before:
-                before.add(sender)
-                waiting += senders[sender]
-        if op.id in before:
-            message = f"operator {op.id} is a join in a loop: watermarks say nothing of what comes back"
-            yield OperatorFault(op.id, (str(op.kind),), message, "join before the loop, or behind it")
-        for source in topology.operators:
-            if source.id in before and source.kind is Kind.SOURCE and event_time_of(source) is None:
-                message = f"operator {op.id}: source {source.id} has no event time, so that no row could leave the join"
-                hint = f"add event_time: {{column: ...}} to {source.id}"
-                yield OperatorFault(op.id, (str(op.kind),), message, hint)
+def _time_faults(topology: Topology) -> Iterator[OperatorFault]:
+    for op, option, source, loop in untimed(topology):
+        if loop:
+            message = (
+                f"operator {op.id} waits for event time ({option}), and rows of the loop {', '.join(loop)} go on after "
+                "that has ended"
+            )
+            yield OperatorFault(op.id, (option,), message, "take its input from in front of the loop")
+        else:
+            message = f"operator {op.id} waits for event time ({option}), and source {source} says nothing of it"
+            hint = f"name the column in {source}'s entry: source: {{..., event_time: {{column: NAME, delay: 10s}}}}"
+            yield OperatorFault(op.id, (option,), message, hint)
 
 
 def _connector_faults(topology: Topology) -> Iterator[OperatorFault]:

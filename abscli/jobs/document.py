@@ -65,6 +65,7 @@ def _options(given: Input) -> dict[str, Any]:
         **({"partition": given.partition.value} if given.partition is not None else {}),
         **({"key": given.key} if given.key is not None else {}),
         **({"replayable": True} if given.replayable else {}),
+        **({"output": given.output} if given.output is not None else {}),
     }
 
 

@@ -15,18 +15,19 @@ class Input:
     """One that an operator reads.
 
     source: the id of an operator; the number of a loop stands for those that close it.
-    partition, key, replayable: as of an edge; None: left to the reader of job files.
+    partition, key, replayable, output: as of an edge; None: left to the reader of job files.
     """
 
     source: str | int
     partition: Partition | None = None
     key: tuple[str, ...] | None = None
     replayable: bool = False
+    output: str | None = None
 
     @property
     def plain(self) -> bool:
         """Whether nothing was said of the edge."""
-        return self.partition is None and not self.replayable
+        return self.partition is None and not self.replayable and self.output is None
 
 
 @dataclass(frozen=True, slots=True)

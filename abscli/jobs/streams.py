@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypedDict, Unpack
 
 from abscli.jobs.drafts import DraftOperator, Drafts, Input
+from abscli.jobs.durations import positive_seconds
 from abscli.jobs.lines import Line, caller, refused
 from abscli.jobs.references import Function, reference_of
 from formats.durations import Duration, duration_text, seconds_of
@@ -140,6 +141,11 @@ class Stream:
         merged = self.merge(*others) if others else self
         return merged._then(Kind.UNION, "union", {}, marks)
 
+    def late(self, side: Literal["left", "right"] | None = None) -> Self:
+        """The rows that came too late for the windows of this stream's operator, or for this side of its join."""
+        output = LATE if side is None else f"{LATE}_{side}"
+        return replace(self, _inputs=tuple(replace(one, output=output) for one in self._inputs))
+
     def merge(self, *others: Stream) -> Stream:
         """What reads this reads the others as well: an operator with several inputs."""
         line, _ = caller()
@@ -229,11 +235,6 @@ class Stream:
             **({} if columns is None else {"columns": list(columns)}),
         }
         return self._then(Kind.LOOKUP, "lookup", work, marks)
-
-    def late(self, side: Literal["left", "right"] | None = None) -> Self:
-        """The rows that came too late for this operator's windows, or for a side of this join."""
-        output = LATE if side is None else f"{LATE}_{side}"
-        return replace(self, _inputs=tuple(replace(one, output=output) for one in self._inputs))
 
     # -- how rows go to the next operator's tasks ------------------------------------------------------------
 
@@ -333,12 +334,37 @@ class Loop(Stream):
         self._drafts.close_loop(self._number, stream._inputs, line)
 
 
+def _positive(name: str, duration: Duration) -> str:
+    return duration_text(positive_seconds(name, duration))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Grouped:
     """Rows by key, to be aggregated."""
 
     _stream: Stream
     _key: tuple[str, ...]
+    _times: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+    def window(
+        self, time: str, *, tumbling: Duration | None = None, sliding: Duration | None = None,
+        every: Duration | None = None, session: Duration | None = None, lateness: Duration | None = None,
+    ) -> Grouped:  # fmt: skip
+        """By window of event time, too: a row for each key and window, when that ends.
+
+        time: the column of event time. tumbling: how long windows are that follow each other; sliding: how long those
+        are of which one begins `every` so long; session: how long a key has had no row when its window ends.
+        lateness: for how long behind its end a window still takes rows; it is put out again when it has.
+        """
+        options = {
+            "tumbling": tumbling, "sliding": sliding, "every": every, "session": session, "lateness": lateness,
+        }  # fmt: skip
+        given = {name: _positive(name, value) for name, value in options.items() if value is not None}
+        return replace(self, _times={**self._times, "window": {"time": time, **given}})
+
+    def ttl(self, time: str, after: Duration) -> Grouped:
+        """Each key is forgotten when event time is so long behind its latest row. time: the column of event time."""
+        return replace(self, _times={**self._times, "ttl": {"time": time, "after": _positive("after", after)}})
 
     def agg(
         self,
@@ -380,6 +406,7 @@ class Grouped:
             **({} if max_parallelism is None else {"max_parallelism": max_parallelism}),
             **({} if deterministic else {"deterministic": False}),
             **({"ordered_output": True} if ordered_output else {}),
+            **self._times,
         }
         return self._stream._then(Kind.REDUCE, "agg", work, marks)
 

@@ -148,7 +148,8 @@ def _table(graph: JobGraph, rails: list[tuple[str, str]], width: int) -> list[st
 
 def _input(graph: JobGraph, edge: Edge) -> str:
     marks = [name for name, is_so in (("back", graph.is_back(edge)), ("replayable", edge.replayable)) if is_so]
-    return f"{edge.source} {partition_label(edge)}" + (f" ({', '.join(marks)})" if marks else "")
+    sender = f"{edge.source} {edge.output}" if edge.output else edge.source
+    return f"{sender} {partition_label(edge)}" + (f" ({', '.join(marks)})" if marks else "")
 
 
 def _wrap(text: str, width: int) -> list[str]:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from formats.durations import duration_text
 from formats.job.event_time import duration
 from formats.job.model import How, Join, Lookup, LookupHow
-from formats.job.windows import duration_text
 from formats.user_file import values as read
 from formats.user_file.mistakes import Mistakes
 from formats.user_file.nodes import Mapping, Node, Scalar, shown
@@ -170,11 +170,15 @@ def join_document(join: Join, key: tuple[str, ...], right: str) -> dict[str, Any
         "key": list(key),
         "left": join.left,
         "time": times,
-        "within": {name: duration_text(span) for name, span in within.items() if span} or {"after": "0s"},
+        "within": {name: _text(span) for name, span in within.items() if span} or {"after": "0s"},
         **({} if join.how is How.INNER else {"how": join.how.value}),
-        **({"lateness": duration_text(join.lateness)} if join.lateness else {}),
+        **({"lateness": _text(join.lateness)} if join.lateness else {}),
         **({"columns": join.columns} if join.columns else {}),
     }
+
+
+def _text(microseconds: int) -> str:
+    return duration_text(microseconds / 1_000_000)
 
 
 TABLES = (".parquet", ".csv")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from formats.durations import duration_text
 from formats.job.event_time import duration
 from formats.job.model import Ttl, Window, WindowKind
 from formats.user_file import values as read
@@ -81,20 +82,16 @@ def window_document(window: Window) -> dict[str, Any]:
     """What stands in a file for it."""
     return {
         "time": window.time,
-        window.kind.value: duration_text(window.size),
-        **({} if window.every is None else {"every": duration_text(window.every)}),
-        **({"lateness": duration_text(window.lateness)} if window.lateness else {}),
+        window.kind.value: _text(window.size),
+        **({} if window.every is None else {"every": _text(window.every)}),
+        **({"lateness": _text(window.lateness)} if window.lateness else {}),
     }
 
 
 def ttl_document(ttl: Ttl) -> dict[str, Any]:
     """What stands in a file for it."""
-    return {"time": ttl.time, "after": duration_text(ttl.after)}
+    return {"time": ttl.time, "after": _text(ttl.after)}
 
 
-def duration_text(microseconds: int) -> str:
-    """The shortest of durations that is as long."""
-    for unit, size in (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000)):
-        if microseconds % size == 0:
-            return f"{microseconds // size}{unit}"
-    return f"{microseconds / 1000:.3f}".rstrip("0").rstrip(".") + "ms"
+def _text(microseconds: int) -> str:
+    return duration_text(microseconds / 1_000_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,13 +16,14 @@ from abscli.engine.state.aggregates import (
     Overflow,
     ValueColumn,
     accumulators,
+    combined,
     input_values,
     merged,
     result_type,
     running,
     shown,
 )
-from abscli.engine.state.key_table import Located
+from abscli.engine.state.key_table import Located, Slots
 from abscli.engine.state.keyed_state import KeyedState, Rows, State
 from abscli.engine.state.list_column import ListColumn
 from formats.ids import TaskId
@@ -68,12 +70,29 @@ class Accumulating:
         """Where the rows' keys are, which are there from now on."""
         return state.locate(key_columns(rows.batch, state.key, self._operator.id), rows.hashes)
 
+    def join(self, state: KeyedState, slots: Slots, groups: Slots, starts: Slots, ends: Slots) -> None:
+        """Make one of several rows of the state: what rows of each group have comes to the first of it. starts, ends:
+        of the stretches of time that rows are of; `first` goes by their starts, `last` by their ends."""
+        heads = slots[np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])]
+        for _, one in self._kept:
+            column = state.values[one.name]
+            by = ends if one.function is Aggregation.LAST else starts
+            order = np.lexsort((by, groups))
+            rank = np.arange(len(order)) - np.repeat(*_runs(groups[order]))
+            values = column.take(slots[order])
+            total = values.filter(pa.array(rank == 0))
+            for number in range(1, int(rank.max()) + 1):
+                rows = np.flatnonzero(rank == number)
+                places = np.unique(groups[order], return_inverse=True)[1][rows]
+                joined = combined(one.function, total.take(pa.array(places)), values.take(pa.array(rows)), one.limit)
+                total = _replaced(total, places, joined)
+            column.put(heads, total)
+
     def shown(self, table: pa.Table, key: tuple[str, ...]) -> pa.Table:
         """What is put out: key columns and outputs. table: rows of the state."""
-        names = [name for name in table.column_names if name not in (KEY_GROUP, DUE)]
+        columns = {name: table.column(name) for name in table.column_names if name not in (KEY_GROUP, DUE)}
         if self._are_kept:
-            return table.select(names)
-        columns = {name: table.column(name) for name in names}
+            return table.select([*key, *(name for name in columns if name not in key)])
         outputs = self._values_shown(columns)
         return pa.table([*(columns[name] for name in key), *outputs.values()], names=[*key, *outputs])
 
@@ -109,3 +128,16 @@ class Accumulating:
             except TypeError as error:
                 raise JobFailed(f"operator {self._operator.id}, output {output}: {error}") from None
             yield one, input_values(one.function, arrays), kind
+
+
+def _runs(groups: Slots) -> tuple[Slots, Slots]:
+    """Where each run of equal numbers begins, and how long it is."""
+    starts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])
+    return starts, np.diff(np.r_[starts, len(groups)])
+
+
+def _replaced(values: pa.Array, places: Slots, others: pa.Array) -> pa.Array:
+    """The values with others in these distinct places."""
+    rows = np.arange(len(values))
+    rows[places] = len(values) + np.arange(len(places))
+    return pa.concat_arrays([values, others]).take(pa.array(rows))

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.operators.rows import columns
+from abscli.engine.sources.event_times import as_event_times
 from formats.job.model import JOIN_NUMBER, JOIN_SIDE, Join, Operator, Side
 
 SUFFIX = "_right"
@@ -41,6 +42,11 @@ class JoinColumns:
             for name in (*operator.key, time):
                 if name not in inputs[side].names:
                     raise self._refused(f"no column {name!r} on its {side} side", _listed(inputs[side]))
+            try:
+                as_event_times(pa.array([], inputs[side].field(time).type))
+            except TypeError as error:
+                hint = "name its type in the source's schema, or cast it in a map"
+                raise self._refused(f"column {time!r} of its {side} side cannot be event time: {error}", hint) from None
         self.key = pa.schema([(name, self._key_type(name, inputs)) for name in operator.key])
         taken = set(inputs[Side.LEFT].names)
         self.sides = {

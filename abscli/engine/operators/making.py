@@ -15,10 +15,11 @@ from abscli.engine.operators.last_out import LastOut
 from abscli.engine.operators.reduce import Reduce
 from abscli.engine.operators.row_wise import RowWise
 from abscli.engine.operators.runnable import Runnable
+from abscli.engine.operators.sessions import Sessions
 from abscli.engine.operators.windowed import Windowed
 from abscli.engine.state.keyed_state import KeyedState, State
 from formats.ids import TaskId
-from formats.job.model import JOIN_NUMBER, JOIN_SIDE, WINDOW_START, Emit, Kind, Operator, Side
+from formats.job.model import JOIN_NUMBER, JOIN_SIDE, WINDOW_START, Emit, Kind, Operator, Side, WindowKind
 from formats.native.state.tables import StateKey
 
 MakeState = Callable[[Operator], State]
@@ -59,7 +60,8 @@ def make_operator(
         case Kind.JOIN if operator.join and inputs is not None:
             return IntervalJoin(operator, task, make_state(operator), inputs)
         case Kind.REDUCE if operator.window:
-            return Windowed(operator, task, make_state(operator))
+            made = Sessions if operator.window.kind is WindowKind.SESSION else Windowed
+            return made(operator, task, make_state(operator))
         case Kind.REDUCE:
             last_out = LastOut(lambda: make_state(operator)) if operator.emit == Emit.CHANGE else None
             return Reduce(operator, task, make_state(operator), last_out)

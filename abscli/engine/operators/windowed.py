@@ -15,13 +15,11 @@ import pyarrow as pa
 from abscli.engine.operators.accumulating import Accumulating
 from abscli.engine.operators.rows import columns, key_columns, numbered
 from abscli.engine.operators.runnable import EMITTED_ROWS, WithLate
-from abscli.engine.operators.windows import Times, event_times, moments, windows_of
+from abscli.engine.operators.windows import Times, event_times, moments, put_in_order, windows_of
 from abscli.engine.state.key_table import Slots
 from abscli.engine.state.keyed_state import KeyedState, Rows, State
 from formats.ids import TaskId
 from formats.job.model import WINDOW_END, WINDOW_START, Operator
-from formats.native.state.ordering import by_key_group, key_order
-from formats.native.state.tables import KEY_GROUP
 
 
 class Windowed:
@@ -96,11 +94,8 @@ class Windowed:
             yield from self._shown(ripe, state.key).to_batches(max_chunksize=EMITTED_ROWS)
 
     def _shown(self, table: pa.Table, key: tuple[str, ...]) -> pa.Table:
-        """Rows of the state as they are put out, in order of key group, then of key and window."""
-        table = table.combine_chunks()
-        order = key_order([table.column(name).chunk(0) for name in key])
-        order = order[by_key_group(table.column(KEY_GROUP).to_numpy()[order])]
-        shown = self._aggregates.shown(table.take(pa.array(order)), key)
+        """Rows of the state as they are put out."""
+        shown = self._aggregates.shown(put_in_order(table, key), key)
         start = shown.column(WINDOW_START)
         end = moments(self._starts(shown) + self._window.size, start.type)
         return shown.add_column(shown.column_names.index(WINDOW_START) + 1, WINDOW_END, end)

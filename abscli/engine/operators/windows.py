@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 from abscli.engine.errors import JobFailed
 from abscli.engine.operators.rows import columns
 from abscli.engine.sources.event_times import as_event_times
+from formats.native.state.ordering import by_key_group, key_order
+from formats.native.state.tables import KEY_GROUP
 
 Times = npt.NDArray[np.int64]
 
@@ -36,6 +38,14 @@ def moments(times: Times, kind: pa.DataType) -> pa.Array:
     """Times as a column of timestamps, in the time zone of a column of this type if it has one."""
     zone = kind.tz if pa.types.is_timestamp(kind) else None
     return pa.array(times).cast(pa.timestamp("us", zone))
+
+
+def put_in_order(table: pa.Table, key: tuple[str, ...]) -> pa.Table:
+    """Rows of a state in order of key group, then of key, so that what is put out has an order of its own."""
+    table = table.combine_chunks()
+    order = key_order([table.column(name).chunk(0) for name in key])
+    order = order[by_key_group(table.column(KEY_GROUP).to_numpy()[order])]
+    return table.take(pa.array(order))
 
 
 def windows_of(times: Times, size: int, every: int) -> tuple[Times, Times]:

@@ -227,6 +227,13 @@ def running(
     return scanned.take(pa.array(back))
 
 
+def combined(function: Aggregation, left: pa.Array, right: pa.Array, limit: int = LISTED) -> pa.Array:
+    """The value of the rows that two values are of, the left ones first; ArrowInvalid for a sum that overflows."""
+    if function is Aggregation.SUM and pa.types.is_int64(left.type):
+        pc.add_checked(left, right)
+    return _combine(function, left, right, limit)
+
+
 def _combine(function: Aggregation, left: pa.Array, right: pa.Array, limit: int) -> pa.Array:
     """The value of the rows that two values are of, the left ones first."""
     match function:
