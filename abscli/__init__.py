@@ -9,10 +9,11 @@ __version__ = "0.1.0"
 __all__ = (
     "BadFile", "BadOption", "BadPlan", "BadPredicate", "BadReference", "ChecksumMismatch", "Column", "Damaged", "Diff",
     "Directory", "EngineError", "EngineStopped", "Epoch", "FormatError", "Garbage", "Grouped", "HtmlReport", "Job",
-    "JobFailed", "Loop", "NoRecovery", "NotFound", "OtherFormat", "OtherJob", "Output", "Rebuilt", "RecoveryPlan",
-    "Report", "Restore", "Restored", "Retention", "Rows", "StalePlan", "Start", "Store", "StoreInUse", "Stream",
-    "UnknownTask", "Unreachable", "UnsafePath", "UnsupportedVersion", "UsageError", "col", "count", "open_directory",
-    "open_store", "plan_graph", "read_plan", "rebuild", "report_on", "run_job", "try_job",
+    "JobFailed", "Loop", "NoRecovery", "NotFound", "OnError", "OtherFormat", "OtherJob", "Output", "Rebuilt",
+    "RecoveryPlan", "Report", "Restore", "Restored", "Retention", "Rows", "StalePlan", "Start", "Store", "StoreInUse",
+    "Stream", "UnknownTask", "Unreachable", "UnsafePath", "UnsupportedVersion", "UsageError", "col", "count",
+    "dead_letter", "open_directory", "open_store", "plan_graph", "read_plan", "rebuild", "report_on", "run_job",
+    "try_job",
 )  # fmt: skip
 
 # isort: off
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from abscli.errors import OtherJob, StalePlan, StoreInUse, UnknownTask, Unreachable, UnsafePath
     from abscli.errors import UnsupportedVersion, UsageError
     from abscli.jobs.job import Job
-    from abscli.jobs.streams import Column, Grouped, Loop, Output, Stream, col, count
+    from abscli.jobs.streams import Column, Grouped, Loop, OnError, Output, Stream, col, count
+    from abscli.jobs.streams import dead_letter
 else:
 
     def __getattr__(name):

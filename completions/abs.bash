@@ -38,7 +38,7 @@ _abs() {
                 init) valued='--job -o --output' ;;
                 demo) valued='--master -o --output' ;;
                 topology) valued='-o --output --policy' ;;
-                run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --state-memory --restarts --worker-timeout --advertise --bind --from-epoch --parallelism --trace --metrics --endpoint --region --log-format -o --output' ;;
+                run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --state-memory --restarts --worker-timeout --advertise --bind --from-epoch --parallelism --trace --metrics --sample --endpoint --region --log-format -o --output' ;;
                 inspect) valued='--operator --task --ttl --broker --broker-config --uid --search --path-map --format --endpoint --region -o --output' ;;
                 report) valued='--out --topology --uid --search --path-map --format --endpoint --region -o --output' ;;
                 state) valued='--key --where --limit --sort --columns --out --state --engine --master --type --uid --search --path-map --format --endpoint --region -o --output' ;;
@@ -98,7 +98,7 @@ _abs() {
             esac
             ;;
         run)
-            options='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --state-memory --restarts --worker-timeout --advertise --bind --insecure --resume --from-epoch --parallelism --take-over --accept-missing-parts --trace --metrics --dry-run --endpoint --region --log-format -o --output -q --quiet -v --verbose -h --help'
+            options='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --state-memory --restarts --worker-timeout --advertise --bind --insecure --resume --from-epoch --parallelism --take-over --accept-missing-parts --trace --metrics --dry-run --sample --endpoint --region --log-format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --store) kind=option-directory ;;
                 --interval) kind=value ;;
@@ -120,6 +120,7 @@ _abs() {
                 --parallelism) kind=option-parallelism ;;
                 --trace) kind=option-file ;;
                 --metrics) kind=value ;;
+                --sample) kind=value ;;
                 --endpoint) kind=value ;;
                 --region) kind=value ;;
                 --log-format) kind=option-choice choices='text json' ;;

@@ -88,7 +88,7 @@ complete -c abs -n '__abs_is topology' -s h -l help -d 'Show this message and ex
 
 # abs run
 complete -c abs -n '__abs_is run' -F
-complete -c abs -n '__abs_is run' -l store -r -f -a '(__fish_complete_directories)' -d 'Directory of the checkpoint store, or a place in a bucket, s3://BUCKET/PATH'
+complete -c abs -n '__abs_is run' -l store -r -f -a '(__fish_complete_directories)' -d 'Directory of the checkpoint store, or a place in a bucket, s3://BUCKET/PATH; --dry-run does without one'
 complete -c abs -n '__abs_is run' -l interval -r -f -d 'Time from one snapshot to the next, such as 500ms, 10s or 5m'
 complete -c abs -n '__abs_is run' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'How snapshots keep their cuts consistent; default: as the job ran last, a new one aligned'
 complete -c abs -n '__abs_is run' -l engine -r -f -a 'spark inline' -d 'spark: worker processes; inline: this process alone, no JVM'
@@ -113,6 +113,7 @@ complete -c abs -n '__abs_is run' -l accept-missing-parts -d 'Go on although par
 complete -c abs -n '__abs_is run' -l trace -r -F -d 'Append to this file what the protocol\'s machines see and do, for \'abs simulate --check\''
 complete -c abs -n '__abs_is run' -l metrics -r -f -d 'Serve figures for Prometheus at this address while the job runs; without HOST on this machine alone'
 complete -c abs -n '__abs_is run' -l dry-run -d 'Check the job, the store and the sinks, say what would be done, and stop'
+complete -c abs -n '__abs_is run' -l sample -r -f -d 'With --dry-run: work on the first records, and show up to N rows that each operator emits'
 complete -c abs -n '__abs_is run' -l endpoint -r -f -d 'Where S3 answers, such as http://127.0.0.1:9000; goes before AWS_ENDPOINT_URL and profiles'
 complete -c abs -n '__abs_is run' -l region -r -f -d 'The region of S3\'s buckets; goes before AWS_REGION and profiles'
 complete -c abs -n '__abs_is run' -l log-format -r -f -a 'text json' -d 'Form of what is said on stderr: text, or json, one object a line'

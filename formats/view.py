@@ -71,7 +71,7 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class TaskFacts(msgspec.Struct, frozen=True):
     """One task's part of an epoch. Durations in seconds; `finished`: a source that has ended; `watermark`: how far
-    event time has come (`formats.watermark`)."""
+    event time has come (`formats.watermark`); `skipped`: records that it has left out since the job began."""
 
     task: TaskId
     files: tuple[FileFacts, ...]
@@ -82,6 +82,7 @@ class TaskFacts(msgspec.Struct, frozen=True):
     async_: float | None = msgspec.field(name="async", default=None)
     finished: bool | None = None
     watermark: int | None = None
+    skipped: int | None = None
 
 
 class OperatorFacts(msgspec.Struct, frozen=True):

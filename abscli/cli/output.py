@@ -252,6 +252,18 @@ def _write(*chunks: bytes) -> None:
         raise
 
 
+def emit_rows(data: bytes) -> None:
+    """Rows of a job's sink on stdout; OSError where they cannot be written: who has lost them has to know."""
+    stream = stdout()
+    stream.flush()
+    buffer = getattr(stream, "buffer", None)
+    if buffer is None:
+        stream.write(data.decode())
+    else:
+        buffer.write(data)
+    stream.flush()
+
+
 def _silence(stream: TextIO) -> None:
     """Sends the rest to nowhere, what is still buffered included."""
     with contextlib.suppress(OSError, ValueError):

@@ -80,24 +80,28 @@ class Display:
             Rescaled,
             Silent,
             SlotsAwaited,
+            StaysWritten,
             Stopping,
         )
         from abscli.text.columns import counted, size
         from abscli.text.recoveries import recovered, recovering
+        from abscli.text.skipped import skipped_text
 
         match news:
-            case EpochDone(epoch, at, seconds, records, written, phases):
+            case EpochDone(epoch, at, seconds, records, written, phases, _, skipped):
                 figures = f"{seconds:.3f} s, {counted(records, 'record')}, {size(written)}"
+                figures += f"; {skipped_text(skipped)}" if skipped else ""
                 self._log(
                     at, f"epoch {epoch} complete in {figures}", event="epoch-complete", epoch=epoch,
                     seconds=round(seconds, 3), records=records, bytes=written,
                     phases={phase: round(longest, 3) for phase, longest in phases.items()},
+                    **({"skipped": dict(skipped)} if skipped else {}),
                 )  # fmt: skip
             case EpochGivenUp(epoch, at, reason):
                 self._log(at, f"epoch {epoch} given up: {reason}", event="epoch-given-up", epoch=epoch, reason=reason)
             case Late(message, hint):
                 output.warn(message, hint, event="late")
-            case OtherCode() | NewGeneration() | LaterInput():
+            case OtherCode() | NewGeneration() | LaterInput() | StaysWritten():
                 note_change(news)
             case Recovering():
                 output.warn(
@@ -149,10 +153,18 @@ class Display:
 def note_change(news: Changed) -> None:
     """Says what a job is that has changed since the epoch that it goes on from."""
     from abscli.engine.sources.inputs import LaterInput
-    from abscli.engine.telemetry.news import OtherCode
+    from abscli.engine.telemetry.news import OtherCode, StaysWritten
 
     if isinstance(news, LaterInput):
         _note_later_input(news)
+        return
+    if isinstance(news, StaysWritten):
+        first, last = news.epochs[0], news.epochs[-1]
+        epochs = f"epoch {first}" if first == last else f"epochs {first} to {last}"
+        output.warn(
+            f"sink {news.operator}: {news.target} keeps rows of {epochs}, which the job leaves behind: they cannot be "
+            "taken back"
+        )
         return
     if isinstance(news, OtherCode):
         have = "has" if len(news.files) == 1 else "have"

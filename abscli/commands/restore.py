@@ -119,8 +119,10 @@ def restore(
     until its rules (AbortIncompleteMultipartUpload) remove them.
     """
     from abscli.api import read_plan
+    from abscli.cli.output import emit_rows
     from abscli.cli.plans import option_errors, show_plan
     from abscli.cli.running import check_directory, emit_result, warn_of_clear, watching
+    from abscli.engine.sinks.staged.printed import print_with
     from formats.bounds import bound_memory
 
     planned = read_plan(plan)
@@ -153,6 +155,7 @@ def restore(
     if planned.recovery.runs_job and not yes:
         _ask(text(), f"Restore epoch {planned.epoch} in {planned.plan.store}?")
     warn_of_clear(insecure)
+    print_with(emit_rows)
     with watching() as watch:
         restored = prepared.carry_out(watch)
     emit_result(restored.to_json(), restored.text(width=width()), output)

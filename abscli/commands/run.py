@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,15 +28,18 @@ from abscli.cli.options import (
     size,
     words_again,
 )
-from abscli.cli.output import LogForm, Output, note, warn
+from abscli.cli.output import LogForm, Output, emit_rows, note, warn
 
 if TYPE_CHECKING:
+    from abscli.engine.sampling import Sample
     from abscli.stores.native.run import PreparedJob, Resumed
+    from formats.job.model import Topology
 
 EXAMPLES = (
     ("abs run job.yaml --store snapshots", "Runs the job on this machine's cores, with a snapshot every second."),
     ("abs run job.yaml --store snapshots --resume", "Goes on from the newest whole epoch."),
     ("abs run job.yaml --store snapshots --dry-run", "Says what is in the way, or what would be done."),
+    ("abs run job.yaml --dry-run --sample 5", "Shows rows that each operator makes of the first records."),
     ("abs run job.yaml --store snapshots --resume --parallelism counts=7", "Goes on with 7 tasks of counts."),
     ("abs run job.yaml --store snapshots --engine inline --interval 10s", "In one process, without a JVM."),
 )
@@ -69,10 +72,11 @@ def run(
                        "beside it."),
     ],
     store: Annotated[
-        str,
-        typer.Option("--store", metavar="PATH",
-                     help="Directory of the checkpoint store, or a place in a bucket, s3://BUCKET/PATH."),
-    ],
+        str | None,
+        typer.Option("--store", metavar="PATH", show_default=False,
+                     help="Directory of the checkpoint store, or a place in a bucket, s3://BUCKET/PATH; --dry-run does "
+                     "without one."),
+    ] = None,
     interval: Annotated[
         float,
         typer.Option("--interval", metavar="DURATION", parser=positive_duration,
@@ -170,6 +174,11 @@ def run(
         bool,
         typer.Option("--dry-run", help="Check the job, the store and the sinks, say what would be done, and stop."),
     ] = False,
+    sample: Annotated[
+        int | None,
+        typer.Option("--sample", metavar="N", parser=at_least(1), show_default=False,
+                     help="With --dry-run: work on the first records, and show up to N rows that each operator emits."),
+    ] = None,
     log_format: LogFormat = LogForm.TEXT,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
@@ -259,6 +268,12 @@ def run(
     (s3://), of Azure (abfs://) or of Google (gs://): parts are uploads there, which are completed when the manifest of
     their epoch is written.
 
+    Rows for a table that is written by key (mode: upsert) lie in the store until the manifest of their epoch is
+    written, and come into the table after it. What is there cannot be taken back: a run that goes back behind it is
+    refused, or leaves it there with --take-over. A sink of type stdout writes its rows as JSON lines there, an epoch's
+    after its manifest, and what 'abs run' says of its end goes to stderr then. A run that was killed between the rows
+    and the mark that they are written writes them again: 'row_id: COLUMN' gives each row an id that is the same then.
+
     The job may have changed since the epoch that it goes on from. Operators that are new begin without state; those
     that have another id, or are gone, and had state, positions or output are named in the job file, as 'moved: [{from:
     counts, to: tally}]' and 'removed: [audit]'. What these lines do not explain is refused, with the lines to add. Such
@@ -275,7 +290,18 @@ def run(
     --guarantee' says it of each sink, with what to change.
 
     --dry-run says all at once that a run would be refused for: functions that do not load, connectors and kinds of
-    operators that cannot be run, input and columns that are not there, a store or sinks of another job.
+    operators that cannot be run, input and columns that are not there, a store or sinks of another job. It needs no
+    --store, and then looks at the job alone. With --sample N the job works on the first records of each source, in
+    this process, with one task an operator: each operator's columns and types are shown, and up to N of its rows; of a
+    sink those that it would write. At most 10,000 records of a source are read, from the beginning, also with
+    --resume. Nothing is written anywhere, but functions are called as in a run. An operator that fails is shown with
+    its error, and the command ends with exit code 7 as the run would.
+
+    An operator with 'on_error: skip' leaves out records on which it fails and counts them; with 'on_error:
+    {dead_letter: PATH}' it writes them to a folder, or a bucket, too: each once, with the epoch that it belongs to, as
+    a sink does. A batch in which a record fails is halved until that record is alone, so that all others go on; that
+    needs a function that fails at the same records each time and has no effects of its own. How many were left out is
+    said when the job ends, by 'abs inspect' and --metrics. Of a reduce these are rows with which a sum would overflow.
 
     Where stderr is no terminal, a line an epoch says when it was complete, how long it took, and how many records were
     read and bytes written. What functions of the job print goes there too: stdout has the result alone. When several
@@ -305,10 +331,20 @@ def run(
     )
     from abscli.engine.job import JobOptions
     from abscli.engine.losses.decisions import Scope
+    from abscli.engine.sinks.staged.printed import print_with
     from abscli.jobs.files import job_directory
     from abscli.stores.native.rescale import parallelism_of
     from abscli.stores.native.run import prepare_job
 
+    if sample is not None and not dry_run:
+        raise typer.BadParameter("a sample is of a dry run: give --dry-run, too", param_hint="'--sample'")
+    if store is None:
+        if not dry_run or resume or from_epoch is not None:
+            raise typer.BadParameter("it is missing: a run keeps its snapshots there", param_hint="'--store'")
+        with option_errors():
+            numbers = parallelism_of(parallelism or ())
+            _rehearse_alone(job, numbers, words_again(context, {"--dry-run": 0, "--sample": 1}), output, sample)
+        return
     check_directory(store, "--store")
     again = words_again(context, {"--store": 1, "--resume": 0, "--from-epoch": 1, "--dry-run": 0})
     options = JobOptions(
@@ -343,29 +379,37 @@ def run(
     if prepared.options.from_epoch:
         warn_of_repeats(store, prepared.options.from_epoch)
     if dry_run:
-        _rehearse(prepared, words_again(context, {"--dry-run": 0}), output)
+        again = words_again(context, {"--dry-run": 0, "--sample": 1})
+        _rehearse(prepared, again, output, _sampled(prepared.topology, job, sample))
         return
     warn_of_clear(insecure)
     name = prepared.topology.job
+    prints = any((op.connector or {}).get("type") == "stdout" for op in prepared.topology.operators)
+    print_with(emit_rows)
     with job_watched(name, metrics) as show:
         outcome = prepared.run(
             show, show.news, lambda service: note_guarantee(prepared.topology, service.policy)
         )
     from abscli.text.columns import counted
+    from abscli.text.skipped import skipped_text
 
     how = "finished" if outcome.finished else "stopped"
     result = {
         "schema": "abs.run", "version": "1.0", "job": name, "store": store, "epoch": outcome.epoch,
         "parent": outcome.parent, "epochs": outcome.epochs, "records": outcome.records,
         "elapsed": round(outcome.elapsed, 3), "finished": outcome.finished, "policy": outcome.policy,
-        "repeats": again_json(outcome.repeats),
+        "repeats": again_json(outcome.repeats), "skipped": outcome.skipped,
     }  # fmt: skip
     text = (
         f"{name}: {how} at epoch {outcome.epoch}: {outcome.epochs} epoch{'s'[: outcome.epochs != 1]} and "
         f"{counted(outcome.records, 'record')} in {outcome.elapsed:.1f} s"
+        + (f"; {skipped_text(outcome.skipped)}" if outcome.skipped else "")
         + again_text(outcome.policy, outcome.repeats)
     )
-    emit_result(result, text, output)
+    if prints and output is Output.TABLE:
+        note(text)  # stdout has the rows
+    else:
+        emit_result(result, text, Output.NDJSON if prints else output)
     note_taken_over(outcome.taken_over)
     if not outcome.finished:
         note(f"next: abs run {again} --store {shlex.quote(store)} --resume")
@@ -373,9 +417,54 @@ def run(
         raise typer.Exit(128 + outcome.signal)
 
 
-def _rehearse(prepared: PreparedJob, words: str, form: Output) -> None:
+def _sampled(topology: Topology, job: str, most: int | None) -> Sample | None:
+    """What each operator makes of the first records; None where nobody asks for that."""
+    from abscli.engine.sampling import sample_of
+    from abscli.jobs.files import job_directory
+
+    return None if most is None else sample_of(topology, job_directory(job), most)
+
+
+def _show_sample(result: dict[str, Any], text: str, sample: Sample | None, form: Output) -> None:
+    """What a dry run says, and what came of the sample; raises what an operator met there, as a run would."""
+    from abscli.cli.output import width
+    from abscli.cli.running import emit_result
+    from abscli.text.sample import sample_json, sample_text
+
+    if sample is not None:
+        result = {**result, "sample": sample_json(sample)}
+        text = f"{sample_text(sample, width=width())}\n{text}"
+    if sample is not None and sample.error is not None:
+        text = sample_text(sample, width=width())
+    emit_result(result, text, form)
+    if sample is not None and sample.error is not None:
+        raise sample.error
+
+
+def _rehearse_alone(job: str, parallelism: dict[str, int], words: str, form: Output, most: int | None) -> None:
+    """What can be said of a job without a store."""
+    from abscli.engine.runnable import all_faults
+    from abscli.jobs.files import job_directory, read_job
+    from abscli.stores.native.rescale import overridden
+    from formats.job.expand import size_of
+
+    directory = job_directory(job)
+    read = read_job(job, lambda graph: all_faults(graph, directory, from_start=True))
+    topology = overridden(read.topology, parallelism)
+    tasks, channels = size_of(topology)
+    result: dict[str, Any] = {
+        "schema": "abs.rehearsal", "version": "1.1", "job": topology.job, "store": None, "new": None, "attempt": None,
+        "parent": 0, "policy": None, "tasks": tasks, "channels": channels, "rescaled": [],
+    }  # fmt: skip
+    text = f"{topology.job} can run: {tasks} tasks, {channels} channels; no --store is named, and no sink was looked at"
+    _show_sample(result, text, _sampled(topology, job, most), form)
+    note("nothing was changed (--dry-run)")
+    note(f"next: abs run {words} --store PATH")
+
+
+def _rehearse(prepared: PreparedJob, words: str, form: Output, sample: Sample | None) -> None:
     """What a run would do; raises what it would be refused for."""
-    from abscli.cli.running import emit_result, note_change
+    from abscli.cli.running import note_change
     from abscli.stores.native.rescale import in_words
     from formats.job.expand import size_of
 
@@ -383,7 +472,7 @@ def _rehearse(prepared: PreparedJob, words: str, form: Output) -> None:
     topology, store = prepared.topology, prepared.store
     tasks, channels = size_of(topology)
     result = {
-        "schema": "abs.rehearsal", "version": "1.0", "job": topology.job, "store": store, "new": would.new,
+        "schema": "abs.rehearsal", "version": "1.1", "job": topology.job, "store": store, "new": would.new,
         "attempt": would.attempt, "parent": would.parent, "policy": would.policy, "tasks": tasks,
         "channels": channels,
         "rescaled": [change._asdict() for change in prepared.rescale],
@@ -395,7 +484,7 @@ def _rehearse(prepared: PreparedJob, words: str, form: Output) -> None:
     text = (
         f"{topology.job} can run: {begins}, policy {would.policy}, {tasks} tasks, {channels} channels; {effect}"
     )
-    emit_result(result, text, form)
+    _show_sample(result, text, sample, form)
     for news in would.news:
         note_change(news)
     note("nothing was changed (--dry-run)")

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
+from msgspec import UNSET
 
 from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.messages import JobSpec
 from abscli.engine.channels.routing import Route
 from abscli.engine.columns import join_inputs
+from abscli.engine.failures import Failures
 from abscli.engine.local.steps import Place, Steps
 from abscli.engine.operators.interval_join import IntervalJoin
 from abscli.engine.operators.making import MakeState, in_memory, keyed_by, make_operator
@@ -35,11 +38,11 @@ from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
 from formats.ids import ChannelId, TaskId
 from formats.job.expand import channels_in
-from formats.job.model import KEYED, Kind, Operator, Side
+from formats.job.model import KEYED, Kind, Operator, Side, as_sink
 from formats.native.counters import Counters
 from formats.native.facts import PartFacts
 from formats.native.store import NativeStore
-from formats.storage import open_writable
+from formats.storage import Storage, open_writable
 
 PARTS = 128
 """In which the state of a worker's tasks goes to disk, about: each that is there has a file open."""
@@ -121,7 +124,8 @@ def build_tasks(
     def task(op: Operator, index: int) -> RunningTask:
         name = TaskId(op.id, index)
         part = restored.part(name)
-        source, sink, operator = _role(op, index, spec, part, may_show, make_state, joins)
+        role = _role(op, index, spec, part, storage, may_show, make_state, joins)
+        operator = role.operator
         if operator is not None and operator.state is not None:
             for table in restored.state(name):
                 if isinstance(operator, IntervalJoin):
@@ -155,9 +159,10 @@ def build_tasks(
             ended=ended,
             caught_up=caught_up,
             later=later,
-            source=source,
-            sink=sink,
+            source=role.source,
+            sink=role.sink,
             operator=operator,
+            failures=role.failures,
             base=part.state if part else (),
             base_epoch=epoch,
             whole=spec.whole,
@@ -170,30 +175,44 @@ def build_tasks(
     ]
 
 
+class _Role(NamedTuple):
+    """What a task does. sink: of one that is no sink itself, where its dead letters go."""
+
+    source: Source | None = None
+    operator: Runnable | None = None
+    sink: Sink | None = None
+    failures: Failures | None = None
+
+
 def _role(
     op: Operator,
     index: int,
     spec: JobSpec,
     part: PartFacts | None,
+    storage: Storage,
     may_show: Callable[[], None],
     make_state: MakeState,
     joins: Mapping[str, Mapping[Side, pa.Schema]],
-) -> tuple[Source | None, Sink | None, Runnable | None]:
+) -> _Role:
+    task, sink = TaskId(op.id, index), None
+    if (writes := as_sink(op)) is not None:
+        sink = make_sink(
+            writes, index, spec.directory, spec.attempt_id, may_show, job=spec.topology.job, storage=storage,
+            sinks_in=spec.sinks_in,
+        )
+    failures = None if op.on_error is UNSET else Failures(task, sink, part.skipped if part else 0)
     if op.kind is Kind.SOURCE:
         positions, connector = (part.positions, part.connector) if part else (None, None)
-        source = make_source(op, index, spec.directory, positions, connector)
-        return source if spec.pace is None else PacedSource(source, spec.pace), None, None
+        source = make_source(op, index, spec.directory, positions, connector, failures)
+        return _Role(source if spec.pace is None else PacedSource(source, spec.pace), None, sink, failures)
     if op.kind is Kind.SINK:
-        sink = make_sink(
-            op, index, spec.directory, spec.attempt_id, may_show, job=spec.topology.job, sinks_in=spec.sinks_in
-        )
-        return None, sink, None
+        return _Role(sink=sink)
     if op.lookup:
         table = read_table(op, spec.directory)
         check_table(op, table, part.connector if part else None, spec.directory)
         inputs = [edge for edge in spec.topology.edges if edge.target == op.id]
-        return None, None, TableLookup(op, TaskId(op.id, index), table, own_key_groups(op, index, inputs))
-    return None, None, make_operator(op, TaskId(op.id, index), spec.root, make_state, joins.get(op.id))
+        return _Role(None, TableLookup(op, task, table, own_key_groups(op, index, inputs)), sink, failures)
+    return _Role(None, make_operator(op, task, spec.root, make_state, failures, joins.get(op.id)), sink, failures)
 
 
 def _bounded(memory: StateMemory, parts: int, op: Operator) -> State:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abscli.engine.errors import JobFailed, RaisedAt, UsageError
+from abscli.engine.failures import place_of_error
 from formats.ids import TaskId
 
 Function = Callable[[pa.RecordBatch], Any]
@@ -166,25 +165,23 @@ def call(function: Function, batch: pa.RecordBatch, expected: type, *, operator:
         result = function(batch)
     except BaseException as error:  # sys.exit() in a function is a failure of the job as well
         row = _failing_row(function, batch)
-        reason = f"{type(error).__name__}: {error}{_place(error)}"
+        reason = f"{type(error).__name__}: {error}{place_of_error(error)}"
         value = str(batch.slice(row, 1).to_pylist()[0])[:200]
         raise JobFailed(
             f"operator {operator}, task {task}, record {first + row} {value}: {reason}",
             raised_at=RaisedAt(task, value),
         ) from error
+    return checked(result, expected, operator=operator, task=task)
+
+
+def checked(result: Any, expected: type, *, operator: str, task: TaskId) -> Any:
+    """What a function has returned; JobFailed unless it is an `expected`."""
     if not isinstance(result, expected):
         raise JobFailed(
             f"operator {operator}, task {task}: the function returned {type(result).__name__}, "
             f"expected {expected.__name__}"
         )
     return result
-
-
-def _place(error: BaseException) -> str:
-    """Where in the user's file it was raised: the innermost frame that is no library's."""
-    frames = traceback.extract_tb(error.__traceback__)[1:]
-    own = [frame for frame in frames if "site-packages" not in frame.filename and not frame.filename.startswith("<")]
-    return f" ({os.path.basename(own[-1].filename)}, line {own[-1].lineno}, in {own[-1].name})" if own else ""
 
 
 def _failing_row(function: Function, batch: pa.RecordBatch) -> int:

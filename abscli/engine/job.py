@@ -9,7 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -25,7 +25,7 @@ from abscli.engine.drivers.inline import InlineWorkers
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.functions import refuse_in_imports
 from abscli.engine.generations.generation import publish
-from abscli.engine.journal import Journal, records_read
+from abscli.engine.journal import Journal, records_read, skipped_by
 from abscli.engine.losses.crew import Launcher
 from abscli.engine.losses.decisions import Scope
 from abscli.engine.runnable import check_runnable
@@ -127,6 +127,7 @@ class Outcome:
     policy: of its epochs.
     repeats: what the state of `parent` holds and came again, None if unknown.
     taken_over: by sink operator, the store that it was taken over from.
+    skipped: by operator, records that it has left out in this attempt.
     """
 
     epoch: int
@@ -140,6 +141,7 @@ class Outcome:
     policy: str
     repeats: tuple[Repeat, ...] | None
     taken_over: dict[str, str]
+    skipped: dict[str, int] = field(default_factory=dict)
 
 
 def run_job(
@@ -238,7 +240,9 @@ def rehearse(topology: Topology, store_path: str, options: JobOptions) -> Rehear
     outputs.examine(store, parent.epoch, parent.origins)
     attempts = store.attempts() if store else []
     number = max((attempt.attempt for attempt in attempts), default=0) + 1
-    news = (*parent.news(first_epoch(store, attempts)), *_later_input(parent, topology, options))
+    news = (
+        *parent.news(first_epoch(store, attempts)), *outputs.stays_written(), *_later_input(parent, topology, options),
+    )  # fmt: skip
     return Rehearsal(new, number, parent.epoch, policy_of(request, attempts), news)
 
 
@@ -292,6 +296,7 @@ def _attempt(
         directory_hint=options.job_hint,
         reveal=outputs.reveal,
         records_before=records_read(start.parts),
+        skipped_before=skipped_by(start.parts),
     )
     if start.opening is not None:
         publish(journal, storage, attempt, start.opening)
@@ -372,6 +377,7 @@ def _attempt(
         policy=attempt.policy,
         repeats=start.repeats,
         taken_over=start.taken_over,
+        skipped=dict(journal.skipped),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -33,8 +33,9 @@ class Journal:
 
     keep: complete epochs that stay; None keeps all.
     reveal: makes the parts that a manifest names visible.
-    records_before: read up to the epoch that it goes on from.
+    records_before: read up to the epoch that it goes on from; skipped_before: left out up to there, by operator.
     newest: completed last.
+    skipped: left out since, by operator.
 
     The outcomes of epoch numbers are one dense sequence: none is written before that of the number below. So an owner
     that has lost the store meets the fence of the attempt that took it over, whatever it tries to write next.
@@ -50,6 +51,7 @@ class Journal:
         directory_hint: str,
         reveal: Callable[[Sequence[PartFacts]], None] = lambda parts: None,
         records_before: int = 0,
+        skipped_before: Mapping[str, int] | None = None,
     ) -> None:
         self.store = NativeStore(storage)
         self.last_complete = attempt.parent
@@ -57,6 +59,8 @@ class Journal:
         self.newest = EpochDone(attempt.parent, 0.0, 0.0, 0, 0)
         self.records_before = records_before
         self._records = records_before
+        self._skipped = dict(skipped_before or {})
+        self.skipped: dict[str, int] = {}
         self._storage = storage
         self._topology = topology
         self._attempt = attempt
@@ -147,11 +151,21 @@ class Journal:
         self.completed_at.append(time.time())
         records_at_parent, self._records = self._records, records_read(parts)
         records = self._records - records_at_parent
+        skipped = self._skipped_since(parts, moved or {})
         self.newest = EpochDone(
-            epoch, time.time(), manifest.duration, records, manifest.bytes, _phases(parts), _watermarks(parts)
+            epoch, time.time(), manifest.duration, records, manifest.bytes, _phases(parts), _watermarks(parts), skipped
         )
         self._reveal(parts)
         self._publish_given_up()
+
+    def _skipped_since(self, parts: Sequence[PartFacts], moved: Mapping[str, str]) -> dict[str, int]:
+        """By operator, records that it has left out since the last complete epoch."""
+        before = {moved.get(operator, operator): count for operator, count in self._skipped.items()}
+        self._skipped = skipped_by(parts)
+        since = {id: count - before.get(id, 0) for id, count in self._skipped.items() if count > before.get(id, 0)}
+        for operator, count in since.items():
+            self.skipped[operator] = self.skipped.get(operator, 0) + count
+        return since
 
     def acked(self, part: PartFacts) -> None:
         """A task's part of an epoch is durable, and its facts lie in no file of their own."""
@@ -305,3 +319,12 @@ def _watermarks(parts: Iterable[PartFacts]) -> dict[str, int]:
 def records_read(parts: Iterable[PartFacts]) -> int:
     """Records that the sources of an epoch had read since the job began."""
     return sum(position.records or 0 for part in parts for position in part.positions or ())
+
+
+def skipped_by(parts: Iterable[PartFacts]) -> dict[str, int]:
+    """Records that operators had left out since the job began, of those that had."""
+    counts: dict[str, int] = {}
+    for part in parts:
+        if part.skipped:
+            counts[part.operator] = counts.get(part.operator, 0) + part.skipped
+    return counts

@@ -20,7 +20,7 @@ from abscli.graph.restless import restless_loops
 from abscli.graph.timed import untimed
 from formats.job.event_time import event_time_of
 from formats.job.expand import size_of
-from formats.job.model import MAX_CHANNELS, MAX_TASKS, Kind, Operator, Topology
+from formats.job.model import MAX_CHANNELS, MAX_TASKS, Kind, Operator, Topology, as_sink
 from formats.job.rules import OperatorFault
 from formats.native.sink import ENDINGS
 from formats.native.sink_bucket import place_fault
@@ -28,7 +28,7 @@ from formats.native.transactions import MOST_OPERATOR
 
 RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.JOIN,
                       Kind.LOOKUP, Kind.UNION, Kind.SINK})  # fmt: skip
-SINK_TYPES = (*ENDINGS, "postgres")
+SINK_TYPES = (*ENDINGS, "postgres", "stdout")
 
 
 def check_runnable(topology: Topology) -> None:
@@ -81,6 +81,7 @@ def _time_faults(topology: Topology) -> Iterator[OperatorFault]:
 
 def _connector_faults(topology: Topology) -> Iterator[OperatorFault]:
     writers: dict[str, str] = {}
+    yield from _path_faults(topology)
     for op in topology.operators:
         if op.connector is None or not isinstance(type := op.connector.get("type"), str):
             continue
@@ -95,16 +96,29 @@ def _connector_faults(topology: Topology) -> Iterator[OperatorFault]:
                 yield OperatorFault(op.id, (str(op.kind), "schema"), error.message, error.hint)
         elif type == "postgres":
             yield from _table_faults(op, writers)
-        elif isinstance(written := op.connector.get("path"), str):
-            path = place_of("", written)
-            if fault := place_fault(written):
-                message = f"sink {op.id} would write to {written!r}: {fault}"
-                hint = "give it a directory that all workers reach, or a place in a bucket of S3 or Azure (s3://, abfs://)"
-                yield OperatorFault(op.id, (str(op.kind), "path"), message, hint)
-            elif path in writers:
-                message = f"sinks {writers[path]} and {op.id} both write to {path!r}"
-                yield OperatorFault(op.id, (str(op.kind), "path"), message, "give each its own path")
-            writers.setdefault(path, op.id)
+
+
+def _path_faults(topology: Topology) -> Iterator[OperatorFault]:
+    """Of folders and buckets that are written to, by sinks or with dead letters."""
+    writers: dict[str, str] = {}
+    for op in topology.operators:
+        sink = as_sink(op)
+        written = (sink.connector or {}).get("path") if sink is not None else None
+        if sink is None or not isinstance(written, str) or (sink.connector or {}).get("type") not in ENDINGS:
+            continue
+        keys = (str(op.kind), "path") if op.kind is Kind.SINK else ("on_error", "dead_letter")
+        noun, verb = ("sink", "would write") if op.kind is Kind.SINK else ("operator", "would write dead letters")
+        path = place_of("", written)
+        if fault := place_fault(written):
+            message = f"{noun} {op.id} {verb} to {written!r}: {fault}"
+            hint = "give it a directory that all workers reach, or a place in a bucket of S3 or Azure (s3://, abfs://)"
+            yield OperatorFault(op.id, keys, message, hint)
+        elif path in writers:
+            kinds = {op.kind, topology.operator(writers[path]).kind}
+            both = "sinks" if kinds == {Kind.SINK} else "operators"
+            message = f"{both} {writers[path]} and {op.id} both write to {path!r}"
+            yield OperatorFault(op.id, keys, message, "give each its own path")
+        writers.setdefault(path, op.id)
 
 
 def _table_faults(op: Operator, writers: dict[str, str]) -> Iterator[OperatorFault]:
@@ -115,6 +129,10 @@ def _table_faults(op: Operator, writers: dict[str, str]) -> Iterator[OperatorFau
         message = f"sinks {writers[place]} and {op.id} both write to table {options.get('table')}"
         yield OperatorFault(op.id, (str(op.kind), "table"), message, "merge the streams in front of one sink")
     writers.setdefault(place, op.id)
+    by_key = options.get("mode") == "upsert"
+    if by_key != ("key" in options):
+        message = f"sink {op.id}: mode upsert replaces rows by the columns of `key`, and no other mode does"
+        yield OperatorFault(op.id, (str(op.kind), "mode"), message, "write both, or neither: mode: upsert, key: [id]")
     if len(op.id) > MOST_OPERATOR:
         message = f"sink {op.id[:40]}… has an id of {len(op.id)} characters, which a transaction's name cannot have"
         yield OperatorFault(op.id, (), message, f"give it one of at most {MOST_OPERATOR}")

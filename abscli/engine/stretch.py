@@ -160,7 +160,7 @@ class _Run:
             _spec(stretch),
             pool,
             epoch=stretch.base,
-            first_epoch=stretch.base + 1,
+            first_epoch=min([passed.epoch for passed in stretch.passed], default=stretch.epoch),
             mine=lambda operator, index: TaskId(operator, index) in stretch.tasks,
             send=self._send,
             acked=self._acked,

@@ -15,7 +15,9 @@ from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.messages import Lag
 from abscli.engine.channels.routing import Route
 from abscli.engine.errors import JobFailed
+from abscli.engine.failures import Failures
 from abscli.engine.local.steps import Differs, Place, Steps
+from abscli.engine.operators.rows import cannot_work, in_words, other_columns, without_dictionaries
 from abscli.engine.operators.runnable import Runnable, WithLate
 from abscli.engine.operators.table_lookup import TableLookup
 from abscli.engine.sinks.sink import Sink
@@ -86,7 +88,8 @@ class Owed(NamedTuple):
 
 
 class RunningTask:
-    """machine: the task's protocol; exactly one of source, sink, operator is set.
+    """machine: the task's protocol; a source, an operator or a sink: who is not a sink itself may have one for its dead
+    letters. failures: takes records on which it fails, where it goes on.
 
     send(channel, item) delivers to a receiver.
     acked(part, counters, base epoch, place, behind), ended(task) and caught_up(channel) report.
@@ -115,6 +118,7 @@ class RunningTask:
         source: Source | None = None,
         sink: Sink | None = None,
         operator: Runnable | None = None,
+        failures: Failures | None = None,
         base: tuple[StateFileFacts, ...] = (),
         base_epoch: int = 0,
         whole: bool = False,
@@ -127,6 +131,7 @@ class RunningTask:
         self.source = source
         self.sink = sink
         self.operator = operator
+        self.failures = failures
         self.records_read = sum(split.records or 0 for split in source.positions) if source is not None else 0
         self._regular = [inbox for inbox in inboxes if not inbox.back]
         self._back = [inbox for inbox in inboxes if inbox.back]
@@ -286,7 +291,11 @@ class RunningTask:
         assert self.source is not None
         if self.machine.finished:
             return False
+        if self.failures is not None:
+            self.failures.begin(self.machine.copied + 1)
         rows = self.source.read()
+        if self.failures is not None:
+            self.failures.put()
         if rows is None:
             self._note(StepKind.END)
             self._end()
@@ -425,14 +434,19 @@ class RunningTask:
     def _process(self, channel: ChannelId, batch: Batch) -> None:
         self._input = batch.rows.schema
         with self._working():
-            if self.sink is not None:
+            if self.operator is None:
+                assert self.sink is not None
                 self.sink.write(batch.rows)
-            elif self.operator is not None:
-                rows = self.operator.process(batch.rows, batch.first, channel.sender.operator)
-                if isinstance(rows, WithLate):
-                    self._emit(rows.late, rows.output)
-                    rows = rows.rows
-                self._emit(rows)
+                return
+            if self.failures is not None:
+                self.failures.begin(self.machine.copied + 1, str(channel))
+            rows = self.operator.process(batch.rows, batch.first, channel.sender.operator)
+            if self.failures is not None:
+                self.failures.put()
+            if isinstance(rows, WithLate):
+                self._emit(rows.late, rows.output)
+                rows = rows.rows
+            self._emit(rows)
 
     def _put_out(self, owed: Owed) -> None:
         """A piece of what is owed: its receivers may have to make room for the next, so that what has changed is never
@@ -452,31 +466,20 @@ class RunningTask:
         try:
             yield
         except (pa.ArrowException, ValueError, TypeError, KeyError) as error:  # JobFailed is none of these
-            raise self._cannot(error, self._input or pa.schema([])) from error
-
-    def _cannot(self, error: Exception, schema: pa.Schema) -> JobFailed:
-        reason = (str(error).splitlines() or [""])[0]
-        return JobFailed(
-            f"task {self.machine.name} cannot work on columns {_columns(schema)}: {type(error).__name__}: {reason}",
-            hint="cast the columns to plain types in a map before it",
-        )
+            raise cannot_work(self.machine.name, error, self._input or pa.schema([])) from error
 
     def _emit(self, rows: pa.RecordBatch | None, output: str | None = None) -> None:
         """To those who read an output of the operator, None: the one that it mainly has."""
         if rows is None or not rows.num_rows:
             return
-        rows = _without_dictionaries(rows)
+        rows = without_dictionaries(rows)
         before = self._schemas.get(output)
         if before is None:
             self._schemas[output] = rows.schema
             if len(set(rows.schema.names)) < len(rows.schema.names):
-                raise JobFailed(f"task {self.machine.name}: two columns of one name in {_columns(rows.schema)}")
+                raise JobFailed(f"task {self.machine.name}: two columns of one name in {in_words(rows.schema)}")
         elif not rows.schema.equals(before):
-            raise JobFailed(
-                f"task {self.machine.name}: its output changed from columns {_columns(before)} "
-                f"to {_columns(rows.schema)}",
-                hint="a function must return the same columns and types for every batch: cast them",
-            )
+            raise other_columns(self.machine.name, before, rows.schema)
         for route in self.routes:
             if (route.edge.output or None) != output:
                 continue
@@ -522,6 +525,7 @@ class RunningTask:
             sync=time.monotonic() - started,
             schedule=schedule,
             watermark=self.machine.watermark,
+            skipped=self.failures.count if self.failures is not None else 0,
         )
         self._first_barrier = {e: at for e, at in self._first_barrier.items() if e > epoch}
         key = state.keyed_by if state is not None else StateKey.of(())
@@ -573,7 +577,7 @@ class RunningTask:
         try:
             facts = done.result()
         except pa.ArrowException as error:
-            raise self._cannot(error, self._schemas.get(None) or pa.schema([])) from error
+            raise cannot_work(self.machine.name, error, self._schemas.get(None) or pa.schema([])) from error
         if loader is None or self._packer is None:
             self._persisted(epoch, facts)
         else:
@@ -609,15 +613,3 @@ class RunningTask:
             self.sink.close()
         if self.operator is not None:
             self.operator.close()
-
-
-def _without_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Plain values in place of dictionary-encoded ones: a dictionary belongs to its batch, channels carry a schema."""
-    if not any(pa.types.is_dictionary(kind) for kind in rows.schema.types):
-        return rows
-    columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in rows.columns]
-    return pa.record_batch(columns, names=rows.schema.names)
-
-
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{f.name}: {f.type}" for f in schema)

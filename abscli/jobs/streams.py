@@ -14,11 +14,25 @@ from formats.durations import Duration, duration_text, seconds_of
 from formats.job.model import LATE, Aggregate, Aggregation, Kind, Partition
 from formats.job.written import output_document
 
-__all__ = ("Column", "Grouped", "Loop", "Output", "Stream", "col", "count")
+__all__ = ("Column", "Grouped", "Loop", "OnError", "Output", "Stream", "col", "count", "dead_letter")
 
 JoinHow = Literal["inner", "left", "outer"]
 LookupHow = Literal["inner", "left"]
 EmitWhen = Literal["epoch", "record", "batch", "change"]
+TableMode = Literal["two-phase", "upsert"]
+
+
+class OnError(TypedDict, total=False):
+    """Where records go on which an operator fails; made by `dead_letter`."""
+
+    dead_letter: str
+
+
+def dead_letter(path: str) -> OnError:
+    """Records on which an operator fails are written there, each once: `stream.map(f, on_error=dead_letter("dead"))`.
+    path: a folder, relative to the job's file, or a place in a bucket."""
+    return OnError(dead_letter=path)
+
 
 
 class Marks(TypedDict, total=False):
@@ -29,6 +43,8 @@ class Marks(TypedDict, total=False):
     max_parallelism: how many key groups.
     deterministic: False: the same input may give other output.
     ordered_output: a promise that nothing that it puts out depends on how its inputs interleave.
+    on_error: what becomes of a record on which it fails: it ends the run, is left out, or goes to `dead_letter(PATH)`.
+        Of map, filter, flat_map, agg, and sources of JSON lines and CSV.
     """
 
     id: str
@@ -36,6 +52,7 @@ class Marks(TypedDict, total=False):
     max_parallelism: int
     deterministic: bool
     ordered_output: bool
+    on_error: Literal["fail", "skip"] | OnError
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,16 +299,27 @@ class Stream:
 
     def to_postgres(
         self, table: str, *, url_env: str | None = None, service: str | None = None, schema: str | None = None,
-        **marks: Unpack[Marks],
+        mode: TableMode | None = None, key: Sequence[str] | None = None, **marks: Unpack[Marks],
     ) -> None:  # fmt: skip
         """Rows of a table, each committed once.
 
         url_env: the environment variable with the URL of its database; service: of libpq's service file; with neither,
-        libpq's own variables say where it is. schema: where the table lies.
+        libpq's own variables say where it is. schema: where the table lies. mode: "two-phase" (the default) appends
+        rows, in prepared transactions; "upsert" replaces those with the same `key`, columns of a primary key or a
+        unique index, once their epoch is complete.
         """
-        where = {"url_env": url_env, "service": service, "schema": schema}
-        connector = {"type": "postgres", "table": table} | {name: v for name, v in where.items() if v is not None}
+        options = {"url_env": url_env, "service": service, "schema": schema, "mode": mode,
+                   "key": None if key is None else list(key)}  # fmt: skip
+        connector = {"type": "postgres", "table": table} | {name: v for name, v in options.items() if v is not None}
         self._then(Kind.SINK, "to_postgres", connector, marks)
+
+    def to_stdout(self, *, row_id: str | None = None, **marks: Unpack[Marks]) -> None:
+        """JSON lines on the stdout of who runs the job, an epoch's once it is complete, and again after a crash where
+        it is not known whether they were written.
+
+        row_id: a column that each row gets, by which readers drop what comes again.
+        """
+        self._then(Kind.SINK, "to_stdout", {"type": "stdout"} | ({} if row_id is None else {"row_id": row_id}), marks)
 
     # -- inside ----------------------------------------------------------------------------------------------
 
@@ -377,6 +405,7 @@ class Grouped:
         max_parallelism: int | None = None,
         deterministic: bool = True,
         ordered_output: bool = False,
+        on_error: Literal["fail", "skip"] | OnError = "fail",
         **outputs: Output,
     ) -> Stream:
         """A row for each key: its columns, then the outputs: `agg(n=count(), most=col("amount").max())`.
@@ -385,6 +414,7 @@ class Grouped:
         emit: `epoch`: the keys that have had rows in it, `change`: those of them whose values differ from what was put
         out for them last, `record`: at every row, `batch`: the keys of a batch of rows.
         id, parallelism, max_parallelism, deterministic, ordered_output: as of every operator.
+        on_error: of rows with which a sum leaves 64 bits, as of `map`.
         """
         line, _ = caller()
         if named is not None and not isinstance(named, Mapping):
@@ -407,6 +437,7 @@ class Grouped:
             **({} if deterministic else {"deterministic": False}),
             **({"ordered_output": True} if ordered_output else {}),
             **self._times,
+            **({} if on_error == "fail" else {"on_error": on_error}),
         }
         return self._stream._then(Kind.REDUCE, "agg", work, marks)
 

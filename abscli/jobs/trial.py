@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from abscli.jobs.durations import positive_seconds
 from formats.durations import Duration
 from formats.job.file import Check
 from formats.job.file import Job as JobRead
-from formats.job.model import Kind, Operator, Topology
+from formats.job.model import Kind, Operator, Topology, as_sink
 from formats.native.sink import epoch_of_part
 from formats.scratch import scratch
 
@@ -29,6 +29,9 @@ Row = str | Mapping[str, Any]
 
 Rows = dict[str, list[dict[str, Any]]]
 """What sinks show, by their ids."""
+
+LETTER = ("record", "operator", "error", "message")
+"""Of a dead letter, what does not depend on tasks, batches and epochs."""
 
 STEPS = 3
 """How many times as many epochs the second round of kills has as the first."""
@@ -102,7 +105,8 @@ def try_job(
     if kills < 1:
         raise UsageError(f"kills is {kills}: a test without a kill proves nothing", hint="give 1 or more")
     given = _given(topology, rows)
-    by_key = {op.id: _key_of(topology, op, keys) for op in topology.operators if op.kind is Kind.SINK}
+    # Of records on which an operator fails every one counts.
+    by_key = {op.id: _key_of(topology, op, keys) if op.kind is Kind.SINK else () for op in _sinks(topology)}
     _check_ids(keys, by_key, "sink", "keys")
     with tempfile.TemporaryDirectory(prefix="trial-", dir=scratch()) as folder, Attempts() as attempts:
         trial = _Trial(attempts, _fed(topology, given, folder), directory, folder, seconds)
@@ -143,9 +147,8 @@ class _Trial:
             answer = self._attempt(order, run)
             epoch, ended = answer.epoch, not answer.killed
             run.kills += [epoch] if answer.killed else []
-        for op in self.topology.operators:
-            if op.kind is Kind.SINK:
-                run.rows[op.id] = list(_shown_by(Path(sinks) / op.id))
+        for op in _sinks(self.topology):
+            run.rows[op.id] = [_comparable(op, row) for row in _shown_by(Path(sinks) / op.id)]
         return run
 
     def _attempt(self, order: Order, run: Run) -> Answer:
@@ -162,6 +165,18 @@ class _Trial:
             kind = {2: UsageError, 7: JobFailed}.get(answer.exit_code, EngineStopped)
             raise kind(f"job {self.topology.job} {run.title}{after}: {answer.failure}", hint=answer.hint)
         return answer
+
+
+def _sinks(topology: Topology) -> list[Operator]:
+    """The operators that write, sinks and those with dead letters."""
+    return [op for op in topology.operators if as_sink(op) is not None]
+
+
+def _comparable(operator: Operator, written: Written) -> Written:
+    """Without what of a dead letter depends on where batches and epochs end."""
+    if operator.kind is Kind.SINK:
+        return written
+    return replace(written, row={name: written.row[name] for name in LETTER})
 
 
 # -- rows in -----------------------------------------------------------------------------------------------------

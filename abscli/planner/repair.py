@@ -125,7 +125,9 @@ def settled_contents(topology: Topology, back: Collection[tuple[str, str]]) -> f
                 for edge in graph.inputs[id]
             ):
                 continue
-            if not _has_one_order(graph, op, ordered) and any(one.function in IN_ORDER for one in op.aggregates):
+            # At which row a sum overflows hangs on the order, too, where it goes on without that row.
+            by_order = any(one.function in IN_ORDER for one in op.aggregates) or op.on_error is not msgspec.UNSET
+            if not _has_one_order(graph, op, ordered) and by_order and op.kind is Kind.REDUCE:
                 continue
             settled.add(id)
             # Of a key the row that comes first passes, and running values depend on what came before.

@@ -239,6 +239,7 @@ def lifted(
                 schedule=None,
                 # Nothing is late for it that was not for one of those that it takes over from.
                 watermark=mine[index].watermark if same else lowest(part.watermark for part in mine),
+                skipped=mine[index].skipped if same else sum(part.skipped for part in mine) if index == 0 else 0,
                 **header(PartFacts),
             )))  # fmt: skip
     return tuple(made)

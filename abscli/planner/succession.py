@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from formats.job.changes import Changes, Move
-from formats.job.model import ROW_WISE, Edge, Kind, Operator, Topology
+from formats.job.model import ROW_WISE, Edge, Kind, Operator, Topology, as_sink
 
 Ends = tuple[str, str]
 """An edge by its two operators."""
@@ -157,7 +157,7 @@ def owns(operator: Operator) -> str | None:
     """What an operator has that must not be lost without a word; None if it has nothing."""
     if operator.kind is Kind.SOURCE:
         return "positions"
-    if operator.kind is Kind.SINK:
+    if operator.kind is Kind.SINK or as_sink(operator) is not None:
         return "output"
     return None if operator.stateful is False else "state"
 

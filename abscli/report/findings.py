@@ -36,10 +36,11 @@ class Code(StrEnum):
     INPUT_LOST = "input-lost"
     UPLOAD_LEFT = "upload-left"
     TRANSACTION_LEFT = "transaction-left"
+    SINK_PART_WAITING = "sink-part-waiting"
 
 
-HARMLESS = frozenset({Code.UNREFERENCED_FILE, Code.UPLOAD_LEFT, Code.TRANSACTION_LEFT, Code.STALE_PATH,
-                      Code.STATE_DISAGREES})  # fmt: skip
+HARMLESS = frozenset({Code.UNREFERENCED_FILE, Code.UPLOAD_LEFT, Code.TRANSACTION_LEFT, Code.SINK_PART_WAITING,
+                      Code.STALE_PATH, Code.STATE_DISAGREES})  # fmt: skip
 """Findings that take nothing away from an epoch."""
 
 

@@ -23,8 +23,8 @@ MEANS = {
     Weakness.SINK_UNKNOWN: "It is not known what this sink does with rows that come again after a failure.",
     Weakness.POLICY: "It has several inputs, and what it takes between their barriers comes again after a failure: "
     "such records count twice in state from here on, and what is made of them is shown twice.",
-    Weakness.SINK_REPEATS: "It has no transaction, and its rows no id: where it is not known after a failure whether "
-    "they were written, they are written again. State counts every record once all the same.",
+    Weakness.SINK_REPEATS: "It has no transaction: where it is not known after a failure whether an epoch's rows were "
+    "written, they are written again. State counts every record once all the same.",
     Weakness.NOT_DETERMINISTIC: "It is marked deterministic: false. Every record counts once all the same, and rows "
     "shown are of one run; another run may have others. When a worker is lost more tasks go back, and nothing behind "
     "it can be repaired by proof.",
@@ -34,10 +34,10 @@ MEANS = {
 CHANGE = {
     Weakness.SOURCE_UNKNOWN: "read from a source with exact positions: text, jsonl, csv, parquet, arrow or nexmark",
     Weakness.OPERATOR_UNKNOWN: "say its kind in the job file; of another system's job, look up what that promises",
-    Weakness.SINK_UNKNOWN: "write to a sink with a transaction: jsonl, csv, parquet or postgres",
+    Weakness.SINK_UNKNOWN: "write to a sink with a transaction or a key: jsonl, csv, parquet or postgres",
     Weakness.POLICY: "run with --policy aligned or unaligned",
-    Weakness.SINK_REPEATS: "write to a sink with a transaction: jsonl, csv, parquet or postgres; or have readers drop "
-    "by a key what comes again",
+    Weakness.SINK_REPEATS: "write to a sink with a transaction or a key: jsonl, csv, parquet or postgres; or have "
+    "readers drop by a key what comes again (stdout writes one with row_id: COLUMN)",
     Weakness.NOT_DETERMINISTIC: "nothing, for exactly-once; for the same rows in every run let the function go by its "
     "rows alone, with no clock and no random numbers, and remove the mark",
     Weakness.ORDER: "nothing, for exactly-once; for the same value in every run use min, max, or top_n with a column "
@@ -48,7 +48,7 @@ _BRIEF = {
     Weakness.OPERATOR_UNKNOWN: "of no kind",
     Weakness.SINK_UNKNOWN: "a sink that promises nothing",
     Weakness.POLICY: "several inputs under at-least-once",
-    Weakness.SINK_REPEATS: "no transaction or id",
+    Weakness.SINK_REPEATS: "no transaction",
     Weakness.NOT_DETERMINISTIC: "not deterministic",
     Weakness.ORDER: "goes by the order of rows",
 }

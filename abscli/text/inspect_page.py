@@ -169,6 +169,7 @@ class TaskLine(msgspec.Struct, frozen=True):
     async_: float | None = msgspec.field(name="async")
     finished: bool | None
     watermark: str | None
+    skipped: int | None
 
 
 class OperatorLine(msgspec.Struct, frozen=True):
@@ -194,7 +195,7 @@ def _task_line(task: TaskFacts) -> TaskLine:
     t = task
     return TaskLine(
         str(t.task), t.files, t.log_records, t.position, t.alignment, t.sync, t.async_, t.finished,
-        watermark_text(t.watermark),
+        watermark_text(t.watermark), t.skipped,
     )
 
 

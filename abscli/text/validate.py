@@ -37,6 +37,7 @@ MEANING = {
     Code.UNREFERENCED_FILE: "no epoch needs it; it takes space and does no harm",
     Code.UPLOAD_LEFT: "no epoch names it, and nobody will complete it; it takes space in the bucket and does no harm",
     Code.TRANSACTION_LEFT: "no epoch names it, and nobody will finish it; it holds its locks in the database",
+    Code.SINK_PART_WAITING: "the job ended before it was written to its target; the next run writes it",
     Code.MISSING_LOG: "records that were on their way at the cut are lost to a restore",
     Code.LOG_MISMATCH: "two logs of one job contradict each other; which one is right is not known",
     Code.CONSERVATION: "the cut is not consistent: a restore would lose or repeat records",

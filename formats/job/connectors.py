@@ -19,14 +19,16 @@ class TableWrites(StrEnum):
     """How rows come into a table."""
 
     TWO_PHASE = "two-phase"
+    UPSERT = "upsert"
 
 
 _FILE: dict[str, Shape[Any]] = {"type": read.string, "path": read.string, "deterministic": read.boolean}
 _TABLE: dict[str, Shape[Any]] = {
     "type": read.string, "table": read.string, "schema": read.string, "url_env": read.string, "service": read.string,
-    "transaction": read.one_of(TableWrites), "deterministic": read.boolean,
+    "mode": read.one_of(TableWrites), "key": read.columns, "deterministic": read.boolean,
 }  # fmt: skip
 """No password, and no URL that may have one: those are kept with the job in every store."""
+_STDOUT: dict[str, Shape[Any]] = {"type": read.string, "row_id": read.string, "deterministic": read.boolean}
 _TYPES: Schema = {"type": "object", "minProperties": 1, "additionalProperties": read.string.reference()}
 
 
@@ -95,7 +97,7 @@ CONNECTORS = {
         "nexmark": _NEXMARK,
     },
     Kind.SINK: {type: Record(_FILE, {"path": None}) for type in ("jsonl", "csv", "parquet")}
-    | {"postgres": Record(_TABLE, {"table": None})},
+    | {"postgres": Record(_TABLE, {"table": None}), "stdout": Record(_STDOUT, {})},
 }
 """The options of connectors that this format knows; those of all others are kept as they are."""
 

@@ -189,4 +189,5 @@ def _operator(draft: Draft) -> Operator:
         ttl=draft.ttl or msgspec.UNSET,
         join=draft.join or msgspec.UNSET,
         lookup=draft.lookup or msgspec.UNSET,
+        on_error=draft.on_error,
     )

@@ -6,7 +6,7 @@ Words: an *operator* has `parallelism` *tasks* (`counts/1`); an *edge* is expand
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -228,6 +228,16 @@ class Lookup(msgspec.Struct, frozen=True, omit_defaults=True):
     columns: tuple[str, ...] = ()
 
 
+class DeadLetter(msgspec.Struct, frozen=True):
+    """Records on which an operator fails are written where this path leads, as by a sink."""
+
+    dead_letter: str
+
+
+OnError = Literal["skip"] | DeadLetter
+"""What becomes of a record on which an operator fails, where that does not end the run."""
+
+
 class Operator(msgspec.Struct, frozen=True):
     """One operator. Exactly the fields of its kind are set.
 
@@ -238,7 +248,8 @@ class Operator(msgspec.Struct, frozen=True):
     connector: the mapping under `source` or `sink`, with its `type`;
     window: of `reduce`;
     ttl: of `reduce` and `distinct`;
-    join, lookup: of these kinds. A `join` with a function has none, and cannot be run.
+    join, lookup: of these kinds. A `join` with a function has none, and cannot be run;
+    on_error: of those on whose records it may fail; unset: that ends the run.
     """
 
     id: str
@@ -258,6 +269,7 @@ class Operator(msgspec.Struct, frozen=True):
     ttl: Ttl | msgspec.UnsetType = msgspec.UNSET
     join: Join | msgspec.UnsetType = msgspec.UNSET
     lookup: Lookup | msgspec.UnsetType = msgspec.UNSET
+    on_error: OnError | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def stateful(self) -> bool | None:
@@ -267,6 +279,25 @@ class Operator(msgspec.Struct, frozen=True):
         if self.kind is Kind.PROCESS:
             return True
         return self.kind in KEYED
+
+
+def as_sink(operator: Operator) -> Operator | None:
+    """What an operator writes to, as a sink of its id: itself, or where its dead letters go; None where it does not."""
+    if operator.kind is Kind.SINK:
+        return operator if operator.connector is not None else None
+    if not isinstance(operator.on_error, DeadLetter):
+        return None
+    connector = {"type": "jsonl", "path": operator.on_error.dead_letter}
+    return msgspec.structs.replace(operator, kind=Kind.SINK, connector=connector)
+
+
+def with_sink_at(operator: Operator, path: str) -> Operator:
+    """An operator that writes somewhere else; as it is where it does not write."""
+    if isinstance(operator.on_error, DeadLetter):
+        return msgspec.structs.replace(operator, on_error=DeadLetter(path))
+    if operator.kind is Kind.SINK:
+        return msgspec.structs.replace(operator, connector={**(operator.connector or {}), "path": path})
+    return operator
 
 
 class Topology(msgspec.Struct, frozen=True):

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from formats.job.event_time import EVENT_TIME, duration
 from formats.job.identifiers import ID, ID_SCHEMA, clipped
 from formats.job.joins import joined
@@ -26,10 +28,12 @@ from formats.job.model import (
     Join,
     Kind,
     Lookup,
+    OnError,
     Partition,
     Ttl,
     Window,
 )
+from formats.job.on_error import FAILING_SOURCES, may_go_on, on_error
 from formats.job.windows import ttl, window
 from formats.user_file import values as read
 from formats.user_file.mistakes import Mistakes
@@ -85,6 +89,7 @@ class Draft:
     max_parallelism: int | None = None
     deterministic: bool = True
     ordered_output: bool = False
+    on_error: OnError | msgspec.UnsetType = msgspec.UNSET
     inputs: list[Input] = field(default_factory=list)
     inputs_broken: bool = False
     function: str | None = None
@@ -150,6 +155,12 @@ def read_operator(
     if "from" in node.pairs:
         _read_inputs(draft, node.pairs["from"][1], where, mistakes)
     _read_kind(draft, node, where, mistakes)
+    draft.on_error = marks.get("on_error") or msgspec.UNSET
+    if draft.on_error is not msgspec.UNSET and not may_go_on(draft.kind, draft.connector):
+        of_type = f" of type {draft.connector.get('type')}" if draft.kind is Kind.SOURCE and draft.connector else ""
+        message = f"{where}: on_error is for operators that can leave a record out, not for a {draft.kind}{of_type}"
+        hint = f"map, filter, flat_map, reduce, and sources of type {' and '.join(FAILING_SOURCES)} can"
+        mistakes.add(node.pairs["on_error"][0], message, hint)
     return draft
 
 
@@ -163,12 +174,14 @@ MARKS = Record(
         "ordered_output": read.boolean,
         "window": window,
         "ttl": ttl,
+        "on_error": on_error,
     },
     more=True,
     descriptions={
         "deterministic": "false: the same input may give other output.",
         "ordered_output": "A promise: the sequence on each output channel depends neither on how inputs interleave nor "
         "on where batches or epochs end.",
+        "on_error": "What becomes of a record on which it fails; left out: it ends the run.",
     },
 )
 INPUT = Record(
@@ -282,6 +295,8 @@ def _check_times(draft: Draft, where: str, mistakes: Mistakes) -> None:
         if draft.emit not in (None, Emit.EPOCH):
             message = f"{where}: windows are put out when they end, and emit is {draft.emit}"
             mistakes.add(draft.place(("reduce", "emit")), message, "remove emit")
+        if draft.on_error is not msgspec.UNSET:
+            mistakes.add(draft.place(("on_error",)), f"{where}: its windows have no on_error", "put a filter before it")
         for name in [*(draft.key or ()), *(state for output in draft.aggregates for state in output.state)]:
             if name in (WINDOW_START, WINDOW_END):
                 message = f"{where}: {name} is a column of its windows"
@@ -315,7 +330,7 @@ OPERATORS_SCHEMA: Schema = {
     "additionalProperties": {"$ref": "#/$defs/operator"},
 }
 _NAMED: tuple[Shape[Any], ...] = (
-    read.string, read.positive, read.columns, read.function, duration, EVENT_TIME, *KINDS.values(),
+    read.string, read.positive, read.columns, read.function, duration, EVENT_TIME, on_error, *KINDS.values(),
 )  # fmt: skip
 DEFINITIONS: Schema = {
     "id": ID_SCHEMA,

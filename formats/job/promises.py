@@ -21,7 +21,9 @@ class Promise(StrEnum):
 
 
 _BY_TYPE = {"jsonl": Promise.TWO_PHASE, "csv": Promise.TWO_PHASE, "parquet": Promise.TWO_PHASE,
-            "postgres": Promise.TWO_PHASE}  # fmt: skip
+            "postgres": Promise.TWO_PHASE, "stdout": Promise.AT_LEAST_ONCE}  # fmt: skip
+_BY_MODE = {("postgres", "upsert"): Promise.IDEMPOTENT}
+"""Where one of a type does otherwise."""
 
 
 def promise_of(operator: Operator) -> Promise | None:
@@ -29,7 +31,15 @@ def promise_of(operator: Operator) -> Promise | None:
     if operator.kind is not Kind.SINK or operator.connector is None:
         return None
     type = operator.connector.get("type")
-    return _BY_TYPE.get(type) if isinstance(type, str) else None
+    if not isinstance(type, str):
+        return None
+    mode = operator.connector.get("mode")
+    return (_BY_MODE.get((type, mode)) if isinstance(mode, str) else None) or _BY_TYPE.get(type)
+
+
+def is_staged(operator: Operator) -> bool:
+    """Whether a sink's rows wait in the store, and are written to the target after the manifest that names them."""
+    return promise_of(operator) in (Promise.IDEMPOTENT, Promise.AT_LEAST_ONCE)
 
 
 _EXACT = frozenset({"text", "jsonl", "csv", "parquet", "arrow", "nexmark"})

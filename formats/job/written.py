@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from msgspec import UNSET, to_builtins
+
 from formats.errors import FormatError
 from formats.job.changes import NO_CHANGES, Changes
 from formats.job.file import MAX_PARALLELISM, VERSION
@@ -54,6 +56,7 @@ def job_document(topology: Topology, changes: Changes = NO_CHANGES) -> dict[str,
             **({"ordered_output": True} if op.ordered_output else {}),
             **({"window": window_document(op.window)} if op.window else {}),
             **({"ttl": ttl_document(op.ttl)} if op.ttl else {}),
+            **({} if op.on_error is UNSET else {"on_error": to_builtins(op.on_error)}),
         }
         for op in topology.operators
     }

@@ -35,8 +35,12 @@ file of that name, and take the part for one that is gone; and gc of version 3 w
 TYPED_VERSION = "5.0"
 """Of facts in which a sink's part is no file of JSON lines: a reader of version 4 takes its name for none."""
 
-REMOVING_VERSION = "6.0"
-"""Of facts with a state whose keys are removed again: a reader of version 5 would take a removed key for one that is
+STAGED_VERSION = "6.0"
+"""Of facts in which a sink's rows lie in the store until they are in the target: a reader of version 5 looks for them
+in a folder, and its gc would remove them."""
+
+REMOVING_VERSION = "7.0"
+"""Of facts with a state whose keys are removed again: a reader of version 6 would take a removed key for one that is
 there."""
 
 NEWEST_VERSION = REMOVING_VERSION
@@ -242,7 +246,7 @@ class UploadFacts(msgspec.Struct, frozen=True):
 class SinkFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a sink task staged for the epoch. directory: as in the topology; name: of the part; sha256 of its bytes.
     upload: where it waits, of a sink in a bucket. prepared: the transaction that it waits in, of a sink in a database;
-    sha256 is of its rows as CSV."""
+    sha256 is of its rows as CSV. staged: the file of the store from which its rows are written to the target."""
 
     directory: str
     name: str
@@ -251,6 +255,7 @@ class SinkFile(msgspec.Struct, frozen=True, omit_defaults=True):
     sha256: str
     upload: UploadFacts | None = None
     prepared: str | None = None
+    staged: str | None = None
 
     @property
     def object(self) -> str:
@@ -281,7 +286,8 @@ class PartFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     needs besides positions (its schema). sink: what this epoch's completion makes visible, parts of aborted epochs
     since the last complete one included; all were staged by this attempt. Durations in seconds. schedule: the steps of
     the task since the newest complete epoch, where the job keeps them and they are not too many. watermark: of the
-    task behind the copy (`formats.watermark`).
+    task behind the copy (`formats.watermark`). skipped: records that it has left out since the job began, since it
+    failed on them. sink has its dead letters, too.
     """
 
     schema: str
@@ -305,6 +311,7 @@ class PartFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt_id: str = ""
     schedule: ScheduleFacts | None = None
     watermark: Time | None = None
+    skipped: Count = 0
 
     @property
     def task(self) -> TaskId:
@@ -412,6 +419,20 @@ class TagFacts(msgspec.Struct, frozen=True):
     tagged: str
 
 
+class WrittenFacts(msgspec.Struct, frozen=True):
+    """`written/<operator>.json`: what a sink's target has, that does not say so itself.
+
+    epoch, attempt_id: of the newest manifest whose rows are written, and all before them. written: when.
+    """
+
+    schema: str
+    version: str
+    operator: str
+    epoch: EpochNumber
+    attempt_id: str
+    written: str
+
+
 OutcomeKind = type[ManifestFacts] | type[AbortFacts] | type[FenceFacts]
 """What became of an epoch number: one file, created once, so that two owners of a store cannot both decide it."""
 
@@ -428,6 +449,7 @@ SCHEMAS: dict[type[msgspec.Struct], str] = {
     AbortFacts: "abs.aborted",
     FenceFacts: "abs.fence",
     TagFacts: "abs.tag",
+    WrittenFacts: "abs.written",
 }
 
 F = TypeVar("F", bound=msgspec.Struct)
@@ -445,6 +467,8 @@ def version_for(parts: Iterable[PartFacts]) -> str:
     for part in parts:
         if any(file.removed is not None for file in part.state):
             return REMOVING_VERSION
+        if any(file.staged is not None for file in part.sink):
+            version = max(version, STAGED_VERSION)
         if any(not file.name.endswith(".jsonl") for file in part.sink):
             version = max(version, TYPED_VERSION)
         if any(file.upload is not None for file in part.sink):
@@ -468,8 +492,14 @@ def with_version(part: PartFacts) -> PartFacts:
 
 
 def files_of(part: PartFacts) -> list[FileFacts]:
-    """Every store file, or range of one, that a part refers to: state, oldest first, then logs."""
-    return [*part.state, *(log.file for log in part.logs if log.file is not None)]
+    """Every store file, or range of one, that a part refers to: state, oldest first, then logs, then what a sink has
+    staged there."""
+    return [*part.state, *(log.file for log in part.logs if log.file is not None), *staged_by(part)]
+
+
+def staged_by(part: PartFacts) -> list[FileFacts]:
+    """The files of the store that hold what a sink has staged."""
+    return [FileFacts(file.staged, file.bytes, file.rows, file.sha256) for file in part.sink if file.staged is not None]
 
 
 def major(version: str) -> int:
@@ -491,7 +521,7 @@ def digest_1(facts: StoreFacts) -> str:
 
 def older_digests(facts: StoreFacts) -> set[str]:
     """Those that the store's own file can have had before an attempt brought it up to its version."""
-    versions = ("1.0", "2.0", FORMAT_VERSION, REFERRING_VERSION, PACKED_VERSION, TYPED_VERSION)
+    versions = ("1.0", "2.0", FORMAT_VERSION, REFERRING_VERSION, PACKED_VERSION, TYPED_VERSION, STAGED_VERSION)
     older = [version for version in versions if major(version) < major(facts.version)]
     return {digest(seal(msgspec.structs.replace(facts, version=version))) for version in older}
 

@@ -21,8 +21,11 @@ EPOCHS = "epochs"
 ATTEMPTS = "attempts"
 RECOVERIES = "recoveries"
 TAGS = "tags"
+WRITTEN = "written"
 ASIDE = "aside"
 """What was damaged, kept as it was: no command looks into it, and nothing removes it."""
+ROWS = ".rows"
+"""How the names of files end that sinks have staged, whatever is in them."""
 
 
 def is_lock(path: str) -> bool:
@@ -77,6 +80,11 @@ def state(epoch: int, task: str, attempt: str) -> str:
 def log(epoch: int, task: str, sender: str, attempt: str) -> str:
     """Of the channel from `sender`: two operators have at most one edge, so the two tasks name it."""
     return f"{part_dir(epoch, task, attempt)}/log/{sender}.arrow"
+
+
+def rows(epoch: int, task: str, attempt: str, token: str) -> str:
+    """What a sink has staged. token: of who wrote it, since a task that takes its steps again writes the same again."""
+    return f"{part_dir(epoch, task, attempt)}/{token}{ROWS}"
 
 
 def pack_dir(epoch: int, attempt: str) -> str:
@@ -137,6 +145,11 @@ def tag(epoch: int, name: str) -> str:
     return f"{TAGS}/{epoch:010d}-{name}.json"
 
 
+def written(operator: str) -> str:
+    """What a sink's target has, that does not say so itself."""
+    return f"{WRITTEN}/{operator}.json"
+
+
 def leaving(epoch: int) -> str:
     """Says that a complete epoch is about to be removed: see `formats.native.remove`."""
     return f"{epoch_dir(epoch)}/leaving"
@@ -170,7 +183,7 @@ class PartPath(NamedTuple):
     file: str
 
 
-_PART = re.compile(r"(.+?)/parts/([^/]+/[^/]+)/(ack\.json|state\.parquet|log/.+\.arrow)", re.DOTALL)
+_PART = re.compile(r"(.+?)/parts/([^/]+/[^/]+)/(ack\.json|state\.parquet|log/.+\.arrow|[0-9a-f]{16}\.rows)", re.DOTALL)
 
 
 def part_of(path: str) -> PartPath | None:

@@ -14,6 +14,7 @@ import msgspec
 from formats.errors import Damaged, UnsafePath
 from formats.job.expand import size_of
 from formats.job.model import MAX_CHANNELS, MAX_TASKS, Topology
+from formats.native import layout
 from formats.native.facts import (
     ID_LENGTH,
     ManifestFacts,
@@ -26,7 +27,7 @@ from formats.native.facts import (
     TasksFacts,
     files_of,
 )
-from formats.native.sink import part_name
+from formats.native.sink import epoch_of_part, part_name
 from formats.native.transactions import transaction_of
 from formats.reference import is_tag_name
 from formats.storage import check_path
@@ -183,6 +184,12 @@ def _sink_file(file: SinkFile, whose: PartFacts, where: str) -> None:
         maker = None if named is None else (named.attempt_id, named.operator, part_name(named.task, named.epoch, "csv"))
         if maker != (whose.attempt_id, whose.operator, file.name):
             raise _no_name(file.prepared, f"transaction of {file.name}", where)
+    if file.staged is not None:
+        check_path(file.staged)
+        place = layout.part_of(file.staged)
+        home = layout.home(epoch_of_part(file.name), whose.attempt_id)
+        if place is None or not place.file.endswith(layout.ROWS) or (place.home, place.task) != (home, whose.task):
+            raise _no_name(file.staged, f"file of {file.name}", where)
     if file.upload is not None:
         stem, _, ending = file.name.rpartition(".")
         own = re.compile(rf"{re.escape(stem)}-[0-9a-f]{{32}}\.{ending}")

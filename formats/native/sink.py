@@ -84,6 +84,12 @@ def epoch_of_part(name: str) -> int:
     return int(match.group(2))
 
 
+def task_of_part(name: str) -> int:
+    """The number of the task that wrote a part; Damaged as `epoch_of_part`."""
+    epoch_of_part(name)
+    return int(name.split("-")[1])
+
+
 def staged_path(id: str, name: str) -> str:
     """Where a part waits, relative to the sink's folder."""
     return f"{STAGED}/{id}/{name}" if id else f"{STAGED}/{name}"

@@ -297,7 +297,7 @@ def _operator(id: str, parts: Sequence[PartFacts | None], own: str) -> OperatorF
     )
 
 
-_COLUMNS = ("positions", "alignment", "sync", "async_", "finished", "watermark")
+_COLUMNS = ("positions", "alignment", "sync", "async_", "finished", "watermark", "skipped")
 
 
 def _tasks(parts: Sequence[PartFacts]) -> Iterator[TaskFacts]:
@@ -305,7 +305,7 @@ def _tasks(parts: Sequence[PartFacts]) -> Iterator[TaskFacts]:
     return map(
         TaskFacts,
         [part.task for part in parts],
-        [tuple(files_of(part)) if part.logs else part.state for part in parts],
+        [tuple(files_of(part)) if part.logs or part.sink else part.state for part in parts],
         [sum([log.records for log in part.logs]) if part.logs else 0 for part in parts],
         *(map(attrgetter(name), parts) for name in _COLUMNS),
     )

@@ -23,6 +23,7 @@ from formats.native.facts import (
     TasksFacts,
     TriggerFacts,
     digest,
+    files_of,
     header,
     major,
     seal,
@@ -197,7 +198,7 @@ def _manifest(
     state_rows: int | None = None,
 ) -> ManifestFacts:
     state = {f.path: f for p in parts for f in p.state}
-    files = {**state, **{log.file.path: log.file for p in parts for log in p.logs if log.file}}
+    files = {f.path: f for p in parts for f in files_of(p)}
     own = layout.epoch_dir(trigger.epoch) + "/"
     completed = now()
     return ManifestFacts(

@@ -323,6 +323,16 @@ def test_two_sinks_in_one_table_and_an_id_that_is_too_long_are_refused() -> None
     assert "an id of 141 characters" in fault
 
 
+@pytest.mark.parametrize("options", ["mode: upsert", "key: [a]", "mode: two-phase, key: [a]"])
+def test_a_key_and_the_mode_that_goes_by_it_come_together(options: str) -> None:
+    text = (
+        "version: 1\njob: j\noperators:\n  rows: {source: {type: text, path: in}}\n"
+        f"  out: {{from: rows, sink: {{type: postgres, table: t, {options}}}}}\n"
+    )
+    (fault,) = runnable.graph_faults(parse_topology_bytes(text.encode(), "job.yaml"))
+    assert "mode upsert replaces rows by the columns of `key`" in fault.message
+
+
 def test_a_password_has_no_place_in_a_job() -> None:
     text = (
         b"version: 1\njob: j\noperators:\n  rows: {source: {type: text, path: in}}\n"

@@ -224,10 +224,16 @@ def jobs(draw: Callable[..., Any]) -> tuple[Job, Topology]:
             case Kind.DISTINCT:
                 streams[id] = read.distinct(*key, **marks)
             case Kind.SINK:
-                type = draw(st.sampled_from(["jsonl", "csv", "parquet", "postgres"]))
+                type = draw(st.sampled_from(["jsonl", "csv", "parquet", "postgres", "stdout"]))
                 if type == "postgres":
-                    read.to_postgres(id, url_env="DATABASE", **marks)
-                    more["connector"] = {"type": type, "table": id, "url_env": "DATABASE"}
+                    by_key = draw(st.booleans())
+                    options: dict[str, Any] = {"mode": "upsert", "key": ["a", "b"]} if by_key else {}
+                    read.to_postgres(id, url_env="DATABASE", **options, **marks)
+                    more["connector"] = {"type": type, "table": id, "url_env": "DATABASE", **options}
+                elif type == "stdout":
+                    row_id = draw(st.sampled_from([None, "id"]))
+                    read.to_stdout(row_id=row_id, **marks)
+                    more["connector"] = {"type": type} | ({} if row_id is None else {"row_id": row_id})
                 else:
                     to_files = {"jsonl": read.to_jsonl, "csv": read.to_csv, "parquet": read.to_parquet}
                     to_files[type](f"out/{id}", **marks)

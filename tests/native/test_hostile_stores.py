@@ -64,6 +64,11 @@ BAD_PARTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "upload of another part": lambda part: part["sink"].append(
         {**SINK, "upload": {"object": f"part-00009-0000000001-{'a' * 32}.jsonl", "id": "1", "etags": []}}
     ),
+    "staged rows above": lambda part: part["sink"].append({**SINK, "staged": "../../loot"}),
+    "staged rows that are another file": lambda part: part["sink"].append({**SINK, "staged": "abs-store.json"}),
+    "staged rows of another task": lambda part: part["sink"].append(
+        {**SINK, "staged": f"epochs/0000000004/{part['attempt_id']}/parts/out/9/{'a' * 16}.rows"}
+    ),
     "sink part without digest": lambda part: part["sink"].append({**SINK, "sha256": ".."}),
     "task above": lambda part: part.update(task="../../seen/0"),
     "attempt that is a path": lambda part: part.update(attempt_id="../../.."),

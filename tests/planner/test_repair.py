@@ -137,6 +137,21 @@ def test_values_that_depend_on_the_order_of_rows_are_settled_where_there_is_one_
     assert settled(job(1)) == everything
 
 
+def test_rows_that_a_reduce_leaves_out_are_settled_where_there_is_one_order() -> None:
+    """With which row a sum overflows hangs on the order of rows."""
+
+    def job(parallelism: int) -> Topology:
+        topology = word_count(parallelism)
+        operators = [
+            msgspec.structs.replace(op, on_error="skip") if op.kind in (Kind.REDUCE, Kind.FLAT_MAP) else op
+            for op in topology.operators
+        ]
+        return msgspec.structs.replace(topology, operators=tuple(operators))
+
+    assert settled(job(2)) == {"lines", "words"}
+    assert settled(job(1)) == {"lines", "words", "counts", "out"}
+
+
 def test_a_loop_may_be_cut_after_any_of_its_rounds() -> None:
     assert settled(reach()) == {"edges"}
 

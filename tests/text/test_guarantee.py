@@ -56,7 +56,7 @@ def test_state_and_output_are_said_apart_where_they_differ() -> None:
     once, twice = Times.EXACTLY_ONCE, Times.AT_LEAST_ONCE
     sink = SinkGuarantee("out", ("in",), Promise.AT_LEAST_ONCE, once, twice, links)
     guarantee = Guarantee("job", Policy.ALIGNED, once, twice, (sink,), links)
-    holds = "guarantee: state exactly-once, output at-least-once, policy aligned (out: no transaction or id;"
+    holds = "guarantee: state exactly-once, output at-least-once, policy aligned (out: no transaction;"
     assert guarantee_line(guarantee).startswith(holds)
     checked(json.dumps(guarantee_json(guarantee)))
     assert "exactly-once  at-least-once" in guarantee_text(guarantee, width=120)

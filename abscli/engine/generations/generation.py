@@ -85,6 +85,7 @@ def opening(change: Succession, new: Topology, parts: Sequence[PartFacts], polic
                 async_=0.0,
                 schedule=None,
                 watermark=origin.watermark if origin else None,
+                skipped=origin.skipped if origin else 0,
                 **header(PartFacts),
             )
             made.append(with_version(part))

@@ -32,5 +32,5 @@ class Expiry:
         """Remove the keys whose time is over."""
         if self._ttl is None or watermark is None:
             return
-        for part, slots in state.due(watermark):
-            part.remove(slots)
+        for _ in state.due(watermark, lambda part, slots: part.remove(slots)):
+            pass

@@ -207,22 +207,22 @@ class IntervalJoin:
         self.watermark = watermark
         if watermark is None:
             return
-        for state, slots in self.state.due(watermark):
-            table = state.table(slots) if MATCHED in state.kinds else None
-            state.remove(slots)
-            if table is not None:
-                yield from self._unmatched(table.filter(pc.equal(table.column(MATCHED), False)))
+        for unmatched in self.state.due(watermark, self._leave):
+            yield from unmatched.to_batches(max_chunksize=EMITTED_ROWS)
 
-    def _unmatched(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Rows of the state that nothing has matched, in order of key group, then of key."""
+    def _leave(self, state: KeyedState, slots: Slots) -> pa.Table:
+        """Remove rows of the state; those that come out without a match, in order of key group, then of key."""
+        table = state.table(slots) if MATCHED in state.kinds else None
+        state.remove(slots)
+        if table is None:
+            return self._columns.output.empty_table()
+        table = table.filter(pc.equal(table.column(MATCHED), False)).combine_chunks()
         if not table.num_rows:
-            return
-        table = table.combine_chunks()
+            return self._columns.output.empty_table()
         order = key_order([table.column(name).chunk(0) for name in self._key])
         order = order[by_key_group(table.column(KEY_GROUP).to_numpy()[order])]
         names = [*self._operator.key, *(c.state for side in Side for c in self._columns.sides[side])]
-        shown = table.take(pa.array(order)).select(names).rename_columns(self._columns.output.names)
-        yield from shown.to_batches(max_chunksize=EMITTED_ROWS)
+        return table.take(pa.array(order)).select(names).rename_columns(self._columns.output.names)
 
     def close(self) -> None:
         if self.state is not None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 
 from abscli.engine.errors import UsageError
+from abscli.engine.failures import Failures
 from abscli.engine.functions import load
 from abscli.engine.operators.distinct import Distinct
 from abscli.engine.operators.interval_join import IntervalJoin
@@ -42,17 +43,18 @@ def keyed_by(operator: Operator) -> tuple[StateKey, bool]:
 
 
 def make_operator(
-    operator: Operator, task: TaskId, root: str, make_state: MakeState = in_memory,
+    operator: Operator, task: TaskId, root: str, make_state: MakeState = in_memory, failures: Failures | None = None,
     inputs: Mapping[Side, pa.Schema] | None = None,
 ) -> Runnable:  # fmt: skip
     """The runnable operator of a task that is neither source nor sink; UsageError for kinds that cannot be run.
 
+    failures: takes the records on which it fails, where it goes on without them.
     inputs: the columns of both sides of a join.
     """
     match operator.kind:
         case Kind.MAP | Kind.FILTER | Kind.FLAT_MAP:
             assert operator.function is not None
-            return RowWise(operator, task, load(operator.function, root))
+            return RowWise(operator, task, load(operator.function, root), failures)
         case Kind.UNION:
             return RowWise(operator, task, None)
         case Kind.DISTINCT:
@@ -64,7 +66,7 @@ def make_operator(
             return made(operator, task, make_state(operator))
         case Kind.REDUCE:
             last_out = LastOut(lambda: make_state(operator)) if operator.emit == Emit.CHANGE else None
-            return Reduce(operator, task, make_state(operator), last_out)
+            return Reduce(operator, task, make_state(operator), last_out, failures)
     raise UsageError(
         f"operator {operator.id} is {operator.kind}: it can be inspected and planned for, not run",
         hint="run knows source, map, filter, flat_map, reduce, distinct, join, lookup, union and sink",

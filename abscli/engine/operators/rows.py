@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from abscli.engine.errors import JobFailed
 from abscli.engine.state.keyed_state import Rows
+from formats.ids import TaskId
 
 
 def columns(batch: pa.RecordBatch, names: tuple[str, ...], operator: str) -> list[pa.Array]:
@@ -31,6 +32,36 @@ def key_columns(batch: pa.RecordBatch, names: tuple[str, ...], operator: str) ->
 def numbered(batch: pa.RecordBatch, first: int) -> Rows:
     """All rows of a batch. first: the number of its first record."""
     return Rows(batch, np.arange(first, first + batch.num_rows))
+
+
+def in_words(schema: pa.Schema) -> str:
+    """Columns with their types."""
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)
+
+
+def other_columns(task: TaskId, before: pa.Schema, now: pa.Schema) -> JobFailed:
+    """The error of a task whose output has other columns than it had."""
+    return JobFailed(
+        f"task {task}: its output changed from columns {in_words(before)} to {in_words(now)}",
+        hint="a function must return the same columns and types for every batch: cast them",
+    )
+
+
+def cannot_work(task: TaskId, error: Exception, schema: pa.Schema) -> JobFailed:
+    """The error of a task whose input does not allow what it does. schema: of that."""
+    reason = (str(error).splitlines() or [""])[0]
+    return JobFailed(
+        f"task {task} cannot work on columns {in_words(schema)}: {type(error).__name__}: {reason}",
+        hint="cast the columns to plain types in a map before it",
+    )
+
+
+def without_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Plain values in place of dictionary-encoded ones: a dictionary belongs to its batch, channels carry a schema."""
+    if not any(pa.types.is_dictionary(kind) for kind in rows.schema.types):
+        return rows
+    columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in rows.columns]
+    return pa.record_batch(columns, names=rows.schema.names)
 
 
 def joined(outputs: list[Rows]) -> pa.RecordBatch | None:

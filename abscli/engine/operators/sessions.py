@@ -8,6 +8,7 @@ when, is as of other windows.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -79,10 +80,10 @@ class Sessions:
     def flush(self, watermark: int | None) -> Iterator[pa.RecordBatch]:
         assert self.state is not None
         self.watermark = watermark
-        for state, slots in self.state.due(NOW if watermark is None else watermark):
-            yield from self._settled(state, slots, watermark)
+        for ripe in self.state.due(NOW if watermark is None else watermark, partial(self._settled, watermark)):
+            yield from ripe.to_batches(max_chunksize=EMITTED_ROWS)
 
-    def _settled(self, state: KeyedState, due: Slots, watermark: int | None) -> Iterator[pa.RecordBatch]:
+    def _settled(self, watermark: int | None, state: KeyedState, due: Slots) -> pa.Table:
         """Make parts of one session one, and what is put out of those that end."""
         key, starts, ends, slots = self._of_their_keys(state, due)
         begins = _begins(key, starts, ends)
@@ -112,9 +113,7 @@ class Sessions:
         closed = counts & ended & (closes <= (NOW if watermark is None else watermark))
         state.set_due(heads[counts & ~closed], np.where(ended, closes, last)[counts & ~closed])
         state.remove(heads[closed])
-        if ripe.num_rows:
-            shown = self._aggregates.shown(put_in_order(ripe, state.key), (*state.key, WINDOW_END))
-            yield from shown.to_batches(max_chunksize=EMITTED_ROWS)
+        return self._aggregates.shown(put_in_order(ripe, state.key), (*state.key, WINDOW_END))
 
     def _of_their_keys(self, state: KeyedState, due: Slots) -> tuple[Slots, Times, Times, Slots]:
         """All parts of the keys of which some are due, in order of key and start: key, start, end and slot of each."""

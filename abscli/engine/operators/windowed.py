@@ -8,6 +8,7 @@ barriers alone, so that it does not depend on where batches end, nor on which of
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -77,10 +78,10 @@ class Windowed:
         self.watermark = watermark
         if watermark is None:
             return
-        for state, slots in self.state.due(watermark):
-            yield from self._ripe(state, slots, watermark)
+        for ripe in self.state.due(watermark, partial(self._ripe, watermark)):
+            yield from ripe.to_batches(max_chunksize=EMITTED_ROWS)
 
-    def _ripe(self, state: KeyedState, slots: Slots, watermark: int) -> Iterator[pa.RecordBatch]:
+    def _ripe(self, watermark: int, state: KeyedState, slots: Slots) -> pa.Table:
         """What is put out of these windows, which are due; they are put off then, or removed."""
         table = state.table(slots)
         starts = self._starts(table)
@@ -90,8 +91,7 @@ class Windowed:
         state.touch(slots[~closed])
         state.set_due(slots[~closed], closes[~closed])
         state.remove(slots[closed])
-        if ripe.num_rows:
-            yield from self._shown(ripe, state.key).to_batches(max_chunksize=EMITTED_ROWS)
+        return self._shown(ripe, state.key)
 
     def _shown(self, table: pa.Table, key: tuple[str, ...]) -> pa.Table:
         """Rows of the state as they are put out."""

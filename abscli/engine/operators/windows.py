@@ -42,6 +42,8 @@ def moments(times: Times, kind: pa.DataType) -> pa.Array:
 
 def put_in_order(table: pa.Table, key: tuple[str, ...]) -> pa.Table:
     """Rows of a state in order of key group, then of key, so that what is put out has an order of its own."""
+    if not table.num_rows:
+        return table
     table = table.combine_chunks()
     order = key_order([table.column(name).chunk(0) for name in key])
     order = order[by_key_group(table.column(KEY_GROUP).to_numpy()[order])]

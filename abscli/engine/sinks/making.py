@@ -9,15 +9,21 @@ from abscli.engine.sinks.folder_sinks import FolderSink
 from abscli.engine.sinks.places import folder_of
 from abscli.engine.sinks.postgres.sink import PostgresSink
 from abscli.engine.sinks.sink import Sink
+from abscli.engine.sinks.staged.sink import StagedSink
+from abscli.engine.sinks.staged.targets import title_of
 from formats.job.model import Operator
+from formats.job.promises import is_staged
 from formats.native.sink_bucket import is_bucket
+from formats.storage import Storage
 
 
 def make_sink(
     operator: Operator, index: int, directory: str, attempt: str, may_show: Callable[[], None], *,
-    job: str, sinks_in: str | None = None,
+    job: str, storage: Storage, sinks_in: str | None = None,
 ) -> Sink:  # fmt: skip
-    """The task of a sink. job: its name. sinks_in: as of `abscli.engine.job.JobOptions`."""
+    """The task of a sink. job: its name. storage: the store. sinks_in: as of `abscli.engine.job.JobOptions`."""
+    if sinks_in is None and is_staged(operator):
+        return StagedSink(operator, index, attempt, may_show, title=title_of(operator), storage=storage)
     if sinks_in is None and (operator.connector or {}).get("type") == "postgres":
         return PostgresSink(operator, index, attempt, may_show, job=job)
     place = folder_of(operator, directory, sinks_in)

@@ -21,15 +21,20 @@ from abscli.engine.sinks.postgres.tables import TableExamined, Tables
 from abscli.engine.sinks.promises import NO_PROMISES, Promises, read_promises, wanted_of
 from abscli.engine.sinks.refusals import parts_missing, way_on
 from abscli.engine.sinks.settling import bring_in, file_by_attempt, put_away_for_good, settle_bucket, show, take_away
+from abscli.engine.sinks.staged.deliveries import Deliveries, DeliveryExamined
+from abscli.engine.sinks.staged.targets import target_of
+from abscli.engine.telemetry.news import StaysWritten
 from abscli.planner.lineage import by_number, lives_of, stretches
 from abscli.planner.settlement import SinkFacts
 from formats.disk import sync_folder
 from formats.errors import Damaged, StoreInUse
-from formats.job.model import Kind, Operator, Topology
+from formats.job.model import Operator, Topology, as_sink
+from formats.job.promises import is_staged
 from formats.native import layout, lock
 from formats.native.facts import (
     FORMAT_VERSION,
     PACKED_VERSION,
+    STAGED_VERSION,
     TYPED_VERSION,
     AttemptFacts,
     PartFacts,
@@ -57,10 +62,17 @@ class Outputs:
         self, topology: Topology, directory: str, *, take_over: bool = False, accept_missing: bool = False,
         sinks_in: str | None = None,
     ) -> None:  # fmt: skip
-        sinks = [op for op in topology.operators if op.kind is Kind.SINK and op.connector is not None]
-        in_tables = [op for op in sinks if sinks_in is None and (op.connector or {})["type"] == "postgres"]
-        self._sinks = [op for op in sinks if op not in in_tables]
+        sinks = [sink for op in topology.operators if (sink := as_sink(op)) is not None]
+        staged = [op for op in sinks if sinks_in is None and is_staged(op)]
+        in_tables = [
+            op for op in sinks if sinks_in is None and op not in staged and (op.connector or {})["type"] == "postgres"
+        ]
+        self._sinks = [op for op in sinks if op not in in_tables and op not in staged]
         self._tables = Tables(in_tables, topology.job, take_over=take_over, accept_missing=accept_missing)
+        targets = [target_of(op, topology.job) for op in staged]
+        self._deliveries = Deliveries(targets, take_over=take_over, accept_missing=accept_missing)
+        self._deliveries_examined: list[DeliveryExamined] = []
+        self._has_staged = bool(staged)
         self._tables_examined: list[TableExamined] = []
         self._has_tables = bool(in_tables)
         self._directory = directory
@@ -72,6 +84,8 @@ class Outputs:
     @property
     def store_version(self) -> str:
         """That a store needs whose epochs name their parts."""
+        if self._has_staged:
+            return STAGED_VERSION
         if self._has_tables or any((op.connector or {})["type"] != "jsonl" for op in self._sinks):
             return TYPED_VERSION
         # Parts in buckets are uploads.
@@ -106,6 +120,7 @@ class Outputs:
                         hint="wait for that job, or stop it with SIGTERM; or give the sink another path",
                     ) from None  # fmt: skip
             stack.enter_context(self._tables.hold())
+            stack.enter_context(self._deliveries.hold())
             yield
 
     def _lockable(self, op: Operator) -> Storage:
@@ -132,16 +147,27 @@ class Outputs:
         are the same. UsageError where another store or another sink has written since, or something is visible that
         nobody claims; Damaged where a part of the line is gone.
         """
-        has_sinks = bool(self._sinks) or self._has_tables
+        has_sinks = bool(self._sinks) or self._has_tables or self._has_staged
         promises = read_promises(store) if store is not None and has_sinks else NO_PROMISES
         before = {op.id: op.id for op in self._sinks} if origins is None else origins
         self._tables_examined = self._tables.examine(promises, parent, before)
+        self._deliveries_examined = self._deliveries.examine(store, promises, parent, before)
         examined = [self._examine(op, store, promises, parent, before.get(op.id)) for op in self._sinks]
         for sink in examined:
             missing = sink.settlement().missing
             if missing and not self._accept_missing:
                 raise parts_missing(sink, missing, store)
         return examined
+
+    def stays_written(self) -> Iterator[StaysWritten]:
+        """What targets have, as they were examined, that is not of the line and cannot be taken back."""
+        for table in self._tables_examined:
+            if table.beyond:
+                yield StaysWritten(table.operator, table.title, tuple(sorted({part.epoch for part in table.beyond})))
+        for one in self._deliveries_examined:
+            if one.beyond:
+                epochs = tuple(sorted({epoch.number for epoch in one.beyond}))
+                yield StaysWritten(one.target.operator, one.target.title, epochs)
 
     def _examine(
         self, op: Operator, store: NativeStore | None, promises: Promises, parent: int, origin: str | None
@@ -226,6 +252,7 @@ class Outputs:
         """Claim every sink for the attempt, and make it show exactly what belongs to the attempt's parent."""
         older = [life for life in store.attempts() if life.attempt < attempt.attempt]
         self._tables.take(self._tables_examined, store, attempt)
+        self._deliveries.take(self._deliveries_examined, store, attempt)
         lives = lives_of(older, store.is_fenced)
         line = (Stretch(attempt.id, attempt.first_epoch, None), *stretches(lives, attempt.parent))
         for sink in examined:
@@ -278,7 +305,7 @@ class Outputs:
         epoch = max((part.epoch for part in parts), default=0)
         by_operator: dict[str, list[PartFacts]] = {}
         for part in parts:
-            if any(file.prepared is None for file in part.sink):
+            if part.operator in self._claims and part.sink:
                 by_operator.setdefault(part.operator, []).append(part)
         for operator, its_parts in by_operator.items():
             folder, claim = self._claims[operator]
@@ -293,6 +320,7 @@ class Outputs:
             sync_folder(folder.path)
         self._clear_strays(epoch)
         self._tables.reveal(parts)
+        self._deliveries.reveal(parts)
 
     def _clear_strays(self, epoch: int) -> None:
         """Put away what the attempt has staged up to an epoch that it has shown, and not named: of a task that was lost

@@ -9,9 +9,11 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from abscli.engine.errors import JobFailed, UsageError
+from abscli.engine.failures import Failures
 from abscli.engine.sources.columns import TYPES, chosen
 from abscli.engine.sources.csv_records import CsvRecords
 from abscli.engine.sources.line_files import FromLines, LineFiles
+from abscli.engine.sources.readable import readable
 
 _HEAD = 1 << 20
 """Bytes of the first file from which types are inferred."""
@@ -50,10 +52,14 @@ class CsvForm(NamedTuple):
 
 
 class CsvSource(FromLines):
-    """The columns of `schema` of files of CSV; where each file has them its first line says."""
+    """The columns of `schema` of files of CSV; where each file has them its first line says. failures: takes records
+    that do not fit them; None: they end the run."""
 
-    def __init__(self, files: LineFiles, form: CsvForm, schema: pa.Schema) -> None:
+    def __init__(
+        self, files: LineFiles, form: CsvForm, schema: pa.Schema, failures: Failures | None = None
+    ) -> None:
         super().__init__(files)
+        self._failures = failures
         self._form = form
         self._schema = schema
         self._names: tuple[str, list[str]] | None = None
@@ -65,13 +71,17 @@ class CsvSource(FromLines):
     def read(self) -> pa.RecordBatch | None:
         """As of `Source`."""
         files, table = self._files, None
+        before = self._failures.count if self._failures is not None else 0
         while table is None or not table.num_rows:  # of the first line alone there is no row
+            if self._failures is not None and self._failures.count > before:
+                return self._schema.empty_table().to_batches()[0]  # a file of these must not keep epochs waiting
             chunk = files.next_lines()
             if chunk is None:
                 return None
             split, data = chunk
             names, rows = self._header(split, data)
-            table = self._parsed(split, names, rows) if rows.strip(b"\r\n") else None
+            begin = files.splits.offset(split) + len(data) - len(rows)
+            table = self._parsed(split, names, rows, begin) if rows.strip(b"\r\n") else None
             files.advance(split, data, table.num_rows if table is not None else 0)
         columns = [table.column(field.name).combine_chunks() for field in self._schema]
         columns = [c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for c in columns]
@@ -103,7 +113,17 @@ class CsvSource(FromLines):
             )
         return names
 
-    def _parsed(self, split: str, names: list[str], rows: bytes) -> pa.Table:
+    def _parsed(self, split: str, names: list[str], rows: bytes, begin: int) -> pa.Table:
+        """begin: of these rows, in the split."""
+        failures = self._failures
+        if failures is not None:
+            tables = readable(
+                rows,
+                CsvRecords(self._form.delimiter).all_ends(rows),
+                lambda records: self._form.read(records, names, self._schema),
+                lambda at, record, error: failures.add_text(record, split, begin + at, error),
+            )
+            return pa.concat_tables([self._schema.empty_table(), *tables])
         try:
             return self._form.read(rows, names, self._schema)
         except pa.ArrowInvalid as error:

@@ -5,23 +5,28 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
 
 import pyarrow as pa
 import pyarrow.json as pj
 
 from abscli.engine.errors import JobFailed, UsageError
+from abscli.engine.failures import Failures
 from abscli.engine.sources.columns import TYPES
 from abscli.engine.sources.line_files import FromLines, LineFiles
+from abscli.engine.sources.readable import readable
 from formats.ids import TaskId
 
 
 class JsonLinesSource(FromLines):
-    """A column per key. The types come from `schema`, else from the first file of all; they are kept in snapshots."""
+    """A column per key. The types come from `schema`, else from the first file of all; they are kept in snapshots.
+    failures: takes lines that do not fit them; None: they end the run."""
 
-    def __init__(self, files: LineFiles, schema: pa.Schema, task: TaskId) -> None:
+    def __init__(self, files: LineFiles, schema: pa.Schema, task: TaskId, failures: Failures | None = None) -> None:
         super().__init__(files)
         self._schema = schema
         self._task = task
+        self._failures = failures
 
     @property
     def connector(self) -> dict[str, str]:
@@ -32,13 +37,10 @@ class JsonLinesSource(FromLines):
         if chunk is None:
             return None
         split, data = chunk
-        options = pj.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior="ignore")
-        text = _with_numbers(data, self._schema)
         try:
-            table = pj.read_json(
-                pa.BufferReader(text), pj.ReadOptions(use_threads=False, block_size=len(text) + 1), options
-            )
+            table = self._parsed(data) if self._failures is None else self._readable(self._failures, split, data)
         except pa.ArrowInvalid as error:
+            text = _with_numbers(data, self._schema)
             line, bad = _bad_line(text, self._schema)
             raise JobFailed(
                 f"task {self._task}: {split}, record {self._files.splits.records(split) + 1 + line}: {bad[:200]!r} "
@@ -50,6 +52,21 @@ class JsonLinesSource(FromLines):
         columns = [table.column(f.name).combine_chunks().cast(f.type) for f in self._schema]
         columns = [c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for c in columns]
         return pa.record_batch(columns, schema=self._schema)
+
+    def _parsed(self, data: bytes) -> pa.Table:
+        text = _with_numbers(data, self._schema)
+        options = pj.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior="ignore")
+        return pj.read_json(
+            pa.BufferReader(text), pj.ReadOptions(use_threads=False, block_size=len(text) + 1), options
+        )
+
+    def _readable(self, failures: Failures, split: str, data: bytes) -> pa.Table:
+        ends = [match.end() for match in re.finditer(rb"\n|(?<=[^\n])\Z", data)]
+        begin = self._files.splits.offset(split)
+        tables = readable(
+            data, ends, self._parsed, lambda at, line, error: failures.add_text(line, split, begin + at, error)
+        )
+        return pa.concat_tables([self._schema.empty_table(), *(table.select(self._schema.names) for table in tables)])
 
 
 _NAMES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}

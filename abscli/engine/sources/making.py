@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from abscli.engine.errors import UsageError
+from abscli.engine.failures import Failures
 from abscli.engine.sources import nexmark
 from abscli.engine.sources.arrow import open_arrow
 from abscli.engine.sources.columns import chosen, schema_of
@@ -95,11 +96,12 @@ def make_source(
     directory: str,
     positions: Iterable[Position] | None,
     connector: dict[str, str] | None,
+    failures: Failures | None = None,
 ) -> Source:
     """The source of subtask `index`, with event time where the job looks for that. positions: restored ones, or None to
-    begin; UsageError for unknown types."""
+    begin; failures: takes records that cannot be read, None: they end the run. UsageError for unknown types."""
     positions = None if positions is None else tuple(positions)
-    source, event_time = _plain(operator, index, directory, positions, connector), event_time_of(operator)
+    source, event_time = _plain(operator, index, directory, positions, connector, failures), event_time_of(operator)
     return source if event_time is None else EventTimes(source, event_time, TaskId(operator.id, index), positions)
 
 
@@ -109,6 +111,7 @@ def _plain(
     directory: str,
     positions: tuple[Position, ...] | None,
     connector: dict[str, str] | None,
+    failures: Failures | None,
 ) -> Source:
     assert operator.connector is not None
     kind, task = operator.connector["type"], TaskId(operator.id, index)
@@ -131,9 +134,9 @@ def _plain(
         form = CsvForm.of(operator.connector)
         records = CsvRecords(form.delimiter)
         files = LineFiles(mine, directory, task, positions, records, heading=form.header)
-        return CsvSource(files, form, schema)
+        return CsvSource(files, form, schema, failures)
     files = LineFiles(mine, directory, task, positions)
-    return TextSource(files) if kind == "text" else JsonLinesSource(files, schema, task)
+    return TextSource(files) if kind == "text" else JsonLinesSource(files, schema, task, failures)
 
 
 def _nexmark(operator: Operator, task: TaskId, positions: Iterable[Position] | None) -> Source:

@@ -304,6 +304,27 @@ def _running_sum(column: pa.Array, groups: Slots, before: pa.Array) -> pa.Array:
     return pa.array(rows, pa.int64())
 
 
+def overflowing(sums: Sequence[tuple[pa.Array, pa.Array]], groups: Slots) -> list[int]:
+    """The rows with which any of the sums would overflow: each is left out of all of them, and those behind it count
+    without it. sums: of values as int64, and of what each group's sum was before."""
+    if not any(_may_overflow(column, before) for column, before in sums):
+        return []
+    totals = [before.to_pylist() for _, before in sums]
+    columns = [column.to_pylist() for column, _ in sums]
+    failing = []
+    for row, (group, *values) in enumerate(zip(groups.tolist(), *columns, strict=True)):
+        after = [
+            total[group] if value is None else (total[group] or 0) + value
+            for total, value in zip(totals, values, strict=True)
+        ]
+        if all(value is None or -INT64 <= value < INT64 for value in after):
+            for total, value in zip(totals, after, strict=True):
+                total[group] = value
+        else:
+            failing.append(row)
+    return failing
+
+
 def merged(
     function: Aggregation, values: pa.Array | None, groups: Slots, before: pa.Array, limit: int = LISTED
 ) -> pa.Array:

@@ -24,6 +24,7 @@ from abscli.engine.state.keyed_state import (
     Kinds,
     Rows,
     StateCopy,
+    T,
     Work,
     key_groups_of,
 )
@@ -235,13 +236,13 @@ class BoundedState:
                 self._emitted[number] = partial(_read_again, file, file.append(table.to_batches()[0]))
             yield table
 
-    def due(self, time: int) -> Iterator[tuple[KeyedState, Slots]]:
+    def due(self, time: int, act: Callable[[KeyedState, Slots], T]) -> Iterator[T]:
         for number, part in sorted(self._parts.items()):
             if part.next_due <= time:
                 self._emitted.pop(number, None)
-                state = part.opened()
-                yield from state.due(time)
-                part.settle()
+                results = list(part.opened().due(time, act))
+                part.settle()  # first: while what was made is put out, another part may take its place
+                yield from results
 
     def end_interval(self, epoch: int) -> None:
         self._intervals.end(epoch)

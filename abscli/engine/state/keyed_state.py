@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,8 @@ class Rows(NamedTuple):
 Work = Iterator[tuple["KeyedState", Rows]]
 """State and rows whose keys it has; the state is in memory until the next is asked for."""
 
+T = TypeVar("T")
+
 Kinds = dict[str, pa.DataType]
 """Types of columns, by name."""
 
@@ -96,9 +98,11 @@ class State(Protocol):
         add: is given first what was gathered and has not been given out.
         """
 
-    def due(self, time: int) -> Iterator[tuple[KeyedState, Slots]]:
-        """The keys that are due by then, in state that expires; it is in memory until the next is asked for. Parts
-        come in order of key group."""
+    def due(self, time: int, act: Callable[[KeyedState, Slots], T]) -> Iterator[T]:
+        """What is made of the keys that are due by then, in state that expires: in parts, in order of key group.
+
+        act: is given those of each part, which is in memory for that long, and may change them.
+        """
 
     def end_interval(self, epoch: int) -> None:
         """What changes from now on is not in the copy of `epoch`."""
@@ -246,10 +250,10 @@ class KeyedState:
         assert self._due is not None
         self._due[slots] = times
 
-    def due(self, time: int) -> Iterator[tuple[KeyedState, Slots]]:
+    def due(self, time: int, act: Callable[[KeyedState, Slots], T]) -> Iterator[T]:
         slots = self.due_slots(time)
         if len(slots):
-            yield self, slots
+            yield act(self, slots)
 
     def due_slots(self, time: int) -> Slots:
         """The keys that are due by then, ascending."""

@@ -35,7 +35,7 @@ from formats.view import Position
 @dataclass(frozen=True, slots=True)
 class PartDraft:
     """What a copy holds by reference. Times in seconds, `copied` monotonic. schedule: the steps up to the copy.
-    watermark: behind it."""
+    watermark: behind it. skipped: records so far."""
 
     task: TaskId
     epoch: int
@@ -52,6 +52,7 @@ class PartDraft:
     sync: float
     schedule: Delta | None = None
     watermark: int | None = None
+    skipped: int = 0
 
 
 class Durable(NamedTuple):
@@ -131,6 +132,7 @@ def write_logs(
         attempt_id=draft.attempt_id,
         schedule=_schedule(draft.schedule) if draft.schedule is not None else None,
         watermark=draft.watermark,
+        skipped=draft.skipped,
         **header(PartFacts),
     ))  # fmt: skip
 

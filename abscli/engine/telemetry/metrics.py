@@ -35,6 +35,7 @@ from abscli.engine.telemetry.news import (
     Rescaled,
     Silent,
     SlotsAwaited,
+    StaysWritten,
     Stopping,
 )
 from formats.watermark import END
@@ -86,6 +87,9 @@ class JobMetrics:
         )
         self._written = Counter("abs_epoch_bytes", "Written for complete epochs.", registry=registry)
         self._records = Counter("abs_records", "Rows that sources have read, each once.", registry=registry)
+        self._skipped = Counter(
+            "abs_records_skipped", "Records that were left out because they failed.", ["operator"], registry=registry
+        )
         self._circulating = Gauge("abs_loop_bytes", "On their way on back edges.", registry=registry)
         limit = Gauge("abs_loop_limit_bytes", "Beyond which sources pause; on again at half of it.", registry=registry)
         limit.set(CIRCULATING_BYTES)
@@ -124,6 +128,8 @@ class JobMetrics:
                 for phase, seconds in news.phases.items():
                     self._phases.labels(phase).observe(seconds)
                 self._written.inc(news.bytes)
+                for operator, count in news.skipped.items():
+                    self._skipped.labels(operator).inc(count)
                 for operator, watermark in news.watermarks.items():
                     self._watermark.labels(operator).set(math.inf if watermark == END else watermark / 1_000_000)
             case EpochGivenUp():
@@ -141,7 +147,7 @@ class JobMetrics:
                 self._silent.inc()
             case FramesLetGo() | HeardAgain() | NewGeneration() | LaterInput() | OtherCode() | Rescaled():
                 pass
-            case SlotsAwaited() | Stopping():
+            case SlotsAwaited() | Stopping() | StaysWritten():
                 pass
             case _:
                 assert_never(news)

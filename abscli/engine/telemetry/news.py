@@ -19,6 +19,7 @@ class EpochDone:
     bytes: written for it.
     phases: the longest of all tasks, in seconds: `align` (waiting for barriers), `copy` (of state) and `write`.
     watermarks: of each operator that has one, in microseconds since 1970 (`formats.watermark`).
+    skipped: records that operators have left out since the last complete one, of those that have.
     """
 
     epoch: int
@@ -28,6 +29,7 @@ class EpochDone:
     bytes: int
     phases: Mapping[str, float] = field(default_factory=dict)
     watermarks: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,19 @@ class Rescaled:
     changes: str
 
 
-Changed = OtherCode | NewGeneration | LaterInput
+@dataclass(frozen=True, slots=True)
+class StaysWritten:
+    """A sink's target has rows that are not of the line on which the job goes on, and nobody can take back.
+
+    target: what it is called. epochs: whose rows, ascending.
+    """
+
+    operator: str
+    target: str
+    epochs: tuple[int, ...]
+
+
+Changed = OtherCode | NewGeneration | LaterInput | StaysWritten
 News = (
     EpochDone | EpochGivenUp | Stopping | SlotsAwaited | Late | Changed | Recovering | FramesLetGo | Recovered
     | Rescaled | Silent | HeardAgain

@@ -50,6 +50,8 @@ class _Referenced:
         """Whether a file is accounted for. What the tasks of an open epoch have begun to write is."""
         if path in self.paths or layout.is_lock(path):
             return True
+        if path.startswith(f"{layout.WRITTEN}/"):
+            return True
         if path.partition("/parts/")[0] in self.open_homes:
             return True
         if (pack := layout.pack_of(path)) is not None:

@@ -58,7 +58,7 @@ def epoch_text(page: EpochPage, *, width: int = 80, ascii: bool = False) -> str:
     """One epoch; below it what became of operators, and which code made it."""
     text = inspect_epoch.epoch_text(page, width=width, ascii=ascii, own=[])
     facts = page.raw or {}
-    lines = _watermarks(page, width)
+    lines = _watermarks(page, width) + _skipped(page, width)
     if changes := [f"{before} became {after}" for before, after in facts.get("moved", {}).items()] + [
         f"{operator} was removed" for operator in facts.get("removed", ())
     ]:
@@ -74,6 +74,13 @@ def _watermarks(page: EpochPage, width: int) -> list[str]:
     come = {op.id: watermark_text(lowest(task.watermark for task in op.tasks)) for op in page.detail.operators}
     texts = [f"{operator} {text}" for operator, text in come.items() if text is not None]
     return wrapped(", ".join(texts), width, "  ", "Watermarks: ") if texts else []
+
+
+def _skipped(page: EpochPage, width: int) -> list[str]:
+    """How many records each operator has left out, where one has."""
+    counts = {op.id: sum(task.skipped or 0 for task in op.tasks) for op in page.detail.operators}
+    texts = [f"{operator} {count:,}" for operator, count in counts.items() if count]
+    return wrapped(", ".join(texts), width, "  ", "Records skipped since the job began: ") if texts else []
 
 
 def _unseen(page: StorePage, width: int) -> list[str]:

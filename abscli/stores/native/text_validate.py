@@ -19,7 +19,7 @@ def next_command(
     name = shlex.quote(store)
     if code in (Code.UNREFERENCED_FILE, Code.UPLOAD_LEFT, Code.TRANSACTION_LEFT):
         return f"abs gc {name}"
-    if code is Code.SINK_PART_UNNAMED:
+    if code in (Code.SINK_PART_UNNAMED, Code.SINK_PART_WAITING):
         return f"abs run JOB --store {name} --resume"
     if epoch is not None and epoch.verdict is Status.IN_PROGRESS:
         return f"abs inspect {name} --watch"

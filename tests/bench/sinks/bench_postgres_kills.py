@@ -1,12 +1,13 @@
 """Drivers with their workers, and the server, killed at random moments of a job whose sink is a table: what is lost or
 twice.
 
-    python -m tests.bench.sinks.bench_postgres_kills [--kills 200] [--seed 1]
+    python -m tests.bench.sinks.bench_postgres_kills [--mode two-phase|upsert] [--kills 200] [--seed 1]
 
-Drivers by SIGKILL: when a transaction has been filled, when it has been prepared, before the manifest, after it, and
-between two commits; each is gone on with from the newest complete epoch. The server by SIGKILL at a random time of a
-run, as it commits or prepares, and is started again at once: the job goes on. Each line of the input is to be in the
-table once, and nothing is to be left prepared.
+Drivers by SIGKILL, each gone on with from the newest complete epoch. Two-phase: when a transaction has been filled,
+when it has been prepared, before the manifest, after it, and between two commits. By key: when rows have been staged,
+before the manifest, after it, in the middle of the transaction that writes them, and after it. The server by SIGKILL at
+a random time of a run, and is started again at once: the job goes on. Each line of the input is to be written once (by
+key, too: a trigger counts), and nothing is to be left prepared.
 """
 
 from __future__ import annotations
@@ -24,16 +25,19 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.jobs.lines import Gate, Lines, in_a_process, write_lines
-from tests.support.postgres import Postgres, execute, postgres, rows
+from tests.support.jobs.lines import Gate, Lines, in_a_process, make_table, write_lines
+from tests.support.postgres import Postgres, postgres, rows
 
-MOMENTS = ("filled", "prepare", "manifest", "reveal", "commit")
+MOMENTS = {
+    "two-phase": ("filled", "prepare", "manifest", "reveal", "commit"),
+    "upsert": ("staged", "manifest", "reveal", "merging", "shown"),
+}
 EPOCHS = 12
 TABLE = "shown"
 
 
 class Wrong(NamedTuple):
-    """Lines that the table lacks, lines that it has more than once, and transactions that are left prepared."""
+    """Lines that the table lacks, lines that were written more than once, and transactions that are left prepared."""
 
     lost: int
     twice: int
@@ -57,13 +61,14 @@ def ended(process: subprocess.Popen[str], server: Postgres, wait: float | None) 
     return is_killed
 
 
-def one_job(seed: int, folder: Path, server: Postgres) -> tuple[Counter[str], Wrong]:
+def one_job(mode: str, seed: int, folder: Path, server: Postgres) -> tuple[Counter[str], Wrong]:
     """What was killed, and what is wrong then."""
     rng, kills = random.Random(seed), Counter[str]()
-    execute(server.url, f"drop table if exists {TABLE}, abs_epochs", f"create table {TABLE} (line text)")
+    type = "postgres" if mode == "two-phase" else mode
+    make_table(server.url, TABLE, type)
     write_lines(folder, EPOCHS)
-    lines = Lines(folder, Gate(), TABLE, "postgres")
-    moments = [(rng.choice(MOMENTS), rng.randrange(1, 9)) for _ in range(rng.randrange(2, 6))]
+    lines = Lines(folder, Gate(), TABLE, type)
+    moments = [(rng.choice(MOMENTS[mode]), rng.randrange(1, 9)) for _ in range(rng.randrange(2, 6))]
     for where, n in [*moments, ("end", 1)]:
         begun = (folder / "a" / "abs-store.json").exists()
         complete = lines.complete() if begun else []
@@ -80,6 +85,7 @@ def one_job(seed: int, folder: Path, server: Postgres) -> tuple[Counter[str], Wr
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mode", choices=list(MOMENTS), default="two-phase")
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
@@ -89,7 +95,7 @@ def main() -> int:
         while kills.total() < given.kills:
             folder = Path(tempfile.mkdtemp(prefix="abs-postgres-kills-"))
             try:
-                more, wrong = one_job(seed, folder, server)
+                more, wrong = one_job(given.mode, seed, folder, server)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
             kills, total = kills + more, Wrong(*map(sum, zip(total, wrong, strict=True)))

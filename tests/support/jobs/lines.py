@@ -26,14 +26,16 @@ from pyarrow import csv, parquet
 
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.job import JobOptions, Outcome, run_job
+from abscli.engine.sinks.staged.printed import Printed, print_with
 from abscli.engine.sources import line_files, text
+from abscli.engine.telemetry.news import News
 from abscli.stores.native.plan import plan_recovery
 from abscli.stores.native.restore import restore
 from formats.job.model import Edge, Kind, Operator, Partition, Topology
 from formats.native.sink import SinkFolder
 from formats.native.store import NativeStore
 from formats.storage import open_writable
-from tests.support.postgres import rows
+from tests.support.postgres import execute, rows
 
 ROOT = Path(__file__).resolve().parents[3]
 TASKS = 2
@@ -41,8 +43,12 @@ LINES_AN_EPOCH = 10
 
 
 def topology(out: str = "out", type: str = "jsonl") -> Topology:
-    """out: where the sink writes, a table where `type` is postgres; type: of its files."""
-    sink = {"type": type, "path": out}
+    """out: where the sink writes, a table where `type` is postgres or upsert; type: of its files."""
+    sink: dict[str, Any] = {"type": type, "path": out}
+    if type == "stdout":
+        sink = {"type": type, "row_id": "id"}
+    if type == "upsert":
+        sink = {"type": "postgres", "table": out, "url_env": "LINES_DATABASE", "mode": "upsert", "key": ["line"]}
     if type == "postgres":
         sink = {"type": type, "table": out, "url_env": "LINES_DATABASE"}
     return Topology(
@@ -53,6 +59,22 @@ def topology(out: str = "out", type: str = "jsonl") -> Topology:
         ),
         (Edge("lines", "out", Partition.FORWARD),),
     )
+
+
+def make_table(url: str, name: str, type: str) -> None:
+    """A table for the sink, anew. Of type upsert each line has one row whatever happens: so another table counts how
+    often each is written."""
+    execute(url, f"drop table if exists {name}, abs_epochs, abs_writers")
+    if type == "postgres":
+        execute(url, f"create table {name} (line text)")
+        return
+    execute(
+        url, f"create table {name} (line text primary key)", f"drop table if exists {name}_written",
+        f"create table {name}_written (line text)",
+        f"create or replace function {name}_note() returns trigger as "
+        f"$$ begin insert into {name}_written values (new.line); return new; end $$ language plpgsql",
+        f"create trigger note before insert on {name} for each row execute function {name}_note()",
+    )  # fmt: skip
 
 
 def write_lines(folder: Path, epochs: int) -> None:
@@ -113,6 +135,7 @@ class Lines:
         """Run to the end, or ask for a stop as SIGTERM does once so many epochs are complete. at: called with the
         number of complete epochs of this run, as they come."""
         self.gate.epochs, self.gate.read = 0, {}
+        print_with(self._print)
         services: list[Service] = []
 
         def progress(p: Progress) -> None:
@@ -125,6 +148,10 @@ class Lines:
         defaults: dict[str, object] = {"engine": "inline", "interval": 0.005, "workers": TASKS, "keep": None}
         options = JobOptions(str(self.folder), "job.yaml", **{**defaults, **more})  # type: ignore[arg-type]
         return run_job(topology(self.out, self.type), self.where(store), options, progress, services.append)
+
+    def _print(self, data: bytes) -> None:
+        with (self.folder / "printed").open("ab") as file:
+            file.write(data)
 
     def where(self, store: str) -> str:
         """The place of a store: beside the job, or where its URI says."""
@@ -153,9 +180,18 @@ class Lines:
         """How often each line is visible."""
         if self.type == "postgres":
             return Counter(row for (row,) in rows(os.environ["LINES_DATABASE"], f"select line from {self.out}"))
+        if self.type == "upsert":
+            return Counter(row for (row,) in rows(os.environ["LINES_DATABASE"], f"select line from {self.out}_written"))
+        if self.type == "stdout":
+            return Counter(row["line"] for row in self.printed())
         place = open_writable(self.out if "://" in self.out else str(self.folder / self.out))
         names = [entry.name for entry in place.list("") if entry.size is not None and entry.name.startswith("part-")]
         return Counter(line for name in names for line in _lines_in(name, place.read(name)))
+
+    def printed(self) -> list[dict[str, str]]:
+        """What a sink of type stdout has written, of all runs."""
+        path = self.folder / "printed"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def wrong(self) -> dict[str, int]:
         """How much more or less often than once each line is visible, where it is not once."""
@@ -173,13 +209,15 @@ def _lines_in(name: str, data: bytes) -> list[str]:
     return lines
 
 
-def restore_to(lines: Lines, epoch: int, to: str, *, store: str = "a") -> None:
+def restore_to(
+    lines: Lines, epoch: int, to: str, *, store: str = "a", on_news: Callable[[News], None] = lambda news: None
+) -> None:
     """As `abs plan-recovery STORE@EPOCH` and `abs restore PLAN --to` do it."""
     plan = plan_recovery(lines.store(store), epoch=epoch)
     options = JobOptions(
         str(lines.folder), "job.yaml", engine="inline", workers=2, keep=None, until="drained", interval=0.01
     )
-    restore(plan, topology(lines.out, lines.type), options, to=lines.where(to))
+    restore(plan, topology(lines.out, lines.type), options, to=lines.where(to), on_news=on_news)
 
 
 def in_a_process(
@@ -219,7 +257,8 @@ def signal_at(where: str, n: int, number: int) -> None:
     for epochs that have no rows for the sink do not count. Of a sink in a bucket also, when that has been done: `begin`
     (an upload), `put` (a piece of it), `copied` (it is shown, and waits as well: on Google's), `complete` (it is shown,
     and waits no more); `completing` is just before the last. Of a sink in a table, when that has been done: `filled` (a
-    transaction), `prepare`, `commit`. Else never.
+    transaction), `prepare`, `commit`. Of one whose rows are staged in the store: `staged`; `merging`, when rows are
+    written and not committed; `shown`; `printed`, when stdout has them; `marked`. Else never.
     """
     from abscli.engine import journal
     from abscli.engine.sinks import outputs
@@ -277,6 +316,26 @@ def signal_at(where: str, n: int, number: int) -> None:
                     count()
 
             tables.end = end
+    elif where == "staged":
+        from abscli.engine.sinks.staged.sink import StagedSink
+
+        at(StagedSink, "_put", is_done=True)
+    elif where in ("merging", "shown"):
+        from abscli.engine.sinks.postgres.upsert import UpsertedTable
+
+        at(UpsertedTable, "_merge" if where == "merging" else "apply", is_done=True)
+    elif where == "printed":
+        at(Printed, "apply", is_done=True)
+    elif where == "marked":
+        from abscli.engine.sinks.staged import deliveries
+
+        note = deliveries.note_written
+
+        def note_written(*arguments: Any) -> None:
+            note(*arguments)
+            count()
+
+        deliveries.note_written = note_written
     elif where == "copied":
         plain = ObjectStorage.copy
 

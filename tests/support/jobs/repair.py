@@ -25,7 +25,7 @@ from abscli.engine.job import JobOptions, run_job
 from abscli.engine.sources import jsonl, line_files, text
 from abscli.engine.state import part_io
 from formats.job.expand import task_ids
-from formats.job.model import Aggregate, Edge, Kind, Topology
+from formats.job.model import Aggregate, DeadLetter, Edge, Kind, Topology
 from formats.native import layout
 from formats.native.facts import ManifestFacts, PartFacts, TriggerFacts
 from formats.native.store import NativeStore
@@ -45,6 +45,11 @@ def words(batch):
     sizes = [len(word) + (end == "+") for word in words]
     words = [end[1:] if end.startswith("=") else word + end.strip("+") for word in words]
     return pa.record_batch([pa.array(words, pa.string()), pa.array(sizes, pa.int64())], ["word", "size"])
+
+def some_words(batch):
+    if any("w7" in line for line in batch["line"].to_pylist()):
+        raise ValueError("a poison line")
+    return words(batch)
 """
 """What it does hangs on a file that no digest of a module covers."""
 
@@ -80,6 +85,13 @@ def looping(parallelism: int = 2) -> Topology:
     return reach(parallelism)
 
 
+def poisoned() -> Topology:
+    """The words, but of lines with `w7` in them, which are dead letters."""
+    lines, words, *others = counting().operators
+    words = msgspec.structs.replace(words, function="counting:some_words", on_error=DeadLetter("dead"))
+    return Topology("poisoned", (lines, words, *others), counting().edges)
+
+
 def alone() -> Topology:
     """The words with one task for each operator."""
     return counting(1)
@@ -98,7 +110,8 @@ def beside() -> Topology:
     return Topology("beside", (*words.operators, *operators), (*words.edges, *edges))
 
 
-JOBS: dict[str, Callable[[], Topology]] = {"counting": counting, "alone": alone, "beside": beside, "reach": looping}
+JOBS: dict[str, Callable[[], Topology]] = {"counting": counting, "alone": alone, "beside": beside, "reach": looping,
+                                        "poisoned": poisoned}  # fmt: skip
 
 
 def write_input(folder: Path, job: str, *, lines: int = 400) -> None:
@@ -249,6 +262,8 @@ def write_job(folder: Path, topology: Topology) -> None:
         }  # fmt: skip
         if inputs:
             entry["from"] = inputs
+        if op.on_error is not msgspec.UNSET:
+            entry["on_error"] = msgspec.to_builtins(op.on_error)
         operators[op.id] = entry
     job = {"version": 1, "job": topology.job, "operators": operators}
     (folder / "job.json").write_bytes(msgspec.json.encode(job))

@@ -77,25 +77,21 @@ class Table:
     def ask(self, question: Callable[[Connection], T], *, seconds: float | None = None) -> T:
         """What the database answers on a connection of its own; a question that may be asked again, while it does not
         answer. EngineStopped when that has lasted too long. seconds: how long, if not `SECONDS`."""
-        deadline = time.monotonic() + (SECONDS if seconds is None else seconds)
-        while True:
-            try:
-                return self._ask(question)
-            except Unreachable as error:
-                if time.monotonic() > deadline:
-                    raise EngineStopped(
-                        f"sink {self.operator}: the database of {self.title} does not answer: {error}",
-                        hint="start it again; what is prepared there waits for it",
-                    ) from None
-                time.sleep(0.1)
+        return until_it_answers(self, lambda: self._ask(question), seconds=seconds)
 
     def _ask(self, question: Callable[[Connection], T]) -> T:
-        connection = self.reach()
+        def ask(connection: Connection) -> T:
+            with connection:
+                return question(connection)
+
+        return self.answer(self.reach(), ask)
+
+    def answer(self, connection: Connection, question: Callable[[Connection], T]) -> T:
+        """What the database answers on a connection; Unreachable where it has gone away."""
         import psycopg
 
         try:
-            with connection:
-                return question(connection)
+            return question(connection)
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             if connection.closed or isinstance(error, _going_away()):
                 raise Unreachable(_line(error)) from None
@@ -111,6 +107,21 @@ class Table:
             if isinstance(error, psycopg.OperationalError):
                 raise Unreachable(_line(error)) from None
             raise
+
+
+def until_it_answers(table: Table, question: Callable[[], T], *, seconds: float | None = None) -> T:
+    """What a question comes to that may raise Unreachable, and is asked again then; as of `Table.ask`."""
+    deadline = time.monotonic() + (SECONDS if seconds is None else seconds)
+    while True:
+        try:
+            return question()
+        except Unreachable as error:
+            if time.monotonic() > deadline:
+                raise EngineStopped(
+                    f"sink {table.operator}: the database of {table.title} does not answer: {error}",
+                    hint="start it again; what is staged waits for it",
+                ) from None
+            time.sleep(0.1)
 
 
 class Unreachable(Exception):

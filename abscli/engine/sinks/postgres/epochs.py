@@ -6,8 +6,10 @@ A row is written in the transaction that it speaks of, so that it is there exact
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any
 
 from abscli.engine.sinks.postgres.database import Table
 from formats.native.transactions import Transaction, transaction_of
@@ -17,11 +19,17 @@ if TYPE_CHECKING:
 
     from abscli.engine.sinks.postgres.database import Connection
 
+PIECE = 1 << 20
+LOCK_TIMEOUT = "60s"
+"""Rows may be locked for so long by another transaction: one that another epoch has prepared waits for its commit."""
 NAME = "abs_epochs"
 _CREATE = """create table if not exists {} (
     target text not null, operator text not null, attempt_id text not null, epoch bigint not null, task int not null,
     rows bigint not null, sha256 text not null, job text not null, superseded boolean not null default false,
     shown timestamptz not null default now(), primary key (attempt_id, operator, epoch, task))"""
+WRITERS = "abs_writers"
+_CREATE_WRITERS = """create table if not exists {} (
+    target text not null, job text not null, attempt_id text not null, primary key (target, job))"""
 
 
 class Epochs:
@@ -32,6 +40,7 @@ class Epochs:
         self.table = table
         self._job = job
         self._name: sql.Composable = _identifier(table, NAME)
+        self._writers: sql.Composable = _identifier(table, WRITERS)
 
     def create(self, connection: Connection) -> None:
         """Make the table, if it is not there."""
@@ -41,6 +50,26 @@ class Epochs:
         with connection.transaction():
             connection.execute("select pg_advisory_xact_lock(hashtextextended('abs:epochs', 0))")
             connection.execute(sql.SQL(_CREATE).format(self._name))
+            connection.execute(sql.SQL(_CREATE_WRITERS).format(self._writers))
+
+    def claim(self, connection: Connection, attempt_id: str) -> None:
+        """Only this attempt writes the table from here on, of all of the job."""
+        from psycopg import sql
+
+        query = (
+            "insert into {} (target, job, attempt_id) values (%s, %s, %s) "
+            "on conflict (target, job) do update set attempt_id = excluded.attempt_id"
+        )
+        connection.execute(sql.SQL(query).format(self._writers), (self.table.title, self._job, attempt_id))
+
+    def is_claimed_by(self, connection: Connection, attempt_id: str) -> bool:
+        """Whether it is this attempt that writes the table; nobody else can claim it before the transaction ends that
+        is open."""
+        from psycopg import sql
+
+        query = "select attempt_id from {} where target = %s and job = %s for update"
+        row = connection.execute(sql.SQL(query).format(self._writers), (self.table.title, self._job)).fetchone()
+        return row == (attempt_id,)
 
     def is_there(self, connection: Connection) -> bool:
         """Whether it has been made."""
@@ -88,6 +117,23 @@ class Epochs:
         from psycopg import sql
 
         return connection.execute(sql.SQL(query).format(self._name), values)
+
+
+def copy_rows(connection: Connection, into: sql.Composable, columns: Sequence[str], file: IO[bytes]) -> None:
+    """Rows of CSV behind its line of names."""
+    from psycopg import sql
+
+    names = sql.SQL(", ").join(map(sql.Identifier, columns))
+    copying = sql.SQL("copy {} ({}) from stdin (format csv)").format(into, names)
+    with connection.cursor() as cursor, cursor.copy(copying) as copy:
+        while piece := file.read(PIECE):
+            copy.write(piece)
+
+
+def columns_of(file: IO[bytes]) -> list[str]:
+    """The names in the first line of CSV, which is read."""
+    file.seek(0)
+    return next(csv.reader(io.StringIO(file.readline().decode())))
 
 
 def target(table: Table) -> sql.Composable:

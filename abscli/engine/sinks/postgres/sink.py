@@ -3,8 +3,6 @@ and committed by the driver once a manifest names it."""
 
 from __future__ import annotations
 
-import csv
-import io
 import tempfile
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING
@@ -13,20 +11,18 @@ import msgspec
 
 from abscli.engine.errors import JobFailed
 from abscli.engine.sinks.postgres.database import Table
-from abscli.engine.sinks.postgres.epochs import Epochs, prepared, target
+from abscli.engine.sinks.postgres.epochs import LOCK_TIMEOUT, Epochs, columns_of, copy_rows, prepared, target
 from abscli.engine.sinks.staging import StagingSink
 from formats.job.model import Operator
 from formats.native.facts import SinkFile
 from formats.native.sink import epoch_of_part
 from formats.native.transactions import Transaction
 from formats.scratch import scratch
+from formats.storage.pieces import WHOLE
 
 if TYPE_CHECKING:
     from abscli.engine.sinks.postgres.database import Connection
 
-PIECE = 1 << 20
-LOCK_TIMEOUT = "60s"
-"""A row that another epoch has prepared is locked until that is committed, which may have to wait for this one."""
 
 
 class PostgresSink(StagingSink):
@@ -41,7 +37,7 @@ class PostgresSink(StagingSink):
         self._epochs = Epochs(self._table, job)
 
     def _begin(self) -> IO[bytes]:
-        return tempfile.SpooledTemporaryFile(8 * PIECE, dir=scratch())
+        return tempfile.SpooledTemporaryFile(WHOLE, dir=scratch())
 
     def _put(self, file: IO[bytes], part: SinkFile) -> SinkFile:
         import psycopg
@@ -71,15 +67,10 @@ class PostgresSink(StagingSink):
         # The answer of an earlier try may have been lost with its connection.
         if transaction.gid in prepared(connection):
             return
-        file.seek(0)
-        header = next(csv.reader(io.StringIO(file.readline().decode())))
-        columns = sql.SQL(", ").join(sql.Identifier(name) for name in header)
+        columns = columns_of(file)
         connection.execute("begin")
         connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
-        copying = sql.SQL("copy {} ({}) from stdin (format csv)").format(target(self._table), columns)
-        with connection.cursor() as cursor, cursor.copy(copying) as copy:
-            while piece := file.read(PIECE):
-                copy.write(piece)
+        copy_rows(connection, target(self._table), columns, file)
         self._epochs.note(connection, transaction, part.rows, part.sha256)
         connection.execute(sql.SQL("prepare transaction {}").format(sql.Literal(transaction.gid)))
 

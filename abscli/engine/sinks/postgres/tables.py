@@ -10,17 +10,17 @@ refused, or an explicit choice.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from abscli.engine.errors import EngineStopped, UsageError
+from abscli.engine.errors import UsageError
 from abscli.engine.sinks.postgres.database import Table
-from abscli.engine.sinks.postgres.epochs import Epochs, lock, prepared, target
+from abscli.engine.sinks.postgres.epochs import Epochs, prepared, target
+from abscli.engine.sinks.postgres.holding import Holding
 from abscli.engine.sinks.promises import Promises
 from abscli.planner.lineage import is_on, stretches
-from formats.errors import Damaged, StoreInUse
+from formats.errors import Damaged
 from formats.job.model import Operator
 from formats.native.facts import AttemptFacts, PartFacts, SinkFile
 from formats.native.sink import Stretch
@@ -30,32 +30,32 @@ from formats.native.transactions import Transaction, transaction_of
 if TYPE_CHECKING:
     from abscli.engine.sinks.postgres.database import Connection
 
-PATIENCE = 2.0
-"""Seconds in which another job that has a table may let go of it."""
-
 
 @dataclass(frozen=True, slots=True)
 class TableExamined:
     """A sink's table as an attempt found it.
 
-    due: what manifests of the line name. named: what any manifest of the store names, by transaction's name.
+    title: what messages call it.
+    due: what manifests of the line name.
+    named: what any manifest of the store names, by transaction's name.
     beyond: what the table shows that is not of the line.
     """
 
     operator: str
+    title: str
     due: Mapping[str, SinkFile]
     named: frozenset[str]
     beyond: tuple[Transaction, ...]
 
 
-@dataclass(slots=True)
 class _Hold:
-    """A table and the connection whose end lets go of it."""
+    """A table, and what holds it."""
 
-    table: Table
-    epochs: Epochs
-    connection: Connection | None = None
-    attempt_id: str = field(default="")
+    def __init__(self, table: Table, job: str) -> None:
+        self.table = table
+        self.epochs = Epochs(table, job)
+        self.holding = Holding(table, job)
+        self.attempt_id = ""
 
 
 class Tables:
@@ -65,60 +65,18 @@ class Tables:
     """
 
     def __init__(self, sinks: Sequence[Operator], job: str, *, take_over: bool, accept_missing: bool) -> None:
-        self._job = job
         self._take_over = take_over
         self._accept_missing = accept_missing
         tables = [Table.of(op) for op in sinks]
-        self._holds = {table.operator: _Hold(table, Epochs(table, job)) for table in tables} if tables else {}
+        self._holds = {table.operator: _Hold(table, job) for table in tables}
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
         """Keep every other job of this name from these tables meanwhile; StoreInUse where one has them."""
-        try:
+        with contextlib.ExitStack() as stack:
             for hold in self._holds.values():
-                # Who looks what is left there has it for a moment.
-                deadline = time.monotonic() + PATIENCE
-                while not (is_ours := self._lock_within(hold, 10)) and time.monotonic() < deadline:
-                    time.sleep(0.05)
-                if not is_ours:
-                    raise StoreInUse(
-                        f"sink {hold.table.operator} is in use: a job {self._job} writes {hold.table.title}",
-                        path=hold.table.title, hint="wait for that job, or stop it with SIGTERM",
-                    )  # fmt: skip
+                stack.enter_context(hold.holding.hold())
             yield
-        finally:
-            for hold in self._holds.values():
-                if hold.connection is not None:
-                    hold.connection.close()
-
-    def _lock_within(self, hold: _Hold, seconds: float) -> bool:
-        return hold.table.ask(lambda _: self._lock(hold), seconds=seconds)
-
-    def _lock(self, hold: _Hold) -> bool:
-        """Hold the table by a connection that stays open; False where another job has it."""
-        connection = hold.table.reach()
-        if not lock(connection, hold.table, self._job):
-            connection.close()
-            return False
-        hold.connection = connection
-        return True
-
-    def _keep(self, hold: _Hold) -> None:
-        """Hold it again where the server has begun anew; EngineStopped where another job has it since."""
-        import psycopg
-
-        connection = hold.connection
-        try:
-            if connection is not None and not connection.closed:
-                connection.execute("select 1")
-                return
-        except psycopg.Error:
-            pass
-        if not hold.table.ask(lambda _: self._lock(hold)):
-            raise EngineStopped(
-                f"sink {hold.table.operator}: {hold.table.title} was taken over by another job {self._job}",
-                hint="go on with that job; what this one has prepared waits there",
-            )
 
     def examine(
         self, promises: Promises, parent: int, before: Mapping[str, str]
@@ -177,7 +135,7 @@ class Tables:
         gone = [gid for gid in due if gid not in waiting and transaction_of(gid) not in seen]
         if gone and not self._accept_missing:
             raise _gone(table, due[gone[0]], gone[0])
-        return TableExamined(table.operator, due, named, beyond)
+        return TableExamined(table.operator, table.title, due, named, beyond)
 
     def take(self, examined: Sequence[TableExamined], store: NativeStore, attempt: AttemptFacts) -> None:
         """Make every table show exactly what belongs to the attempt's parent, as far as it can."""
@@ -206,7 +164,7 @@ class Tables:
         for operator, hold in self._holds.items():
             files = [file for part in parts if part.operator == operator for file in part.sink]
             due = {file.prepared: file for file in files if file.prepared is not None}
-            self._keep(hold)
+            hold.holding.keep()
             self._commit(hold, due)
             # Of a task that was lost since, and has made the rows again.
             self._roll_back(hold, lambda part, hold=hold: part.attempt_id == hold.attempt_id and part.epoch <= epoch)  # type: ignore[misc]

@@ -10,7 +10,7 @@ from formats.ids import ChannelId, TaskId
 from formats.job.expand import tasks
 from formats.job.model import Topology, key_group_range
 from formats.native.evidence import EpochEvidence
-from formats.native.facts import RowGroupFacts, StateFileFacts
+from formats.native.facts import RowGroupFacts, StateFileFacts, staged_by
 from formats.native.probe import KEYS, FileProbe
 from formats.native.state.references import rows_in_reach
 from formats.view import FileFacts
@@ -33,6 +33,8 @@ def check_files(evidence: EpochEvidence) -> Iterator[Finding]:
                 if log.file.rows != log.records:
                     message = f"{log.records} records are logged, the file is said to have {log.file.rows}"
                     yield Finding(Code.ROW_MISMATCH, part.task, log.channel, log.file.path, message)
+        for staged in staged_by(part):
+            yield from _file(staged, evidence.probes[staged.path], part.task, None)
         rows = sum(rows_in_reach(file) for file in part.state)
         if part.rows is not None and part.rows > rows:
             message = f"{part.rows} live keys, and the state files have {rows} rows together"

@@ -13,7 +13,7 @@ from abscli.engine.sinks.places import place_of
 from abscli.planner.lineage import Life, by_number, is_on, lives_of, maker
 from abscli.planner.settlement import with_makers
 from abscli.report.findings import Code, Finding, StoreReport
-from abscli.stores.native.checks import tables
+from abscli.stores.native.checks import deliveries, tables
 from abscli.stores.native.uploads import left_uploads
 from formats.errors import FormatError
 from formats.ids import TaskId
@@ -127,7 +127,7 @@ def with_output(
         else:
             report = _accused(report, [(epoch, problem)], by_number(lives_of(attempts, store.is_fenced)))
     if at_rest:
-        left = (*_uploads_left(store), *tables.transactions_left(store))
+        left = (*_uploads_left(store), *tables.transactions_left(store), *deliveries.rows_waiting(store))
         report = msgspec.structs.replace(report, findings=(*report.findings, *left))
     report, why = _unchecked(report, unjudged)
     report, why_more = _unchecked(report, beyond, Code.SINK_PART_UNNAMED)
@@ -206,6 +206,8 @@ def _due(
         for part in (part for part in parts if part.sink):
             task = part.task
             for file in part.sink:
+                if file.staged is not None:
+                    continue  # a file of the epoch, which is checked with all others
                 if file.prepared is not None:
                     in_tables.setdefault(part.operator, []).append((epoch, task, file))
                     continue

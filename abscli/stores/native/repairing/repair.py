@@ -41,7 +41,7 @@ from formats.disk import sync_folder
 from formats.errors import FormatError, NoRecovery, StoreInUse
 from formats.ids import TaskId
 from formats.job.expand import task_ids
-from formats.job.model import Kind, Topology
+from formats.job.model import Kind, Topology, as_sink, with_sink_at
 from formats.native import layout, lock
 from formats.native.facts import AttemptFacts, PartFacts, SinkFile, digest, header, new_id
 from formats.native.plan import NativePlan
@@ -357,8 +357,10 @@ class _Work:
                 after, sink=before.sink, attempt=before.attempt, attempt_id=before.attempt_id
             )
         if part.sink and self._shows:
-            connector = self._topology.operator(task.operator).connector or {}
-            files = tuple(msgspec.structs.replace(file, directory=connector["path"]) for file in part.sink)
+            sink = as_sink(self._topology.operator(task.operator))
+            assert sink is not None
+            path = (sink.connector or {})["path"]
+            files = tuple(msgspec.structs.replace(file, directory=path) for file in part.sink)
             return msgspec.structs.replace(
                 part, sink=files, attempt=self._attempt.attempt, attempt_id=self._attempt.id
             )
@@ -475,12 +477,7 @@ def _sweep(storage: LocalStorage) -> None:
 
 def _with_sinks_in(topology: Topology, root: str) -> Topology:
     """The job with its sinks' parts beside the store: they are shown when they are proved, if at all."""
-    operators = tuple(
-        msgspec.structs.replace(op, connector={**(op.connector or {}), "path": _sink_folder(root, op.id)})
-        if op.kind is Kind.SINK
-        else op
-        for op in topology.operators
-    )
+    operators = tuple(with_sink_at(op, _sink_folder(root, op.id)) for op in topology.operators)
     return msgspec.structs.replace(topology, operators=operators)
 
 

@@ -20,7 +20,8 @@ from abscli.stores.reasons import reasons
 from formats.errors import FormatError, NoRecovery, StoreInUse
 from formats.ids import TaskId
 from formats.job.expand import task_ids
-from formats.job.model import Kind, Topology
+from formats.job.model import Kind, Topology, as_sink
+from formats.job.promises import is_staged
 from formats.native import layout
 from formats.native.counters import Channels, by_operator
 from formats.native.facts import PartFacts
@@ -122,11 +123,11 @@ def examine(store: NativeStore, epoch: int, distrust: Sequence[str]) -> Repair:
     missing = {task: why for task in tasks if (why := _why_missing(store, remains, task, doubted)) is not None}
     if not missing and store.has_manifest(epoch) and why_not(store, epoch) is None:
         raise _cannot(store, epoch, "is whole: there is nothing to repair")
-    if remains.committed and not remains.tasks_known and any(op.kind is Kind.SINK for op in topology.operators):
+    if remains.committed and not remains.tasks_known and any(map(as_sink, topology.operators)):
         raise _cannot(store, epoch, "was complete, and what it has shown in its sinks is not known: its list of parts "
                       "is lost")  # fmt: skip
-    buckets = [op.id for op in topology.operators if op.kind is Kind.SINK and op.connector is not None
-               and is_bucket(op.connector.get("path", ""))]  # fmt: skip
+    sinks = [sink for op in topology.operators if (sink := as_sink(op)) is not None]
+    buckets = [sink.id for sink in sinks if is_bucket((sink.connector or {}).get("path", ""))]
     if buckets and not remains.committed:
         # An upload is of the attempt that began it, and what two attempts have staged is no one's.
         raise _cannot(store, epoch, f"was not complete, and its sink {buckets[0]} writes to a bucket")
@@ -134,6 +135,9 @@ def examine(store: NativeStore, epoch: int, distrust: Sequence[str]) -> Repair:
         if op.kind is Kind.SINK and op.connector is not None and op.connector.get("type") == "postgres":
             # What is prepared there is of one attempt, and what is committed cannot be read back and compared.
             raise _cannot(store, epoch, f"cannot be made anew: its sink {op.id} writes to a table")
+        if is_staged(op):
+            # What is written there cannot be read back and compared.
+            raise _cannot(store, epoch, f"cannot be made anew: its sink {op.id} cannot take back what it has written")
     again = repair_set(topology, tuple(missing))
     base, skipped = _base(store, remains) if missing else (0, [])
     return Repair(remains, topology, doubted, missing, again, base, skipped)

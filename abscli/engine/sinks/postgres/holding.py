@@ -1,0 +1,81 @@
+"""A table that one job of a name writes at a time: it is held by a connection, whose end lets go of it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from abscli.engine.errors import EngineStopped
+from abscli.engine.sinks.postgres.database import Table, until_it_answers
+from abscli.engine.sinks.postgres.epochs import lock
+from formats.errors import StoreInUse
+
+if TYPE_CHECKING:
+    from abscli.engine.sinks.postgres.database import Connection
+
+PATIENCE = 2.0
+"""Seconds in which another job that has a table may let go of it."""
+T = TypeVar("T")
+
+
+class Holding:
+    """Of a driver. job: its name."""
+
+    def __init__(self, table: Table, job: str) -> None:
+        self.table = table
+        self._job = job
+        self._connection: Connection | None = None
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep every other job of this name from the table meanwhile; StoreInUse where one has it."""
+        try:
+            # Who looks what is left there has it for a moment.
+            deadline = time.monotonic() + PATIENCE
+            while not (is_ours := self.table.ask(lambda _: self._lock(), seconds=10)) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            if not is_ours:
+                raise StoreInUse(
+                    f"sink {self.table.operator} is in use: a job {self._job} writes {self.table.title}",
+                    path=self.table.title, hint="wait for that job, or stop it with SIGTERM",
+                )  # fmt: skip
+            yield
+        finally:
+            if self._connection is not None:
+                self._connection.close()
+
+    def _lock(self) -> bool:
+        """Hold the table by a connection that stays open; False where another job has it."""
+        connection = self.table.reach()
+        if not lock(connection, self.table, self._job):
+            connection.close()
+            return False
+        self._connection = connection
+        return True
+
+    def keep(self) -> Connection:
+        """The connection that holds it, a new one where the server has begun anew; EngineStopped where another job has
+        it since."""
+        import psycopg
+
+        if self._connection is not None and not self._connection.closed:
+            try:
+                self._connection.execute("select 1")
+            except psycopg.Error:
+                self._connection.close()
+            else:
+                return self._connection
+        if not self.table.ask(lambda _: self._lock()):
+            raise EngineStopped(
+                f"sink {self.table.operator}: {self.table.title} was taken over by another job {self._job}",
+                hint="go on with that job; what this one has staged waits for it",
+            )
+        assert self._connection is not None
+        return self._connection
+
+    def within(self, work: Callable[[Connection], T]) -> T:
+        """What is done on the connection that holds the table, so that nobody else can have it meanwhile; again while
+        the database does not answer."""
+        return until_it_answers(self.table, lambda: self.table.answer(self.keep(), work))

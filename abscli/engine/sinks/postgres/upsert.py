@@ -1,0 +1,163 @@
+"""A table whose rows are replaced by key: one transaction writes what a manifest names, and says in the table of epochs
+that it has.
+
+It runs on the connection by which the driver holds the table, and only while the attempt is the one that claimed the
+table last: so a driver that was stopped, and goes on when others have gone further, writes nothing over what is newer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
+from typing import IO, TYPE_CHECKING
+
+from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine.sinks.postgres.database import Table
+from abscli.engine.sinks.postgres.epochs import LOCK_TIMEOUT, Epochs, columns_of, copy_rows, target
+from abscli.engine.sinks.postgres.holding import Holding
+from abscli.engine.sinks.staged.contract import Delivery
+from formats.ids import EpochId
+
+if TYPE_CHECKING:
+    from psycopg import sql
+
+    from abscli.engine.sinks.postgres.database import Connection
+
+STAGE = "abs_rows"
+ORDER = "abs_row_number"
+"""A column of the rows while they are on their way: of several with one key the last one stays."""
+
+
+class UpsertedTable:
+    """As of `Target`. key: columns that the table has a unique index on; job: its name."""
+
+    remembers = True
+
+    def __init__(self, table: Table, key: Sequence[str], job: str) -> None:
+        self.operator = table.operator
+        self.title = table.title
+        self._table = table
+        self._key = tuple(key)
+        self._epochs = Epochs(table, job)
+        self._holding = Holding(table, job)
+        self._attempt_id = ""
+
+    def hold(self) -> AbstractContextManager[None]:
+        """As of `Target`."""
+        return self._holding.hold()
+
+    def check(self) -> None:
+        """As of `Target`: the table is there, and has its key."""
+        self._table.ask(self._check, seconds=10)
+
+    def _check(self, connection: Connection) -> None:
+        from psycopg import errors, sql
+
+        key = _names(self._key)
+        plan = sql.SQL("explain insert into {0} ({1}) select {1} from {0} limit 0 on conflict ({1}) do nothing")
+        try:
+            connection.execute(plan.format(target(self._table), key))
+        except errors.UndefinedTable:
+            raise UsageError(
+                f"sink {self.operator}: there is no table {self.title}",
+                hint="make it: a column for each of the rows', by its name, and a primary key",
+            ) from None
+        except errors.UndefinedColumn as error:
+            raise UsageError(
+                f"sink {self.operator}: {self.title} has not all columns of the key, {', '.join(self._key)}",
+                hint=f"name columns of the table in `key`: {_line(error)}",
+            ) from None
+        except errors.InvalidColumnReference:
+            raise UsageError(
+                f"sink {self.operator}: {self.title} has no primary key or unique index on {', '.join(self._key)}",
+                hint=f"create unique index on {self.title} ({', '.join(self._key)})",
+            ) from None
+
+    def shown(self) -> list[EpochId]:
+        """As of `Target`."""
+
+        def shown(connection: Connection) -> list[EpochId]:
+            parts = self._epochs.shown(connection) if self._epochs.is_there(connection) else []
+            return list(dict.fromkeys(part.made_for for part in parts))
+
+        return self._table.ask(shown, seconds=10)
+
+    def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
+        """As of `Target`."""
+        self._attempt_id = attempt_id
+
+        def take(connection: Connection) -> None:
+            self._epochs.create(connection)
+            self._epochs.claim(connection, attempt_id)
+            parts = self._epochs.shown(connection)
+            self._epochs.supersede(connection, [part for part in parts if part.made_for in left])
+            self._epochs.forget_below(connection, oldest)
+
+        self._holding.within(take)
+
+    def apply(self, delivery: Delivery) -> None:
+        """As of `Target`."""
+        import psycopg
+
+        epoch = delivery.epoch.number
+        try:
+            self._holding.within(lambda connection: self._apply(connection, delivery))
+        except psycopg.errors.LockNotAvailable:
+            raise EngineStopped(
+                f"sink {self.operator}: rows of epoch {epoch} wait for rows of {self.title} that another transaction "
+                "has locked", hint="end that; the rows are staged, and written when the job goes on",
+            ) from None  # fmt: skip
+        except psycopg.Error as error:
+            raise JobFailed(
+                f"sink {self.operator}: {self.title} does not take the rows of epoch {epoch}: {_line(error)}",
+                hint="its columns are those of the rows, by name, and of types that take their text; change the table, "
+                "and the staged rows are written when the job goes on",
+            ) from None
+
+    def _apply(self, connection: Connection, delivery: Delivery) -> None:
+        with connection.transaction():
+            connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
+            if not self._epochs.is_claimed_by(connection, self._attempt_id):
+                raise EngineStopped(
+                    f"sink {self.operator}: {self.title} was taken over by another attempt",
+                    hint="go on with that one; what this one has staged stays in its store",
+                )
+            if self._epochs.has(connection, delivery.parts[0].id):
+                return
+            for part in delivery.parts:
+                self._epochs.note(connection, part.id, part.file.rows, part.file.sha256)
+                with delivery.open(part) as file:
+                    self._merge(connection, file)
+
+    def _merge(self, connection: Connection, file: IO[bytes]) -> None:
+        from psycopg import sql
+
+        columns = columns_of(file)
+        stage, order = sql.Identifier("pg_temp", STAGE), sql.Identifier(ORDER)
+        names, key, table = _names(columns), _names(self._key), target(self._table)
+        create = sql.SQL("create temporary table {} on commit drop as select {} from {} limit 0")
+        connection.execute(create.format(sql.Identifier(STAGE), names, table))
+        connection.execute(sql.SQL("alter table {} add column {} bigserial").format(stage, order))
+        copy_rows(connection, stage, columns, file)
+        others = [name for name in columns if name not in self._key]
+        sets = sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in others)
+        action = sql.SQL("update set {}").format(sets) if others else sql.SQL("nothing")
+        merge = sql.SQL(
+            "insert into {table} ({names}) select {names} from "
+            "(select distinct on ({key}) * from {stage} order by {key}, {order} desc) newest "
+            "on conflict ({key}) do {action}"
+        )
+        connection.execute(
+            merge.format(table=table, names=names, key=key, stage=stage, order=order, action=action)
+        )
+        connection.execute(sql.SQL("drop table {}").format(stage))
+
+
+def _names(columns: Sequence[str]) -> sql.Composable:
+    from psycopg import sql
+
+    return sql.SQL(", ").join(map(sql.Identifier, columns))
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

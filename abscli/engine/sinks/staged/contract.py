@@ -1,0 +1,119 @@
+"""What a target of staged rows has to do: how a new idempotent sink is added.
+
+Its tasks are `StagedSink`, whatever the target: the rows of a task and epoch are a file of the epoch in the store,
+which the manifest names under its digest (`SinkFile.staged`). What an epoch staged that was given up in a living
+attempt is named by the next manifest. After each manifest, and before the next one, `deliveries` gives the target what
+it names: one `Delivery`. An attempt that begins does the same with what manifests of its line name and the target does
+not show: after a crash, a restore, or in place of another store. So a target
+
+- writes a delivery once, however often and by whomever it is given: it leaves a mark with the rows, in one step with
+  them (a row of a table, a transaction's id, a message of the same transaction), and looks for it before it writes. The
+  identity is the id of the attempt and the epoch, with the task where parts are written singly: never the number alone,
+  since copies of a store use numbers again. One that cannot do it in one step promises at-least-once, and says so;
+- is given deliveries in the order of the line's epochs, and each as a whole: the parts in it are in their order;
+- lets nobody write who has lost it: after `take` of another attempt, `apply` raises EngineStopped and leaves the target
+  as it is, also where it was stopped in the middle, for hours;
+- says in `shown` what it has, at least the newest epoch of each attempt, and what other stores of a job of this name
+  have written: that is refused where it is not of the line (rows cannot be taken back), or left where it is with
+  `--take-over`, and is not asked of again;
+- keeps no password in its title, its messages or the store: where it is comes from the environment.
+
+A new type stands in `formats/job/connectors.py` (its options), `formats/job/promises.py` (what it promises; whatever
+does not promise `two-phase` is staged in the store), `WRITTEN_AS` in `sink` (the bytes of its parts), and `targets`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Collection
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import IO, NamedTuple, Protocol
+
+from formats.errors import Damaged
+from formats.ids import EpochId
+from formats.native.facts import SinkFile
+from formats.native.transactions import Transaction
+from formats.scratch import scratch
+from formats.storage import Storage
+from formats.storage.pieces import WHOLE
+
+PIECE = 1 << 20
+
+
+class StagedPart(NamedTuple):
+    """Rows of a task. id: the epoch that they were cut for, which may be an older one than that of the manifest."""
+
+    id: Transaction
+    file: SinkFile
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What one manifest names of a sink.
+
+    epoch: of the manifest, with the attempt that made it.
+    parts: by epoch, then by task; at least one.
+    """
+
+    epoch: EpochId
+    parts: tuple[StagedPart, ...]
+    storage: Storage
+
+    @property
+    def first(self) -> int:
+        """The oldest epoch that a part was cut for; all that came before is of older deliveries."""
+        return self.parts[0].id.epoch
+
+    def open(self, part: StagedPart) -> IO[bytes]:
+        """The bytes of a part, all of which are what was staged; Damaged, NotFound. To be closed."""
+        path, sha256, at = part.file.staged or "", hashlib.sha256(), 0
+        file = tempfile.SpooledTemporaryFile(WHOLE, dir=scratch())  # noqa: SIM115 - the caller closes it
+        while piece := self.storage.read(path, at, PIECE):
+            sha256.update(piece)
+            file.write(piece)
+            at += len(piece)
+        if sha256.hexdigest() != part.file.sha256:
+            file.close()
+            raise Damaged(
+                f"rows of a sink have SHA-256 {sha256.hexdigest()[:12]}…, {part.file.sha256[:12]}… was staged",
+                path=f"{self.storage.root}/{path}", hint="go back before their epoch with --from-epoch",
+            )  # fmt: skip
+        file.seek(0)
+        return file
+
+
+class Target(Protocol):
+    """Of one sink, on the driver; the contract stands above."""
+
+    @property
+    def operator(self) -> str:
+        """The sink."""
+
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it keeps marks, and says in `shown` what it has. For one that does not the store remembers the newest
+        delivery, once it is written: one that a crash has cut off there comes again."""
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Keep other jobs of this name from it meanwhile; StoreInUse where one has it."""
+
+    def check(self) -> None:
+        """UsageError where it cannot take rows; nothing is changed."""
+
+    def shown(self) -> list[EpochId]:
+        """The epochs of whose rows it has some, of attempts of any store of the job, but those that were left behind on
+        purpose. EngineStopped, UsageError where it cannot be asked."""
+
+    def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
+        """It is this attempt's from here on. left: what it shows and is not of the line. oldest: epoch that a manifest
+        may name."""
+
+    def apply(self, delivery: Delivery) -> None:
+        """Write it, where that has not been done. EngineStopped where another attempt has taken it, or it cannot be
+        reached; JobFailed where it does not take the rows."""

@@ -1,0 +1,186 @@
+"""The driver's hand on the sinks of a job whose rows are staged in the store: who may, what has to be written when an
+attempt begins, and what after each manifest."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from abscli.engine.errors import UsageError
+from abscli.engine.sinks.promises import Promises
+from abscli.engine.sinks.staged.contract import Delivery, StagedPart, Target
+from abscli.planner.lineage import is_on, stretches
+from formats.errors import Damaged
+from formats.ids import EpochId
+from formats.native.facts import AttemptFacts, PartFacts, SinkFile
+from formats.native.marks import forget_written, note_written, written
+from formats.native.sink import PartId, Stretch, epoch_of_part, task_of_part
+from formats.native.store import NativeStore
+from formats.native.transactions import Transaction
+from formats.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryExamined:
+    """A sink's target as an attempt found it.
+
+    due: what manifests of the line name and it does not show, in their order.
+    beyond: what it shows that is not of the line.
+    line: newest stretch first.
+    """
+
+    target: Target
+    due: tuple[Delivery, ...]
+    beyond: tuple[EpochId, ...]
+    line: tuple[Stretch, ...]
+
+
+class Deliveries:
+    """Of one attempt, as `abscli.engine.sinks.outputs.Outputs` has its folders.
+
+    take_over: also where a target shows what is not of the line; accept_missing: also where staged rows are gone.
+    """
+
+    def __init__(self, targets: Sequence[Target], *, take_over: bool, accept_missing: bool) -> None:
+        self._targets = {target.operator: target for target in targets}
+        self._take_over = take_over
+        self._accept_missing = accept_missing
+        self._storage: Storage | None = None
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep every other job of this name from these targets meanwhile; StoreInUse where one has them."""
+        with contextlib.ExitStack() as stack:
+            for target in self._targets.values():
+                stack.enter_context(target.hold())
+            yield
+
+    def examine(
+        self, store: NativeStore | None, promises: Promises, parent: int, before: Mapping[str, str]
+    ) -> list[DeliveryExamined]:
+        """What has to be written to every target, so that it shows what leads to epoch `parent`; nothing is changed.
+
+        before: by sink, its id in that epoch, as far as it was there. UsageError for a target that shows what is not of
+        the line; Damaged where rows are gone that it does not show.
+        """
+        return [self._examine(target, store, promises, parent, before) for target in self._targets.values()]
+
+    def _examine(
+        self, target: Target, store: NativeStore | None, promises: Promises, parent: int, before: Mapping[str, str]
+    ) -> DeliveryExamined:
+        target.check()
+        line = tuple(stretches(promises.lives, parent)) if parent else ()
+        shown = shown_by(target, store.storage if store is not None else None)
+        beyond = tuple(epoch for epoch in shown if not is_on(line, epoch))
+        self._may_leave(target, beyond, parent)
+        named: list[Delivery] = []
+        if store is not None:
+            named = deliveries_of(store.storage, promises, parent, before.get(target.operator, target.operator))
+        due = undelivered(named, shown, line)
+        for delivery in due:
+            gone = missing(delivery)
+            if gone is not None and not self._accept_missing:
+                raise Damaged(
+                    f"{gone.rows} rows are gone: sink {target.operator} has staged them there for epoch "
+                    f"{delivery.epoch.number}, and {target.title} does not show them",
+                    path=f"{delivery.storage.root}/{gone.staged}",
+                    hint="go back before its epoch with --from-epoch; or go on without the rows with "
+                    "--accept-missing-parts",
+                )
+        return DeliveryExamined(target, tuple(due), beyond, line)
+
+    def _may_leave(self, target: Target, beyond: Sequence[EpochId], parent: int) -> None:
+        if beyond and not self._take_over:
+            raise UsageError(
+                f"sink {target.operator}: {target.title} shows rows up to epoch {max(e.number for e in beyond)}, and "
+                f"not all of them are of the line of epoch {parent}: what is written there cannot be taken back",
+                hint="go on from the newest epoch, on the store that made them; or go on with --take-over, which "
+                "leaves what is there as it is",
+            )
+
+    def take(self, examined: Sequence[DeliveryExamined], store: NativeStore, attempt: AttemptFacts) -> None:
+        """Write to every target what leads to the attempt's parent."""
+        self._storage = store.storage
+        oldest = min(store.epoch_numbers(), default=0)
+        for one in examined:
+            one.target.take(attempt.id, one.beyond, oldest)
+            if one.beyond and not one.target.remembers:
+                forget_written(store.storage, one.target.operator)
+            # Whoever had it before may have written a last one in between; from here on it cannot.
+            beyond = [epoch for epoch in one.target.shown() if not is_on(one.line, epoch)]
+            if late := [epoch for epoch in beyond if epoch not in one.beyond]:
+                self._may_leave(one.target, late, attempt.parent)
+                one.target.take(attempt.id, late, oldest)
+            for delivery in one.due:
+                self._apply(one.target, delivery)
+
+    def reveal(self, parts: Sequence[PartFacts]) -> None:
+        """The manifest that names these parts is written: so are their rows. Again is no harm."""
+        for operator, target in self._targets.items():
+            assert self._storage is not None
+            mine = [part for part in parts if part.operator == operator]
+            files = {PartId(part.attempt_id, file.name): file for part in mine for file in part.sink}
+            delivery = delivery_of(self._storage, max((part.epoch for part in mine), default=0), operator, files)
+            if delivery is not None:
+                _write(target, delivery)
+
+    def _apply(self, target: Target, delivery: Delivery) -> None:
+        parts = tuple(part for part in delivery.parts if _size(delivery, part.file) is not None)
+        if parts:
+            _write(target, Delivery(delivery.epoch, parts, delivery.storage))
+
+
+def _write(target: Target, delivery: Delivery) -> None:
+    target.apply(delivery)
+    if not target.remembers:
+        note_written(delivery.storage, target.operator, delivery.epoch)
+
+
+def shown_by(target: Target, storage: Storage | None) -> list[EpochId]:
+    """What a target shows, as far as it or the store knows. storage: the store, None where there is none yet."""
+    if target.remembers or storage is None:
+        return target.shown()
+    epoch = written(storage, target.operator)
+    return [] if epoch is None else [epoch]
+
+
+def deliveries_of(storage: Storage, promises: Promises, parent: int, operator: str) -> list[Delivery]:
+    """What manifests of the line of `parent` name, as far as they are there, oldest first. operator: the sink's id in
+    that epoch."""
+    named: list[Delivery] = []
+    epoch = parent
+    while epoch in promises.parts:
+        delivery = delivery_of(storage, epoch, operator, promises.parts[epoch].get(operator, {}))
+        named += [delivery] if delivery is not None else []
+        operator = promises.origins.get(epoch, {}).get(operator, operator)
+        epoch = promises.parents[epoch]
+    return named[::-1]
+
+
+def delivery_of(
+    storage: Storage, epoch: int, operator: str, files: Mapping[PartId, SinkFile]
+) -> Delivery | None:
+    """What one manifest names of a sink; None where that is nothing."""
+    parts = sorted(
+        StagedPart(Transaction(id.attempt_id, epoch_of_part(id.name), task_of_part(id.name), operator), file)
+        for id, file in files.items()
+        if file.staged is not None
+    )
+    return Delivery(EpochId(parts[0].id.attempt_id, epoch), tuple(parts), storage) if parts else None
+
+
+def undelivered(named: Sequence[Delivery], shown: Sequence[EpochId], line: Sequence[Stretch]) -> list[Delivery]:
+    """Those that a target does not show: deliveries come in their order and as a whole, so all above the newest that it
+    shows of the line. An older one is not written again: what has come since would be written over."""
+    newest = max((epoch.number for epoch in shown if is_on(line, epoch)), default=0)
+    return [delivery for delivery in named if delivery.first > newest]
+
+
+def missing(delivery: Delivery) -> SinkFile | None:
+    """Staged rows that are not in the store any more, or not all of them."""
+    return next((part.file for part in delivery.parts if _size(delivery, part.file) != part.file.bytes), None)
+
+
+def _size(delivery: Delivery, file: SinkFile) -> int | None:
+    return delivery.storage.size(file.staged or "")

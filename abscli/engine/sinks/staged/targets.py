@@ -1,0 +1,28 @@
+"""The target of a sink whose rows are staged in the store, by its type."""
+
+from __future__ import annotations
+
+from abscli.engine.sinks.postgres.database import Table
+from abscli.engine.sinks.postgres.upsert import UpsertedTable
+from abscli.engine.sinks.staged.contract import Target
+from abscli.engine.sinks.staged.printed import Printed
+from formats.job.model import Operator
+
+
+def title_of(operator: Operator) -> str:
+    """What facts call the target of a sink."""
+    if _type(operator) == "stdout":
+        return "stdout"
+    return f"postgres:{Table.of(operator).title}"
+
+
+def target_of(operator: Operator, job: str) -> Target:
+    """job: its name."""
+    if _type(operator) == "stdout":
+        return Printed(operator)
+    return UpsertedTable(Table.of(operator), (operator.connector or {})["key"], job)
+
+
+def _type(operator: Operator) -> str:
+    type: str = (operator.connector or {})["type"]
+    return type

@@ -1,0 +1,46 @@
+"""Rows that wait in the store: epochs of the job's line name them, and the target of their sink does not show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from abscli.engine.errors import EngineError
+from abscli.engine.sinks.promises import Promises, read_promises
+from abscli.engine.sinks.staged.contract import Target
+from abscli.engine.sinks.staged.deliveries import deliveries_of, shown_by, undelivered
+from abscli.engine.sinks.staged.targets import target_of
+from abscli.planner.lineage import line, stretches
+from abscli.report.findings import Code, Finding
+from formats.errors import FormatError
+from formats.ids import TaskId
+from formats.job.promises import is_staged
+from formats.native.store import NativeStore
+
+
+def rows_waiting(store: NativeStore) -> Iterator[Finding]:
+    """A finding for each part; none where it is not known what a target shows. No job may run on the store."""
+    try:
+        attempts = store.attempts()
+        operators = store.topology_by_digest(attempts[-1].topology_sha256).operators if attempts else ()
+        targets = [target_of(op, store.job) for op in operators if is_staged(op)]
+        promises = read_promises(store) if targets else None
+    except (FormatError, EngineError):
+        return
+    for target in targets:
+        if promises is not None:
+            yield from _waiting(store, promises, target)
+
+
+def _waiting(store: NativeStore, promises: Promises, target: Target) -> Iterator[Finding]:
+    newest = line(promises.lives, promises.parts)[:1]
+    try:
+        shown = shown_by(target, store.storage) if newest else []
+    except (FormatError, EngineError):
+        return
+    for epoch in newest:
+        named = deliveries_of(store.storage, promises, epoch, target.operator)
+        for delivery in undelivered(named, shown, stretches(promises.lives, epoch)):
+            for part in delivery.parts:
+                message = f"{part.file.rows} rows of epoch {delivery.epoch.number} are not in {target.title} yet"
+                task = TaskId(target.operator, part.id.task)
+                yield Finding(Code.SINK_PART_WAITING, task, None, part.file.staged, message)

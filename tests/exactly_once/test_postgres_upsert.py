@@ -1,0 +1,294 @@
+"""A sink in PostgreSQL, by key: rows are written once the manifest names them, from the store; a real server."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from abscli.api import open_store
+from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine.sinks.postgres import database
+from abscli.engine.sinks.postgres.database import Table
+from abscli.engine.sinks.postgres.upsert import UpsertedTable
+from abscli.engine.sinks.staged.contract import Delivery, StagedPart
+from abscli.engine.sinks.staged.deliveries import undelivered
+from abscli.engine.telemetry.news import News, StaysWritten
+from abscli.report.findings import Code
+from abscli.stores.native.removing.garbage import carry_out, plan_removal
+from formats.errors import Damaged, StoreInUse
+from formats.ids import EpochId
+from formats.native.facts import SinkFile, digest
+from formats.native.remove import newest_attempt
+from formats.native.sink import Stretch
+from formats.native.transactions import Transaction
+from formats.storage import LocalStorage, MemoryStorage
+from tests.support.jobs.lines import LINES_AN_EPOCH, Gate, Lines, killed, make_table, restore_to, write_lines
+from tests.support.postgres import Postgres, execute, postgres_server, rows
+
+__all__ = ("postgres_server",)
+TABLE = "upserted"
+EPOCHS = 6
+ATTEMPT = "a" * 32
+
+
+@pytest.fixture
+def lines(tmp_path: Path, gate: Gate, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch) -> Lines:
+    """The job with its sink in a table of its own; what is shown counts how often each line has been written."""
+    url = postgres_server.url
+    monkeypatch.setenv("LINES_DATABASE", url)
+    make_table(url, TABLE, "upsert")
+    write_lines(tmp_path, EPOCHS)
+    return Lines(tmp_path, gate, TABLE, "upsert")
+
+
+def staged(lines: Lines, epoch: int) -> list[SinkFile]:
+    """What an epoch names."""
+    return [file for part in lines.store().parts(epoch) for file in part.sink]
+
+
+def findings(lines: Lines, *codes: Code) -> list[str]:
+    """Of the store, or of an epoch: the files that these are about."""
+    report = open_store(str(lines.folder / "a")).validate()
+    every = [*report.findings, *(finding for row in report.epochs for finding in row.findings)]
+    return [finding.path or "" for finding in every if finding.code in codes]
+
+
+@pytest.mark.parametrize("where", ["staged", "manifest", "reveal", "merging", "shown"])
+def test_killed_at_any_step_it_goes_on(lines: Lines, where: str, postgres_server: Postgres) -> None:
+    killed(lines, where, 4)
+    if not lines.complete():
+        lines.run(from_epoch=0)
+    else:
+        lines.resume()
+    assert lines.wrong() == {}
+    assert sorted(lines.shown()) == sorted(row for (row,) in rows(postgres_server.url, f"select line from {TABLE}"))
+
+
+def test_rows_show_after_the_manifest_only_and_at_once_after_a_restart(lines: Lines) -> None:
+    killed(lines, "reveal", 2)
+    newest = lines.complete()[-1]
+    waiting = staged(lines, newest)
+    assert all(file.staged is not None and lines.store().storage.size(file.staged) == file.bytes for file in waiting)
+    shown = lines.shown().total()
+    lines.run(from_epoch=newest, epochs=1)
+    assert lines.shown().total() >= shown + sum(file.rows for file in waiting)
+    lines.resume()
+    assert lines.wrong() == {}
+    assert [path for path in lines.folder.rglob("*.json") if b"host=" in path.read_bytes()] == []
+
+
+def test_what_waits_is_named_until_it_is_written_and_gc_lets_it_be(lines: Lines) -> None:
+    killed(lines, "reveal", 3)
+    newest = lines.complete()[-1]
+    waiting = [file.staged for file in staged(lines, newest)]
+    assert findings(lines, Code.SINK_PART_WAITING) == waiting
+    store = lines.store()
+    removal = plan_removal(store, 1, min_age=0)
+    assert isinstance(store.storage, LocalStorage)
+    carry_out(store.storage, removal, newest_attempt(store.storage))
+    assert removal.epochs
+    assert all(file and lines.store().storage.size(file) is not None for file in waiting)
+    lines.resume()
+    assert lines.wrong() == {}
+    assert findings(lines, Code.SINK_PART_WAITING, Code.MISSING_FILE, Code.UNREFERENCED_FILE) == []
+
+
+def test_rows_that_are_gone_before_they_are_written_are_missed(lines: Lines) -> None:
+    killed(lines, "reveal", 3)
+    newest = lines.complete()[-1]
+    file = next(file.staged for file in staged(lines, newest) if file.staged)
+    (lines.folder / "a" / file).unlink()
+    with pytest.raises(Damaged, match="rows are gone"):
+        lines.run(from_epoch=newest)
+    lines.run(from_epoch=newest, accept_missing=True)
+    assert set(lines.wrong().values()) == {-1}
+
+
+def test_rows_that_were_changed_are_not_written(lines: Lines) -> None:
+    killed(lines, "reveal", 3)
+    newest = lines.complete()[-1]
+    file = next(file for file in staged(lines, newest) if file.staged)
+    path = lines.folder / "a" / str(file.staged)
+    path.write_bytes(path.read_bytes().replace(b"line", b"lime"))
+    with pytest.raises(Damaged, match=r"have SHA-256 .* was staged"):
+        lines.run(from_epoch=newest)
+    assert not any(line.startswith("lime") for line in lines.shown())
+
+
+def test_going_back_behind_what_shows_is_refused_and_then_a_choice(lines: Lines, postgres_server: Postgres) -> None:
+    lines.run(epochs=4)
+    second = lines.complete()[1]
+    with pytest.raises(UsageError, match="cannot be taken back") as refused:
+        lines.run(from_epoch=second)
+    assert "--take-over" in str(refused.value.hint)
+    lines.run(from_epoch=second, epochs=1, take_over=True)
+    lines.resume()  # what was accepted once is not asked again
+    assert set(lines.wrong().values()) == {1}  # written again: what came after the second epoch
+    written = rows(postgres_server.url, f"select count(*), count(distinct line) from {TABLE}")
+    assert written == [(2 * EPOCHS * LINES_AN_EPOCH,) * 2]
+
+
+def test_a_restore_of_an_older_epoch_says_what_cannot_be_taken_back(lines: Lines) -> None:
+    lines.run(epochs=4)
+    newest, second = lines.complete()[-1], lines.complete()[1]
+    news: list[News] = []
+    restore_to(lines, second, "b", on_news=news.append)
+    (stays,) = [one for one in news if isinstance(one, StaysWritten)]
+    assert (stays.operator, stays.target, stays.epochs[-1]) == ("out", TABLE, newest)
+    assert stays.epochs[0] > second
+
+
+def test_a_restore_into_another_store_writes_what_waits(lines: Lines) -> None:
+    killed(lines, "reveal", 3)
+    restore_to(lines, lines.complete()[-1], "b")
+    lines.resume("b")
+    assert lines.wrong() == {}
+
+
+def test_a_backup_that_is_put_back_is_refused(lines: Lines) -> None:
+    lines.run(epochs=2)
+    shutil.copytree(lines.folder / "a", lines.folder / "backup")
+    lines.resume(epochs=2)
+    with pytest.raises(UsageError, match="cannot be taken back"):
+        lines.resume("backup")
+
+
+def test_a_driver_that_comes_back_when_others_have_gone_further_writes_nothing(
+    lines: Lines, postgres_server: Postgres
+) -> None:
+    """The server ends while it stands still, so that its connection does not hold the table any more."""
+
+    def others(epoch: int) -> None:
+        if epoch == 2:
+            execute(postgres_server.url, "update abs_writers set attempt_id = 'other'")
+
+    with pytest.raises(EngineStopped, match="was taken over by another attempt"):
+        lines.run(at=others)
+    shown = lines.shown().total()
+    lines.resume()
+    assert lines.shown().total() > shown
+    assert lines.wrong() == {}
+
+
+def test_the_server_is_killed_while_the_job_runs(lines: Lines, postgres_server: Postgres) -> None:
+    restarts: list[threading.Thread] = []
+
+    def kill(epoch: int) -> None:
+        if epoch in (2, 4):
+            postgres_server.kill()
+            restarts.append(threading.Thread(target=postgres_server.start))
+            restarts[-1].start()
+
+    try:
+        lines.run(at=kill)
+    finally:
+        for restart in restarts:
+            restart.join()
+    assert len(restarts) == 2
+    assert lines.wrong() == {}
+    assert sorted(lines.shown()) == sorted(row for (row,) in rows(postgres_server.url, f"select line from {TABLE}"))
+
+
+def test_a_server_that_stays_away_stops_the_job_and_loses_nothing(
+    lines: Lines, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "SECONDS", 0.5)
+    try:
+        with pytest.raises(EngineStopped, match="does not answer"):
+            lines.run(at=lambda epoch: postgres_server.kill() if epoch == 2 else None)
+    finally:
+        postgres_server.start()
+    lines.resume()
+    assert lines.wrong() == {}
+
+
+def test_one_job_of_a_name_writes_a_table_at_a_time(lines: Lines, postgres_server: Postgres) -> None:
+    import psycopg
+
+    with psycopg.connect(postgres_server.url) as other:
+        other.execute(f"select pg_advisory_lock(hashtextextended('abs:copied:{TABLE}', 0))".encode())
+        with pytest.raises(StoreInUse, match="sink out is in use"):
+            lines.run()
+
+
+def test_a_table_without_the_key_is_refused_before_the_run(lines: Lines, postgres_server: Postgres) -> None:
+    execute(postgres_server.url, f"alter table {TABLE} drop constraint {TABLE}_pkey")
+    with pytest.raises(UsageError, match="has no primary key or unique index on line"):
+        lines.run()
+    execute(postgres_server.url, f"alter table {TABLE} rename column line to other")
+    with pytest.raises(UsageError, match="has not all columns of the key, line"):
+        lines.run()
+    execute(postgres_server.url, f"drop table {TABLE}")
+    with pytest.raises(UsageError, match=f"there is no table {TABLE}"):
+        lines.run()
+
+
+def test_rows_that_a_table_does_not_take_wait_until_it_does(lines: Lines, postgres_server: Postgres) -> None:
+    execute(postgres_server.url, f"alter table {TABLE} add constraint short check (length(line) < 9)")
+    with pytest.raises(JobFailed, match=f'{TABLE} does not take the rows of epoch .* constraint "short"'):
+        lines.run()
+    execute(postgres_server.url, f"alter table {TABLE} drop constraint short")
+    lines.resume()
+    assert lines.wrong() == {}
+
+
+def delivered(storage: MemoryStorage, epoch: int, *parts: str, first: int = 0) -> Delivery:
+    """CSV that tasks have staged for an epoch. first: task."""
+    staged = []
+    for task, text in enumerate(parts, first):
+        data = text.encode()
+        path = f"{epoch}-{task}"
+        storage.put(path, data)
+        file = SinkFile("t", f"part-{task:05d}-{epoch:010d}.csv", len(data), text.count("\n") - 1, digest(data))
+        staged.append(StagedPart(Transaction(ATTEMPT, epoch, task, "out"), replace(file, staged=path)))
+    return Delivery(EpochId(ATTEMPT, epoch), tuple(staged), storage)
+
+
+def test_the_last_row_of_a_key_stays_and_a_delivery_is_written_once(lines: Lines, postgres_server: Postgres) -> None:
+    url, storage = postgres_server.url, MemoryStorage()
+    execute(url, f"drop table {TABLE}", f'create table {TABLE} (k text primary key, "the n" int, kept int default 7)')
+    target = UpsertedTable(Table("out", TABLE, None, "LINES_DATABASE", None), ["k"], "copied")
+    first = delivered(storage, 3, '"k","the n"\n"a",1\n"b",2\n"a",3\n', '"the n","k"\n4,"c"\n,"d"\n')
+    second = delivered(storage, 4, '"k","the n"\n"a",9\n', '"k"\n"b"\n')
+    with target.hold():
+        target.take(ATTEMPT, [], 0)
+        target.apply(first)
+        assert shown(url) == [("a", 3, 7), ("b", 2, 7), ("c", 4, 7), ("d", None, 7)]
+        target.apply(second)
+        target.apply(first)
+        assert shown(url) == [("a", 9, 7), ("b", 2, 7), ("c", 4, 7), ("d", None, 7)]
+    assert target.shown() == [EpochId(ATTEMPT, 3), EpochId(ATTEMPT, 4)]
+
+
+def test_who_has_lost_the_table_writes_nothing(lines: Lines, postgres_server: Postgres) -> None:
+    """Its connection, and with it the table, is gone; and another attempt, which has gone on since, has ended."""
+    url, delivery = postgres_server.url, delivered(MemoryStorage(), 5, "line\nx\n")
+    target = UpsertedTable(Table("out", TABLE, None, "LINES_DATABASE", None), ["line"], "copied")
+    other = UpsertedTable(Table("out", TABLE, None, "LINES_DATABASE", None), ["line"], "copied")
+    with target.hold():
+        target.take(ATTEMPT, [], 0)
+        execute(url, "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory'")
+        with other.hold():
+            other.take("f" * 32, [], 0)
+            with pytest.raises(EngineStopped, match="was taken over by another job"):
+                target.apply(delivery)
+        with pytest.raises(EngineStopped, match="was taken over by another attempt"):
+            target.apply(delivery)
+    assert rows(url, f"select line from {TABLE}") == []
+
+
+def shown(url: str) -> list[tuple[object, ...]]:
+    return rows(url, f'select k, "the n", kept from {TABLE} order by k')
+
+
+def test_what_is_older_than_what_shows_is_not_written_again() -> None:
+    storage, line = MemoryStorage(), [Stretch(ATTEMPT, 3, 9), Stretch("b" * 32, 1, 2)]
+    named = [delivered(storage, epoch, "line\nx\n") for epoch in (3, 5, 7)]
+    assert undelivered(named, [], line) == named
+    assert undelivered(named, [EpochId("b" * 32, 2), EpochId("c" * 32, 9)], line) == named
+    assert undelivered(named, [EpochId(ATTEMPT, 5)], line) == named[2:]
+    assert undelivered(named, [EpochId(ATTEMPT, 7)], line) == []
