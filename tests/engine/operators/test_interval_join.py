@@ -86,7 +86,7 @@ class Run:
     def _made(self) -> IntervalJoin:
         memory = self.memory
         make = in_memory if memory is None else lambda op: self._bounded(op, memory)
-        runnable = make_operator(self.operator, TaskId("j", 0), "", make, INPUTS)
+        runnable = make_operator(self.operator, TaskId("j", 0), "", make, inputs=INPUTS)
         assert isinstance(runnable, IntervalJoin)
         return runnable
 
@@ -302,7 +302,7 @@ def test_columns_that_do_not_go_together_are_refused() -> None:
 
     def refusal(left: pa.Schema, right: pa.Schema) -> str:
         with pytest.raises(UsageError) as raised:
-            make_operator(operator, TaskId("j", 0), "", in_memory, {Side.LEFT: left, Side.RIGHT: right})
+            make_operator(operator, TaskId("j", 0), "", in_memory, inputs={Side.LEFT: left, Side.RIGHT: right})
         return raised.value.message
 
     text = pa.schema([("k", pa.string()), ("f", pa.string()), ("paid", pa.timestamp("us"))])
@@ -318,7 +318,7 @@ def test_whole_numbers_of_other_widths_are_one_key() -> None:
         Side.RIGHT: pa.schema([("k", pa.int64()), ("at", pa.timestamp("us"))]),
     }
     operator = Operator("j", Kind.JOIN, 1, 16, key=("k",), join=Join("l", ("at", "at"), 0, 0))
-    join = make_operator(operator, TaskId("j", 0), "", in_memory, schemas)
+    join = make_operator(operator, TaskId("j", 0), "", in_memory, inputs=schemas)
     rows = {side: pa.record_batch([pa.array([3], s.field(0).type), pa.array([9], s.field(1).type)], schema=s)
             for side, s in schemas.items()}  # fmt: skip
     assert join.process(rows[Side.LEFT], 1, "l") is None
