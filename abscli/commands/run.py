@@ -217,7 +217,8 @@ def run(
 
     --state-memory lets keyed state be larger than memory: reduce, distinct and join keep it by key group, and those
     that were used longest ago lie in files of the folder for temporary files (TMPDIR), which have no names and are
-    gone with their worker, however it ends. Results, epochs and recovery are the same; where the disk is full the job ends with
+    gone with their worker, however it ends. Results, epochs and recovery are the same; where the disk is full the
+    job ends with
     exit 6. Rows of a reduce with 'emit: epoch' or 'emit: change' wait until there are many for a key group that is on
     disk; any other reduce, and distinct, reads every key group that a batch has keys of. Not counted are batches on
     their way, and of an epoch the rows that it emits and its state file while that is written.
